@@ -1,0 +1,28 @@
+"""The only exceptions that a user may cause.  Each message is one line: what, where, a sample, the next command.
+
+Anything else that escapes is a bug of socialx and keeps its traceback.
+"""
+
+
+class SocialxError(Exception):
+    """A data or file error: exit code 1."""
+
+    exit_code = 1
+
+
+class SettingsError(SocialxError):
+    """A wrong flag, setting or settings file: exit code 2."""
+
+    exit_code = 2
+
+
+class GateError(SocialxError):
+    """A check that the user asked for was not met: exit code 3."""
+
+    exit_code = 3
+
+
+def sample(items: list[str] | tuple[str, ...], most: int = 3) -> str:
+    """The first few of a list, for an error line: ``a, b, c, ...``."""
+    shown = ", ".join(items[:most])
+    return f"{shown}, ..." if len(items) > most else shown
