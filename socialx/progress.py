@@ -30,6 +30,10 @@ class Bar:
         fields = {} if note is None else {"note": note}
         self._progress.update(self._task, advance=amount, **fields)  # type: ignore[arg-type]
 
+    def say(self, line: str) -> None:
+        """Print a lasting line above the bar, on stderr, also where the bar itself is silent."""
+        self._progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
 
 @contextmanager
 def progress_bar(description: str, total: float | None, unit: str, note: str = "") -> Iterator[Bar]:

@@ -1,0 +1,172 @@
+"""THE place where settings become objects.  Below it nobody sees a setting, above it nobody builds an object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import socialx
+from socialx.data import geo
+from socialx.data.loaders import ResidentLoader, Series
+from socialx.data.store import Store, open_store
+from socialx.data.windows import PARTS, Scaler, Windows, calendar, fit_scaler, slots_per_day, split_windows
+from socialx.errors import SettingsError, SocialxError, sample
+from socialx.model.baselines import CopyLast, HistoricalAverage
+from socialx.model.encoder import SharedEncoder
+from socialx.model.forecaster import Forecaster, Tokens
+from socialx.model.pooling import SocialLayer, SocialPooling
+from socialx.settings import Settings
+from socialx.training.engine import Learner
+from socialx.training.precision import Precision, resolve_device, resolve_precision
+from socialx.training.runs import commit
+
+
+@dataclass(frozen=True)
+class Data:
+    """A store cut into windows, resident on a device."""
+
+    store: Store
+    windows: Windows
+    scaler: Scaler
+    series: Series
+
+    def loader(self, part: str, batch_size: int, shuffle: bool = False, seed: int = 0) -> ResidentLoader:
+        """Batches of ``train``, ``validation`` or ``test``."""
+        w = self.windows
+        return ResidentLoader(self.series, w.part(part), w.history, w.horizon, batch_size, shuffle, seed)
+
+
+def machine(s: Settings) -> Precision:
+    """Device and precision in effect, and the process-wide switches that go with them."""
+    device = resolve_device(s.trainer.device)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision(s.trainer.float32_matmul_precision)
+        torch.cuda.set_device(device)
+    return resolve_precision(s.trainer.precision, device)
+
+
+def data(s: Settings, device: torch.device) -> Data:
+    """Open ``data.path``, split it, fit the scaler on the training rows and put the series on the device."""
+    if s.data.path is None:
+        raise SettingsError("data.path: no data file: --data FILE.h5 (socialx convert --help makes one)")
+    store = open_store(s.data.path, s.data.feature)
+    windows = split_windows(store.epochs, store.step_minutes, s.data.history, s.data.horizon, s.data.split)
+    scaler = fit_scaler(store.values, store.valid, windows.training_rows)
+    series = Series(store.values, store.valid, store.epochs, store.step_minutes, device)
+    return Data(store, windows, scaler, series)
+
+
+def model(s: Settings, d: Data) -> Forecaster:
+    """The forecaster for this network, its weights drawn from ``trainer.seed``."""
+    torch.manual_seed(s.trainer.seed)
+    m = s.model
+    tokens = Tokens(
+        m.width,
+        sensors=len(d.store.sensors.ids),
+        history=s.data.history,
+        slots=slots_per_day(d.store.step_minutes),
+        time_of_day=m.time_of_day,
+        day_of_week=m.day_of_week,
+        sensor_identity=m.sensor_identity,
+        adaptive=m.adaptive,
+    )
+    encoder = SharedEncoder(m.width, m.blocks, m.slstm_at, m.heads, s.data.history, m.dropout, m.impl, m.chunk)
+    return Forecaster(tokens, encoder, _social(s, d), s.data.horizon, d.scaler.mean, d.scaler.std)
+
+
+def _social(s: Settings, d: Data) -> list[SocialLayer]:
+    if s.pooling.kind == "none":
+        return []
+    if s.model.width % s.pooling.heads:
+        raise SettingsError(f"pooling.heads {s.pooling.heads}: model.width {s.model.width} is not a multiple of it")
+    sensors = d.store.sensors
+    xy = geo.to_plane(sensors.latitude, sensors.longitude)
+    lost = [name for name, known in zip(sensors.ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
+    if lost:
+        raise SocialxError(
+            f"{d.store.path}: {len(lost)} of {len(sensors.ids)} sensors have no position ({sample(lost)}): "
+            f"convert again with a complete --meta-csv, or train with --pooling none"
+        )
+    index, exists = geo.nearest(xy, s.pooling.neighbours)
+    offsets = xy[index] - xy[:, None]  # [N,K,2]
+    graph = (torch.from_numpy(index), torch.from_numpy(exists), torch.from_numpy(offsets))
+    p = s.pooling
+
+    def layer() -> SocialLayer:
+        pooling = SocialPooling(s.model.width, p.heads, *graph, p.radius_km, p.learnable_radius, p.use_positional)
+        return SocialLayer(s.model.width, pooling, s.model.dropout)
+
+    return [layer() for _ in range(p.layers)]
+
+
+def baselines(d: Data) -> dict[str, nn.Module]:
+    """The forecasts that cost nothing, by the name of their row."""
+    store, rows = d.store, d.windows.training_rows
+    slot, weekday = calendar(store.epochs[rows], store.step_minutes)
+    average = HistoricalAverage(store.values[rows], store.valid[rows], slot, weekday, slots_per_day(store.step_minutes))
+    return {
+        "copy-last, zeros copied": CopyLast(zeros=True, fallback=d.scaler.mean),
+        "copy-last, last valid": CopyLast(zeros=False, fallback=d.scaler.mean),
+        "historical average": average,
+    }
+
+
+def learner(s: Settings, m: nn.Module, precision: Precision, train: ResidentLoader) -> Learner:
+    """The model with its optimizer and schedule over all epochs."""
+    t = s.trainer
+    steps_per_epoch = -(-len(train) // t.accumulate_grad_batches)
+    return Learner(
+        m,
+        precision,
+        learning_rate=t.learning_rate,
+        weight_decay=t.weight_decay,
+        total_steps=t.max_epochs * steps_per_epoch,
+        schedule=t.schedule,
+        warmup_steps=t.warmup_steps,
+        gradient_clip_val=t.gradient_clip_val,
+        accumulate_grad_batches=t.accumulate_grad_batches,
+    )
+
+
+def train_loader(s: Settings, d: Data) -> ResidentLoader:
+    """Training batches in a seeded order."""
+    return d.loader("train", s.loader.batch_size, s.loader.shuffle, s.trainer.seed)
+
+
+def run_path(s: Settings, d: Data) -> Path:
+    """``trainer.run_dir``, or a new folder under runs/ named after the data and the moment."""
+    if s.trainer.run_dir is not None:
+        return s.trainer.run_dir
+    return Path("runs") / f"{d.store.dataset_name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def stamp(s: Settings, d: Data, precision: Precision) -> dict[str, Any]:
+    """What a score depends on: two results may be compared where these agree."""
+    store, w = d.store, d.windows
+    return {
+        "dataset": store.dataset_name,
+        "checksum": store.checksum,
+        "sensors": len(store.sensors.ids),
+        "feature": store.feature,
+        "unit": store.unit,
+        "step_minutes": store.step_minutes,
+        "history": w.history,
+        "horizon": w.horizon,
+        "split": w.rule,
+        "windows": {part: len(w.part(part)) for part in PARTS},
+        "windows_across_gaps": w.across_gaps,
+        "missing": "not finite" if store.missing is None else f"not finite or {store.missing:g}",
+        "imputed": store.imputed,
+        "averaging": "all valid entries of the whole part at that horizon",
+        "scaler": {"mean": d.scaler.mean, "std": d.scaler.std},
+        "seed": s.trainer.seed,
+        "precision": precision.name,
+        "socialx": socialx.__version__,
+        "commit": commit(),
+    }

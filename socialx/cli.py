@@ -1,0 +1,331 @@
+"""The commands: parse, load the settings, call one function, print.  stdout is the result, stderr the progress.
+
+torch and everything that needs it is imported inside the commands, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from socialx import __version__
+from socialx.errors import SocialxError
+from socialx.options import Loaded, as_tree, dump_yaml, with_settings
+
+if TYPE_CHECKING:
+    from socialx.build import Data
+    from socialx.training.precision import Precision
+
+app = typer.Typer(
+    help="Traffic forecasting with one shared xLSTM encoder and learned social pooling.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Layers = Callable[..., Loaded]
+Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
+
+
+def main() -> None:
+    """The ``socialx`` entry point."""
+    app(prog_name="socialx")
+
+
+def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command whose user errors become one ``error:`` line each and the exit code of their kind."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> None:
+            try:
+                function(*args, **kwargs)
+            except SocialxError as error:
+                for line in str(error).splitlines():
+                    typer.echo(f"error: {line}", err=True)
+                raise typer.Exit(error.exit_code) from None
+            except KeyboardInterrupt:
+                typer.echo("interrupted", err=True)
+                raise typer.Exit(130) from None
+
+        return app.command(name)(run)
+
+    return decorate
+
+
+def note(line: str) -> None:
+    """A line of progress."""
+    typer.echo(line, err=True)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False) -> None:
+    if version:
+        typer.echo(f"socialx {__version__}")
+        raise typer.Exit
+
+
+@command("convert")
+def convert(
+    kind: Annotated[str, typer.Argument(metavar="pems-bay|metr-la", help="which data set the files are")],
+    data_csv: Annotated[Path, typer.Option("--data-csv", metavar="FILE", help="the published CSV, or DCRNN's .h5")],
+    meta_csv: Annotated[Path, typer.Option("--meta-csv", metavar="FILE", help="the sensors' locations")],
+    output_h5: Annotated[Path, typer.Option("--output-h5", metavar="FILE", help="the file to write")],
+    validate: Annotated[bool, typer.Option("--validate", help="check the written file, exit 3 if it fails")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace an existing output")] = False,
+) -> None:
+    """Build the HDF5 file that every other command reads, with every sensor's position in it.
+
+    Every row is kept as it is, timestamps verbatim, missing values raw.
+
+    Example: socialx convert metr-la --data-csv METR-LA.csv --meta-csv sensor_locations.csv --output-h5 metr_la.h5
+    """
+    from socialx.data import sources, store
+    from socialx.data.inspect import inspect, problems
+    from socialx.errors import GateError
+
+    store.check_output(output_h5, overwrite, (str(data_csv), str(meta_csv)))
+    summary = store.create(output_h5, sources.read(kind, data_csv, meta_csv), overwrite=overwrite)
+    typer.echo(
+        f"wrote {output_h5}: {summary.rows:,} rows x {summary.sensors} sensors x {summary.features} features, "
+        f"{summary.first} .. {summary.last}, {summary.gaps} gaps, {summary.seconds:.1f} s"
+    )
+    if validate:
+        found = problems(inspect(output_h5))
+        if found:
+            raise GateError("\n".join(f"{output_h5}: {problem}" for problem in found))
+        typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
+
+
+@command("inspect")
+def inspect_file(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="an HDF5 file that convert wrote")], as_json: Json = False
+) -> None:
+    """Say what a file holds: time axis, gaps, missing readings, sensors without a position."""
+    from dataclasses import asdict
+
+    from socialx.data.inspect import inspect, problems
+
+    report = inspect(path)
+    found = problems(report)
+    if as_json:
+        typer.echo(json.dumps({**asdict(report), "problems": found}, indent=2))
+        return
+    from socialx.report.tables import print_facts
+
+    print_facts({name.replace("_", " "): _plain(value) for name, value in asdict(report).items()})
+    for problem in found:
+        typer.echo(f"problem: {problem}")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_plain(v)}" for k, v in value.items()) or "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(v) for v in value) or "none"
+    return "-" if value is None else str(value)
+
+
+@command("config")
+@with_settings("data", "loader", "model", "pooling", "trainer", "profile")
+def config(layers: Layers, as_json: Json = False) -> None:
+    """Print every setting, its value and where the value came from."""
+    loaded = layers()
+    tree = as_tree(loaded.settings)
+    values = {key: tree[key.split(".")[0]][key.split(".")[1]] for key in loaded.origin}
+    if as_json:
+        rows = {key: {"value": value, "origin": loaded.origin[key]} for key, value in values.items()}
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("setting", "value", "origin", show_edge=False)
+    for key, value in values.items():
+        table.add_row(key, "" if value is None else json.dumps(value).strip('"'), loaded.origin[key])
+    Console().print(table, highlight=False)
+
+
+@command("train")
+@with_settings("data", "loader", "model", "pooling", "trainer")
+def train(
+    layers: Layers,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", metavar="RUN", help="go on with an interrupted run, with its settings")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run in the run folder")] = False,
+) -> None:
+    """Train the shared social xLSTM; the run folder holds all that repeats, continues or scores it.
+
+    Example: socialx train --data metr_la.h5 --precision 16-mixed
+    """
+    from socialx import build
+    from socialx.training import engine, runs
+
+    loaded = layers(runs.RunFolder(resume).settings) if resume else layers()
+    s = loaded.settings
+    precision = build.machine(s)
+    d = build.data(s, precision.device)
+    stamp = build.stamp(s, d, precision)
+    run = runs.open_run(resume) if resume else runs.create_run(build.run_path(s, d), overwrite)
+    loader = build.train_loader(s, d)
+    learner = build.learner(s, build.model(s, d), precision, loader)
+    progress = engine.load_progress(learner, run) if resume else None
+    dump_yaml(s, run.settings)
+    run.write_json("origin.json", loaded.origin)
+    run.write_json("stamp.json", stamp)
+    run.write_json("environment.json", runs.environment(precision.device, precision.name))
+    parameters = sum(p.numel() for p in learner.model.parameters())
+    note(f"{d.store.path}: {len(d.store.sensors.ids)} sensors, {loader.num_windows:,} training windows")
+    note(f"{precision.device}, precision {precision.name}, {parameters:,} parameters, run folder {run.path}")
+    progress = engine.fit(
+        learner,
+        loader,
+        d.loader("validation", s.loader.batch_size),
+        s.data.horizon,
+        run,
+        max_epochs=s.trainer.max_epochs,
+        patience=s.trainer.patience,
+        log_every_n_steps=s.trainer.log_every_n_steps,
+        progress=progress,
+    )
+    if progress.interrupted:
+        note(f"interrupted after {learner.steps} steps: socialx train --resume {run.path}, or score it as it is")
+        typer.echo(f"socialx evaluate {run.path} --baselines")
+        raise typer.Exit(130)
+    typer.echo(
+        f"{run.path}: best validation MAE {progress.best_mae:.4f} {d.store.unit} in epoch {progress.best_epoch + 1}: "
+        f"socialx evaluate {run.path} --baselines"
+    )
+
+
+@command("evaluate")
+@with_settings("data", "loader", "trainer")
+def evaluate(
+    layers: Layers,
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="a run folder")] = None,
+    baselines: Annotated[bool, typer.Option("--baselines", help="score the built-in baselines beside it")] = False,
+    part: Annotated[str, typer.Option("--part", metavar="train|validation|test", help="which windows")] = "test",
+    as_json: Json = False,
+) -> None:
+    """Score a run, the baselines, or both: MAE, RMSE, MAPE and R2 at 15, 30 and 60 minutes and over all steps.
+
+    Runs are scored in fp32 unless --precision says otherwise.
+
+    Examples: socialx evaluate runs/demo --baselines, socialx evaluate --baselines --data metr_la.h5
+    """
+    from socialx import build
+    from socialx.data.windows import PARTS
+    from socialx.errors import SettingsError
+    from socialx.training import engine
+
+    if part not in PARTS:
+        raise SettingsError(f"--part {part}: one of {', '.join(PARTS)}")
+    if run is None and not baselines:
+        raise SettingsError("nothing to score: name a run folder, or --baselines with --data FILE.h5, or both")
+    loaded = _in_fp32(layers, run)
+    s = loaded.settings
+    precision = build.machine(s)
+    d = build.data(s, precision.device)
+    models: dict[str, Any] = build.baselines(d) if baselines else {}
+    stamp = build.stamp(s, d, precision)
+    if run is not None:
+        models[run.name] = _trained(loaded, d, run, precision, stamp)
+    loader = d.loader(part, s.loader.batch_size)
+    scores = {
+        name: engine.evaluate(model.to(precision.device), loader, s.data.horizon, precision, f"score {name}")
+        for name, model in models.items()
+    }
+    if as_json:
+        rows = {name: [score.as_dict() for score in of_model] for name, of_model in scores.items()}
+        typer.echo(json.dumps({"part": part, "scores": rows, "stamp": stamp}, indent=2))
+        return
+    from socialx.report.tables import print_scores, print_stamp
+
+    print_scores(scores, d.store.step_minutes, d.store.unit, part)
+    print_stamp(stamp)
+
+
+def _in_fp32(layers: Layers, run: Path | None) -> Loaded:
+    """Settings for scoring: the run's own, with precision 32-true unless this command line or environment set it."""
+    from socialx.training.runs import open_run
+
+    saved = open_run(run).settings if run is not None else None
+    loaded = layers(saved) if saved else layers()
+    if loaded.origin["trainer.precision"] not in ("default", str(saved)):
+        return loaded
+    s = loaded.settings
+    exact = s.model_copy(update={"trainer": s.trainer.model_copy(update={"precision": "32-true"})})
+    return Loaded(exact, {**loaded.origin, "trainer.precision": "evaluate"})
+
+
+def _trained(loaded: Loaded, d: Data, run: Path, precision: Precision, stamp: dict[str, Any]) -> Any:
+    """The model of a run folder with its weights."""
+    from socialx import build
+    from socialx.training import checkpoint
+    from socialx.training.runs import RunFolder
+
+    folder = RunFolder(run)
+    model = build.model(loaded.settings, d)
+    content = checkpoint.load(folder.weights, precision.device)
+    try:
+        model.load_state_dict(content["model"] if "model" in content else content["learner"]["model"])
+    except (RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise SocialxError(
+            f"{folder.weights}: the weights do not fit {d.store.path} and {folder.settings} ({reason}): "
+            f"score the run on the data it was trained on"
+        ) from None
+    if folder.read_json("stamp.json")["checksum"] != stamp["checksum"]:
+        note(f"{d.store.path} is not the data that {run} was trained on")
+    return model
+
+
+@command("profile")
+@with_settings("data", "loader", "model", "pooling", "trainer", "profile")
+def profile(
+    layers: Layers,
+    as_json: Json = False,
+    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="also write the JSON here")] = None,
+) -> None:
+    """Run real training steps and say where the time goes: input, transfer, step, hooks.
+
+    Example: socialx profile --data metr_la.h5 --steps 200
+    """
+    from socialx import build
+    from socialx.profiling.measure import measure
+    from socialx.training.runs import environment
+
+    loaded = layers()
+    s = loaded.settings
+    precision = build.machine(s)
+    d = build.data(s, precision.device)
+    loader = build.train_loader(s, d)
+    learner = build.learner(s, build.model(s, d), precision, loader)
+    result = measure(learner, loader, s.profile.steps, s.profile.warmup_steps, s.trainer.log_every_n_steps)
+    result = {
+        **result,
+        "environment": environment(precision.device, precision.name),
+        "settings": as_tree(s),
+        "origin": {key: origin for key, origin in loaded.origin.items() if origin != "default"},
+    }
+    text = json.dumps(result, indent=2, default=str)
+    if output is not None:
+        output.write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(text)
+        return
+    from socialx.report.tables import print_profile
+
+    print_profile(result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

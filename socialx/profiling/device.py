@@ -1,0 +1,93 @@
+"""What the device itself says while we measure: NVML's utilisation and memory, sampled by a thread.
+
+NVML's utilisation is the share of its own last window (1/6 to 1 s) in which *any* kernel ran: a stream of 4 us kernels
+reads 100 %.  It is reported because people ask for it, and never judged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+INTERVAL_S = 0.2
+
+
+@dataclass
+class DeviceSamples:
+    """Utilisation in percent and used memory in bytes, one entry per sample; ``why`` says why there are none."""
+
+    utilisation: list[float] = field(default_factory=list)
+    used_bytes: list[int] = field(default_factory=list)
+    why: str | None = None
+
+    def summary(self) -> dict[str, float | int | None] | None:
+        """Mean, lowest and highest utilisation and the highest memory; None where nothing was sampled."""
+        if not self.utilisation:
+            return None
+        return {
+            "utilisation_mean": sum(self.utilisation) / len(self.utilisation) / 100,
+            "utilisation_min": min(self.utilisation) / 100,
+            "utilisation_max": max(self.utilisation) / 100,
+            "used_bytes_max": max(self.used_bytes),
+            "samples": len(self.utilisation),
+        }
+
+
+@contextmanager
+def sampling(device: torch.device) -> Iterator[DeviceSamples]:
+    """Sample the device every 0.2 s until the block ends."""
+    samples = DeviceSamples()
+    read = _reader(device, samples)
+    if read is None:
+        yield samples
+        return
+    done = threading.Event()
+
+    def loop() -> None:
+        while not done.wait(INTERVAL_S):
+            utilisation, used = read()
+            samples.utilisation.append(utilisation)
+            samples.used_bytes.append(used)
+        if not samples.utilisation:
+            samples.why = f"the window was shorter than one sample ({INTERVAL_S} s)"
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        done.set()
+        thread.join()
+
+
+def _reader(device: torch.device, samples: DeviceSamples) -> Callable[[], tuple[float, int]] | None:
+    """A function that reads (percent, bytes) of this device, or None with the reason in ``samples.why``."""
+    if device.type != "cuda":
+        samples.why = "no CUDA device"
+        return None
+    try:
+        import pynvml
+    except ImportError:
+        samples.why = "nvidia-ml-py is not installed: pip install 'socialx[gpu]'"
+        return None
+    try:
+        pynvml.nvmlInit()
+        # CUDA_VISIBLE_DEVICES renumbers torch's devices, not NVML's: the UUID is the same in both.
+        uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+        handle: Any = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except pynvml.NVMLError as error:
+        samples.why = f"NVML: {error}"
+        return None
+
+    def read() -> tuple[float, int]:
+        return (
+            float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            int(pynvml.nvmlDeviceGetMemoryInfo(handle).used),
+        )
+
+    return read

@@ -1,0 +1,117 @@
+"""Results as tables for a terminal.  Numbers come in finished; only their digits are decided here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from socialx.training.metrics import Scores
+
+
+def print_scores(
+    rows: Mapping[str, Sequence[Scores]], step_minutes: int, unit: str, part: str, console: Console | None = None
+) -> None:
+    """One row per model, MAE / RMSE / MAPE / R2 at 15, 30 and 60 minutes and over the whole horizon.
+
+    rows: name -> P + 1 scores, the last over all steps.  Horizons beyond P are left out.
+    """
+    horizon = len(next(iter(rows.values()))) - 1
+    steps = reported_steps(horizon, step_minutes)
+    heads = [f"{step * step_minutes} min" for step in steps] + [f"all {horizon} steps"]
+    table = Table(title=f"{part}: MAE ({unit}) / RMSE ({unit}) / MAPE (%) / R2", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for head in heads:
+        table.add_column(head, no_wrap=True, justify="right")
+    for name, scores in rows.items():
+        table.add_row(name, *(_cell(scores[step - 1]) for step in steps), _cell(scores[-1]))
+    (console or Console()).print(table)
+
+
+def reported_steps(horizon: int, step_minutes: int) -> list[int]:
+    """The steps that are 15, 30 and 60 minutes ahead, as far as they exist; else the last one."""
+    steps = [minutes // step_minutes for minutes in (15, 30, 60) if minutes % step_minutes == 0]
+    return [step for step in steps if 0 < step <= horizon] or [horizon]
+
+
+def _cell(s: Scores) -> str:
+    if s.count == 0:
+        return "nothing valid"
+    r2 = "-" if math.isnan(s.r2) else f"{s.r2:.4f}"
+    return f"{s.mae:.4f} {s.rmse:7.4f} {s.mape:6.3f} {r2}"
+
+
+def print_stamp(stamp: Mapping[str, Any], console: Console | None = None) -> None:
+    """The protocol stamp in a few lines: what a comparison with these numbers must agree on."""
+    w, scaler = stamp["windows"], stamp["scaler"]
+    lines = [
+        f"{stamp['dataset']} {stamp['feature']} ({stamp['unit']}), {stamp['sensors']} sensors, every "
+        f"{stamp['step_minutes']} min, checksum {stamp['checksum'][:12]}{', imputed' if stamp['imputed'] else ''}",
+        f"{stamp['split']} split: {w['train']} / {w['validation']} / {w['test']} windows of {stamp['history']} + "
+        f"{stamp['horizon']} steps, {stamp['windows_across_gaps']} across a time gap",
+        f"missing: {stamp['missing']}; averaged over {stamp['averaging']}",
+        f"scaler mean {scaler['mean']:.4f} std {scaler['std']:.4f}; seed {stamp['seed']}; {stamp['precision']}; "
+        f"socialx {stamp['socialx']} {stamp['commit'] or ''}".rstrip(),
+    ]
+    out = console or Console()
+    for line in lines:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_profile(profile: Mapping[str, Any], console: Console | None = None) -> None:
+    """Where the time of a step went, the rates, and what could not be measured."""
+    out = console or Console()
+    window = profile["window"]
+    out.print(
+        f"{window['steps']} steps in {window['seconds']:.2f} s after {window['warmup_steps']} warm-up steps, "
+        f"{window['clock']} clock",
+        highlight=False,
+    )
+    names = {
+        "span": "step (forward, backward, optimizer)",
+        "input": "waiting for input",
+        "transfer": "copy to device",
+        "hooks": "between steps (log)",
+    }
+    table = Table(show_edge=False)
+    table.add_column(f"{'device' if window['clock'] == 'device' else 'host'} time", no_wrap=True)
+    for head in ("share", "ms/step", ""):
+        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    for phase, name in names.items():
+        share = profile["shares"][phase]
+        table.add_row(name, f"{share:6.1%}", f"{profile['ms_per_step'][phase]:.2f}", bar(share))
+    out.print(table)
+    step, rate = profile["step_ms"], profile["throughput"]["windows_per_s"]
+    out.print(f"windows/s {rate:,.1f}   step p50 {step['p50']:.1f} ms   p95 {step['p95']:.1f} ms", highlight=False)
+    if profile["device"]:
+        d = profile["device"]
+        out.print(
+            f"NVML utilisation mean {d['utilisation_mean']:.0%} (lowest {d['utilisation_min']:.0%}, highest "
+            f"{d['utilisation_max']:.0%}), memory {d['used_bytes_max'] / 2**30:.1f} GiB",
+            highlight=False,
+        )
+    if profile["memory"]:
+        m = profile["memory"]
+        peak, capacity = m["peak_bytes"] / 2**30, m["capacity_bytes"] / 2**30
+        out.print(f"peak memory {peak:.1f} of {capacity:.1f} GiB", highlight=False)
+    reasons: dict[str, list[str]] = {}
+    for key, reason in profile["why"].items():
+        reasons.setdefault(reason, []).append(key)
+    for reason, keys in reasons.items():
+        out.print(f"not measured: {', '.join(keys)} ({reason})", highlight=False, markup=False, soft_wrap=True)
+
+
+def bar(share: float, width: int = 30) -> str:
+    """A share as a bar; plain ASCII."""
+    return "#" * round(share * width)
+
+
+def print_facts(facts: Mapping[str, Any], console: Console | None = None) -> None:
+    """Name and value, a line each."""
+    table = Table(show_header=False, show_edge=False, box=None)
+    for name, value in facts.items():
+        table.add_row(name, str(value))
+    (console or Console()).print(table, highlight=False)

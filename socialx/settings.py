@@ -1,0 +1,166 @@
+"""The one settings tree, shared by every subcommand: data, loader, model, pooling, trainer, profile.
+
+Sections are frozen and refuse unknown keys.  A field's description is its help text and its default is printed
+beside it; settings that exist in Lightning keep Lightning's names.  Only ``options``, ``build`` and ``cli`` see
+this tree: everything below takes plain arguments.  torch is not imported here, so ``--help`` stays quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+def _split_commas(value: Any) -> Any:
+    """``"1,3"`` as typed on a command line or in the environment -> ``["1", "3"]``; the empty text is no item."""
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",") if item.strip()]
+    return value
+
+
+Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
+
+
+class Section(BaseModel):
+    """Frozen, and no key that nobody reads."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Data(Section):
+    """Which file, and how it is cut into windows."""
+
+    path: Path | None = Field(
+        None, description="the HDF5 file that convert wrote", json_schema_extra={"flag": "--data"}
+    )
+    feature: str = Field("avg_speed", description="the feature of the file that is forecast")
+    history: int = Field(12, ge=1, le=288, description="steps that the model sees")
+    horizon: int = Field(12, ge=1, le=288, description="steps that it forecasts")
+    split: Literal["canonical", "strict"] = Field(
+        "canonical",
+        description="canonical: windows first, then 70/10/20 as the papers do; strict: time first, no window "
+        "crosses a border or a gap",
+    )
+
+
+class Loader(Section):
+    """How windows become batches."""
+
+    batch_size: int = Field(64, ge=1, description="windows per batch, each of all sensors")
+    shuffle: bool = Field(True, description="a new seeded order of the training windows in every epoch")
+
+
+class Model(Section):
+    """The shared xLSTM encoder and what its tokens carry."""
+
+    width: int = Field(128, ge=8, le=2048, description="embedding width E, a multiple of heads")
+    blocks: int = Field(4, ge=1, le=64, description="xLSTM blocks in the stack")
+    slstm_at: Positions = Field((1, 3), description="which blocks are sLSTM, from 0; the others are mLSTM")
+    heads: int = Field(4, ge=1, description="heads of every xLSTM block")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout of the encoder and of the social layers")
+    impl: Literal["auto", "reference", "fused"] = Field(
+        "auto", description="encoder implementation; reference is the xlstm package's own forward"
+    )
+    chunk: int | None = Field(None, ge=1, description="sequences per encoder call on a CPU; empty: the measured best")
+    time_of_day: bool = Field(True, description="a learned vector per slot of the day")
+    day_of_week: bool = Field(True, description="a learned vector per weekday")
+    sensor_identity: bool = Field(True, description="a learned vector per sensor; off for a network unseen in training")
+    adaptive: bool = Field(True, description="a learned vector per history step and sensor; off for an unseen network")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Model:
+        if self.width % self.heads or self.width // self.heads < 2:
+            raise ValueError(f"width {self.width} is not heads ({self.heads}) times 2 or more")
+        outside = [block for block in self.slstm_at if not 0 <= block < self.blocks]
+        if outside:
+            raise ValueError(f"slstm_at names block {outside[0]}, but blocks are 0..{self.blocks - 1}")
+        return self
+
+
+class Pooling(Section):
+    """How a sensor listens to its neighbours."""
+
+    kind: Literal["attention", "none"] = Field(
+        "attention", description="none: every sensor on its own", json_schema_extra={"flag": "--pooling"}
+    )
+    layers: int = Field(2, ge=1, le=16, description="social layers, one after the other")
+    heads: int = Field(4, ge=1, description="attention heads; the width is a multiple")
+    neighbours: int = Field(32, ge=1, description="the K nearest sensors that one may listen to")
+    radius_km: float = Field(5.0, gt=0, le=1000, description="where the soft radius starts: half weight there")
+    learnable_radius: bool = Field(True, description="train radius and softness; off: they stay where they start")
+    use_positional: bool = Field(True, description="let the weight depend on the offset (east, north) too")
+
+
+class Trainer(Section):
+    """The optimisation and the machine it runs on."""
+
+    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = Field(
+        "auto", description="auto: bf16-mixed on CUDA, 32-true on a CPU"
+    )
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto | cpu | cuda | cuda:1")
+    float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
+        "high", description="fp32 matrix products on CUDA; high is TF32"
+    )
+    max_epochs: int = Field(30, ge=1, description="the schedule ends here, early stopping may end before")
+    learning_rate: float = Field(2e-3, gt=0, description="AdamW's peak learning rate")
+    weight_decay: float = Field(3e-4, ge=0, description="AdamW's weight decay")
+    schedule: Literal["cosine", "constant"] = Field("cosine", description="of the learning rate, after the warm-up")
+    warmup_steps: int = Field(100, ge=0, description="optimizer steps of linear warm-up")
+    gradient_clip_val: float = Field(5.0, ge=0, description="largest gradient norm; 0: no clipping")
+    accumulate_grad_batches: int = Field(1, ge=1, description="batches per optimizer step")
+    patience: int = Field(10, ge=1, description="epochs without a better validation MAE before stopping")
+    seed: int = Field(0, ge=0, description="of weights, order and dropout")
+    log_every_n_steps: int = Field(50, ge=1, description="steps between two readings of the loss, each a host sync")
+    run_dir: Path | None = Field(None, description="run folder; empty: runs/DATASET-DATE-TIME")
+
+
+class Profile(Section):
+    """How long socialx profile looks."""
+
+    steps: int = Field(200, ge=2, description="measured training steps")
+    warmup_steps: int = Field(10, ge=0, description="steps before the measurement")
+
+
+class Settings(Section):
+    """Everything that a run depends on, apart from the data itself."""
+
+    data: Data = Data()
+    loader: Loader = Loader()
+    model: Model = Model()
+    pooling: Pooling = Pooling()
+    trainer: Trainer = Trainer()
+    profile: Profile = Profile()
+
+
+# The YAML keys of the project that socialx descends from -> the key here, or why there is none.
+OLD_KEYS: dict[str, str] = {
+    "data.loader.batch_size": "loader.batch_size",
+    "data.loader.shuffle": "loader.shuffle",
+    "data.loader.num_workers": "(gone: the series is resident on the device, there are no workers)",
+    "data.loader.prefetch_factor": "(gone: the series is resident on the device, there are no workers)",
+    "data.loader.persistent_workers": "(gone: the series is resident on the device, there are no workers)",
+    "data.loader.pin_memory": "(gone: the series is resident on the device, nothing is copied per step)",
+    "data.loader": "loader",
+    "data.sequence_length": "data.history",
+    "data.prediction_length": "data.horizon",
+    "social_pooling.enabled": "pooling.kind (none turns it off)",
+    "social_pooling.type": "pooling.kind",
+    "social_pooling.radius": "pooling.radius_km",
+    "social_pooling.learnable_radius": "pooling.learnable_radius",
+    "social_pooling.use_positional": "pooling.use_positional",
+    "social_pooling.max_neighbors": "pooling.neighbours",
+    "social_pooling": "pooling",
+    "model.xlstm.embedding_dim": "model.width",
+    "model.xlstm.num_blocks": "model.blocks",
+    "model.xlstm.slstm_at": "model.slstm_at",
+    "model.xlstm.num_heads": "model.heads",
+    "model.xlstm.dropout": "model.dropout",
+    "model.xlstm.context_length": "data.history",
+    "model.xlstm.slstm_backend": "model.impl",
+    "model.xlstm.mlstm_backend": "model.impl",
+    "model.xlstm": "model",
+    "trainer.lr": "trainer.learning_rate",
+    "trainer.gradient_clip": "trainer.gradient_clip_val",
+}

@@ -1,0 +1,1 @@
+"""The training engine: plain torch, plain arguments."""

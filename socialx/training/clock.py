@@ -1,0 +1,77 @@
+"""The loop marks four phases of every step; whoever wants to know reads them.  The default clock does nothing.
+
+    fetch    the next batch is asked for          -> input: the device waits for data
+    copy     the batch arrived at the host        -> transfer
+    compute  forward, backward, optimizer         -> span
+    done     logging, validation, checkpoints     -> hooks, until the next fetch
+
+The four parts tile the timeline, so their shares sum to 1 by construction.  On CUDA a mark is an event on the compute
+stream, stamped when the *stream* reaches it: a host that waits while work is queued costs the device nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import torch
+
+MARKS = ("fetch", "copy", "compute", "done")
+
+
+class StepClock(Protocol):
+    """What the training loop calls."""
+
+    def mark(self, name: str) -> None:
+        """One of MARKS begins now."""
+        ...
+
+
+class NoClock:
+    """Nobody reads: costs one empty call."""
+
+    def mark(self, name: str) -> None:
+        """Forget it."""
+
+
+class HostClock:
+    """``perf_counter`` marks, right where the host does the work itself."""
+
+    kind = "host"
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[str, float]] = []
+
+    def mark(self, name: str) -> None:
+        """0.1 us."""
+        self._marks.append((name, time.perf_counter()))
+
+    def read(self) -> list[tuple[str, float]]:
+        """All marks as (name, seconds since the first)."""
+        return [(name, at - self._marks[0][1]) for name, at in self._marks]
+
+
+class DeviceClock:
+    """CUDA events on the current stream: no sync until ``read``."""
+
+    kind = "device"
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[str, Any]] = []
+
+    def mark(self, name: str) -> None:
+        """Record an event."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        self._marks.append((name, event))
+
+    def read(self) -> list[tuple[str, float]]:
+        """Wait for the device, then all marks as (name, seconds since the first)."""
+        torch.cuda.synchronize()
+        first = self._marks[0][1]
+        return [(name, first.elapsed_time(event) / 1000) for name, event in self._marks]
+
+
+def clock_for(device: torch.device) -> HostClock | DeviceClock:
+    """The clock that tells the truth on this device."""
+    return DeviceClock() if device.type == "cuda" else HostClock()

@@ -1,0 +1,84 @@
+"""Masked MAE, RMSE, MAPE and R2 as running sums on the device, per horizon step.
+
+Sums are float64 over all valid entries of everything that was seen: not a mean of batch means.  An empty mask gives
+NaN with count 0, never 0.  Nothing waits for the device until ``compute``.
+"""
+
+# Shape letters: B windows, P horizon steps, N sensors
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+
+def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """Sum of absolute errors over the valid entries, in the file's unit: divided by their count it is the masked MAE.
+
+    forecast, target, valid [B,P,N] -> scalar; 0 with a zero gradient where nothing is valid.
+    """
+    return torch.where(valid, (forecast - target).abs(), 0.0).sum()
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The four measures over ``count`` valid entries; mae and rmse in the file's unit, mape in percent."""
+
+    mae: float
+    rmse: float
+    mape: float
+    r2: float
+    count: int
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """For JSON, where NaN does not exist: None."""
+        return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(self).items()}
+
+
+class RunningScores:
+    """Add batches, then compute: one transfer from the device, at the end."""
+
+    _SUMS = ("count", "absolute", "squared", "percent", "percent_count", "value", "value_squared")
+
+    def __init__(self, horizon: int, device: torch.device) -> None:
+        self.sums = torch.zeros(len(self._SUMS), horizon, dtype=torch.float64, device=device)
+
+    def add(self, forecast: Tensor, target: Tensor, valid: Tensor) -> None:
+        """forecast, target, valid [B,P,N].  MAPE skips targets that are exactly 0: nothing can be divided by them."""
+        y = target.double()
+        error = torch.where(valid, forecast.double() - y, 0.0)
+        y = torch.where(valid, y, 0.0)
+        divisible = valid & (y != 0)
+        percent = torch.where(divisible, error.abs() / torch.where(divisible, y.abs(), 1.0), 0.0)
+        terms = (valid.double(), error.abs(), error.square(), percent, divisible.double(), y, y.square())
+        self.sums += torch.stack([term.sum(dim=(0, 2)) for term in terms])
+
+    def compute(self) -> list[Scores]:
+        """Scores at each horizon step, and over all steps as the last entry: P + 1 in all."""
+        table = torch.cat([self.sums, self.sums.sum(dim=1, keepdim=True)], dim=1)
+        return [_scores(*column) for column in table.T.tolist()]
+
+
+def _scores(
+    count: float,
+    absolute: float,
+    squared: float,
+    percent: float,
+    percent_count: float,
+    value: float,
+    value_squared: float,
+) -> Scores:
+    def ratio(top: float, bottom: float) -> float:
+        return top / bottom if bottom > 0 else math.nan
+
+    spread = value_squared - ratio(value * value, count)
+    return Scores(
+        mae=ratio(absolute, count),
+        rmse=math.sqrt(ratio(squared, count)),
+        mape=100 * ratio(percent, percent_count),
+        r2=1 - ratio(squared, spread),
+        count=int(count),
+    )

@@ -1,0 +1,65 @@
+"""Small made-up networks as arrays and tensors, for tests that need no file."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from socialx.data import geo
+from socialx.data.loaders import Batch, ResidentLoader, Series
+from socialx.data.windows import split_windows
+from socialx.model.encoder import SharedEncoder
+from socialx.model.forecaster import Forecaster, Tokens
+from socialx.model.pooling import SocialLayer, SocialPooling
+
+CPU = torch.device("cpu")
+MONDAY = 1_331_510_400  # 2012-03-12 00:00:00 read as UTC
+
+
+def speeds(rows: int = 600, sensors: int = 5, missing: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values float32 [T,N] with 0 where missing, valid bool [T,N], epochs int64 [T] every five minutes."""
+    rng = np.random.default_rng(seed)
+    step = np.arange(rows)[:, None]
+    values = 55 + 8 * np.sin(2 * np.pi * step / 96 + rng.uniform(0, 6, sensors)) + rng.normal(0, 1, (rows, sensors))
+    values = np.where(rng.random((rows, sensors)) < missing, 0, values).astype(np.float32)
+    return values, values != 0, MONDAY + 300 * np.arange(rows, dtype=np.int64)
+
+
+def loader(rows: int = 600, sensors: int = 5, batch_size: int = 8, part: str = "train", **options: object) -> ResidentLoader:
+    """Windows of 12 + 12 steps of made-up speeds."""
+    values, valid, epochs = speeds(rows, sensors)
+    windows = split_windows(epochs, 5, 12, 12, "canonical")
+    series = Series(values, valid, epochs, 5, CPU)
+    return ResidentLoader(series, windows.part(part), 12, 12, batch_size, **options)  # type: ignore[arg-type]
+
+
+def batch(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Batch:
+    """One batch of the above."""
+    values, valid, epochs = speeds(200, sensors, seed=seed)
+    starts = torch.arange(0, 7 * batch_size, 7)
+    return Series(values, valid, epochs, 5, CPU).gather(starts, 12, 12)
+
+
+def positions(sensors: int, seed: int = 0, spread_km: float = 10.0) -> np.ndarray:
+    """Random places, float64 [N,2] in km."""
+    return np.random.default_rng(seed).uniform(0, spread_km, (sensors, 2))
+
+
+def pooling(xy: np.ndarray, width: int = 16, heads: int = 2, neighbours: int = 3, **options: object) -> SocialPooling:
+    """Pooling over the nearest neighbours of these places."""
+    index, exists = geo.nearest(xy, neighbours)
+    offsets = np.nan_to_num(xy[index] - xy[:, None])
+    graph = (torch.from_numpy(index), torch.from_numpy(exists), torch.from_numpy(offsets))
+    return SocialPooling(width, heads, *graph, **options)  # type: ignore[arg-type]
+
+
+def forecaster(
+    sensors: int = 5, width: int = 16, social: int = 1, neighbours: int = 3, dropout: float = 0.0, seed: int = 0, **tables: bool
+) -> Forecaster:
+    """A small forecaster of 12 + 12 steps; two blocks, the second an sLSTM."""
+    torch.manual_seed(seed)
+    xy = positions(sensors)
+    layers = [SocialLayer(width, pooling(xy, width, neighbours=neighbours), dropout) for _ in range(social)]
+    tokens = Tokens(width, sensors, 12, 288, **tables)
+    encoder = SharedEncoder(width, blocks=2, slstm_at=[1], heads=2, history=12, dropout=dropout)
+    return Forecaster(tokens, encoder, layers, 12, mean=55.0, std=8.0)

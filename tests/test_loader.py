@@ -1,0 +1,81 @@
+"""Batches are the windows: every one once, in a seeded order, the last batch padded and masked."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from socialx.data.loaders import ResidentLoader, Series
+from tests.networks import CPU, MONDAY, loader, speeds
+
+
+def test_a_batch_is_cut_out_of_the_series() -> None:
+    values, valid, epochs = speeds(100, 3)
+    b = Series(values, valid, epochs, 5, CPU).gather(torch.tensor([0, 40, 7]), 5, 4)
+    for row, start in enumerate([0, 40, 7]):
+        np.testing.assert_array_equal(b.history[row], values[start : start + 5])
+        np.testing.assert_array_equal(b.history_valid[row], valid[start : start + 5])
+        np.testing.assert_array_equal(b.target[row], values[start + 5 : start + 9])
+        np.testing.assert_array_equal(b.target_valid[row], valid[start + 5 : start + 9])
+        minutes = (epochs[start : start + 9] - MONDAY) // 60
+        np.testing.assert_array_equal(b.slot[row], minutes % 1440 // 5)
+        np.testing.assert_array_equal(b.weekday[row], minutes // 1440)
+    assert b.history.dtype == b.target.dtype == torch.float32
+
+
+def test_targets_are_bit_equal_to_the_file_and_missing_ones_are_masked() -> None:
+    values = np.array([[61.3], [np.nan], [0.0], [59.888888]], np.float32)
+    valid = np.isfinite(values) & (values != 0)
+    b = Series(values, valid, MONDAY + 300 * np.arange(4), 5, CPU).gather(torch.tensor([0]), 1, 3)
+    assert b.target_valid.flatten().tolist() == [False, False, True]
+    assert b.target[0, 2, 0].item() == values[3, 0]
+    assert torch.isfinite(b.target).all()
+
+
+@given(windows=st.integers(1, 40), batch_size=st.integers(1, 50), shuffle=st.booleans(), epoch=st.integers(0, 3))
+def test_every_window_once_per_epoch(windows: int, batch_size: int, shuffle: bool, epoch: int) -> None:
+    rows = 100
+    values = np.arange(1, rows + 1, dtype=np.float32)[:, None]  # the first reading names the window
+    series = Series(values, np.ones_like(values, bool), MONDAY + 300 * np.arange(rows), 5, CPU)
+    starts = np.random.default_rng(windows).permutation(60)[:windows].astype(np.int64)
+    loaded = ResidentLoader(series, starts, 3, 2, batch_size, shuffle, seed=4)
+    batches = list(loaded.epoch(epoch))
+    assert len(batches) == len(loaded)
+    assert {len(b.target) for b in batches} == {min(batch_size, windows)}  # one static shape
+    seen = [int(b.history[i, 0, 0]) - 1 for b in batches for i in range(len(b.target)) if b.target_valid[i].any()]
+    assert sorted(seen) == sorted(starts.tolist())
+    if not shuffle:
+        assert seen == starts.tolist()
+
+
+def test_the_order_is_seeded_and_new_in_every_epoch() -> None:
+    def order(seed: int, epoch: int) -> torch.Tensor:
+        return torch.cat([b.history for b in loader(shuffle=True, seed=seed).epoch(epoch)])
+
+    assert torch.equal(order(1, 0), order(1, 0))
+    assert not torch.equal(order(1, 0), order(1, 1))
+    assert not torch.equal(order(1, 0), order(2, 0))
+
+
+def test_an_epoch_can_begin_in_its_middle() -> None:
+    whole = list(loader(shuffle=True).epoch(3))
+    rest = list(loader(shuffle=True).epoch(3, first_batch=5))
+    assert len(rest) == len(whole) - 5
+    assert all(torch.equal(a.history, b.history) for a, b in zip(rest, whole[5:], strict=True))
+
+
+def test_the_test_period_changes_no_training_batch() -> None:
+    values, valid, epochs = speeds(300, 4)
+    starts = np.arange(150, dtype=np.int64)
+    last_touched = 149 + 24
+
+    def batches(values: np.ndarray, valid: np.ndarray) -> list[torch.Tensor]:
+        made = ResidentLoader(Series(values, valid, epochs, 5, CPU), starts, 12, 12, 16, shuffle=True)
+        return [t for b in made.epoch(0) for t in b]
+
+    shuffled = np.random.default_rng(1).permutation(300 - last_touched) + last_touched
+    other_values, other_valid = values.copy(), valid.copy()
+    other_values[last_touched:], other_valid[last_touched:] = values[shuffled], valid[shuffled]
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(batches(values, valid), batches(other_values, other_valid), strict=True))

@@ -1,0 +1,241 @@
+"""The engine: it learns, groups count as one batch, and a resumed run ends where an uninterrupted one does."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from socialx.data.loaders import Batch, ResidentLoader
+from socialx.errors import SocialxError
+from socialx.training import checkpoint, engine
+from socialx.training.engine import Interrupt, Learner, Progress, evaluate, fit, load_progress
+from socialx.training.precision import Precision
+from socialx.training.runs import RunFolder, create_run
+from tests.networks import CPU, batch, forecaster, loader
+
+FP32 = Precision("32-true", CPU)
+
+
+def learner(precision: Precision = FP32, dropout: float = 0.0, **options: object) -> Learner:
+    choices: dict[str, object] = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0}
+    return Learner(forecaster(dropout=dropout), precision, **{**choices, **options})  # type: ignore[arg-type]
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def gradients(made: Learner, batches: list[Batch]) -> tuple[Tensor, Tensor]:
+    """Loss and all gradients of one step on a group, before the optimizer and without clipping."""
+    made.gradient_clip_val = 0.0
+    made.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
+    loss = made.step(batches)
+    return loss, torch.cat([p.grad.flatten() for p in made.model.parameters() if p.grad is not None])
+
+
+def run_fit(made: Learner, path: Path, epochs: int = 2, progress: Progress | None = None, **options: object) -> Progress:
+    train = options.pop("train", None) or loader(batch_size=64, shuffle=True)
+    run = RunFolder(path) if progress else create_run(path)
+    return fit(made, train, loader(part="validation", batch_size=64), 12, run, max_epochs=epochs, patience=9, progress=progress, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["32-true", "16-mixed", "bf16-mixed"])
+def test_it_learns_in_every_precision(name: str) -> None:
+    made = learner(Precision(name, CPU), warmup_steps=5)
+    b = batch()
+    losses = [made.step([b]).item() for _ in range(40)]
+    assert sum(losses[-5:]) < 0.75 * sum(losses[:5])
+    assert made.grad_scaler.is_enabled() == (name == "16-mixed")
+
+
+@pytest.mark.parametrize(("name", "low"), [("16-mixed", torch.float16), ("bf16-mixed", torch.bfloat16), ("32-true", torch.float32)])
+def test_the_precision_asked_for_is_the_one_that_runs(name: str, low: torch.dtype) -> None:
+    made = learner(Precision(name, CPU))
+    seen = []
+    made.model.head[0].register_forward_hook(lambda _m, _i, out: seen.append(out.dtype))  # type: ignore[index, operator]
+    made.step([batch()])
+    assert seen == [low]
+    assert {p.dtype for p in made.model.parameters()} == {torch.float32}
+
+
+def test_a_group_of_batches_is_one_large_batch() -> None:
+    b = batch(batch_size=6)
+    group = [Batch(*(t[:1] for t in b)), Batch(*(t[1:4] for t in b)), Batch(*(t[4:] for t in b))]
+    whole, parts = gradients(learner(), [b]), gradients(learner(), group)
+    torch.testing.assert_close(parts[0], whole[0])
+    torch.testing.assert_close(parts[1], whole[1], rtol=1e-4, atol=1e-5)
+
+
+def test_the_tail_of_an_epoch_is_stepped_too() -> None:
+    made = learner(accumulate_grad_batches=4)
+    data = loader(batch_size=64)  # 404 windows, 7 batches
+    engine.run_steps(made, data.epoch(0), lambda loss, batches: False)
+    assert len(data) == 7
+    assert made.steps == 2
+
+
+def test_padding_has_no_gradient() -> None:
+    b = batch(batch_size=4)
+    real = torch.tensor([True, True, True, False])
+    padded = b._replace(target_valid=b.target_valid & real[:, None, None])
+    with_padding, without = gradients(learner(), [padded]), gradients(learner(), [Batch(*(t[:3] for t in b))])
+    torch.testing.assert_close(with_padding, without, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_norm_is_clipped_after_unscaling() -> None:
+    made = learner(Precision("16-mixed", CPU), gradient_clip_val=1e-3)
+    norms = []
+    original = made.optimizer.step
+
+    def step(*args: object, **kwargs: object) -> object:
+        norms.append(nn.utils.get_total_norm([p.grad for p in made.model.parameters() if p.grad is not None]).item())
+        return original(*args, **kwargs)  # type: ignore[arg-type]
+
+    made.optimizer.step = step  # type: ignore[method-assign]
+    for _ in range(20):  # the first scale of 2^16 may overflow fp16: such steps are skipped and the scale is halved
+        made.step([batch()])
+    assert norms[-1] == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_the_schedule_warms_up_and_ends_at_zero() -> None:
+    made = learner(learning_rate=1.0, warmup_steps=10, total_steps=110)
+    rates = [made.rate(step) for step in range(111)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == rates[10] == pytest.approx(1.0)
+    assert rates[60] == pytest.approx(0.5)
+    assert rates[110] == pytest.approx(0.0, abs=1e-12)
+    assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
+    assert learner(learning_rate=1.0, schedule="constant").rate(1000) == 1.0
+
+
+def test_evaluation_sees_every_window_once_whatever_the_batch_size() -> None:
+    model = forecaster()
+    scores = [evaluate(model, loader(part="test", batch_size=size), 12, FP32) for size in (1, 7, 1000)]
+    for other in scores[1:]:
+        assert other[-1].count == scores[0][-1].count
+        assert other[-1].mae == pytest.approx(scores[0][-1].mae, rel=1e-6)
+
+
+def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> None:
+    made = learner()
+    progress = run_fit(made, tmp_path / "run", epochs=3)
+    run = RunFolder(tmp_path / "run")
+    assert progress.epoch == 3
+    assert len((run.path / "metrics.jsonl").read_text().splitlines()) == 3
+    best = checkpoint.load(run.best, CPU)
+    model = forecaster(seed=5)
+    model.load_state_dict(best["model"])
+    score = evaluate(model, loader(part="validation", batch_size=64), 12, FP32)[-1].mae
+    assert score == pytest.approx(progress.best_mae, rel=1e-5)
+    assert not list(run.path.glob(".*"))
+
+
+def test_early_stopping(tmp_path: Path) -> None:
+    made = learner(learning_rate=1e-12)  # the first epoch stays the best
+    validation = loader(part="validation", batch_size=64)
+    progress = fit(made, loader(batch_size=64), validation, 12, create_run(tmp_path / "r"), max_epochs=50, patience=2)
+    assert progress.epoch <= 6
+
+
+def test_a_run_is_repeated_to_the_bit(tmp_path: Path) -> None:
+    ends = []
+    for name in ("a", "b"):
+        torch.manual_seed(3)
+        made = learner(dropout=0.2)
+        torch.manual_seed(4)
+        run_fit(made, tmp_path / name)
+        ends.append(weights(made.model))
+    assert torch.equal(*ends)
+
+
+class InterruptedLoader(ResidentLoader):
+    """Sends Ctrl-C to this process while batch ``at`` is fetched, once."""
+
+    at = -1
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Batch]:
+        for place, made in enumerate(super().epoch(number, first_batch), first_batch):
+            if place == self.at and number == 1:
+                self.at = -1
+                os.kill(os.getpid(), signal.SIGINT)
+            yield made
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+@pytest.mark.parametrize("at", [0, 3, 6])
+def test_interrupted_and_resumed_ends_at_the_same_weights(at: int, precision: str, tmp_path: Path) -> None:
+    def fresh() -> Learner:
+        made = learner(Precision(precision, CPU), dropout=0.2, total_steps=21)
+        torch.manual_seed(4)
+        return made
+
+    straight = fresh()
+    run_fit(straight, tmp_path / "straight", epochs=3)
+
+    interrupted = fresh()
+    train = loader(batch_size=64, shuffle=True)
+    train.__class__, train.at = InterruptedLoader, at  # type: ignore[assignment, attr-defined]
+    progress = run_fit(interrupted, tmp_path / "run", epochs=3, train=train)
+    assert progress.interrupted
+    assert (progress.epoch, progress.batch) == (1, at + 1)
+
+    resumed = fresh()
+    torch.manual_seed(99)
+    back = load_progress(resumed, RunFolder(tmp_path / "run"))
+    assert run_fit(resumed, tmp_path / "run", epochs=3, progress=back).epoch == 3
+    assert torch.equal(weights(resumed.model), weights(straight.model))
+
+
+def test_a_second_ctrl_c_stops_at_once() -> None:
+    with Interrupt().listening() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.asked
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path: Path) -> None:
+    made = learner()
+    with torch.no_grad():
+        made.model.mean.fill_(float("nan"))  # type: ignore[operator, union-attr]
+    with pytest.raises(SocialxError, match=r"not finite .*--learning-rate"):
+        run_fit(made, tmp_path / "run")
+
+
+def test_a_checkpoint_runs_no_code_and_names_its_fault(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (os.mkdir, (str(tmp_path / "owned"),))
+
+    torch.save({"model": Evil()}, tmp_path / "evil.pt")
+    (tmp_path / "cut.pt").write_bytes((tmp_path / "evil.pt").read_bytes()[:100])
+    (tmp_path / "text.pt").write_text("hello")
+    for name in ("evil.pt", "cut.pt", "text.pt", "missing.pt"):
+        with pytest.raises(SocialxError, match=name) as caught:
+            checkpoint.load(tmp_path / name, CPU)
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    checkpoint.save(path, {"a": torch.ones(2)})
+    with pytest.raises(AttributeError):
+        checkpoint.save(path, {"a": lambda: None})
+    assert checkpoint.load(path, CPU)["a"].tolist() == [1, 1]
+    assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    run_fit(learner(), tmp_path / "run", epochs=1)
+    with pytest.raises(SocialxError, match=r"holds a run already: --overwrite"):
+        create_run(tmp_path / "run")
+    run = create_run(tmp_path / "run", overwrite=True)
+    assert not run.best.exists()
