@@ -1,0 +1,1 @@
+"""The forecaster: tensors in, tensors out; knows no files and no settings."""

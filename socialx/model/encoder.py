@@ -1,0 +1,138 @@
+"""One xLSTM encoder shared by all sensors: the package's stack owns the parameters, an implementation runs them.
+
+Shape letters: S sequences (windows times sensors), T history steps, E width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.utils.cpp_extension
+from torch import Tensor, nn
+
+from socialx.model.fused import encode
+
+IMPLEMENTATIONS = ("auto", "reference", "fused")
+# Sequences at once on a CPU: one [T,S,2E] float32 tensor of 384 sequences is 2 to 5 MB at widths 64 and 128, so a layer
+# works in the cache; 256 to 512 differ by a few per cent, all 3312 at once cost 1.3 to 1.8 times as much.
+CPU_CHUNK = 384
+
+
+def _import_xlstm() -> Any:
+    """The xlstm package, also where a GPU is visible and no CUDA toolkit is installed.
+
+    There its import joins ``CUDA_HOME``, which is None, to a path, and PyTorch raises OSError.  Any string will do:
+    the path is used only to compile the package's own CUDA backend, which is not used here.
+    """
+    extension = torch.utils.cpp_extension
+    found = extension.CUDA_HOME
+    extension.CUDA_HOME = found or "/usr/local/cuda"
+    try:
+        return import_module("xlstm")
+    finally:
+        extension.CUDA_HOME = found
+
+
+xlstm = _import_xlstm()
+
+
+class SharedEncoder(nn.Module):
+    """A sequence to its last hidden state, x [S,T,E] -> [S,E], with one set of weights for all sequences.
+
+    width E and heads: E / heads >= 2 channels per head.  blocks: how many; those listed in slstm_at (from 0) are
+    sLSTM with a gated FFN, the others mLSTM (Beck et al. 2024, arXiv:2405.04517, section 2.4).  history: the
+    largest T.  dropout acts where ``xlstm.xLSTMBlockStack`` applies it.  impl: "fused" (the same function computed
+    faster, and without waiting for the device), "reference" (the package's own forward), or "auto" (fused).
+    chunk: how many sequences at once on a CPU; None picks what was measured fastest.  It changes no result.
+
+    The state_dict is that of ``xlstm.xLSTMBlockStack`` with the vanilla sLSTM backend under the prefix ``stack.``.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        blocks: int,
+        slstm_at: Sequence[int],
+        heads: int,
+        history: int,
+        dropout: float = 0.0,
+        impl: str = "auto",
+        chunk: int | None = None,
+    ) -> None:
+        super().__init__()
+        if impl not in IMPLEMENTATIONS:
+            raise ValueError(f"impl {impl!r}: choose one of {', '.join(IMPLEMENTATIONS)}")
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"chunk {chunk}: needs at least 1 sequence, or None to choose")
+        _check_shape(width, blocks, slstm_at, heads, history)
+        self.width, self.history, self.impl, self.chunk = width, history, impl, chunk
+        self.stack = _build_stack(width, blocks, slstm_at, heads, history, dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history."""
+        if x.dim() != 3 or x.shape[2] != self.width:
+            raise ValueError(f"x has shape {tuple(x.shape)}: expected [sequences, history, {self.width}]")
+        if not 1 <= x.shape[1] <= self.history:
+            raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.history}")
+        run = self._reference if self.impl == "reference" else self._fused
+        # A traced loop over chunks would fix the number of sequences; a compiler tiles for the cache by itself.
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            return run(x)
+        chunk = self.chunk or CPU_CHUNK
+        if x.shape[0] <= chunk:
+            return run(x)
+        return torch.cat([run(part) for part in x.split(chunk)])
+
+    def extra_repr(self) -> str:
+        """The arguments that the stack does not show."""
+        return f"history={self.history}, impl={self.impl!r}, chunk={self.chunk}"
+
+    def _reference(self, x: Tensor) -> Tensor:
+        return self.stack(x)[:, -1]
+
+    def _fused(self, x: Tensor) -> Tensor:
+        return encode(self.stack, x)
+
+
+def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int) -> None:
+    if min(width, blocks, heads, history) < 1:
+        raise ValueError(f"width {width}, blocks {blocks}, heads {heads}, history {history}: all must be at least 1")
+    if width % heads:
+        raise ValueError(f"width {width} is not divisible by {heads} heads: try width {-(-width // heads) * heads}")
+    if width // heads < 2:
+        raise ValueError(f"width {width} over {heads} heads leaves {width // heads} channel per head: needs at least 2")
+    outside = [index for index in slstm_at if index not in range(blocks)]
+    if outside:
+        raise ValueError(f"slstm_at {outside}: there are {blocks} blocks, numbered 0 to {blocks - 1}")
+    inner = -(-2 * width // 64) * 64  # as the package rounds an mLSTM block
+    if len(set(slstm_at)) < blocks and inner % (4 * heads):
+        raise ValueError(
+            f"{heads} heads do not divide the inner width {inner} of an mLSTM block into multiples of 4: "
+            "use a power of two"
+        )
+
+
+def _build_stack(
+    width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int, dropout: float
+) -> nn.Module:
+    slstm = xlstm.sLSTMBlockConfig(
+        slstm=xlstm.sLSTMLayerConfig(backend="vanilla", num_heads=heads, conv1d_kernel_size=4),
+        feedforward=xlstm.FeedForwardConfig(proj_factor=1.3, act_fn="gelu"),
+    )
+    mlstm = xlstm.mLSTMBlockConfig(
+        mlstm=xlstm.mLSTMLayerConfig(num_heads=heads, conv1d_kernel_size=4, qkv_proj_blocksize=4, proj_factor=2.0)
+    )
+    return xlstm.xLSTMBlockStack(
+        xlstm.xLSTMBlockStackConfig(
+            mlstm_block=mlstm,
+            slstm_block=slstm,
+            context_length=history,  # a longer one rebuilds the package's causal mask every forward
+            num_blocks=blocks,
+            embedding_dim=width,
+            dropout=dropout,
+            slstm_at=sorted(set(slstm_at)),
+        )
+    )
