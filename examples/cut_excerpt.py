@@ -1,9 +1,9 @@
-"""Cut examples/data out of the published METR-LA files, every kept cell verbatim.
+"""Cut examples/data out of the published files, every kept cell verbatim.  Standard library only.
 
-    python examples/cut_excerpt.py METR-LA.csv sensor_locations.csv
+    python examples/cut_excerpt.py METR-LA.csv sensor_locations.csv PEMS-BAY.csv PEMS-BAY-META.csv
 
-Three weeks with few outages (2012-05-03 .. 2012-05-23) of the 28 sensors nearest to the one with the largest
-variation, in the order of the published columns.  Standard library only.
+METR-LA: three weeks with few outages, the 28 sensors nearest to the one with the largest variation.  PEMS-BAY: two
+days, the 10 sensors nearest to the first column.
 """
 
 import csv
@@ -12,36 +12,50 @@ import statistics
 import sys
 from pathlib import Path
 
-FIRST, LAST, SENSORS = "2012-05-03 00:00:00", "2012-05-23 23:55:00", 28
 HERE = Path(__file__).parent / "data"
+Rows = list[list[str]]
 
 
-def main(data: Path, locations: Path) -> None:
-    """Write METR-LA-excerpt.csv and sensor_locations.csv."""
-    with data.open(newline="") as source:
+def read(path: Path, first: str, last: str) -> tuple[list[str], Rows]:
+    """Header and the rows of a span of time."""
+    with path.open(newline="") as source:
         reader = csv.reader(source)
-        header = next(reader)
-        rows = [row for row in reader if FIRST <= row[0] <= LAST]
+        return next(reader), [row for row in reader if first <= row[0] <= last]
+
+
+def most_varied(header: list[str], rows: Rows) -> str:
+    """The sensor whose readings vary most."""
+    spread = [statistics.pstdev(float(row[column]) for row in rows) for column in range(1, len(header))]
+    return header[1 + spread.index(max(spread))]
+
+
+def cut(header: list[str], rows: Rows, locations: Path, centre: str, sensors: int, names: tuple[str, str]) -> None:
+    """Write the columns nearest to ``centre`` and their lines of the locations file."""
     with locations.open(newline="") as source:
         place = {row["sensor_id"]: row for row in csv.DictReader(source)}
-    spread = [statistics.pstdev(float(row[column]) for row in rows) for column in range(1, len(header))]
-    centre = place[header[1 + spread.index(max(spread))]]
+    fields = list(place[centre])
+    lat, lon = (next(f for f in fields if f.lower() == name) for name in ("latitude", "longitude"))
 
     def distance(sensor: str) -> float:
-        east = float(place[sensor]["longitude"]) - float(centre["longitude"])
-        north = float(place[sensor]["latitude"]) - float(centre["latitude"])
-        return math.hypot(east * math.cos(math.radians(float(centre["latitude"]))), north)
+        east = float(place[sensor][lon]) - float(place[centre][lon])
+        north = float(place[sensor][lat]) - float(place[centre][lat])
+        return math.hypot(east * math.cos(math.radians(float(place[centre][lat]))), north)
 
-    near = set(sorted(header[1:], key=distance)[:SENSORS])
+    near = set(sorted(header[1:], key=distance)[:sensors])
     columns = [0] + [i for i, sensor in enumerate(header) if sensor in near]
-    with (HERE / "METR-LA-excerpt.csv").open("w", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerows([row[i] for i in columns] for row in [header, *rows])
-    with (HERE / "sensor_locations.csv").open("w", newline="") as out:
-        writer = csv.DictWriter(out, list(centre), lineterminator="\n")
+    with (HERE / names[0]).open("w", newline="") as out:
+        csv.writer(out, lineterminator="\n").writerows([row[i] for i in columns] for row in [header, *rows])
+    with (HERE / names[1]).open("w", newline="") as out:
+        writer = csv.DictWriter(out, fields, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(place[header[i]] for i in columns[1:])
+        writer.writerows(row for sensor, row in place.items() if sensor in near)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    metr_la, metr_la_locations, pems_bay, pems_bay_meta = map(Path, sys.argv[1:])
+    table = read(metr_la, "2012-05-03 00:00:00", "2012-05-23 23:55:00")
+    names = ("METR-LA-excerpt.csv", "sensor_locations.csv")
+    cut(*table, metr_la_locations, most_varied(*table), 28, names)
+    table = read(pems_bay, "2017-01-03 00:00:00", "2017-01-04 23:55:00")
+    names = ("PEMS-BAY-excerpt.csv", "PEMS-BAY-META-excerpt.csv")
+    cut(*table, pems_bay_meta, table[0][1], 10, names)

@@ -76,7 +76,10 @@ def model(s: Settings, d: Data) -> Forecaster:
         sensor_identity=m.sensor_identity,
         adaptive=m.adaptive,
     )
-    encoder = SharedEncoder(m.width, m.blocks, m.slstm_at, m.heads, s.data.history, m.dropout, m.impl, m.chunk)
+    try:
+        encoder = SharedEncoder(m.width, m.blocks, m.slstm_at, m.heads, s.data.history, m.dropout, m.impl, m.chunk)
+    except ValueError as error:  # a combination of sizes that the xlstm package cannot build
+        raise SettingsError(f"model: {error}") from None
     return Forecaster(tokens, encoder, _social(s, d), s.data.horizon, d.scaler.mean, d.scaler.std)
 
 
@@ -128,7 +131,7 @@ def learner(s: Settings, m: nn.Module, precision: Precision, train: ResidentLoad
         weight_decay=t.weight_decay,
         total_steps=t.max_epochs * steps_per_epoch,
         schedule=t.schedule,
-        warmup_steps=t.warmup_steps,
+        warmup_steps=t.lr_warmup_steps,
         gradient_clip_val=t.gradient_clip_val,
         accumulate_grad_batches=t.accumulate_grad_batches,
     )

@@ -93,7 +93,7 @@ def convert(
     summary = store.create(output_h5, sources.read(kind, data_csv, meta_csv), overwrite=overwrite)
     typer.echo(
         f"wrote {output_h5}: {summary.rows:,} rows x {summary.sensors} sensors x {summary.features} features, "
-        f"{summary.first} .. {summary.last}, {summary.gaps} gaps, {summary.seconds:.1f} s"
+        f"{summary.first_stamp} .. {summary.last_stamp}, {summary.gaps} gaps, {summary.seconds:.1f} s"
     )
     if validate:
         found = problems(inspect(output_h5))
@@ -174,9 +174,9 @@ def train(
     precision = build.machine(s)
     d = build.data(s, precision.device)
     stamp = build.stamp(s, d, precision)
-    run = runs.open_run(resume) if resume else runs.create_run(build.run_path(s, d), overwrite)
     loader = build.train_loader(s, d)
     learner = build.learner(s, build.model(s, d), precision, loader)
+    run = runs.open_run(resume) if resume else runs.create_run(build.run_path(s, d), overwrite)
     progress = engine.load_progress(learner, run) if resume else None
     dump_yaml(s, run.settings)
     run.write_json("origin.json", loaded.origin)

@@ -107,7 +107,7 @@ class Trainer(Section):
     learning_rate: float = Field(2e-3, gt=0, description="AdamW's peak learning rate")
     weight_decay: float = Field(3e-4, ge=0, description="AdamW's weight decay")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="of the learning rate, after the warm-up")
-    warmup_steps: int = Field(100, ge=0, description="optimizer steps of linear warm-up")
+    lr_warmup_steps: int = Field(100, ge=0, description="optimizer steps of linear warm-up")
     gradient_clip_val: float = Field(5.0, ge=0, description="largest gradient norm; 0: no clipping")
     accumulate_grad_batches: int = Field(1, ge=1, description="batches per optimizer step")
     patience: int = Field(10, ge=1, description="epochs without a better validation MAE before stopping")

@@ -15,19 +15,20 @@ from socialx.training.metrics import Scores
 def print_scores(
     rows: Mapping[str, Sequence[Scores]], step_minutes: int, unit: str, part: str, console: Console | None = None
 ) -> None:
-    """One row per model, MAE / RMSE / MAPE / R2 at 15, 30 and 60 minutes and over the whole horizon.
+    """MAE, RMSE, MAPE and R2 of every model at 15, 30 and 60 minutes and over the whole horizon.
 
     rows: name -> P + 1 scores, the last over all steps.  Horizons beyond P are left out.
     """
     horizon = len(next(iter(rows.values()))) - 1
-    steps = reported_steps(horizon, step_minutes)
-    heads = [f"{step * step_minutes} min" for step in steps] + [f"all {horizon} steps"]
-    table = Table(title=f"{part}: MAE ({unit}) / RMSE ({unit}) / MAPE (%) / R2", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for head in heads:
+    table = Table(title=f"{part} windows", title_justify="left", show_edge=False)
+    table.add_column("model", no_wrap=True)
+    for head in ("at", f"MAE {unit}", f"RMSE {unit}", "MAPE %", "R2"):
         table.add_column(head, no_wrap=True, justify="right")
     for name, scores in rows.items():
-        table.add_row(name, *(_cell(scores[step - 1]) for step in steps), _cell(scores[-1]))
+        for step in reported_steps(horizon, step_minutes):
+            table.add_row(name, f"{step * step_minutes} min", *_cells(scores[step - 1]))
+            name = ""
+        table.add_row("", f"1..{horizon * step_minutes} min", *_cells(scores[-1]), end_section=True)
     (console or Console()).print(table)
 
 
@@ -37,11 +38,9 @@ def reported_steps(horizon: int, step_minutes: int) -> list[int]:
     return [step for step in steps if 0 < step <= horizon] or [horizon]
 
 
-def _cell(s: Scores) -> str:
-    if s.count == 0:
-        return "nothing valid"
-    r2 = "-" if math.isnan(s.r2) else f"{s.r2:.4f}"
-    return f"{s.mae:.4f} {s.rmse:7.4f} {s.mape:6.3f} {r2}"
+def _cells(s: Scores) -> list[str]:
+    digits = ((s.mae, 4), (s.rmse, 4), (s.mape, 3), (s.r2, 4))
+    return ["-" if math.isnan(value) else f"{value:.{places}f}" for value, places in digits]
 
 
 def print_stamp(stamp: Mapping[str, Any], console: Console | None = None) -> None:
@@ -71,13 +70,13 @@ def print_profile(profile: Mapping[str, Any], console: Console | None = None) ->
         highlight=False,
     )
     names = {
-        "span": "step (forward, backward, optimizer)",
+        "span": "training step",
         "input": "waiting for input",
         "transfer": "copy to device",
-        "hooks": "between steps (log)",
+        "hooks": "between steps",
     }
     table = Table(show_edge=False)
-    table.add_column(f"{'device' if window['clock'] == 'device' else 'host'} time", no_wrap=True)
+    table.add_column(f"{window['clock']} time", no_wrap=True)
     for head in ("share", "ms/step", ""):
         table.add_column(head, justify="right" if head else "left", no_wrap=True)
     for phase, name in names.items():

@@ -1,0 +1,60 @@
+# make demo and make test work from a bare clone; both call make setup when it is needed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# A CUDA machine gets the CUDA build of torch, any other the CPU one.  GPU=1 or GPU=0 overrides what nvidia-smi says.
+ifndef GPU
+GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo 1 || echo 0)
+endif
+ifeq ($(GPU),1)
+EXTRAS := dev,gpu
+else
+EXTRAS := dev
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+REACH := import urllib.request; urllib.request.urlopen("$(CPU_INDEX)/torch/", timeout=3)
+# Asked only when setup runs: pip would retry an unreachable index for minutes.
+TORCH = -c constraints-cpu.txt $(shell $(PYTHON) -c '$(REACH)' 2>/dev/null && echo --extra-index-url $(CPU_INDEX))
+endif
+# Two OpenMP threads that wait for each other beside other work are slower than one.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup demo test test-all test-gpu lint format type bench-cpu clean
+
+help:              ## this list
+	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/: [^#]*##/:/'
+
+setup: $(VENV)/ready  ## make .venv and install socialx into it
+
+$(VENV)/ready: pyproject.toml constraints-cpu.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH) -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: setup        ## raw METR-LA excerpt -> HDF5 -> training -> scores -> profile, about 3 minutes
+	PATH="$(BIN):$$PATH" sh examples/demo.sh
+
+test: setup        ## the fast tests, under 3 minutes
+	$(BIN)/python -m pytest -n 2
+
+test-all: setup    ## all tests that need no GPU
+	$(BIN)/python -m pytest -n 2 -m 'not gpu'
+
+test-gpu: setup    ## the tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+lint: setup        ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup      ## let ruff format everything
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+type: setup        ## mypy
+	$(BIN)/mypy
+
+bench-cpu: setup   ## encoder against the xlstm package on one thread, about 2 minutes
+	$(BIN)/python benchmarks/encoder_cpu.py
+
+clean:             ## remove what make made
+	rm -rf $(VENV) demo runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

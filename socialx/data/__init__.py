@@ -1,0 +1,1 @@
+"""Traffic files: the canonical HDF5 store, readers of published files, windows and loaders."""

@@ -1,0 +1,128 @@
+"""The pandas HDFStore in which DCRNN published METR-LA and PEMS-BAY, read with h5py alone.
+
+Nothing is unpickled: pandas' own reader would run code that a file brings along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from socialx.data.sources.locations import match_key
+from socialx.data.store import Block, open_hdf5
+from socialx.errors import SocialxError, sample
+from socialx.progress import progress_bar
+
+BLOCK_BYTES = 1 << 23  # 8 MiB of float64 at once
+ADVICE = "use metr-la.h5 or pems-bay.h5 as DCRNN published them, or the CSV"
+
+
+def read_frame(path: Path, expected: str) -> tuple[tuple[str, ...], Iterator[Block]]:
+    """Sensor ids in column order, and the rows in blocks, of the frame ``expected`` or of the only one there is."""
+    with open_hdf5(path, ADVICE) as file:
+        key = _find_key(path, file, expected)
+        ids = _ids(path, file[key], "axis0")
+        counts = Counter(match_key(text) for text in ids)
+        twice = [text for text in ids if counts[match_key(text)] > 1]
+        if twice:
+            raise SocialxError(f"{path}: sensors named more than once ({sample(twice)}): {ADVICE}")
+        unit = _time_unit(path, file[key])
+        places = _places(path, file[key], ids)
+    return ids, _blocks(path, key, unit, places)
+
+
+def _find_key(path: Path, file: h5py.File, expected: str) -> str:
+    frames = [key for key, group in file.items() if isinstance(group, h5py.Group) and "axis0" in group]
+    if expected in frames or len(frames) == 1:
+        return expected if expected in frames else frames[0]
+    if frames:
+        raise SocialxError(f"{path}: {len(frames)} frames ({sample(frames)}) and none is {expected!r}: {ADVICE}")
+    if any(isinstance(group, h5py.Group) and "table" in group for group in file.values()):
+        fixed = "write it with DataFrame.to_hdf(..., format='fixed')"
+        raise SocialxError(f"{path}: an HDFStore in format='table', which is not read: {fixed}")
+    if "data/features" in file:
+        raise SocialxError(f"{path}: already a socialx file, nothing to convert: socialx inspect {path}")
+    raise SocialxError(f"{path}: an HDF5 file without a pandas frame ({sample(list(file)) or 'empty'}): {ADVICE}")
+
+
+def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.Dataset:
+    dataset = frame.get(name)
+    if not isinstance(dataset, h5py.Dataset) or dataset.ndim != dimensions:
+        found = f"has shape {dataset.shape}" if isinstance(dataset, h5py.Dataset) else "is not there"
+        raise SocialxError(f"{path}: {frame.name}/{name} {found}, not a plain frame: {ADVICE}")
+    return dataset
+
+
+def _ids(path: Path, frame: h5py.Group, name: str) -> tuple[str, ...]:
+    """Column labels as text; pandas pickles labels of mixed type, and those stay closed."""
+    labels = _dataset(path, frame, name, 1)
+    if labels.dtype.kind == "S":
+        return tuple(label.decode("utf-8", "replace") for label in labels[:])
+    if labels.dtype.kind in "iu":
+        return tuple(str(label) for label in labels[:])
+    raise SocialxError(f"{path}: {labels.name} holds {labels.dtype}, neither text nor integers: {ADVICE}")
+
+
+def _time_unit(path: Path, frame: h5py.Group) -> str:
+    """numpy's name of the unit of the times: pandas before 3 writes ns without saying so, pandas 3 mostly us."""
+    index = _dataset(path, frame, "axis1", 1)
+    kind = index.attrs.get("kind", b"")
+    text = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+    match = re.fullmatch(r"datetime64(?:\[(s|ms|us|ns)\])?", text)
+    if not match or index.dtype != np.int64:
+        raise SocialxError(f"{path}: {index.name} is {text or index.dtype!s}, not a time index: {ADVICE}")
+    if "tz" in index.attrs:
+        wall = "write it with DataFrame.tz_localize(None)"
+        raise SocialxError(f"{path}: {index.name} has a time zone, wall times are needed: {wall}")
+    return match[1] or "ns"
+
+
+def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Name of a values dataset -> the column of each of its items; pandas keeps one block per dtype, in any order."""
+    column = {text: place for place, text in enumerate(ids)}
+    rows = _dataset(path, frame, "axis1", 1).shape[0]
+    places = {}
+    for items in sorted(name for name in frame if re.fullmatch(r"block[0-9]+_items", name)):
+        labels = _ids(path, frame, items)
+        values = _dataset(path, frame, items.replace("items", "values"), 2)
+        if values.shape != (rows, len(labels)) or values.dtype.kind not in "fiu" or not column.keys() >= set(labels):
+            found = f"{values.name} is {values.dtype} {values.shape} for {rows} rows and {len(labels)} sensors"
+            raise SocialxError(f"{path}: {found}, not a plain frame: {ADVICE}")
+        places[values.name] = np.array([column[label] for label in labels], np.int64)
+    if sorted(np.concatenate([np.empty(0, np.int64), *places.values()])) != list(range(len(ids))) or not ids:
+        raise SocialxError(
+            f"{path}: the blocks of {frame.name} do not hold each of its {len(ids)} sensors once: {ADVICE}"
+        )
+    return places
+
+
+def _blocks(path: Path, key: str, unit: str, places: dict[str, np.ndarray]) -> Iterator[Block]:
+    with open_hdf5(path, ADVICE) as file:
+        index = file[key]["axis1"]
+        sensors = sum(len(columns) for columns in places.values())
+        rows = max(BLOCK_BYTES // (8 * sensors), 1)
+        with progress_bar(f"reading {path.name}", len(index), "rows") as bar:
+            for first in range(0, len(index), rows):
+                times = index[first : first + rows]
+                speeds = np.empty((len(times), sensors), np.float32)
+                for name, columns in places.items():
+                    with np.errstate(over="ignore"):
+                        speeds[:, columns] = file[name][first : first + rows]
+                yield Block(_stamps(path, times, unit, first), speeds)
+                bar.advance(len(times))
+
+
+def _stamps(path: Path, times: np.ndarray, unit: str, first: int) -> np.ndarray:
+    """int64 [t] since 1970 in ``unit`` -> S19 [t]; a fraction of a second or NaT has no such text."""
+    moments = times.view(f"datetime64[{unit}]")
+    seconds = moments.astype("datetime64[s]")
+    right = (seconds == moments) & (seconds >= np.datetime64("0001-01-01")) & (seconds < np.datetime64("9999-12-31"))
+    if not right.all():
+        row = int(right.argmin())
+        raise SocialxError(f"{path}: row {first + row + 1} has the time {moments[row]}, not whole seconds: {ADVICE}")
+    return np.char.replace(np.datetime_as_string(seconds), "T", " ").astype("S19")

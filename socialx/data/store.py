@@ -1,0 +1,451 @@
+"""The canonical HDF5 file: the only place that knows its names, dtypes, units and encodings.
+
+Shape letters: T rows (time steps), N sensors, F features, t rows of one block.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain, islice
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from socialx.errors import SocialxError, sample
+
+FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
+STAMPS, EPOCHS, SENSOR_INFO = "metadata/timestamps", "metadata/timestamps_epoch", "metadata/vd_info"
+ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SPEED = "avg_speed"
+DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
+STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
+ZERO_IS_MISSING = ("metr_la", "pems_bay")  # for files written before the rule was stored in them
+CHUNK_ROWS = 288  # one day of 5-minute steps; compressed with gzip-1 a year loads in well under a second
+CACHE_BYTES = 1 << 26  # holds the chunk that two blocks share, so that it is compressed once
+PACKED = {"compression": "gzip", "compression_opts": 1, "fletcher32": True}  # any HDF5 reads it, bit flips raise
+
+
+@dataclass(frozen=True, eq=False)
+class Sensors:
+    """The N sensors in column order; NaN or an empty direction = unknown, None = the dataset has no such column."""
+
+    ids: tuple[str, ...]
+    latitude: np.ndarray  # float64 [N], degrees
+    longitude: np.ndarray
+    lanes: np.ndarray | None = None
+    length: np.ndarray | None = None
+    direction: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Neighbouring rows of a source: stamps S19 [t], speeds float32 [t,N]."""
+
+    stamps: np.ndarray
+    speeds: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """What a source yields.  ``blocks`` can be walked once and never holds the whole file in memory."""
+
+    dataset_name: str
+    feature_set: str
+    sensors: Sensors
+    blocks: Iterator[Block]
+    units: str
+    missing: float | None  # the speed that stands for "no reading"; NaN always does
+    timezone: str | None
+    source_data: str
+    source_meta: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``create`` wrote, and the seconds it took."""
+
+    rows: int
+    sensors: int
+    features: int
+    seconds: float
+    first_stamp: str
+    last_stamp: str
+    gaps: int
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """One feature of a canonical file in memory; ``valid`` is the only place where missing readings are decided."""
+
+    path: Path
+    dataset_name: str
+    sensors: Sensors
+    feature: str
+    unit: str  # "unknown" where the file does not say
+    stamps: np.ndarray  # S19 [T], wall time
+    epochs: np.ndarray  # int64 [T], seconds of the wall time read as UTC, always derived from the stamps
+    step_minutes: int
+    missing: float | None
+    timezone: str | None
+    values: np.ndarray  # float32 [T,N], as stored
+    valid: np.ndarray  # bool [T,N], True = observed
+    checksum: str
+    imputed: bool
+
+
+def first_bytes(path: Path, advice: str) -> bytes:
+    """The head of a file that a user named; refuses what is missing, empty, a folder or a Git-LFS pointer."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(256)
+    except OSError as error:
+        raise SocialxError(f"{path}: cannot be read ({error.strerror}): {advice}") from None
+    if not head:
+        raise SocialxError(f"{path}: the file is empty: {advice}")
+    if head.startswith(b"version https://git-lfs"):
+        raise SocialxError(f"{path}: a Git-LFS pointer, not the data: git lfs pull, or download it again")
+    return head
+
+
+@contextmanager
+def open_hdf5(path: Path, advice: str) -> Iterator[h5py.File]:
+    """Open for reading; whatever HDF5 finds broken, now or while the block reads, becomes one line."""
+    if not first_bytes(path, advice).startswith(HDF5_SIGNATURE):
+        raise SocialxError(f"{path}: not an HDF5 file: {advice}")
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except BlockingIOError:
+        raise SocialxError(f"{path}: another process is writing it: wait until it is done") from None
+    except (OSError, RuntimeError, KeyError) as error:
+        raise SocialxError(f"{path}: truncated or damaged HDF5 ({_reason(error)}): {advice}") from error
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:160].strip("'\"")
+
+
+def stamp_epochs(stamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
+    """S19 [T] ``YYYY-MM-DD HH:MM:SS`` -> int64 [T] seconds of that wall time read as UTC.
+
+    Arithmetic only: a conversion through local time would depend on the zone of the machine.  ``first`` is the row
+    number of the first stamp, for the refusal.
+    """
+    letters = np.ascontiguousarray(stamps).view(np.uint8).reshape(-1, 19)
+    digits = letters[:, [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18]].astype(np.int64) - ord("0")
+    right = ((digits >= 0) & (digits <= 9)).all(1) & (letters[:, [4, 7, 10, 13, 16]] == list(b"-- ::")).all(1)
+    parts = digits.reshape(-1, 7, 2) @ [10, 1]  # [T,7] century, year, month, day, hour, minute, second
+    right &= (parts[:, 2:4] >= 1).all(1) & (parts[:, 2:] <= [12, 31, 23, 59, 59]).all(1)
+    months = np.where(right, parts[:, :3] @ [1200, 12, 1] - 1970 * 12 - 1, 0).astype("datetime64[M]")
+    days = months.astype("datetime64[D]").astype(np.int64) + parts[:, 3] - 1
+    right &= days < (months + 1).astype("datetime64[D]").astype(np.int64)
+    if not right.all():
+        row = int(right.argmin())
+        found = f"row {first + row + 1} has the time {stamps[row].decode('latin-1')!a}"
+        raise SocialxError(f"{where}: {found}, not YYYY-MM-DD HH:MM:SS: correct it and convert again")
+    return days * 86400 + parts[:, 4:] @ [3600, 60, 1]
+
+
+def common_step(epochs: np.ndarray) -> int:
+    """The most common forward step in seconds; 0 where no row is later than the one before it."""
+    steps, counts = np.unique(np.diff(epochs), return_counts=True)
+    return int(steps[np.where(steps > 0, counts, 0).argmax()]) if (steps > 0).any() else 0
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        for stale in path.parent.iterdir():
+            owner = re.fullmatch(rf"\.{re.escape(path.name)}\.([0-9]{{1,9}})\.tmp", stale.name)
+            if owner and not _alive(int(owner[1])):
+                stale.unlink(missing_ok=True)
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    except (OSError, RuntimeError) as error:  # h5py reports a full disk as either
+        raise SocialxError(f"{path}: cannot be written ({_reason(error)}): check the folder and its space") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)  # somebody else's process
+    return True
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def check_output(path: Path, overwrite: bool, inputs: tuple[str, ...] = ()) -> None:
+    """Refuse an output that exists, is an input, or has no folder, before anything is read."""
+    if not path.parent.is_dir():
+        raise SocialxError(f"{path}: its folder does not exist: mkdir -p {path.parent}")
+    if path.is_dir():
+        raise SocialxError(f"{path}: a folder, not a file: name a file in it")
+    if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):
+        raise SocialxError(f"{path}: is an input of this conversion: choose another output")
+    if path.exists() and not overwrite:
+        raise SocialxError(f"{path}: exists already: add --overwrite to replace it")
+
+
+def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summary:
+    """Write the canonical file, streamed and atomically: ``path`` is either complete or untouched."""
+    check_output(path, overwrite, (readings.source_data, readings.source_meta))
+    started = time.perf_counter()
+    columns = _columns(readings)
+    with replacing(path) as temporary, _closing(readings.blocks):
+        with h5py.File(temporary, "w", libver="v110", rdcc_nbytes=CACHE_BYTES) as file:
+            stamps, epochs, last = _write_features(file, readings, columns)
+            step = common_step(epochs)
+            _write_metadata(file, readings, list(columns), stamps, epochs, step)
+        _verify(temporary, stamps, last)
+    gaps = int((np.diff(epochs) > step).sum())
+    seconds, ends = time.perf_counter() - started, (stamps[0].decode(), stamps[-1].decode())
+    return Summary(len(stamps), len(readings.sensors.ids), len(columns), seconds, *ends, gaps)
+
+
+@contextmanager
+def _closing(blocks: Iterator[Block]) -> Iterator[None]:
+    """Let a half-read source close its file and its progress bar before the refusal is printed."""
+    try:
+        yield
+    finally:
+        if isinstance(blocks, Generator):
+            blocks.close()
+
+
+def _columns(readings: Readings) -> dict[str, np.ndarray | None]:
+    """Feature name -> its constant column [N], None for the speeds, in the order of the file."""
+    sensors = readings.sensors
+    bad = [ascii(text[:40]) for text in sensors.ids if not re.fullmatch(r"(?![.]+$)[!-.0-~]{1,64}", text)]
+    if bad:  # an id becomes fixed-width ASCII text and the name of an HDF5 group
+        limits = "not 1 to 64 plain ASCII characters without '/'"
+        raise SocialxError(f"{readings.source_data}: {len(bad)} sensor ids are {limits} ({sample(bad)}): rename them")
+    columns: dict[str, np.ndarray | None] = {SPEED: None}
+    constants = (("lanes", sensors.lanes), ("length", sensors.length))
+    columns |= {name: column for name, column in constants if column is not None}
+    columns |= {"latitude": sensors.latitude, "longitude": sensors.longitude}
+    if sensors.direction is not None:
+        columns["direction"] = np.array([DIRECTIONS.get(letter, np.nan) for letter in sensors.direction])
+    return columns
+
+
+def _write_features(
+    file: h5py.File, readings: Readings, columns: dict[str, np.ndarray | None]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Append the blocks (t,N speeds) -> all stamps [T], all epochs [T], and the last row as written [N,F]."""
+    shape = (len(readings.sensors.ids), len(columns))
+    row = np.stack([np.zeros(shape[0]) if column is None else column for column in columns.values()], axis=1)
+    stamps, epochs = np.empty(0, "S19"), np.empty(0, np.int64)
+    blocks = readings.blocks
+    head = list(islice(blocks, 2))
+    if not head:
+        raise SocialxError(f"{readings.source_data}: it has no rows: download it again")
+    chunk = CHUNK_ROWS if len(head) > 1 else min(CHUNK_ROWS, len(head[0].stamps))
+    limits, chunks = (None, *shape), (chunk, *shape)
+    features = file.create_dataset(FEATURES, (0, *shape), "f4", maxshape=limits, chunks=chunks, shuffle=True, **PACKED)
+    for block in chain(head, blocks):
+        first, count = len(stamps), len(block.stamps)
+        stamps = np.concatenate([stamps, block.stamps])
+        epochs = np.concatenate([epochs, _checked_epochs(readings, block, stamps, epochs)])
+        cells = np.empty((count, *shape), np.float32)
+        cells[:], cells[..., 0] = row, block.speeds
+        features.resize(first + count, axis=0)
+        features[first:] = cells
+    return stamps, epochs, cells[-1]
+
+
+def _checked_epochs(readings: Readings, block: Block, stamps: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """The epochs [t] of a block whose times go on from ``before`` and whose speeds are numbers."""
+    where, first = readings.source_data, len(before)
+    epochs = stamp_epochs(block.stamps, where, first)
+    steps = np.diff(np.concatenate([before[-1:], epochs]))
+    if (steps <= 0).any():
+        row = int((steps <= 0).argmax()) + max(first, 1)  # the later one of the two, from 0
+        pair = f"rows {row} and {row + 1} ({stamps[row - 1].decode()}, {stamps[row].decode()})"
+        raise SocialxError(f"{where}: {pair} are not in order of time: sort the rows and remove repeated ones")
+    if np.isinf(block.speeds).any():
+        at, sensor = np.argwhere(np.isinf(block.speeds))[0]
+        cell = f"row {first + at + 1} of sensor {readings.sensors.ids[sensor]}"
+        raise SocialxError(f"{where}: {cell} is infinite or too large for a speed: correct it")
+    return epochs
+
+
+def _write_metadata(
+    file: h5py.File, readings: Readings, names: list[str], stamps: np.ndarray, epochs: np.ndarray, step: int
+) -> None:
+    sensors = readings.sensors
+    units = {name: STATIC_UNITS.get(name, readings.units) for name in names}
+    frequency = f"{step // 60}min" if step % 60 == 0 else f"{step}s"
+    file.attrs["dataset_name"] = readings.dataset_name
+    file.attrs["feature_set"] = readings.feature_set
+    file.attrs["feature_schema_version"] = "1.0"
+    file.attrs["creation_date"] = datetime.now(UTC).isoformat(timespec="seconds")
+    file.attrs["description"] = f"{readings.dataset_name} traffic speeds and sensor positions"
+    file.attrs["source_data"], file.attrs["source_meta"] = readings.source_data, readings.source_meta
+    for name, count in zip((ROWS_ATTR, "num_locations", "num_features"), file[FEATURES].shape, strict=True):
+        file.attrs[name] = np.int64(count)
+    texts = {VDIDS: np.array(sensors.ids, "S64"), FEATURE_NAMES: np.array(names, "S32")}
+    for name, column in (texts | {STAMPS: stamps, EPOCHS: epochs}).items():
+        file.create_dataset(name, data=column, chunks=True, **PACKED)
+    metadata = file["metadata"]
+    metadata["frequency"] = np.bytes_(frequency if step else "unknown")
+    metadata["units"] = np.bytes_(json.dumps(units))
+    metadata["source"] = np.bytes_(f"{readings.source_data} with positions of {readings.source_meta}".encode())
+    metadata.attrs["epoch_basis"] = "naive-utc"
+    metadata.attrs["timezone"] = readings.timezone or ""
+    metadata.attrs[MISSING_ATTR] = np.nan if readings.missing is None else readings.missing
+    info = file.create_group(SENSOR_INFO)
+    info.attrs["coord_crs"] = "EPSG:4326"
+    for index, vdid in enumerate(sensors.ids):
+        attributes = info.create_group(vdid).attrs
+        attributes["position_lat"], attributes["position_lon"] = sensors.latitude[index], sensors.longitude[index]
+        for name, column in (("lanes", sensors.lanes), ("length", sensors.length)):
+            if column is not None and np.isfinite(column[index]):
+                attributes[name] = column[index]
+        if sensors.direction is not None and sensors.direction[index]:
+            attributes["direction"] = sensors.direction[index]
+
+
+def _verify(path: Path, stamps: np.ndarray, last: np.ndarray) -> None:
+    """Reopen what was written: the disk must give back the stamps and the last row before it may replace a file."""
+    with open_hdf5(path, "convert it again") as file:
+        features = file[FEATURES]
+        same = features.shape == (len(stamps), *last.shape) and np.array_equal(file[STAMPS][:], stamps)
+        if not same or not np.array_equal(features[-1], last, equal_nan=True):
+            raise SocialxError(f"{path}: the disk does not give back what was written: check the disk")
+
+
+def checksum(ids: tuple[str, ...], stamps: np.ndarray, values: np.ndarray) -> str:
+    """sha256 of what is scored: two conversions of one source agree whatever their dates and file names."""
+    digest = hashlib.sha256("".join(f"{vdid}\n" for vdid in ids).encode())
+    digest.update(np.ascontiguousarray(stamps, "S19").data)
+    digest.update(np.ascontiguousarray(values, "<f4").data)
+    return digest.hexdigest()
+
+
+def open_store(path: Path, feature: str = SPEED) -> Store:
+    """Load one feature of a canonical file, or of an older one that has what this needs.
+
+    Times may lie in any order here: ``inspect`` reports that.  Sensors without a usable position have NaN.
+    """
+    with open_hdf5(path, "make a file with socialx convert --help") as file:
+        features, ids, names, stamps = read_layout(path, file)
+        if feature not in names:
+            near = difflib.get_close_matches(feature, names, 1, 0.4)
+            hint = f"did you mean {near[0]}?" if near else "choose one of them"
+            raise SocialxError(f"{path}: no feature {feature!r}, it has {', '.join(names)}: {hint}")
+        values = features[:, :, names.index(feature)].astype(np.float32, copy=False)
+        dataset_name = _text(file.attrs.get("dataset_name", "unknown"))
+        rules = file["metadata"].attrs
+        missing = _number(rules.get(MISSING_ATTR, 0.0 if dataset_name in ZERO_IS_MISSING else np.nan))
+        missing = np.nan if feature in STATIC_UNITS else missing  # direction 0 is north, not absent
+        timezone, imputed = _text(rules.get("timezone", "")) or None, bool(rules.get(IMPUTED_ATTR, False))
+        sensors, unit = _read_sensors(file, ids), _read_unit(file, feature)
+    epochs = stamp_epochs(stamps, str(path))
+    step = common_step(epochs)
+    if step == 0 or step % 60:
+        raise SocialxError(f"{path}: its rows are {step} s apart, not whole minutes: convert a file with such rows")
+    return Store(
+        path=path,
+        dataset_name=dataset_name,
+        sensors=sensors,
+        feature=feature,
+        unit=unit,
+        stamps=stamps,
+        epochs=epochs,
+        step_minutes=step // 60,
+        missing=None if np.isnan(missing) else missing,
+        timezone=timezone,
+        values=values,
+        valid=np.isfinite(values) & (values != np.float32(missing)),
+        checksum=checksum(ids, stamps, values),
+        imputed=imputed,
+    )
+
+
+def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, ...], list[str], np.ndarray]:
+    """The features [T,N,F], ids [N], feature names [F] and stamps S19 [T] of a file whose shapes agree."""
+    for key, group in file.items():
+        if isinstance(group, h5py.Group) and ("axis0" in group or "table" in group):
+            kind = "pems-bay" if key == "speed" else "metr-la"
+            command = f"socialx convert {kind} --data-csv {path} --meta-csv LOCATIONS --output-h5 OUT"
+            raise SocialxError(f"{path}: a pandas HDFStore, not a socialx file: {command}")
+    lacking = [n for n in (FEATURES, VDIDS, FEATURE_NAMES, STAMPS) if not isinstance(file.get(n), h5py.Dataset)]
+    if lacking:
+        raise SocialxError(f"{path}: it lacks {', '.join(lacking)}: socialx backfill {path}")
+    features, shape = file[FEATURES], file[FEATURES].shape
+    for name, axis in ((STAMPS, 0), (VDIDS, 1), (FEATURE_NAMES, 2)):
+        if len(shape) != 3 or features.dtype.kind != "f" or file[name].shape != shape[axis : axis + 1]:
+            found = f"{FEATURES} is {features.dtype} {shape}, {name} {file[name].shape}"
+            raise SocialxError(f"{path}: shapes do not agree ({found}): convert it again")
+        if file[name].dtype.kind not in "SO":
+            raise SocialxError(f"{path}: {name} holds {file[name].dtype}, not text: convert it again")
+    ids, names, stamps = ([_text(item) for item in file[name][:]] for name in (VDIDS, FEATURE_NAMES, STAMPS))
+    repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
+    if repeated or 0 in shape:
+        what = f"sensors appear twice ({sample(repeated)})" if repeated else f"it holds nothing {shape}"
+        raise SocialxError(f"{path}: {what}: convert it again")
+    # Older files may write 2025-03-18T00:46:11+08:00: the wall time is what counts.
+    wall = [text[:19].replace("T", " ").encode("ascii", "replace") for text in stamps]
+    return features, tuple(ids), names, np.array(wall, "S19")
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _read_unit(file: h5py.File, feature: str) -> str:
+    units = file.get("metadata/units")
+    try:
+        return str(json.loads(_text(units[()]))[feature])
+    except (TypeError, ValueError, KeyError):
+        return "unknown"
+
+
+def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
+    """What vd_info says of each sensor; a position that is absent or impossible becomes NaN."""
+    info = file.get(SENSOR_INFO)
+    entries = [info.get(vdid) if isinstance(info, h5py.Group) else None for vdid in ids]
+    found = [{} if entry is None else dict(entry.attrs) for entry in entries]
+
+    def column(name: str) -> np.ndarray:
+        return np.array([_number(attributes.get(name)) for attributes in found])
+
+    latitude, longitude = column("position_lat"), column("position_lon")
+    wrong = ~((np.abs(latitude) <= 90) & (np.abs(longitude) <= 180))
+    latitude[wrong], longitude[wrong] = np.nan, np.nan
+    known = set().union(*found)
+    lanes, length = (column(name) if name in known else None for name in ("lanes", "length"))
+    direction = tuple(_text(attributes.get("direction", "")) for attributes in found)
+    return Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in known else None)
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return np.nan

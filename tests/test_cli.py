@@ -1,0 +1,241 @@
+"""The commands from end to end on a small real file: what they print, write and return."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.commands import LOCATIONS, ROOT, SMALL, cut_csv, process, small_file, socialx
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Path:
+    folder = data.parent / "run"
+    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "2", "--seed", "7", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+@pytest.mark.parametrize("command", ["", "convert", "inspect", "config", "train", "evaluate", "profile"])
+def test_help_needs_no_torch(command: str) -> None:
+    code = (
+        "import sys, socialx.cli as c\n"
+        f"try: c.app({command.split() + ['--help']!r})\n"
+        "except SystemExit as e: assert not e.code, e.code\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'h5py', 'xlstm', 'yaml'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Usage:" in done.stdout
+
+
+def test_the_version_is_printed() -> None:
+    assert re.fullmatch(r"socialx \d+\.\d+\.\d+\n", socialx("--version").stdout)
+
+
+def test_convert_says_what_it_wrote(tmp_path: Path) -> None:
+    source = cut_csv(tmp_path / "s.csv", 50)
+    arguments = ["convert", "METR_LA", "--data-csv", source, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / "o.h5"]
+    result = socialx(*arguments, "--validate")
+    assert result.exit_code == 0
+    assert "50 rows x 4 sensors x 3 features, 2012-05-03 00:00:00 .. 2012-05-03 04:05:00, 0 gaps" in result.stdout
+    assert "valid: every sensor has a position" in result.stdout
+    again = socialx(*arguments)
+    assert again.exit_code == 1
+    assert "--overwrite" in again.stderr
+    assert socialx(*arguments, "--overwrite").exit_code == 0
+
+
+def test_inspect_prints_a_table_or_json(data: Path) -> None:
+    report = json.loads(socialx("inspect", data, "--json").stdout)
+    assert (report["rows"], report["sensors"], report["problems"]) == (400, 4, [])
+    assert "metr_la" in socialx("inspect", data).stdout
+
+
+def test_config_prints_values_and_origins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("socialx.yaml").write_text("trainer: {seed: 5, patience: 3}")
+    monkeypatch.setenv("SOCIALX_TRAINER__PATIENCE", "4")
+    rows = json.loads(socialx("config", "--json", "--precision", "16-mixed").stdout)
+    assert rows["trainer.seed"] == {"value": 5, "origin": "socialx.yaml"}
+    assert rows["trainer.patience"] == {"value": 4, "origin": "$SOCIALX_TRAINER__PATIENCE"}
+    assert rows["trainer.precision"] == {"value": "16-mixed", "origin": "--precision"}
+    assert rows["trainer.max_epochs"]["origin"] == "default"
+    assert re.search(r"trainer.seed +│ 5 +│ socialx.yaml", socialx("config").stdout)
+
+
+def test_train_leaves_a_run_that_can_be_repeated(run: Path, data: Path) -> None:
+    names = {p.name for p in run.iterdir()}
+    assert names == {"settings.yaml", "origin.json", "environment.json", "stamp.json", "metrics.jsonl", "best.pt", "last.pt"}
+    assert json.loads((run / "origin.json").read_text())["trainer.seed"] == "--seed"
+    assert json.loads((run / "environment.json").read_text())["precision"] == "32-true"
+    assert json.loads((run / "stamp.json").read_text())["windows"] == {"train": 264, "validation": 38, "test": 75}
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
+    again = run.parent / "again"
+    assert socialx("train", "-c", run / "settings.yaml", "--run-dir", again).exit_code == 0
+    weights = [torch.load(folder / "last.pt", weights_only=True)["learner"]["model"] for folder in (run, again)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_train_refuses_to_overwrite_a_run(run: Path, data: Path) -> None:
+    result = socialx("train", "--data", data, "--run-dir", run, *SMALL)
+    assert result.exit_code == 1
+    assert "holds a run already" in result.stderr
+
+
+def test_the_precision_in_effect_is_printed_and_stored(data: Path, tmp_path: Path) -> None:
+    result = socialx(
+        "train", "--precision", "16-mixed", "--data", data, "--run-dir", tmp_path / "r", "--max-epochs", "1", *SMALL
+    )
+    assert result.exit_code == 0
+    assert "precision 16-mixed" in result.stderr
+    assert json.loads((tmp_path / "r/environment.json").read_text())["precision"] == "16-mixed"
+
+
+def test_evaluate_prints_the_run_beside_the_baselines(run: Path) -> None:
+    result = socialx("evaluate", run, "--baselines")
+    assert result.exit_code == 0, result.stderr
+    for expected in ("copy-last, zeros copied", "copy-last, last valid", "historical average", "run", "15 min", "60 min"):
+        assert expected in result.stdout
+    assert "canonical split: 264 / 38 / 75 windows of 12 + 12 steps" in result.stdout
+    assert "32-true" in result.stdout
+
+
+def test_evaluate_as_json_holds_every_step_and_the_stamp(run: Path) -> None:
+    printed = json.loads(socialx("evaluate", run, "--json", "--part", "validation").stdout)
+    assert printed["part"] == "validation"
+    assert len(printed["scores"]["run"]) == 13
+    assert set(printed["scores"]["run"][0]) == {"mae", "rmse", "mape", "r2", "count"}
+    assert printed["stamp"]["precision"] == "32-true"
+
+
+def test_a_run_is_scored_in_the_precision_asked_for(run: Path) -> None:
+    assert json.loads(socialx("evaluate", run, "--json", "--precision", "bf16-mixed").stdout)["stamp"]["precision"] == "bf16-mixed"
+
+
+def test_the_baselines_need_no_run(data: Path) -> None:
+    result = socialx("evaluate", "--baselines", "--data", data)
+    assert result.exit_code == 0
+    assert "historical average" in result.stdout
+
+
+def test_the_strict_split_is_stamped(data: Path) -> None:
+    assert "strict split" in socialx("evaluate", "--baselines", "--data", data, "--split", "strict").stdout
+
+
+def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "p.json"
+    result = socialx("profile", "--data", data, "--steps", "5", "--warmup-steps", "1", "--json", "--output", output, *SMALL)
+    assert result.exit_code == 0, result.stderr
+    profile = json.loads(result.stdout)
+    assert profile == json.loads(output.read_text())
+    measured = [share for share in profile["shares"].values() if share is not None]
+    assert sum(measured) == pytest.approx(1)
+    assert profile["window"]["steps"] == 5
+    assert profile["window"]["clock"] == "host"
+    assert profile["gpu_busy"] is None
+    assert profile["why"]["gpu_busy"] == "no CUDA device"
+    assert profile["throughput"]["windows_per_s"] > 0
+    assert profile["step_ms"]["p50"] <= profile["step_ms"]["p95"]
+    table = socialx("profile", "--data", data, "--steps", "3", "--warmup-steps", "0", *SMALL).stdout
+    assert "waiting for input" in table
+    assert "not measured" in table
+
+
+def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "socialx", "train", "--data", str(data), "--run-dir", str(folder)]
+    options = ["--max-epochs", "500", "--patience", "500", "--batch-size", "8", *SMALL]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    training = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (folder / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    training.send_signal(signal.SIGINT)
+    out, err = training.communicate(timeout=60)
+    assert training.returncode == 130, err
+    assert f"socialx train --resume {folder}" in err
+    assert f"socialx evaluate {folder}" in out
+    assert "Traceback" not in err
+    assert not list(folder.glob(".*.tmp"))
+    assert socialx("evaluate", folder, "--baselines").exit_code == 0
+    epochs = len((folder / "metrics.jsonl").read_text().splitlines())
+    resumed = socialx("train", "--resume", folder, "--max-epochs", str(epochs + 2))
+    assert resumed.exit_code == 0, resumed.stderr
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == epochs + 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["train"], 2, "data.path: no data file: --data FILE.h5"),
+        (["train", "--data", "nowhere.h5"], 1, "nowhere.h5"),
+        (["train", "--batch-size", "0"], 2, "loader.batch_size (--batch-size): Input should be greater than or equal to 1"),
+        (["train", "--set", "trainer.precison=1"], 2, "did you mean trainer.precision?"),
+        (["train", "--set", "nonsense"], 2, "expected section.key=value"),
+        (["train", "--device", "cuda:7", "--data", "x"], 2, "this torch sees 0 CUDA devices"),
+        (["train", "--resume", "nowhere"], 2, "nowhere/settings.yaml: No such file"),
+        (["evaluate"], 2, "nothing to score"),
+        (["evaluate", "nowhere"], 1, "nowhere: not a run folder"),
+        (["evaluate", "--baselines", "--part", "tests"], 2, "--part tests: one of train, validation, test"),
+        (["convert", "pems-boy", "--data-csv", "a", "--meta-csv", "b", "--output-h5", "c.h5"], 2, "pems-bay"),
+        (["convert", "metr-la", "--data-csv", "nowhere.csv", "--meta-csv", "b", "--output-h5", "c.h5"], 1, "nowhere.csv"),
+        (["inspect", "nowhere.h5"], 1, "nowhere.h5"),
+    ],
+)
+def test_a_user_error_is_one_line_and_its_exit_code(
+    arguments: list[str], code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "cuda:7" in arguments and torch.cuda.is_available():
+        pytest.skip("needs a machine without CUDA")
+    monkeypatch.chdir(tmp_path)
+    result = socialx(*arguments)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert re.fullmatch(r"error: [^\n]+\n", result.stderr)
+    assert says in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_sensors_without_a_position_are_named_before_training(data: Path, tmp_path: Path) -> None:
+    import h5py
+
+    lost = tmp_path / "lost.h5"
+    lost.write_bytes(data.read_bytes())
+    with h5py.File(lost, "r+") as file:
+        del file["metadata/vd_info/769402"]
+    result = socialx("train", "--data", lost, "--run-dir", tmp_path / "run", *SMALL)
+    assert result.exit_code == 1
+    assert "1 of 4 sensors have no position (769402)" in result.stderr
+    assert not (tmp_path / "run").exists()
+    alone = socialx("train", "--data", lost, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--pooling", "none", *SMALL)
+    assert alone.exit_code == 0, alone.stderr
+
+
+def test_a_run_is_not_scored_on_another_network(run: Path, tmp_path: Path) -> None:
+    other = small_file(tmp_path, sensors=5)
+    result = socialx("evaluate", run, "--data", other)
+    assert result.exit_code == 1
+    assert "the weights do not fit" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_settings_file_here_is_read_without_asking(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "socialx.yaml").write_text(f"data: {{path: {data}}}")
+    done = process("evaluate", "--baselines", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

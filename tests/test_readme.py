@@ -1,0 +1,74 @@
+"""The README is a contract: its commands run as they stand, its make targets exist, its paths are there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import ROOT
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+
+
+def typed(block: str) -> list[str]:
+    """What follows each prompt of a console block, continued lines joined."""
+    return re.findall(r"^\$ (.+)$", block.replace("\\\n", " "), re.MULTILINE)
+
+
+COMMANDS = [line for block in BLOCKS for line in typed(block)]
+
+
+def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
+    """In the README's order, in a folder that holds nothing but examples/; training is cut short."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    python = tmp_path / "bin"
+    python.mkdir()
+    (python / "socialx").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m socialx "$@"\n')
+    (python / "socialx").chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{python}:{os.environ['PATH']}"}
+    # Less of everything that takes time, and nothing else: what the README types wins over the environment.
+    short = {"TRAINER__MAX_EPOCHS": "1", "MODEL__WIDTH": "8", "MODEL__BLOCKS": "1", "MODEL__SLSTM_AT": "0"}
+    environment |= {f"SOCIALX_{name}": value for name, value in short.items()}
+    environment |= {"SOCIALX_LOADER__BATCH_SIZE": "256", "SOCIALX_PROFILE__WARMUP_STEPS": "0"}
+    lines = [line for line in COMMANDS if line.startswith("socialx")]
+    assert len(lines) >= 6
+    for line in lines:
+        words = shlex.split(line)
+        if "--steps" in words:
+            words[words.index("--steps") + 1] = "2"
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, f"$ {line}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if not c.startswith("socialx")] or [""])
+def test_everything_else_is_make_git_or_cd(command: str) -> None:
+    words = shlex.split(command)
+    assert words[0] in ("make", "git", "cd", "pip")
+    if words[0] == "make":
+        targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+        assert set(words[1:]) <= targets
+
+
+def test_every_make_target_is_explained() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    phony = re.search(r"\.PHONY: (.+)", makefile)
+    assert phony
+    for target in phony.group(1).split():
+        assert re.search(rf"^{target}:.*##", makefile, re.MULTILINE), target
+
+
+def test_the_file_map_is_true() -> None:
+    for path in re.findall(r"`((?:socialx|tests|examples|docs|benchmarks)/[\w./-]*)`", README):
+        assert (ROOT / path).exists(), path
+
+
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) <= 200
