@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,11 +84,11 @@ def convert(
 
     Example: socialx convert metr-la --data-csv METR-LA.csv --meta-csv sensor_locations.csv --output-h5 metr_la.h5
     """
-    from socialx.data import sources, store
+    from socialx.data import files, sources, store
     from socialx.data.inspect import inspect, problems
     from socialx.errors import GateError
 
-    store.check_output(output_h5, overwrite, (str(data_csv), str(meta_csv)))
+    files.check_output(output_h5, overwrite, (str(data_csv), str(meta_csv)))
     summary = store.create(output_h5, sources.read(kind, data_csv, meta_csv), overwrite=overwrite)
     typer.echo(
         f"wrote {output_h5}: {summary.rows:,} rows x {summary.sensors} sensors x {summary.features} features, "
@@ -100,6 +99,7 @@ def convert(
         if found:
             raise GateError("\n".join(f"{output_h5}: {problem}" for problem in found))
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
+    note(f"next: socialx train --data {output_h5}")
 
 
 @command("inspect")
@@ -116,21 +116,11 @@ def inspect_file(
     if as_json:
         typer.echo(json.dumps({**asdict(report), "problems": found}, indent=2))
         return
-    from socialx.report.tables import print_facts
+    from socialx.report.tables import print_report
 
-    print_facts({name.replace("_", " "): _plain(value) for name, value in asdict(report).items()})
+    print_report(report)
     for problem in found:
         typer.echo(f"problem: {problem}")
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {_plain(v)}" for k, v in value.items()) or "-"
-    if isinstance(value, list | tuple):
-        return ", ".join(_plain(v) for v in value) or "none"
-    return "-" if value is None else str(value)
 
 
 @command("config")
@@ -237,7 +227,7 @@ def evaluate(
     models: dict[str, Any] = build.baselines(d) if baselines else {}
     stamp = build.stamp(s, d, precision)
     if run is not None:
-        models[run.name] = _trained(loaded, d, run, precision, stamp)
+        models[str(run)] = _trained(loaded, d, run, precision, stamp)
     loader = d.loader(part, s.loader.batch_size)
     scores = {
         name: engine.evaluate(model.to(precision.device), loader, s.data.horizon, precision, f"score {name}")
@@ -318,14 +308,13 @@ def profile(
     }
     text = json.dumps(result, indent=2, default=str)
     if output is not None:
-        output.write_text(text + "\n", encoding="utf-8")
+        try:
+            output.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise SocialxError(f"{output}: cannot be written ({error.strerror}): name another --output") from None
     if as_json:
         typer.echo(text)
         return
     from socialx.report.tables import print_profile
 
     print_profile(result)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

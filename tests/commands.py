@@ -14,7 +14,20 @@ from socialx.cli import app
 ROOT = Path(__file__).parents[1]
 EXCERPT = ROOT / "examples/data/METR-LA-excerpt.csv"
 LOCATIONS = ROOT / "examples/data/sensor_locations.csv"
-SMALL = ["--width", "8", "--blocks", "1", "--slstm-at", "", "--model-heads", "2", "--pooling-heads", "2", "--neighbours", "3"]
+SMALL = [
+    "--width",
+    "8",
+    "--blocks",
+    "1",
+    "--slstm-at",
+    "",
+    "--model-heads",
+    "2",
+    "--pooling-heads",
+    "2",
+    "--neighbours",
+    "3",
+]
 
 
 def socialx(*arguments: str | Path) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 import h5py
@@ -88,10 +88,11 @@ def small_store(path: Path, rows: int = 40, minutes: int = 5) -> Path:
     return path
 
 
-def made_up(blocks: Iterator[Block], ids: tuple[str, ...] = IDS) -> Readings:
+def made_up(blocks: Iterable[Block], ids: tuple[str, ...] = IDS) -> Readings:
     """Readings of no file, for what only the writer checks."""
+    generator = blocks if isinstance(blocks, Generator) else (part for part in blocks)
     sensors = Sensors(ids, np.linspace(34, 35, len(ids)), np.linspace(-118, -117, len(ids)))
-    return Readings("mine", "mine_v1", sensors, blocks, "km/h", None, None, "made up", "nothing")
+    return Readings("mine", "mine_v1", sensors, generator, "km/h", None, None, "made up", "nothing")
 
 
 def block(times: list[str], values: np.ndarray) -> Block:

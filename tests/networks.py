@@ -16,7 +16,9 @@ CPU = torch.device("cpu")
 MONDAY = 1_331_510_400  # 2012-03-12 00:00:00 read as UTC
 
 
-def speeds(rows: int = 600, sensors: int = 5, missing: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def speeds(
+    rows: int = 600, sensors: int = 5, missing: float = 0.1, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values float32 [T,N] with 0 where missing, valid bool [T,N], epochs int64 [T] every five minutes."""
     rng = np.random.default_rng(seed)
     step = np.arange(rows)[:, None]
@@ -25,7 +27,9 @@ def speeds(rows: int = 600, sensors: int = 5, missing: float = 0.1, seed: int = 
     return values, values != 0, MONDAY + 300 * np.arange(rows, dtype=np.int64)
 
 
-def loader(rows: int = 600, sensors: int = 5, batch_size: int = 8, part: str = "train", **options: object) -> ResidentLoader:
+def loader(
+    rows: int = 600, sensors: int = 5, batch_size: int = 8, part: str = "train", **options: object
+) -> ResidentLoader:
     """Windows of 12 + 12 steps of made-up speeds."""
     values, valid, epochs = speeds(rows, sensors)
     windows = split_windows(epochs, 5, 12, 12, "canonical")
@@ -54,7 +58,13 @@ def pooling(xy: np.ndarray, width: int = 16, heads: int = 2, neighbours: int = 3
 
 
 def forecaster(
-    sensors: int = 5, width: int = 16, social: int = 1, neighbours: int = 3, dropout: float = 0.0, seed: int = 0, **tables: bool
+    sensors: int = 5,
+    width: int = 16,
+    social: int = 1,
+    neighbours: int = 3,
+    dropout: float = 0.0,
+    seed: int = 0,
+    **tables: bool,
 ) -> Forecaster:
     """A small forecaster of 12 + 12 steps; two blocks, the second an sLSTM."""
     torch.manual_seed(seed)

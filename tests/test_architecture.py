@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1] / "socialx"
 LAYERS = [
     {"errors"},
     {"settings", "data.geo", "training.metrics", "training.clock", "profiling.analysis"},
-    {"options", "progress", "data.windows", "model.fused"},
+    {"options", "progress", "data.windows", "data.files", "model.fused"},
     {"data.store", "data.loaders", "model.encoder", "model.pooling", "profiling.device", "training.precision"},
     {"data.sources", "data.inspect", "model.forecaster", "model.baselines", "training.checkpoint", "training.runs"},
     {"training.engine"},
@@ -74,7 +74,9 @@ def inner(module: str) -> set[str]:
     return {name for name in names if name in MODULES and name not in ("data", "model", "training", "profiling")}
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m not in ("", "__init__", "data", "model", "training", "profiling")])
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if m not in ("", "__init__", "data", "model", "training", "profiling")]
+)
 def test_a_module_imports_only_downwards(module: str) -> None:
     own = layer(module)
     assert own is not None, f"{module} has no line in LAYERS"
@@ -101,7 +103,9 @@ def test_a_library_has_its_owners(library: str) -> None:
     assert all(m in allowed or any(m.startswith(a) for a in allowed if a.endswith(".")) for m in users), users
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.split(".")[0] in ("data", "model", "training", "profiling")])
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if m.split(".")[0] in ("data", "model", "training", "profiling")]
+)
 def test_settings_stop_at_build(module: str) -> None:
     assert not {"socialx.settings", "socialx.options"} & imports(MODULES[module])
 
@@ -123,7 +127,9 @@ def test_training_never_imports_profiling() -> None:
 
 
 def test_no_room_without_a_name() -> None:
-    assert not {"utils", "helpers", "common", "misc", "base", "manager"} & {part for m in MODULES for part in m.split(".")}
+    assert not {"utils", "helpers", "common", "misc", "base", "manager"} & {
+        part for m in MODULES for part in m.split(".")
+    }
 
 
 def test_files_and_functions_stay_readable() -> None:
@@ -140,4 +146,6 @@ def test_nothing_unpickles() -> None:
         text = path.read_text()
         for call in re.findall(r"torch\.load\([^)]*\)", text):
             assert "weights_only=True" in call, path
-        assert not re.search(r"pickle\.loads?\(|allow_pickle=True|read_pickle|read_hdf|shell=True|(?<![.\w])(eval|exec)\(", text), path
+        assert not re.search(
+            r"pickle\.loads?\(|allow_pickle=True|read_pickle|read_hdf|shell=True|(?<![.\w])(eval|exec)\(", text
+        ), path

@@ -43,7 +43,9 @@ def test_historical_average_is_the_mean_of_sensor_weekday_and_slot() -> None:
             same = (slot[:4000] == slot[row]) & (weekday[:4000] == weekday[row])
             for sensor in range(2):
                 seen = values[:4000][same & valid[:4000, sensor], sensor].astype(np.float64)
-                expected = seen.mean() if len(seen) else values[:4000][valid[:4000, sensor], sensor].astype(np.float64).mean()
+                expected = (
+                    seen.mean() if len(seen) else values[:4000][valid[:4000, sensor], sensor].astype(np.float64).mean()
+                )
                 assert forecast[window, step, sensor].item() == pytest.approx(expected, rel=1e-12)
 
 

@@ -34,7 +34,7 @@ def run(data: Path) -> Path:
 def test_help_needs_no_torch(command: str) -> None:
     code = (
         "import sys, socialx.cli as c\n"
-        f"try: c.app({command.split() + ['--help']!r})\n"
+        f"try: c.app({[*command.split(), '--help']!r})\n"
         "except SystemExit as e: assert not e.code, e.code\n"
         "heavy = {'torch', 'numpy', 'pandas', 'h5py', 'xlstm', 'yaml'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -81,7 +81,15 @@ def test_config_prints_values_and_origins(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_train_leaves_a_run_that_can_be_repeated(run: Path, data: Path) -> None:
     names = {p.name for p in run.iterdir()}
-    assert names == {"settings.yaml", "origin.json", "environment.json", "stamp.json", "metrics.jsonl", "best.pt", "last.pt"}
+    assert names == {
+        "settings.yaml",
+        "origin.json",
+        "environment.json",
+        "stamp.json",
+        "metrics.jsonl",
+        "best.pt",
+        "last.pt",
+    }
     assert json.loads((run / "origin.json").read_text())["trainer.seed"] == "--seed"
     assert json.loads((run / "environment.json").read_text())["precision"] == "32-true"
     assert json.loads((run / "stamp.json").read_text())["windows"] == {"train": 264, "validation": 38, "test": 75}
@@ -110,7 +118,14 @@ def test_the_precision_in_effect_is_printed_and_stored(data: Path, tmp_path: Pat
 def test_evaluate_prints_the_run_beside_the_baselines(run: Path) -> None:
     result = socialx("evaluate", run, "--baselines")
     assert result.exit_code == 0, result.stderr
-    for expected in ("copy-last, zeros copied", "copy-last, last valid", "historical average", "run", "15 min", "60 min"):
+    for expected in (
+        "copy-last, zeros copied",
+        "copy-last, last valid",
+        "historical average",
+        "run",
+        "15 min",
+        "60 min",
+    ):
         assert expected in result.stdout
     assert "canonical split: 264 / 38 / 75 windows of 12 + 12 steps" in result.stdout
     assert "32-true" in result.stdout
@@ -119,13 +134,16 @@ def test_evaluate_prints_the_run_beside_the_baselines(run: Path) -> None:
 def test_evaluate_as_json_holds_every_step_and_the_stamp(run: Path) -> None:
     printed = json.loads(socialx("evaluate", run, "--json", "--part", "validation").stdout)
     assert printed["part"] == "validation"
-    assert len(printed["scores"]["run"]) == 13
-    assert set(printed["scores"]["run"][0]) == {"mae", "rmse", "mape", "r2", "count"}
+    assert len(printed["scores"][str(run)]) == 13
+    assert set(printed["scores"][str(run)][0]) == {"mae", "rmse", "mape", "r2", "count"}
     assert printed["stamp"]["precision"] == "32-true"
 
 
 def test_a_run_is_scored_in_the_precision_asked_for(run: Path) -> None:
-    assert json.loads(socialx("evaluate", run, "--json", "--precision", "bf16-mixed").stdout)["stamp"]["precision"] == "bf16-mixed"
+    assert (
+        json.loads(socialx("evaluate", run, "--json", "--precision", "bf16-mixed").stdout)["stamp"]["precision"]
+        == "bf16-mixed"
+    )
 
 
 def test_the_baselines_need_no_run(data: Path) -> None:
@@ -140,7 +158,9 @@ def test_the_strict_split_is_stamped(data: Path) -> None:
 
 def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.json"
-    result = socialx("profile", "--data", data, "--steps", "5", "--warmup-steps", "1", "--json", "--output", output, *SMALL)
+    result = socialx(
+        "profile", "--data", data, "--steps", "5", "--warmup-steps", "1", "--json", "--output", output, *SMALL
+    )
     assert result.exit_code == 0, result.stderr
     profile = json.loads(result.stdout)
     assert profile == json.loads(output.read_text())
@@ -162,7 +182,9 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
     command = [sys.executable, "-m", "socialx", "train", "--data", str(data), "--run-dir", str(folder)]
     options = ["--max-epochs", "500", "--patience", "500", "--batch-size", "8", *SMALL]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    training = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    training = subprocess.Popen(
+        [*command, *options], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 60
     while not (folder / "metrics.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -185,7 +207,11 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
     [
         (["train"], 2, "data.path: no data file: --data FILE.h5"),
         (["train", "--data", "nowhere.h5"], 1, "nowhere.h5"),
-        (["train", "--batch-size", "0"], 2, "loader.batch_size (--batch-size): Input should be greater than or equal to 1"),
+        (
+            ["train", "--batch-size", "0"],
+            2,
+            "loader.batch_size (--batch-size): Input should be greater than or equal to 1",
+        ),
         (["train", "--set", "trainer.precison=1"], 2, "did you mean trainer.precision?"),
         (["train", "--set", "nonsense"], 2, "expected section.key=value"),
         (["train", "--device", "cuda:7", "--data", "x"], 2, "this torch sees 0 CUDA devices"),
@@ -194,7 +220,11 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
         (["evaluate", "nowhere"], 1, "nowhere: not a run folder"),
         (["evaluate", "--baselines", "--part", "tests"], 2, "--part tests: one of train, validation, test"),
         (["convert", "pems-boy", "--data-csv", "a", "--meta-csv", "b", "--output-h5", "c.h5"], 2, "pems-bay"),
-        (["convert", "metr-la", "--data-csv", "nowhere.csv", "--meta-csv", "b", "--output-h5", "c.h5"], 1, "nowhere.csv"),
+        (
+            ["convert", "metr-la", "--data-csv", "nowhere.csv", "--meta-csv", "b", "--output-h5", "c.h5"],
+            1,
+            "nowhere.csv",
+        ),
         (["inspect", "nowhere.h5"], 1, "nowhere.h5"),
     ],
 )
@@ -223,7 +253,9 @@ def test_sensors_without_a_position_are_named_before_training(data: Path, tmp_pa
     assert result.exit_code == 1
     assert "1 of 4 sensors have no position (769402)" in result.stderr
     assert not (tmp_path / "run").exists()
-    alone = socialx("train", "--data", lost, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--pooling", "none", *SMALL)
+    alone = socialx(
+        "train", "--data", lost, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--pooling", "none", *SMALL
+    )
     assert alone.exit_code == 0, alone.stderr
 
 

@@ -117,3 +117,9 @@ def test_a_speed_is_its_text_rounded_once(rows: list[tuple[float, float]]) -> No
     for got, row in zip(read, rows, strict=True):
         for cell, value in zip(got, row, strict=True):
             assert cell == np.float32(value) or (math.isnan(cell) and math.isnan(value))
+
+
+def test_a_missing_output_folder_is_made(tmp_path: Path) -> None:
+    data = write_csv(tmp_path / "data.csv", stamps(5), speeds(5))
+    convert("la", data, write_locations(tmp_path / "meta.csv"), tmp_path / "new/folder/out.h5")
+    assert [p.name for p in (tmp_path / "new/folder").iterdir()] == ["out.h5"]

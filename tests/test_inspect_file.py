@@ -58,7 +58,7 @@ def test_shares_outages_and_gaps(tmp_path: Path) -> None:
 
 def test_only_the_worst_sensors_are_listed(tmp_path: Path) -> None:
     ids = tuple(map(str, range(9)))
-    create(tmp_path / "out.h5", made_up(iter([block(stamps(9), np.tri(9) * np.nan)]), ids))
+    create(tmp_path / "out.h5", made_up([block(stamps(9), np.tri(9) * np.nan)], ids))
     report = inspect(tmp_path / "out.h5")
     assert list(report.worst_sensors) == ["0", "1", "2", "3", "4"]
     assert report.worst_sensors["1"] == pytest.approx(1.0)

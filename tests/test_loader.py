@@ -78,4 +78,7 @@ def test_the_test_period_changes_no_training_batch() -> None:
     shuffled = np.random.default_rng(1).permutation(300 - last_touched) + last_touched
     other_values, other_valid = values.copy(), valid.copy()
     other_values[last_touched:], other_valid[last_touched:] = values[shuffled], valid[shuffled]
-    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(batches(values, valid), batches(other_values, other_valid), strict=True))
+    assert all(
+        torch.equal(a.nan_to_num(), b.nan_to_num())
+        for a, b in zip(batches(values, valid), batches(other_values, other_valid), strict=True)
+    )

@@ -40,7 +40,9 @@ def test_scores_equal_the_definition_over_everything_seen(seed: int, batches: in
     for step in range(4):
         if valid[:, :, step].sum() > 1:
             got = [scores[step].mae, scores[step].rmse, scores[step].mape, scores[step].r2]
-            np.testing.assert_allclose(got, brute(forecast[:, :, step], target[:, :, step], valid[:, :, step]), rtol=1e-9)
+            np.testing.assert_allclose(
+                got, brute(forecast[:, :, step], target[:, :, step], valid[:, :, step]), rtol=1e-9
+            )
     assert scores[-1].count == valid.sum()
     np.testing.assert_allclose(scores[-1].mae, brute(forecast, target, valid)[0], rtol=1e-12)
 

@@ -1,4 +1,4 @@
-"""Social pooling: the definition by brute force, who hears whom, the nothing of an isolated sensor, radius gradients."""
+"""Social pooling: the definition by brute force, who hears whom, the nothing of an isolated sensor, gradients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def brute_force(p: SocialPooling, state: Tensor) -> np.ndarray:
                     gap = math.sqrt(max(offset @ offset, 1e-12))
                     inside = math.exp(weights["log_beta"][h]) * (math.exp(weights["log_radius"][h]) - gap)
                     logit = q[i, part] @ kv[j, :width][part] / math.sqrt(depth) - math.log1p(math.exp(-inside))
-                    if p.use_positional:
+                    if p.offset_bias is not None:
                         unit = torch.from_numpy(offset / weights["offset_unit"]).to(p.log_beta.dtype)
                         logit += p.offset_bias(unit)[h].item()
                     logits.append(logit)

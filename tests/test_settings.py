@@ -20,10 +20,19 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_each_layer_wins_over_the_ones_below(tmp_path: Path) -> None:
-    first = write(tmp_path / "a.yaml", "trainer: {learning_rate: 1, max_epochs: 1, seed: 1, patience: 1, lr_warmup_steps: 1}")
+    first = write(
+        tmp_path / "a.yaml", "trainer: {learning_rate: 1, max_epochs: 1, seed: 1, patience: 1, lr_warmup_steps: 1}"
+    )
     second = write(tmp_path / "b.toml", "[trainer]\nmax_epochs = 2\nseed = 2\npatience = 2\nlr_warmup_steps = 2\n")
-    env = {"SOCIALX_TRAINER__SEED": "3", "SOCIALX_TRAINER__PATIENCE": "3", "SOCIALX_TRAINER__LR_WARMUP_STEPS": "3", "PATH": "x"}
-    loaded = load([first, second], env, ["trainer.patience=4", "trainer.lr_warmup_steps=4"], {"trainer.lr_warmup_steps": "5"})
+    env = {
+        "SOCIALX_TRAINER__SEED": "3",
+        "SOCIALX_TRAINER__PATIENCE": "3",
+        "SOCIALX_TRAINER__LR_WARMUP_STEPS": "3",
+        "PATH": "x",
+    }
+    loaded = load(
+        [first, second], env, ["trainer.patience=4", "trainer.lr_warmup_steps=4"], {"trainer.lr_warmup_steps": "5"}
+    )
     t = loaded.settings.trainer
     assert (t.learning_rate, t.max_epochs, t.seed, t.patience, t.lr_warmup_steps) == (1, 2, 3, 4, 5)
     assert t.weight_decay == Settings().trainer.weight_decay
@@ -49,7 +58,7 @@ def test_each_layer_wins_over_the_ones_below(tmp_path: Path) -> None:
     ],
 )
 def test_an_unknown_key_is_refused_with_a_near_miss(key: str, says: str) -> None:
-    with pytest.raises(SettingsError, match="unknown|section") as caught:
+    with pytest.raises(SettingsError, match=r"unknown|section") as caught:
         load((), {}, [f"{key}=1"])
     assert str(caught.value).startswith(f"{key} (--set): {says}")
 
@@ -72,7 +81,8 @@ def test_the_old_keys_are_refused_with_the_new_one(old: str, tmp_path: Path) -> 
 def test_a_whole_old_file_is_refused_key_by_key(tmp_path: Path) -> None:
     path = write(
         tmp_path / "old.yaml",
-        "data: {loader: {num_workers: 8}}\nsocial_pooling: {enabled: true, foo: 1}\nmodel: {xlstm: {embedding_dim: 64}}\n",
+        "data: {loader: {num_workers: 8}}\nsocial_pooling: {enabled: true, foo: 1}\n"
+        "model: {xlstm: {embedding_dim: 64}}\n",
     )
     with pytest.raises(SettingsError) as caught:
         load([path], {})
@@ -88,9 +98,15 @@ def test_a_whole_old_file_is_refused_key_by_key(tmp_path: Path) -> None:
     ("flags", "says"),
     [
         ({"trainer.precision": "16-mixd"}, "trainer.precision (--precision): Input should be '32-true'"),
-        ({"loader.batch_size": "0"}, "loader.batch_size (--batch-size): Input should be greater than or equal to 1, got '0'"),
+        (
+            {"loader.batch_size": "0"},
+            "loader.batch_size (--batch-size): Input should be greater than or equal to 1, got '0'",
+        ),
         ({"trainer.learning_rate": "fast"}, "trainer.learning_rate (--learning-rate): Input should be a valid number"),
-        ({"model.slstm_at": "1,9"}, "model (model.slstm_at from --slstm-at): slstm_at names block 9, but blocks are 0..3"),
+        (
+            {"model.slstm_at": "1,9"},
+            "model (model.slstm_at from --slstm-at): slstm_at names block 9, but blocks are 0..3",
+        ),
         ({"model.width": "30"}, "model (model.width from --width): width 30 is not heads (4) times 2 or more"),
         ({"trainer.device": "gpu"}, "trainer.device (--device): String should match pattern"),
     ],
@@ -175,7 +191,12 @@ def test_every_setting_explains_itself() -> None:
     data=st.one_of(st.none(), st.text("abc/. -", min_size=1).map(str.strip).filter(bool)),
 )
 def test_settings_survive_their_file(
-    tmp_path_factory: pytest.TempPathFactory, width: int, slstm_at: list[int], learning_rate: float, radius: float, data: str | None
+    tmp_path_factory: pytest.TempPathFactory,
+    width: int,
+    slstm_at: list[int],
+    learning_rate: float,
+    radius: float,
+    data: str | None,
 ) -> None:
     settings = Settings.model_validate(
         {

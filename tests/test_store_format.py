@@ -130,7 +130,7 @@ def test_a_tiny_file_has_a_tiny_chunk(tmp_path: Path) -> None:
 def test_the_size_of_the_blocks_does_not_show(tmp_path: Path, sizes: list[int]) -> None:
     times, values, edges = stamps(900), speeds(900), np.cumsum([0, *sizes])
     blocks = [block(times[a:b], values[a:b]) for a, b in pairwise(edges)]
-    summary = create(tmp_path / "out.h5", made_up(iter(blocks)))
+    summary = create(tmp_path / "out.h5", made_up(blocks))
     loaded = open_store(tmp_path / "out.h5")
     assert summary.rows == 900
     assert loaded.values.tobytes() == values.astype(np.float32).tobytes()
@@ -142,14 +142,14 @@ def test_the_size_of_the_blocks_does_not_show(tmp_path: Path, sizes: list[int]) 
 def test_the_frequency_is_the_most_common_step(tmp_path: Path, step: int, name: bytes) -> None:
     times = np.datetime64("2012-03-01T00:00:00") + np.array([0, 1, 2, 5, 6]) * np.timedelta64(step, "s")
     texts = [str(time).replace("T", " ") for time in times]
-    summary = create(tmp_path / "out.h5", made_up(iter([block(texts, speeds(5))])))
+    summary = create(tmp_path / "out.h5", made_up([block(texts, speeds(5))]))
     assert summary.gaps == 1
     with h5py.File(tmp_path / "out.h5") as file:
         assert file["metadata/frequency"][()] == name
 
 
 def test_one_row_is_enough_to_write(tmp_path: Path) -> None:
-    assert create(tmp_path / "out.h5", made_up(iter([block(stamps(1), speeds(1))]))).rows == 1
+    assert create(tmp_path / "out.h5", made_up([block(stamps(1), speeds(1))])).rows == 1
 
 
 def test_what_was_written_is_read_back_before_it_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from socialx.data.store import EPOCHS, ROWS_ATTR, SENSOR_INFO, open_hdf5, open_store
+from socialx.data.files import open_hdf5
+from socialx.data.store import EPOCHS, ROWS_ATTR, SENSOR_INFO, open_store
 from socialx.errors import sample
 
 WORST = 5  # sensors listed with their share of missing readings

@@ -1,19 +1,15 @@
-"""The canonical HDF5 file: the only place that knows its names, dtypes, units and encodings.
-
-Shape letters: T rows (time steps), N sensors, F features, t rows of one block.
-"""
+"""The canonical HDF5 file, its names, dtypes and units.  T rows, N sensors, F features, t rows of one block."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
 import json
-import os
 import re
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -22,12 +18,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from socialx.data.files import check_output, open_hdf5, replacing
 from socialx.errors import SocialxError, sample
 
 FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
 STAMPS, EPOCHS, SENSOR_INFO = "metadata/timestamps", "metadata/timestamps_epoch", "metadata/vd_info"
 ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
-HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+STAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
 SPEED = "avg_speed"
 DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
 STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
@@ -64,7 +61,7 @@ class Readings:
     dataset_name: str
     feature_set: str
     sensors: Sensors
-    blocks: Iterator[Block]
+    blocks: Generator[Block, None, None]
     units: str
     missing: float | None  # the speed that stands for "no reading"; NaN always does
     timezone: str | None
@@ -105,57 +102,18 @@ class Store:
     imputed: bool
 
 
-def first_bytes(path: Path, advice: str) -> bytes:
-    """The head of a file that a user named; refuses what is missing, empty, a folder or a Git-LFS pointer."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(256)
-    except OSError as error:
-        raise SocialxError(f"{path}: cannot be read ({error.strerror}): {advice}") from None
-    if not head:
-        raise SocialxError(f"{path}: the file is empty: {advice}")
-    if head.startswith(b"version https://git-lfs"):
-        raise SocialxError(f"{path}: a Git-LFS pointer, not the data: git lfs pull, or download it again")
-    return head
-
-
-@contextmanager
-def open_hdf5(path: Path, advice: str) -> Iterator[h5py.File]:
-    """Open for reading; whatever HDF5 finds broken, now or while the block reads, becomes one line."""
-    if not first_bytes(path, advice).startswith(HDF5_SIGNATURE):
-        raise SocialxError(f"{path}: not an HDF5 file: {advice}")
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except BlockingIOError:
-        raise SocialxError(f"{path}: another process is writing it: wait until it is done") from None
-    except (OSError, RuntimeError, KeyError) as error:
-        raise SocialxError(f"{path}: truncated or damaged HDF5 ({_reason(error)}): {advice}") from error
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160].strip("'\"")
-
-
 def stamp_epochs(stamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
-    """S19 [T] ``YYYY-MM-DD HH:MM:SS`` -> int64 [T] seconds of that wall time read as UTC.
-
-    Arithmetic only: a conversion through local time would depend on the zone of the machine.  ``first`` is the row
-    number of the first stamp, for the refusal.
-    """
-    letters = np.ascontiguousarray(stamps).view(np.uint8).reshape(-1, 19)
-    digits = letters[:, [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18]].astype(np.int64) - ord("0")
-    right = ((digits >= 0) & (digits <= 9)).all(1) & (letters[:, [4, 7, 10, 13, 16]] == list(b"-- ::")).all(1)
-    parts = digits.reshape(-1, 7, 2) @ [10, 1]  # [T,7] century, year, month, day, hour, minute, second
-    right &= (parts[:, 2:4] >= 1).all(1) & (parts[:, 2:] <= [12, 31, 23, 59, 59]).all(1)
-    months = np.where(right, parts[:, :3] @ [1200, 12, 1] - 1970 * 12 - 1, 0).astype("datetime64[M]")
-    days = months.astype("datetime64[D]").astype(np.int64) + parts[:, 3] - 1
-    right &= days < (months + 1).astype("datetime64[D]").astype(np.int64)
-    if not right.all():
-        row = int(right.argmin())
-        found = f"row {first + row + 1} has the time {stamps[row].decode('latin-1')!a}"
-        raise SocialxError(f"{where}: {found}, not YYYY-MM-DD HH:MM:SS: correct it and convert again")
-    return days * 86400 + parts[:, 4:] @ [3600, 60, 1]
+    """S19 [T] ``YYYY-MM-DD HH:MM:SS``, ``first`` rows into a file -> int64 [T] seconds, the wall time read as UTC."""
+    epochs = np.empty(len(stamps), np.int64)
+    for row, stamp in enumerate(stamps.tolist()):
+        try:
+            if not STAMP.fullmatch(stamp):  # fromisoformat alone takes more than one form
+                raise ValueError
+            epochs[row] = datetime.fromisoformat(f"{stamp.decode()}+00:00").timestamp()
+        except ValueError:
+            found = f"row {first + row + 1} has the time {stamp.decode('latin-1')!a}, not YYYY-MM-DD HH:MM:SS"
+            raise SocialxError(f"{where}: {found}: correct it and convert again") from None
+    return epochs
 
 
 def common_step(epochs: np.ndarray) -> int:
@@ -164,110 +122,58 @@ def common_step(epochs: np.ndarray) -> int:
     return int(steps[np.where(steps > 0, counts, 0).argmax()]) if (steps > 0).any() else 0
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        for stale in path.parent.iterdir():
-            owner = re.fullmatch(rf"\.{re.escape(path.name)}\.([0-9]{{1,9}})\.tmp", stale.name)
-            if owner and not _alive(int(owner[1])):
-                stale.unlink(missing_ok=True)
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
-    except (OSError, RuntimeError) as error:  # h5py reports a full disk as either
-        raise SocialxError(f"{path}: cannot be written ({_reason(error)}): check the folder and its space") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)  # somebody else's process
-    return True
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def check_output(path: Path, overwrite: bool, inputs: tuple[str, ...] = ()) -> None:
-    """Refuse an output that exists, is an input, or has no folder, before anything is read."""
-    if not path.parent.is_dir():
-        raise SocialxError(f"{path}: its folder does not exist: mkdir -p {path.parent}")
-    if path.is_dir():
-        raise SocialxError(f"{path}: a folder, not a file: name a file in it")
-    if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):
-        raise SocialxError(f"{path}: is an input of this conversion: choose another output")
-    if path.exists() and not overwrite:
-        raise SocialxError(f"{path}: exists already: add --overwrite to replace it")
-
-
 def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summary:
     """Write the canonical file, streamed and atomically: ``path`` is either complete or untouched."""
     check_output(path, overwrite, (readings.source_data, readings.source_meta))
     started = time.perf_counter()
     columns = _columns(readings)
-    with replacing(path) as temporary, _closing(readings.blocks):
+    with replacing(path) as temporary, closing(readings.blocks):
         with h5py.File(temporary, "w", libver="v110", rdcc_nbytes=CACHE_BYTES) as file:
             stamps, epochs, last = _write_features(file, readings, columns)
-            step = common_step(epochs)
-            _write_metadata(file, readings, list(columns), stamps, epochs, step)
-        _verify(temporary, stamps, last)
-    gaps = int((np.diff(epochs) > step).sum())
-    seconds, ends = time.perf_counter() - started, (stamps[0].decode(), stamps[-1].decode())
-    return Summary(len(stamps), len(readings.sensors.ids), len(columns), seconds, *ends, gaps)
+            _write_metadata(file, readings, columns, stamps, epochs)
+        with open_hdf5(temporary, "convert it again") as file:  # what the disk gives back before it replaces a file
+            same = file[FEATURES].shape == (len(stamps), *last.shape) and np.array_equal(file[STAMPS][:], stamps)
+            if not same or not np.array_equal(file[FEATURES][-1], last, equal_nan=True):
+                raise SocialxError(f"{path}: the disk does not give back what was written: check the disk")
+    return Summary(
+        rows=len(stamps),
+        sensors=len(readings.sensors.ids),
+        features=len(columns),
+        seconds=time.perf_counter() - started,
+        first_stamp=stamps[0].decode(),
+        last_stamp=stamps[-1].decode(),
+        gaps=int((np.diff(epochs) > common_step(epochs)).sum()),
+    )
 
 
-@contextmanager
-def _closing(blocks: Iterator[Block]) -> Iterator[None]:
-    """Let a half-read source close its file and its progress bar before the refusal is printed."""
-    try:
-        yield
-    finally:
-        if isinstance(blocks, Generator):
-            blocks.close()
-
-
-def _columns(readings: Readings) -> dict[str, np.ndarray | None]:
-    """Feature name -> its constant column [N], None for the speeds, in the order of the file."""
+def _columns(readings: Readings) -> dict[str, np.ndarray]:
+    """Feature name -> its constant column [N] in the order of the file; the speeds replace the zeros."""
     sensors = readings.sensors
     bad = [ascii(text[:40]) for text in sensors.ids if not re.fullmatch(r"(?![.]+$)[!-.0-~]{1,64}", text)]
     if bad:  # an id becomes fixed-width ASCII text and the name of an HDF5 group
-        limits = "not 1 to 64 plain ASCII characters without '/'"
-        raise SocialxError(f"{readings.source_data}: {len(bad)} sensor ids are {limits} ({sample(bad)}): rename them")
-    columns: dict[str, np.ndarray | None] = {SPEED: None}
-    constants = (("lanes", sensors.lanes), ("length", sensors.length))
-    columns |= {name: column for name, column in constants if column is not None}
+        found = f"{len(bad)} sensor ids are not 1 to 64 plain ASCII characters without '/' ({sample(bad)})"
+        raise SocialxError(f"{readings.source_data}: {found}: rename them")
+    columns = {SPEED: np.zeros(len(sensors.ids)), "lanes": sensors.lanes, "length": sensors.length}
     columns |= {"latitude": sensors.latitude, "longitude": sensors.longitude}
     if sensors.direction is not None:
         columns["direction"] = np.array([DIRECTIONS.get(letter, np.nan) for letter in sensors.direction])
-    return columns
+    return {name: column for name, column in columns.items() if column is not None}
 
 
 def _write_features(
-    file: h5py.File, readings: Readings, columns: dict[str, np.ndarray | None]
+    file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Append the blocks (t,N speeds) -> all stamps [T], all epochs [T], and the last row as written [N,F]."""
+    """Append the blocks -> all stamps [T], all epochs [T], and the last row as written [N,F]."""
     shape = (len(readings.sensors.ids), len(columns))
-    row = np.stack([np.zeros(shape[0]) if column is None else column for column in columns.values()], axis=1)
+    row = np.stack(list(columns.values()), axis=1)
     stamps, epochs = np.empty(0, "S19"), np.empty(0, np.int64)
-    blocks = readings.blocks
-    head = list(islice(blocks, 2))
+    head = list(islice(readings.blocks, 2))
     if not head:
         raise SocialxError(f"{readings.source_data}: it has no rows: download it again")
     chunk = CHUNK_ROWS if len(head) > 1 else min(CHUNK_ROWS, len(head[0].stamps))
     limits, chunks = (None, *shape), (chunk, *shape)
     features = file.create_dataset(FEATURES, (0, *shape), "f4", maxshape=limits, chunks=chunks, shuffle=True, **PACKED)
-    for block in chain(head, blocks):
+    for block in chain(head, readings.blocks):
         first, count = len(stamps), len(block.stamps)
         stamps = np.concatenate([stamps, block.stamps])
         epochs = np.concatenate([epochs, _checked_epochs(readings, block, stamps, epochs)])
@@ -295,20 +201,19 @@ def _checked_epochs(readings: Readings, block: Block, stamps: np.ndarray, before
 
 
 def _write_metadata(
-    file: h5py.File, readings: Readings, names: list[str], stamps: np.ndarray, epochs: np.ndarray, step: int
+    file: h5py.File, readings: Readings, columns: dict[str, np.ndarray], stamps: np.ndarray, epochs: np.ndarray
 ) -> None:
     sensors = readings.sensors
-    units = {name: STATIC_UNITS.get(name, readings.units) for name in names}
+    units = {name: STATIC_UNITS.get(name, readings.units) for name in columns}
+    step = common_step(epochs)
     frequency = f"{step // 60}min" if step % 60 == 0 else f"{step}s"
-    file.attrs["dataset_name"] = readings.dataset_name
-    file.attrs["feature_set"] = readings.feature_set
-    file.attrs["feature_schema_version"] = "1.0"
-    file.attrs["creation_date"] = datetime.now(UTC).isoformat(timespec="seconds")
+    file.attrs.update(dataset_name=readings.dataset_name, feature_set=readings.feature_set)
+    file.attrs.update(feature_schema_version="1.0", creation_date=datetime.now(UTC).isoformat(timespec="seconds"))
     file.attrs["description"] = f"{readings.dataset_name} traffic speeds and sensor positions"
-    file.attrs["source_data"], file.attrs["source_meta"] = readings.source_data, readings.source_meta
+    file.attrs.update(source_data=readings.source_data, source_meta=readings.source_meta)
     for name, count in zip((ROWS_ATTR, "num_locations", "num_features"), file[FEATURES].shape, strict=True):
         file.attrs[name] = np.int64(count)
-    texts = {VDIDS: np.array(sensors.ids, "S64"), FEATURE_NAMES: np.array(names, "S32")}
+    texts = {VDIDS: np.array(sensors.ids, "S64"), FEATURE_NAMES: np.array(list(columns), "S32")}
     for name, column in (texts | {STAMPS: stamps, EPOCHS: epochs}).items():
         file.create_dataset(name, data=column, chunks=True, **PACKED)
     metadata = file["metadata"]
@@ -322,21 +227,12 @@ def _write_metadata(
     info.attrs["coord_crs"] = "EPSG:4326"
     for index, vdid in enumerate(sensors.ids):
         attributes = info.create_group(vdid).attrs
-        attributes["position_lat"], attributes["position_lon"] = sensors.latitude[index], sensors.longitude[index]
-        for name, column in (("lanes", sensors.lanes), ("length", sensors.length)):
-            if column is not None and np.isfinite(column[index]):
-                attributes[name] = column[index]
+        attributes.update(position_lat=sensors.latitude[index], position_lon=sensors.longitude[index])
+        for name in ("lanes", "length"):
+            if name in columns and np.isfinite(columns[name][index]):
+                attributes[name] = columns[name][index]
         if sensors.direction is not None and sensors.direction[index]:
             attributes["direction"] = sensors.direction[index]
-
-
-def _verify(path: Path, stamps: np.ndarray, last: np.ndarray) -> None:
-    """Reopen what was written: the disk must give back the stamps and the last row before it may replace a file."""
-    with open_hdf5(path, "convert it again") as file:
-        features = file[FEATURES]
-        same = features.shape == (len(stamps), *last.shape) and np.array_equal(file[STAMPS][:], stamps)
-        if not same or not np.array_equal(features[-1], last, equal_nan=True):
-            raise SocialxError(f"{path}: the disk does not give back what was written: check the disk")
 
 
 def checksum(ids: tuple[str, ...], stamps: np.ndarray, values: np.ndarray) -> str:
@@ -348,10 +244,7 @@ def checksum(ids: tuple[str, ...], stamps: np.ndarray, values: np.ndarray) -> st
 
 
 def open_store(path: Path, feature: str = SPEED) -> Store:
-    """Load one feature of a canonical file, or of an older one that has what this needs.
-
-    Times may lie in any order here: ``inspect`` reports that.  Sensors without a usable position have NaN.
-    """
+    """Load one feature of a canonical file, or of an older one with all that is needed; unknown positions are NaN."""
     with open_hdf5(path, "make a file with socialx convert --help") as file:
         features, ids, names, stamps = read_layout(path, file)
         if feature not in names:
@@ -396,14 +289,13 @@ def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, .
             raise SocialxError(f"{path}: a pandas HDFStore, not a socialx file: {command}")
     lacking = [n for n in (FEATURES, VDIDS, FEATURE_NAMES, STAMPS) if not isinstance(file.get(n), h5py.Dataset)]
     if lacking:
-        raise SocialxError(f"{path}: it lacks {', '.join(lacking)}: socialx backfill {path}")
+        raise SocialxError(f"{path}: it lacks {', '.join(lacking)}: convert its source again")
     features, shape = file[FEATURES], file[FEATURES].shape
     for name, axis in ((STAMPS, 0), (VDIDS, 1), (FEATURE_NAMES, 2)):
-        if len(shape) != 3 or features.dtype.kind != "f" or file[name].shape != shape[axis : axis + 1]:
-            found = f"{FEATURES} is {features.dtype} {shape}, {name} {file[name].shape}"
-            raise SocialxError(f"{path}: shapes do not agree ({found}): convert it again")
-        if file[name].dtype.kind not in "SO":
-            raise SocialxError(f"{path}: {name} holds {file[name].dtype}, not text: convert it again")
+        right = len(shape) == 3 and features.dtype.kind == "f" and file[name].dtype.kind in "SO"
+        if not right or file[name].shape != shape[axis : axis + 1]:
+            found = f"{FEATURES} is {features.dtype} {shape}, {name} is {file[name].dtype} {file[name].shape}"
+            raise SocialxError(f"{path}: types or shapes do not agree ({found}): convert it again")
     ids, names, stamps = ([_text(item) for item in file[name][:]] for name in (VDIDS, FEATURE_NAMES, STAMPS))
     repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
     if repeated or 0 in shape:
@@ -428,9 +320,9 @@ def _read_unit(file: h5py.File, feature: str) -> str:
 
 def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
     """What vd_info says of each sensor; a position that is absent or impossible becomes NaN."""
-    info = file.get(SENSOR_INFO)
-    entries = [info.get(vdid) if isinstance(info, h5py.Group) else None for vdid in ids]
-    found = [{} if entry is None else dict(entry.attrs) for entry in entries]
+    info = file[SENSOR_INFO] if "vd_info" in set(file["metadata"]) else {}  # get() takes a damaged group for no group
+    present = set(info)
+    found = [dict(info[vdid].attrs) if vdid in present else {} for vdid in ids]
 
     def column(name: str) -> np.ndarray:
         return np.array([_number(attributes.get(name)) for attributes in found])
@@ -438,7 +330,7 @@ def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
     latitude, longitude = column("position_lat"), column("position_lon")
     wrong = ~((np.abs(latitude) <= 90) & (np.abs(longitude) <= 180))
     latitude[wrong], longitude[wrong] = np.nan, np.nan
-    known = set().union(*found)
+    known: set[str] = set().union(*found)
     lanes, length = (column(name) if name in known else None for name in ("lanes", "length"))
     direction = tuple(_text(attributes.get("direction", "")) for attributes in found)
     return Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in known else None)

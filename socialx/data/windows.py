@@ -56,9 +56,9 @@ def split_windows(epochs: np.ndarray, step_minutes: int, history: int, horizon: 
 
     if rule == "canonical":
         total = max(0, rows - length + 1)
-        train, test = round(0.7 * total), round(0.2 * total)
+        first, last = round(0.7 * total), total - round(0.2 * total)
         starts = np.arange(total, dtype=np.int64)
-        parts = [starts[:train], starts[train : total - test], starts[total - test :]]
+        parts = [starts[:first], starts[first:last], starts[last:]]
     elif rule == "strict":
         borders = [0, int(0.7 * rows), int(0.7 * rows) + int(0.1 * rows), rows]
         parts = [
@@ -75,7 +75,8 @@ def split_windows(epochs: np.ndarray, step_minutes: int, history: int, horizon: 
                 f"use a longer file, or a smaller --history and --horizon"
             )
     across = int(sum(gapped(starts).sum() for starts in parts))
-    return Windows(*parts, history=history, horizon=horizon, rule=rule, across_gaps=across)
+    train, validation, test = parts
+    return Windows(train, validation, test, history, horizon, rule, across)
 
 
 @dataclass(frozen=True)

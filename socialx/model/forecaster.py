@@ -68,6 +68,9 @@ class Forecaster(nn.Module):
     mean, std: the scaler of the training rows in the file's unit, kept in the state dict.
     """
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(
         self,
         tokens: Tokens,

@@ -30,6 +30,11 @@ class SocialPooling(nn.Module):
     half.  Dead entries (exists False) never get weight.
     """
 
+    index: Tensor
+    exists: Tensor
+    offsets: Tensor
+    offset_unit: Tensor
+
     def __init__(
         self,
         width: int,
@@ -46,7 +51,7 @@ class SocialPooling(nn.Module):
             raise ValueError(f"width {width} is not a multiple of {heads} heads")
         if index.shape != exists.shape or offsets.shape != (*index.shape, 2):
             raise ValueError(f"index {index.shape}, exists {exists.shape} and offsets {offsets.shape} do not match")
-        self.heads, self.use_positional = heads, use_positional
+        self.heads = heads
         self.register_buffer("index", index)
         self.register_buffer("exists", exists)
         self.register_buffer("offsets", torch.where(exists[..., None], offsets, 0.0).float())
@@ -55,9 +60,10 @@ class SocialPooling(nn.Module):
         # Logarithms keep both positive.  beta starts at 1/km: weights fall from 0.73 to 0.27 within 1 km of the radius.
         self.log_radius = nn.Parameter(torch.full((heads,), math.log(radius_km)), requires_grad=learnable_radius)
         self.log_beta = nn.Parameter(torch.zeros(heads), requires_grad=learnable_radius)
+        self.register_buffer("offset_unit", torch.tensor(float(radius_km)))
+        self.offset_bias = None
         if use_positional:
             self.offset_bias = nn.Sequential(nn.Linear(2, 32), nn.GELU(), nn.Linear(32, heads))
-            self.register_buffer("offset_unit", torch.tensor(float(radius_km)))
 
     @property
     def radius_km(self) -> Tensor:
@@ -71,7 +77,7 @@ class SocialPooling(nn.Module):
             distance = offsets.square().sum(-1).clamp(min=1e-12).sqrt()  # [N,K]; two sensors at one place: finite slope
             inside = self.log_beta.exp()[:, None, None] * (self.radius_km[:, None, None] - distance)
             bias = F.logsigmoid(inside)  # [H,N,K]
-            if self.use_positional:
+            if self.offset_bias is not None:
                 bias = bias + self.offset_bias(offsets / self.offset_unit).permute(2, 0, 1)
             return bias.masked_fill(~self.exists, -math.inf)
 

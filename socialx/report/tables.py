@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from socialx.data.inspect import Report
 from socialx.training.metrics import Scores
 
 
@@ -21,7 +22,7 @@ def print_scores(
     """
     horizon = len(next(iter(rows.values()))) - 1
     table = Table(title=f"{part} windows", title_justify="left", show_edge=False)
-    table.add_column("model", no_wrap=True)
+    table.add_column("model", overflow="fold")
     for head in ("at", f"MAE {unit}", f"RMSE {unit}", "MAPE %", "R2"):
         table.add_column(head, no_wrap=True, justify="right")
     for name, scores in rows.items():
@@ -108,9 +109,27 @@ def bar(share: float, width: int = 30) -> str:
     return "#" * round(share * width)
 
 
-def print_facts(facts: Mapping[str, Any], console: Console | None = None) -> None:
-    """Name and value, a line each."""
-    table = Table(show_header=False, show_edge=False, box=None)
+def print_report(report: Report, console: Console | None = None) -> None:
+    """What a file holds, a line per question that people ask of it."""
+    r = report
+    missing = "not finite" if r.missing is None else f"not finite or {r.missing:g}"
+    worst = ", ".join(f"{sensor} {share:.1%}" for sensor, share in r.worst_sensors.items() if share) or "none"
+    gaps = f"{r.gaps} gaps" + (f", the largest {r.largest_gap_minutes:g} min" if r.gaps else "")
+    lost = len(r.without_position)
+    facts = {
+        "file": r.path,
+        "data": f"{r.dataset}, {r.feature} in {r.unit}{', zeros filled in by its writer' if r.imputed else ''}",
+        "sensors": f"{r.sensors}, {'all' if not lost else r.sensors - lost} with a position",
+        "rows": f"{r.rows:,}, every {r.step_minutes} min, {r.first_stamp} .. {r.last_stamp} {r.timezone or ''}",
+        "time axis": f"{gaps}, {r.duplicates} duplicates",
+        "missing": f"{r.missing_share:.1%} ({missing}); zeros {r.zero_share:.1%}",
+        "worst sensors": worst,
+        "outages": f"{r.all_missing_rows} rows without any reading, the longest run {r.longest_outage_steps} rows",
+        "checksum": r.checksum,
+    }
+    table = Table(show_header=False, show_edge=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(name, str(value))
-    (console or Console()).print(table, highlight=False)
+        table.add_row(name, value.rstrip())
+    (console or Console()).print(table, highlight=False, markup=False)

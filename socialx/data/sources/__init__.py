@@ -6,10 +6,11 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
+from socialx.data.files import HDF5_SIGNATURE, first_bytes
 from socialx.data.sources.hdfstore import read_frame
 from socialx.data.sources.locations import join, read_locations
 from socialx.data.sources.tables import read_table
-from socialx.data.store import HDF5_SIGNATURE, Readings, first_bytes
+from socialx.data.store import Readings
 from socialx.errors import SettingsError
 
 DOWNLOAD = "download it again"

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import h5py
 import numpy as np
 
+from socialx.data.files import open_hdf5
 from socialx.data.sources.locations import match_key
-from socialx.data.store import Block, open_hdf5
+from socialx.data.store import Block
 from socialx.errors import SocialxError, sample
 from socialx.progress import progress_bar
 
@@ -22,7 +23,7 @@ BLOCK_BYTES = 1 << 23  # 8 MiB of float64 at once
 ADVICE = "use metr-la.h5 or pems-bay.h5 as DCRNN published them, or the CSV"
 
 
-def read_frame(path: Path, expected: str) -> tuple[tuple[str, ...], Iterator[Block]]:
+def read_frame(path: Path, expected: str) -> tuple[tuple[str, ...], Generator[Block, None, None]]:
     """Sensor ids in column order, and the rows in blocks, of the frame ``expected`` or of the only one there is."""
     with open_hdf5(path, ADVICE) as file:
         key = _find_key(path, file, expected)
@@ -87,7 +88,7 @@ def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...]) -> dict[str, np
     column = {text: place for place, text in enumerate(ids)}
     rows = _dataset(path, frame, "axis1", 1).shape[0]
     places = {}
-    for items in sorted(name for name in frame if re.fullmatch(r"block[0-9]+_items", name)):
+    for items in sorted(name for name in map(str, frame) if re.fullmatch(r"block[0-9]+_items", name)):
         labels = _ids(path, frame, items)
         values = _dataset(path, frame, items.replace("items", "values"), 2)
         if values.shape != (rows, len(labels)) or values.dtype.kind not in "fiu" or not column.keys() >= set(labels):
@@ -101,7 +102,7 @@ def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...]) -> dict[str, np
     return places
 
 
-def _blocks(path: Path, key: str, unit: str, places: dict[str, np.ndarray]) -> Iterator[Block]:
+def _blocks(path: Path, key: str, unit: str, places: dict[str, np.ndarray]) -> Generator[Block, None, None]:
     with open_hdf5(path, ADVICE) as file:
         index = file[key]["axis1"]
         sensors = sum(len(columns) for columns in places.values())

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from socialx.data.store import DIRECTIONS, Sensors, first_bytes
+from socialx.data.files import first_bytes
+from socialx.data.store import DIRECTIONS, Sensors
 from socialx.errors import SocialxError, sample
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"

@@ -6,14 +6,15 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from socialx.data.files import first_bytes
 from socialx.data.sources.locations import match_key
-from socialx.data.store import Block, first_bytes
+from socialx.data.store import Block
 from socialx.errors import SocialxError, sample
 from socialx.progress import progress_bar
 
@@ -25,7 +26,7 @@ NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
 
 
-def read_table(path: Path) -> tuple[tuple[str, ...], Iterator[Block]]:
+def read_table(path: Path) -> tuple[tuple[str, ...], Generator[Block, None, None]]:
     """Sensor ids in column order, and the rows in blocks.
 
     A stored float32 is the float64 nearest to the text, rounded once.
@@ -49,7 +50,7 @@ def read_table(path: Path) -> tuple[tuple[str, ...], Iterator[Block]]:
     return ids, _blocks(path, len(ids), len(line))
 
 
-def _blocks(path: Path, sensors: int, header: int) -> Iterator[Block]:
+def _blocks(path: Path, sensors: int, header: int) -> Generator[Block, None, None]:
     size = path.stat().st_size - header
     with path.open("rb") as file, progress_bar(f"reading {path.name}", size, "B") as bar:
         file.seek(header)

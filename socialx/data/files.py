@@ -1,0 +1,90 @@
+"""Opening the files that users name, and replacing files whole."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+
+from socialx.errors import SocialxError
+
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+def first_bytes(path: Path, advice: str) -> bytes:
+    """The head of a file that a user named; refuses what is missing, empty, a folder or a Git-LFS pointer."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(256)
+    except OSError as error:
+        raise SocialxError(f"{path}: cannot be read ({error.strerror}): {advice}") from None
+    if not head:
+        raise SocialxError(f"{path}: the file is empty: {advice}")
+    if head.startswith(b"version https://git-lfs"):
+        raise SocialxError(f"{path}: a Git-LFS pointer, not the data: git lfs pull, or download it again")
+    return head
+
+
+@contextmanager
+def open_hdf5(path: Path, advice: str) -> Iterator[h5py.File]:
+    """Open for reading; whatever HDF5 finds broken, now or while the block reads, becomes one line."""
+    if not first_bytes(path, advice).startswith(HDF5_SIGNATURE):
+        raise SocialxError(f"{path}: not an HDF5 file: {advice}")
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except BlockingIOError:
+        raise SocialxError(f"{path}: another process is writing it: wait until it is done") from None
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise SocialxError(f"{path}: truncated or damaged HDF5 ({str(error)[:160]!a}): {advice}") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
+
+    The folder is made if it is missing.  What a killed process left here is swept away first.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for stale in path.parent.iterdir():
+            if owner := re.fullmatch(rf"\.{re.escape(path.name)}\.([0-9]{{1,9}})\.tmp", stale.name):
+                try:
+                    os.kill(int(owner[1]), 0)
+                except ProcessLookupError:
+                    stale.unlink(missing_ok=True)
+                except PermissionError:
+                    continue  # somebody else's process, so it lives
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    except (OSError, RuntimeError) as error:  # h5py reports a full disk as either
+        raise SocialxError(
+            f"{path}: cannot be written ({str(error)[:160]!a}): check the folder and its space"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def check_output(path: Path, overwrite: bool, inputs: tuple[str, ...] = ()) -> None:
+    """Refuse an output that exists, or is an input or a folder, before anything is read."""
+    if path.is_dir():
+        raise SocialxError(f"{path}: a folder, not a file: name a file in it")
+    if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):
+        raise SocialxError(f"{path}: is an input of this conversion: choose another output")
+    if path.exists() and not overwrite:
+        raise SocialxError(f"{path}: exists already: add --overwrite to replace it")
