@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.data import store
+from socialx.data import files, store
 from socialx.data.store import create, open_store
 from tests.data_files import IDS, block, convert, made_up, small_store, speeds, stamps, write_csv, write_stations
 
@@ -152,12 +152,12 @@ def test_one_row_is_enough_to_write(tmp_path: Path) -> None:
     assert create(tmp_path / "out.h5", made_up([block(stamps(1), speeds(1))])).rows == 1
 
 
-def test_what_was_written_is_read_back_before_it_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_to_keep_the_file_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(path: Path) -> None:
         if path.suffix == ".tmp":
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(store, "_sync", forgetful)
+    monkeypatch.setattr(files, "_sync", forgetful)
     with pytest.raises(store.SocialxError, match=r"out\.h5: cannot be written"):
         small_store(tmp_path / "out.h5")
     assert not list(tmp_path.glob("*out.h5*"))

@@ -42,7 +42,7 @@ def test_canonical_windows_are_all_windows_in_order(rows: int, history: int, hor
     assert windows.across_gaps == 0
 
 
-@given(rows=st.integers(150, 400), cut=st.integers(1, 140), minutes=st.integers(6, 600))
+@given(rows=st.integers(250, 400), cut=st.integers(1, 240), minutes=st.integers(6, 600))
 def test_windows_and_a_gap(rows: int, cut: int, minutes: int) -> None:
     epochs = every_five_minutes(rows)
     epochs[cut:] += (minutes - 5) * 60
