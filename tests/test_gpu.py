@@ -1,0 +1,123 @@
+"""What only a CUDA device can show: the same numbers as on a CPU, and a step that never waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from socialx.data.loaders import Batch, ResidentLoader, Series
+from socialx.data.windows import calendar, split_windows
+from socialx.model.baselines import CopyLast, HistoricalAverage
+from socialx.profiling.measure import measure
+from socialx.training.engine import Learner, Progress, evaluate, fit, load_progress, run_steps
+from socialx.training.precision import Precision, resolve_precision
+from socialx.training.runs import RunFolder, create_run
+from tests.networks import CPU, batch, forecaster, speeds
+
+pytestmark = pytest.mark.gpu
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def exact_products() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def resident(part: str = "train", batch_size: int = 100, shuffle: bool = True) -> ResidentLoader:
+    values, valid, epochs = speeds(600, 5)
+    windows = split_windows(epochs, 5, 12, 12, "canonical")
+    return ResidentLoader(Series(values, valid, epochs, 5, CUDA), windows.part(part), 12, 12, batch_size, shuffle)
+
+
+def learner(precision: str = "32-true", **options: object) -> Learner:
+    choices = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0, **options}
+    return Learner(forecaster(dropout=0.1, social=2), Precision(precision, CUDA), **choices)  # type: ignore[arg-type]
+
+
+def test_forecast_and_gradients_equal_the_cpus() -> None:
+    results = []
+    for device in (CPU, CUDA):
+        model, b = forecaster(social=2).double().to(device), batch().to(device)
+        b = Batch(*(t.double() if t.is_floating_point() else t for t in b))
+        forecast = model(b)
+        forecast.square().mean().backward()
+        results.append([forecast.cpu(), *(p.grad.cpu() for p in model.parameters() if p.grad is not None)])
+    for on_cpu, on_cuda in zip(*results, strict=True):
+        torch.testing.assert_close(on_cuda, on_cpu, rtol=1e-9, atol=1e-11)
+
+
+def test_batches_equal_the_cpus() -> None:
+    values, valid, epochs = speeds(600, 5)
+    for start in (0, 17, 300):
+        on_cpu, on_cuda = (
+            Series(values, valid, epochs, 5, d).gather(torch.tensor([start], device=d), 12, 12) for d in (CPU, CUDA)
+        )
+        assert all(torch.equal(a.nan_to_num(), b.cpu().nan_to_num()) for a, b in zip(on_cpu, on_cuda, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_a_step_never_waits(precision: str) -> None:
+    made = learner(precision, accumulate_grad_batches=2)
+    data = resident()
+    run_steps(made, data.epoch(0), lambda loss, batches: False)
+    batches = data.epoch(1)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run_steps(made, batches, lambda loss, batches: False)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_it_learns_in_every_precision(precision: str) -> None:
+    made, b = learner(precision), batch().to(CUDA)
+    losses = [made.step([b]).item() for _ in range(40)]
+    assert sum(losses[-5:]) < 0.75 * sum(losses[:5])
+
+
+def test_auto_is_a_mixed_precision() -> None:
+    assert resolve_precision("auto", CUDA).name in ("bf16-mixed", "16-mixed")
+
+
+def test_scores_of_the_baselines_equal_the_cpus() -> None:
+    values, valid, epochs = speeds(600, 5)
+    slot, weekday = calendar(epochs, 5)
+    for model in (CopyLast(True, 50.0), CopyLast(False, 50.0), HistoricalAverage(values, valid, slot, weekday, 288)):
+        maes = []
+        for device in (CPU, CUDA):
+            data = ResidentLoader(
+                Series(values, valid, epochs, 5, device), resident("test").starts.cpu().numpy(), 12, 12, 16
+            )
+            maes.append(evaluate(model.to(device), data, 12, Precision("32-true", device))[-1].mae)
+        assert maes[1] == pytest.approx(maes[0], rel=1e-9)
+
+
+def test_the_profile_reads_the_devices_clock() -> None:
+    profile = measure(learner(), resident(), steps=20, warmup_steps=3, log_every_n_steps=5)
+    assert profile["window"]["clock"] == "device"
+    measured = [share for share in profile["shares"].values() if share is not None]
+    assert sum(measured) == pytest.approx(1)
+    assert all(share >= 0 for share in measured)
+    assert profile["memory"]["peak_bytes"] > 0
+
+
+def test_a_run_resumes(tmp_path: Path) -> None:
+    def go(made: Learner, path: Path, epochs: int, progress: Progress | None = None) -> Progress:
+        run = RunFolder(path) if progress else create_run(path)
+        return fit(made, resident(), resident("validation"), 12, run, max_epochs=epochs, patience=9, progress=progress)
+
+    made = learner()
+    go(made, tmp_path / "run", 1)
+    resumed = learner()
+    progress = load_progress(resumed, RunFolder(tmp_path / "run"))
+    assert progress.epoch == 1
+    assert resumed.steps == made.steps
+    go(resumed, tmp_path / "run", 2, progress)
+    assert (tmp_path / "run/metrics.jsonl").read_text().count("\n") == 2
