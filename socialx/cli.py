@@ -214,6 +214,7 @@ def evaluate(
     from socialx import build
     from socialx.data.windows import PARTS
     from socialx.errors import SettingsError
+    from socialx.progress import progress_bar
     from socialx.training import engine
 
     if part not in PARTS:
@@ -229,10 +230,10 @@ def evaluate(
     if run is not None:
         models[str(run)] = _trained(loaded, d, run, precision, stamp)
     loader = d.loader(part, s.loader.batch_size)
-    scores = {
-        name: engine.evaluate(model.to(precision.device), loader, s.data.horizon, precision, f"score {name}")
-        for name, model in models.items()
-    }
+    scores = {}
+    for name, model in models.items():
+        with progress_bar(f"score {name}", loader.num_windows, "windows") as bar:
+            scores[name] = engine.evaluate(model.to(precision.device), loader, s.data.horizon, precision, bar)
     if as_json:
         rows = {name: [score.as_dict() for score in of_model] for name, of_model in scores.items()}
         typer.echo(json.dumps({"part": part, "scores": rows, "stamp": stamp}, indent=2))

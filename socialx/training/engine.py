@@ -137,7 +137,7 @@ def evaluate(
     loader: Loader,
     horizon: int,
     precision: Precision,
-    description: str = "validate",
+    bar: Bar | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Scores]:
     """Scores of a model over every window of a loader: P + 1 entries, the last over all horizons.
@@ -148,15 +148,16 @@ def evaluate(
     was_training = model.training
     model.eval()
     sums = RunningScores(horizon, precision.device)
-    with progress_bar(description, loader.num_windows, "windows") as bar:
-        for batch in loader.epoch(0):
-            if stop():
-                return []
-            batch = batch.to(precision.device)
-            with precision.autocast():
-                forecast = model(batch)
-            sums.add(forecast, batch.target, batch.target_valid)
-            bar.advance(len(batch.target))
+    per_batch = loader.num_windows / len(loader)
+    for batch in loader.epoch(0):
+        if stop():
+            return []
+        batch = batch.to(precision.device)
+        with precision.autocast():
+            forecast = model(batch)
+        sums.add(forecast, batch.target, batch.target_valid)
+        if bar is not None:
+            bar.advance(per_batch)
     model.train(was_training)
     return sums.compute()
 
@@ -221,6 +222,7 @@ def fit(
             began = time.perf_counter()
             seen = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt, clock)
             seconds = time.perf_counter() - began
+            bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
             scores = evaluate(learner.model, validation, horizon, learner.precision, stop=lambda: interrupt.asked)
             if not scores:
                 break
