@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,9 +23,10 @@ from socialx.model.encoder import SharedEncoder
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import SocialLayer, SocialPooling
 from socialx.settings import Settings
+from socialx.training import checkpoint
 from socialx.training.engine import Learner
 from socialx.training.precision import Precision, resolve_device, resolve_precision
-from socialx.training.runs import commit
+from socialx.training.runs import RunFolder, commit
 
 
 @dataclass(frozen=True)
@@ -149,12 +151,40 @@ def run_path(s: Settings, d: Data) -> Path:
     return Path("runs") / f"{d.store.dataset_name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
+def trained(s: Settings, d: Data, run: RunFolder, now: dict[str, Any]) -> tuple[Forecaster, dict[str, Any]]:
+    """The model of a run with its weights, and what it was trained on.
+
+    now: the stamp of the data at hand.  Raises SocialxError where that is another feature or, with sensor tables in
+    the model, another network.
+    """
+    then = run.read_json("stamp.json")
+    keys = ["feature", "unit", "step_minutes"]
+    keys += ["network"] if s.model.sensor_identity or s.model.adaptive else []
+    differ = [f"{key} {now[key]}, not {then.get(key)}" for key in keys if now[key] != then.get(key)]
+    if differ:
+        raise SocialxError(
+            f"{d.store.path}: not what {run.path} was trained for ({'; '.join(differ)}): name its --data"
+        )
+    m, device = model(s, d), d.series.device
+    best = run.best.exists()  # else no epoch was finished: the last state is all there is
+    path = run.best if best else run.last
+    content = checkpoint.load(path, device, "model", "epoch") if best else checkpoint.load(path, device, "learner")
+    try:
+        m.load_state_dict(content["model"] if best else content["learner"]["model"])
+    except (RuntimeError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise SocialxError(f"{path}: not the weights of {run.settings} ({reason}): train again") from None
+    known = {key: then.get(key) for key in ("checksum", "windows", "scaler", "precision", "socialx", "commit")}
+    return m, {"epoch": content["epoch"] if best else None, **known}
+
+
 def stamp(s: Settings, d: Data, precision: Precision) -> dict[str, Any]:
     """What a score depends on: two results may be compared where these agree."""
     store, w = d.store, d.windows
     return {
         "dataset": store.dataset_name,
         "checksum": store.checksum,
+        "network": hashlib.sha256("\n".join(store.sensors.ids).encode()).hexdigest()[:12],
         "sensors": len(store.sensors.ids),
         "feature": store.feature,
         "unit": store.unit,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +16,11 @@ import typer
 
 from socialx import __version__
 from socialx.errors import SocialxError
-from socialx.options import Loaded, as_tree, dump_yaml, with_settings
+from socialx.options import Loaded, as_tree, flat, of_run, to_yaml, with_settings
 
 if TYPE_CHECKING:
-    from socialx.build import Data
-    from socialx.training.precision import Precision
+    from socialx.settings import Settings
+    from socialx.training.runs import RunFolder
 
 app = typer.Typer(
     help="Traffic forecasting with one shared xLSTM encoder and learned social pooling.",
@@ -48,6 +49,12 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
                 for line in str(error).splitlines():
                     typer.echo(f"error: {line}", err=True)
                 raise typer.Exit(error.exit_code) from None
+            except RuntimeError as error:
+                if not _is_out_of_memory(error):
+                    raise
+                reason = str(error).splitlines()[0][:120]
+                typer.echo(f"error: out of memory ({reason}): a smaller --batch-size, or a smaller --width", err=True)
+                raise typer.Exit(1) from None
             except KeyboardInterrupt:
                 typer.echo("interrupted", err=True)
                 raise typer.Exit(130) from None
@@ -55,6 +62,11 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         return app.command(name)(run)
 
     return decorate
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    torch = sys.modules.get("torch")  # whoever ran out of a device's memory has imported it
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 def note(line: str) -> None:
@@ -128,8 +140,7 @@ def inspect_file(
 def config(layers: Layers, as_json: Json = False) -> None:
     """Print every setting, its value and where the value came from."""
     loaded = layers()
-    tree = as_tree(loaded.settings)
-    values = {key: tree[key.split(".")[0]][key.split(".")[1]] for key in loaded.origin}
+    values = flat(loaded.settings)
     if as_json:
         rows = {key: {"value": value, "origin": loaded.origin[key]} for key, value in values.items()}
         typer.echo(json.dumps(rows, indent=2))
@@ -141,6 +152,17 @@ def config(layers: Layers, as_json: Json = False) -> None:
     for key, value in values.items():
         table.add_row(key, "" if value is None else json.dumps(value).strip('"'), loaded.origin[key])
     Console().print(table, highlight=False)
+
+
+# What may differ when a run goes on, or is scored: none of it changes what was, or will be, computed from a window.
+RESUMABLE = (
+    *("data.path", "trainer.device", "trainer.max_epochs", "trainer.patience", "trainer.log_every_n_steps"),
+    *("model.impl", "model.chunk", "profile.steps", "profile.warmup_steps"),
+)
+SCORABLE = (
+    *("data.path", "loader.batch_size", "trainer.device", "trainer.precision", "trainer.float32_matmul_precision"),
+    *("model.impl", "model.chunk", "profile.steps", "profile.warmup_steps"),
+)
 
 
 @command("train")
@@ -157,21 +179,32 @@ def train(
     Example: socialx train --data metr_la.h5 --precision 16-mixed
     """
     from socialx import build
+    from socialx.errors import SettingsError
     from socialx.training import engine, runs
 
-    loaded = layers(runs.RunFolder(resume).settings) if resume else layers()
+    if resume and overwrite:
+        raise SettingsError("--resume goes on with a run, --overwrite clears it: give one of them")
+    old = runs.open_run(resume) if resume else None
+    loaded = of_run(layers(old.settings), old.settings, RESUMABLE) if old else layers()
     s = loaded.settings
     precision = build.machine(s)
     d = build.data(s, precision.device)
     stamp = build.stamp(s, d, precision)
+    if old and old.read_json("stamp.json").get("checksum") != stamp["checksum"]:
+        raise SocialxError(f"{d.store.path}: not the data that {resume} was trained on: name that file with --data")
     loader = build.train_loader(s, d)
     learner = build.learner(s, build.model(s, d), precision, loader)
-    run = runs.open_run(resume) if resume else runs.create_run(build.run_path(s, d), overwrite)
-    progress = engine.load_progress(learner, run) if resume else None
-    dump_yaml(s, run.settings)
-    run.write_json("origin.json", loaded.origin)
+    run = old or runs.create_run(build.run_path(s, d), overwrite)
+    progress = engine.load_progress(learner, run) if old else None
+    if progress and progress.complete(s.trainer.max_epochs, s.trainer.patience):
+        raise SocialxError(f"{resume}: complete after {progress.epoch} epochs: a larger --max-epochs or --patience")
+    origin = loaded.origin
+    if old:  # where the run's own values came from at its first start
+        origin = {k: v if v != str(old.settings) else old.read_json("origin.json").get(k, v) for k, v in origin.items()}
+    run.write_text("settings.yaml", to_yaml(s))
+    run.write_json("origin.json", origin)
     run.write_json("stamp.json", stamp)
-    run.write_json("environment.json", runs.environment(precision.device, precision.name))
+    run.add_start(runs.environment(precision.device, precision.name))
     parameters = sum(p.numel() for p in learner.model.parameters())
     note(f"{d.store.path}: {len(d.store.sensors.ids)} sensors, {loader.num_windows:,} training windows")
     note(f"{precision.device}, precision {precision.name}, {parameters:,} parameters, run folder {run.path}")
@@ -191,13 +224,13 @@ def train(
         typer.echo(f"socialx evaluate {run.path} --baselines")
         raise typer.Exit(130)
     typer.echo(
-        f"{run.path}: best validation MAE {progress.best_mae:.4f} {d.store.unit} in epoch {progress.best_epoch + 1}: "
-        f"socialx evaluate {run.path} --baselines"
+        f"{run.path}: best validation MAE {progress.best_mae:.4f} {d.store.unit} in epoch {progress.best_epoch + 1} of "
+        f"{progress.epoch}: socialx evaluate {run.path} --baselines"
     )
 
 
 @command("evaluate")
-@with_settings("data", "loader", "trainer")
+@with_settings("data", *SCORABLE[1:5])
 def evaluate(
     layers: Layers,
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="a run folder")] = None,
@@ -207,7 +240,7 @@ def evaluate(
 ) -> None:
     """Score a run, the baselines, or both: MAE, RMSE, MAPE and R2 at 15, 30 and 60 minutes and over all steps.
 
-    Runs are scored in fp32 unless --precision says otherwise.
+    A run is scored on its own data and split, in fp32 unless --precision says otherwise.
 
     Examples: socialx evaluate runs/demo --baselines, socialx evaluate --baselines --data metr_la.h5
     """
@@ -216,19 +249,20 @@ def evaluate(
     from socialx.errors import SettingsError
     from socialx.progress import progress_bar
     from socialx.training import engine
+    from socialx.training.runs import open_run
 
     if part not in PARTS:
         raise SettingsError(f"--part {part}: one of {', '.join(PARTS)}")
     if run is None and not baselines:
         raise SettingsError("nothing to score: name a run folder, or --baselines with --data FILE.h5, or both")
-    loaded = _in_fp32(layers, run)
-    s = loaded.settings
+    folder = open_run(run) if run is not None else None
+    s = _in_fp32(of_run(layers(folder.settings), folder.settings, SCORABLE) if folder else layers(), folder)
     precision = build.machine(s)
     d = build.data(s, precision.device)
     models: dict[str, Any] = build.baselines(d) if baselines else {}
     stamp = build.stamp(s, d, precision)
-    if run is not None:
-        models[str(run)] = _trained(loaded, d, run, precision, stamp)
+    if folder:
+        models[str(run)], stamp["trained_on"] = build.trained(s, d, folder, stamp)
     loader = d.loader(part, s.loader.batch_size)
     scores = {}
     for name, model in models.items():
@@ -244,43 +278,20 @@ def evaluate(
     print_stamp(stamp)
 
 
-def _in_fp32(layers: Layers, run: Path | None) -> Loaded:
-    """Settings for scoring: the run's own, with precision 32-true unless this command line or environment set it."""
-    from socialx.training.runs import open_run
-
-    saved = open_run(run).settings if run is not None else None
-    loaded = layers(saved) if saved else layers()
-    if loaded.origin["trainer.precision"] not in ("default", str(saved)):
-        return loaded
-    s = loaded.settings
-    exact = s.model_copy(update={"trainer": s.trainer.model_copy(update={"precision": "32-true"})})
-    return Loaded(exact, {**loaded.origin, "trainer.precision": "evaluate"})
-
-
-def _trained(loaded: Loaded, d: Data, run: Path, precision: Precision, stamp: dict[str, Any]) -> Any:
-    """The model of a run folder with its weights."""
-    from socialx import build
-    from socialx.training import checkpoint
-    from socialx.training.runs import RunFolder
-
-    folder = RunFolder(run)
-    model = build.model(loaded.settings, d)
-    content = checkpoint.load(folder.weights, precision.device)
-    try:
-        model.load_state_dict(content["model"] if "model" in content else content["learner"]["model"])
-    except (RuntimeError, KeyError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise SocialxError(
-            f"{folder.weights}: the weights do not fit {d.store.path} and {folder.settings} ({reason}): "
-            f"score the run on the data it was trained on"
-        ) from None
-    if folder.read_json("stamp.json")["checksum"] != stamp["checksum"]:
-        note(f"{d.store.path} is not the data that {run} was trained on")
-    return model
+def _in_fp32(loaded: Loaded, folder: RunFolder | None) -> Settings:
+    """Settings for scoring: precision 32-true, unless this command line or environment set another."""
+    s, origin = loaded.settings, loaded.origin["trainer.precision"]
+    if origin not in ("default", str(folder.settings) if folder else ""):
+        return s
+    return s.model_copy(update={"trainer": s.trainer.model_copy(update={"precision": "32-true"})})
 
 
 @command("profile")
-@with_settings("data", "loader", "model", "pooling", "trainer", "profile")
+@with_settings(
+    *("data", "loader", "model", "pooling", "profile", "trainer.precision", "trainer.device", "trainer.seed"),
+    *("trainer.float32_matmul_precision", "trainer.accumulate_grad_batches", "trainer.gradient_clip_val"),
+    "trainer.log_every_n_steps",
+)
 def profile(
     layers: Layers,
     as_json: Json = False,
@@ -291,11 +302,14 @@ def profile(
     Example: socialx profile --data metr_la.h5 --steps 200
     """
     from socialx import build
+    from socialx.data.files import check_output, replacing
     from socialx.profiling.measure import measure
     from socialx.training.runs import environment
 
     loaded = layers()
     s = loaded.settings
+    if output is not None:
+        check_output(output, overwrite=True)
     precision = build.machine(s)
     d = build.data(s, precision.device)
     loader = build.train_loader(s, d)
@@ -309,10 +323,8 @@ def profile(
     }
     text = json.dumps(result, indent=2, default=str)
     if output is not None:
-        try:
-            output.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise SocialxError(f"{output}: cannot be written ({error.strerror}): name another --output") from None
+        with replacing(output) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
     if as_json:
         typer.echo(text)
         return

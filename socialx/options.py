@@ -14,7 +14,7 @@ import inspect
 import os
 import tomllib
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -37,10 +37,6 @@ class Loaded:
 
     settings: Settings
     origin: dict[str, str]
-
-    def explicit(self, key: str) -> bool:
-        """Whether anybody set this key."""
-        return self.origin[key] != "default"
 
 
 @dataclass(frozen=True)
@@ -114,14 +110,7 @@ def _empty_is_none(field: FieldInfo, value: Any) -> Any:
 
 def _complaint(error: Any, latest: Mapping[str, _Given]) -> str:
     key = ".".join(str(part) for part in error["loc"][:2])
-    place = f" ({latest[key].place})" if key in latest else ""
-    if key in latest:
-        got = f", got {latest[key].value!r}"
-    else:  # a rule over several fields of one section: name those that somebody set
-        got = ""
-        set_by_hand = [f"{k} from {g.place}" for k, g in latest.items() if k.startswith(key + ".")]
-        place = f" ({', '.join(set_by_hand)})" if set_by_hand else ""
-    return f"{key}{place}: {error['msg'].removeprefix('Value error, ')}{got}"
+    return f"{key} ({latest[key].place}): {error['msg']}, got {latest[key].value!r}"
 
 
 def _unknown(key: str) -> str:
@@ -209,25 +198,58 @@ def as_tree(settings: Settings) -> dict[str, dict[str, Any]]:
     return settings.model_dump(mode="json")
 
 
-def dump_yaml(settings: Settings, path: Path) -> None:
-    """Write all settings, in the order of the tree; ``socialx train -c FILE`` reads them back."""
+def to_yaml(settings: Settings) -> str:
+    """All settings in the order of the tree; ``socialx train -c FILE`` reads them back.
+
+    Without the run folder: a copy of a run is a new run, in a new place.
+    """
     import yaml
 
-    path.write_text(yaml.safe_dump(as_tree(settings), sort_keys=False), encoding="utf-8")
+    tree = as_tree(settings)
+    del tree["trainer"]["run_dir"]
+    return yaml.safe_dump(tree, sort_keys=False)
+
+
+def of_run(loaded: Loaded, saved: Path, may_change: Collection[str]) -> Loaded:
+    """The settings of a run, changed only where that is sound.
+
+    loaded: all layers over the run's own file ``saved``.  A key of ``may_change`` is taken from any layer.  Another
+    one that was changed on the command line is refused with a SettingsError; the environment does not reach it.
+    """
+    own = load([saved], {})
+    given, kept = flat(loaded.settings), flat(own.settings)
+    by_hand = [k for k in KEYS if k not in may_change and given[k] != kept[k] and not loaded.origin[k].startswith("$")]
+    if by_hand:
+        raise SettingsError(
+            "\n".join(
+                f"{key} ({loaded.origin[key]}): {saved.parent} was trained with {kept[key]}, got {given[key]}: "
+                "leave it, or train another run"
+                for key in by_hand
+            )
+        )
+    merged = load((), {}, (), {key: given[key] if key in may_change else kept[key] for key in KEYS}).settings
+    origin = {key: (loaded if key in may_change else own).origin[key] for key in KEYS}
+    return Loaded(merged, origin)
+
+
+def flat(settings: Settings) -> dict[str, Any]:
+    """Dotted key -> value, as plain data."""
+    tree = as_tree(settings)
+    return {f"{section}.{name}": value for section, names in tree.items() for name, value in names.items()}
 
 
 # --- flags ----------------------------------------------------------------------------------------------------------
 
 
-def with_settings(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a Typer command ``--config``, ``--set`` and a flag for every field of these sections.
+def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a Typer command ``--config``, ``--set`` and a flag for each of these settings or whole sections.
 
     The command takes ``layers``, a callable ``(*base files) -> Loaded`` beside its own parameters: a command that
     starts from a run folder passes that folder's settings file, which counts as the first --config file.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        keys = [key for key in KEYS if key.split(".")[0] in sections]
+        keys = [key for key in KEYS if key in names or key.split(".")[0] in names]
 
         def run(**given: Any) -> None:
             config, sets = given.pop("config") or [], given.pop("set_") or []

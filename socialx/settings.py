@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _split_commas(value: Any) -> Any:
@@ -26,7 +26,7 @@ Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
 class Section(BaseModel):
     """Frozen, and no key that nobody reads."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Data(Section):
@@ -69,15 +69,6 @@ class Model(Section):
     sensor_identity: bool = Field(True, description="a learned vector per sensor; off for a network unseen in training")
     adaptive: bool = Field(True, description="a learned vector per history step and sensor; off for an unseen network")
 
-    @model_validator(mode="after")
-    def _fits(self) -> Model:
-        if self.width % self.heads or self.width // self.heads < 2:
-            raise ValueError(f"width {self.width} is not heads ({self.heads}) times 2 or more")
-        outside = [block for block in self.slstm_at if not 0 <= block < self.blocks]
-        if outside:
-            raise ValueError(f"slstm_at names block {outside[0]}, but blocks are 0..{self.blocks - 1}")
-        return self
-
 
 class Pooling(Section):
     """How a sensor listens to its neighbours."""
@@ -111,7 +102,7 @@ class Trainer(Section):
     gradient_clip_val: float = Field(5.0, ge=0, description="largest gradient norm; 0: no clipping")
     accumulate_grad_batches: int = Field(1, ge=1, description="batches per optimizer step")
     patience: int = Field(10, ge=1, description="epochs without a better validation MAE before stopping")
-    seed: int = Field(0, ge=0, description="of weights, order and dropout")
+    seed: int = Field(0, ge=0, lt=2**32, description="of weights, order and dropout")
     log_every_n_steps: int = Field(50, ge=1, description="steps between two readings of the loss, each a host sync")
     run_dir: Path | None = Field(None, description="run folder; empty: runs/DATASET-DATE-TIME")
 

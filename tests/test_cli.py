@@ -91,7 +91,9 @@ def test_train_leaves_a_run_that_can_be_repeated(run: Path, data: Path) -> None:
         "last.pt",
     }
     assert json.loads((run / "origin.json").read_text())["trainer.seed"] == "--seed"
-    assert json.loads((run / "environment.json").read_text())["precision"] == "32-true"
+    (environment,) = json.loads((run / "environment.json").read_text())
+    assert environment["precision"] == "32-true"
+    assert {"torch", "xlstm", "numpy", "commit", "command"} <= set(environment)
     assert json.loads((run / "stamp.json").read_text())["windows"] == {"train": 264, "validation": 38, "test": 75}
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
     again = run.parent / "again"
@@ -112,7 +114,7 @@ def test_the_precision_in_effect_is_printed_and_stored(data: Path, tmp_path: Pat
     )
     assert result.exit_code == 0
     assert "precision 16-mixed" in result.stderr
-    assert json.loads((tmp_path / "r/environment.json").read_text())["precision"] == "16-mixed"
+    assert json.loads((tmp_path / "r/environment.json").read_text())[0]["precision"] == "16-mixed"
 
 
 def test_evaluate_prints_the_run_beside_the_baselines(run: Path) -> None:
@@ -215,7 +217,7 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
         (["train", "--set", "trainer.precison=1"], 2, "did you mean trainer.precision?"),
         (["train", "--set", "nonsense"], 2, "expected section.key=value"),
         (["train", "--device", "cuda:7", "--data", "x"], 2, "this torch sees 0 CUDA devices"),
-        (["train", "--resume", "nowhere"], 2, "nowhere/settings.yaml: No such file"),
+        (["train", "--resume", "nowhere"], 1, "nowhere: not a run folder"),
         (["evaluate"], 2, "nothing to score"),
         (["evaluate", "nowhere"], 1, "nowhere: not a run folder"),
         (["evaluate", "--baselines", "--part", "tests"], 2, "--part tests: one of train, validation, test"),
@@ -263,8 +265,95 @@ def test_a_run_is_not_scored_on_another_network(run: Path, tmp_path: Path) -> No
     other = small_file(tmp_path, sensors=5)
     result = socialx("evaluate", run, "--data", other)
     assert result.exit_code == 1
-    assert "the weights do not fit" in result.stderr
+    assert "not what" in result.stderr
+    assert "was trained for (network" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_run_goes_on_only_as_it_was(run: Path, data: Path, tmp_path: Path) -> None:
+    other = small_file(tmp_path, rows=380)
+    for change, says in (
+        (["--batch-size", "9"], "loader.batch_size (--batch-size): "),
+        (["--seed", "9"], "was trained with 7, got 9"),
+        (["--precision", "16-mixed"], "trainer.precision (--precision): "),
+        (["--run-dir", str(tmp_path / "x")], "trainer.run_dir (--run-dir): "),
+        (["--overwrite"], "--overwrite clears it"),
+        (["--data", str(other)], "not the data that"),
+        ([], "complete after 2 epochs: a larger --max-epochs"),
+    ):
+        before = {p.name: p.read_bytes() for p in run.iterdir()}
+        result = socialx("train", "--resume", run, *change)
+        assert result.exit_code in (1, 2)
+        assert says in result.stderr
+        assert result.stderr.count("\n") == 1
+        assert {p.name: p.read_bytes() for p in run.iterdir()} == before
+
+
+def test_resuming_keeps_where_the_settings_came_from(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert (
+        socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", "--seed", "3", *SMALL).exit_code == 0
+    )
+    assert socialx("train", "--resume", folder, "--max-epochs", "2").exit_code == 0
+    origin = json.loads((folder / "origin.json").read_text())
+    assert (origin["trainer.seed"], origin["model.width"], origin["trainer.max_epochs"]) == (
+        "--seed",
+        "--width",
+        "--max-epochs",
+    )
+    assert len(json.loads((folder / "environment.json").read_text())) == 2
+    assert "max_epochs: 2" in (folder / "settings.yaml").read_text()
+
+
+def test_a_run_is_scored_as_it_was_trained(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for change in (["--horizon", "6"], ["--split", "strict"], ["--set", "model.width=16"], ["--set", "trainer.seed=3"]):
+        result = socialx("evaluate", run, *change)
+        assert result.exit_code == 2
+        assert f"{run} was trained with" in result.stderr
+    monkeypatch.setenv("SOCIALX_TRAINER__SEED", "5")
+    assert json.loads(socialx("evaluate", run, "--json").stdout)["stamp"]["seed"] == 7
+
+
+def test_other_data_of_the_same_network_is_scored_and_said(run: Path, tmp_path: Path) -> None:
+    result = socialx("evaluate", run, "--data", small_file(tmp_path, rows=390))
+    assert result.exit_code == 0, result.stderr
+    assert "trained on OTHER data" in result.stdout
+    feature = socialx("evaluate", run, "--feature", "latitude")
+    assert feature.exit_code == 2
+
+
+def test_a_run_killed_in_its_first_epoch_is_no_dead_end(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "socialx", "train", "--data", str(data), "--run-dir", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    training = subprocess.Popen([*command, "--batch-size", "1", *SMALL], env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (folder / "last.pt").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    training.kill()
+    training.wait()
+    assert not (folder / "best.pt").exists()
+    assert "weights before the first epoch ended" in socialx("evaluate", folder).stdout
+    assert socialx("train", "--resume", folder, "--max-epochs", "1").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["best.pt", "stamp.json", "settings.yaml"])
+def test_a_damaged_run_folder_is_one_line(name: str, run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    folder = shutil.copytree(run, tmp_path / "run")
+    for content in (b"", b"[]", b"\x80\x02"):
+        (folder / name).write_bytes(content)
+        result = socialx("evaluate", folder)
+        assert result.exit_code in (1, 2), (name, content)
+        assert result.stderr.count("\n") >= 1
+        assert str(folder) in result.stderr
+
+
+@pytest.mark.parametrize("output", ["."])
+def test_a_profile_that_cannot_be_written_says_so_before_it_measures(output: str, data: Path, tmp_path: Path) -> None:
+    result = socialx("profile", "--data", data, "--output", tmp_path / output, "--steps", "9999999", *SMALL)
+    assert result.exit_code == 1
 
 
 def test_a_settings_file_here_is_read_without_asking(data: Path, tmp_path: Path) -> None:

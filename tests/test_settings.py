@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from socialx.errors import SettingsError
-from socialx.options import KEYS, as_tree, dump_yaml, flag_of, load
+from socialx.options import KEYS, as_tree, flag_of, load, of_run, to_yaml
 from socialx.settings import OLD_KEYS, Settings
 
 
@@ -103,11 +103,8 @@ def test_a_whole_old_file_is_refused_key_by_key(tmp_path: Path) -> None:
             "loader.batch_size (--batch-size): Input should be greater than or equal to 1, got '0'",
         ),
         ({"trainer.learning_rate": "fast"}, "trainer.learning_rate (--learning-rate): Input should be a valid number"),
-        (
-            {"model.slstm_at": "1,9"},
-            "model (model.slstm_at from --slstm-at): slstm_at names block 9, but blocks are 0..3",
-        ),
-        ({"model.width": "30"}, "model (model.width from --width): width 30 is not heads (4) times 2 or more"),
+        ({"trainer.seed": "99999999999999999999"}, "trainer.seed (--seed): Input should be less than 4294967296"),
+        ({"trainer.learning_rate": "inf"}, "trainer.learning_rate (--learning-rate): Input should be a finite number"),
         ({"trainer.device": "gpu"}, "trainer.device (--device): String should match pattern"),
     ],
 )
@@ -207,8 +204,22 @@ def test_settings_survive_their_file(
         }
     )
     path = tmp_path_factory.mktemp("settings") / "settings.yaml"
-    dump_yaml(settings, path)
+    path.write_text(to_yaml(settings))
     again = load([path], {})
     assert again.settings == settings
     assert as_tree(again.settings) == as_tree(settings)
-    assert set(again.origin.values()) == {str(path)}
+    assert {k for k, place in again.origin.items() if place != str(path)} == {"trainer.run_dir"}
+
+
+def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
+    saved = write(tmp_path / "settings.yaml", "loader: {batch_size: 8}\ntrainer: {seed: 1, max_epochs: 2}")
+    env = {"SOCIALX_TRAINER__SEED": "5", "SOCIALX_TRAINER__MAX_EPOCHS": "7"}
+    merged = of_run(load([saved], env), saved, ["trainer.max_epochs"])
+    assert (merged.settings.trainer.seed, merged.settings.trainer.max_epochs) == (1, 7)
+    assert merged.origin["trainer.seed"] == str(saved)
+    assert merged.origin["trainer.max_epochs"] == "$SOCIALX_TRAINER__MAX_EPOCHS"
+    with pytest.raises(SettingsError) as caught:
+        of_run(load([saved], {}, ["loader.batch_size=9"], {"trainer.seed": "3"}), saved, ["trainer.max_epochs"])
+    first, second = str(caught.value).splitlines()
+    assert first == (f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9: leave it, or train another run")
+    assert second.startswith("trainer.seed (--seed): ")

@@ -252,6 +252,26 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
 
 
+def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
+    validation = loader(part="validation", batch_size=64)
+    validation.series.readings[:, 1] = 0
+    with pytest.raises(SocialxError, match="no validation window has a valid target"):
+        fit(learner(), loader(batch_size=64), validation, 12, create_run(tmp_path / "r"), max_epochs=1, patience=2)
+
+
+def test_a_complete_run_has_nothing_left() -> None:
+    assert Progress(epoch=3, best_epoch=2).complete(3, 9)
+    assert Progress(epoch=3, best_epoch=0).complete(9, 2)
+    assert not Progress(epoch=3, best_epoch=1).complete(9, 2)
+    assert not Progress().complete(1, 1)
+
+
+def test_an_unwritable_run_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SocialxError, match="cannot be written"):
+        run_fit(learner(), tmp_path / "file" / "run", epochs=1)
+
+
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     run_fit(learner(), tmp_path / "run", epochs=1)
     with pytest.raises(SocialxError, match=r"holds a run already: --overwrite"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import h5py
@@ -69,7 +69,8 @@ def replacing(path: Path) -> Iterator[Path]:
             f"{path}: cannot be written ({str(error)[:160]!a}): check the folder and its space"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # whatever kept it from being written may keep it from being removed
+            temporary.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

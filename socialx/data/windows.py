@@ -35,7 +35,10 @@ class Windows:
 
     @property
     def training_rows(self) -> slice:
-        """Every row that a training window touches: what scaler and historical average may look at."""
+        """The rows from the first to the last training window: what scaler and historical average may look at.
+
+        Under the strict rule that includes rows beside a gap that no window touches.
+        """
         return slice(int(self.train[0]), int(self.train[-1]) + self.history + self.horizon)
 
 

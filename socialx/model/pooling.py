@@ -52,9 +52,10 @@ class SocialPooling(nn.Module):
         if index.shape != exists.shape or offsets.shape != (*index.shape, 2):
             raise ValueError(f"index {index.shape}, exists {exists.shape} and offsets {offsets.shape} do not match")
         self.heads = heads
-        self.register_buffer("index", index)
-        self.register_buffer("exists", exists)
-        self.register_buffer("offsets", torch.where(exists[..., None], offsets, 0.0).float())
+        # The graph belongs to the network that is forecast, not to the weights: it is not in the state dict.
+        self.register_buffer("index", index, persistent=False)
+        self.register_buffer("exists", exists, persistent=False)
+        self.register_buffer("offsets", torch.where(exists[..., None], offsets, 0.0).float(), persistent=False)
         self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, width, bias=False)  # nobody heard: exactly zero
         # Logarithms keep both positive.  beta starts at 1/km: weights fall from 0.73 to 0.27 within 1 km of the radius.
@@ -86,25 +87,26 @@ class SocialPooling(nn.Module):
         sensors, neighbours = self.index.shape
         attend = self.attend_dense if sensors <= DENSE_UP_TO * neighbours else self.attend_gathered
         query = self.query(state).unflatten(-1, (self.heads, -1))  # [B,N,H,D]
+        query = query / math.sqrt(query.shape[-1])  # before the product: fp16 ends at 65,504
         key, value = self.key_value(state).unflatten(-1, (2, self.heads, -1)).unbind(2)  # [B,N,H,D] each
         return self.out(attend(query, key, value).flatten(-2))
 
     def attend_gathered(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The definition: gather K keys and values per sensor.  query, key, value [B,N,H,D] -> [B,N,H,D].
+        """The definition: gather K keys and values per sensor.  Scaled query, key, value [B,N,H,D] -> [B,N,H,D].
 
         O(B N K E) time and memory.
         """
         chosen = self.index.flatten()
         key = key.index_select(1, chosen).unflatten(1, self.index.shape)  # [B,N,K,H,D]
         value = value.index_select(1, chosen).unflatten(1, self.index.shape)
-        logits = torch.einsum("bnhd,bnkhd->bnhk", query, key) / math.sqrt(query.shape[-1])
+        logits = torch.einsum("bnhd,bnkhd->bnhk", query, key)
         weights = _softmax_with_nobody(logits + self.bias().transpose(0, 1))
         return torch.einsum("bnhk,bnkhd->bnhd", weights.to(value.dtype), value)
 
     def attend_dense(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """The same by masked N x N products: O(B N^2 E) time, O(B H N^2) memory, and no gather."""
         query, key, value = (t.transpose(1, 2) for t in (query, key, value))  # [B,H,N,D]
-        logits = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # [B,H,N,N]
+        logits = query @ key.transpose(-2, -1)  # [B,H,N,N]
         weights = _softmax_with_nobody(logits + self._dense_bias())
         return (weights.to(value.dtype) @ value).transpose(1, 2)
 

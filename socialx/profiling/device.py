@@ -50,9 +50,11 @@ def sampling(device: torch.device) -> Iterator[DeviceSamples]:
 
     def loop() -> None:
         while not done.wait(INTERVAL_S):
-            utilisation, used = read()
-            samples.utilisation.append(utilisation)
-            samples.used_bytes.append(used)
+            reading = read()
+            if reading is None:
+                return
+            samples.utilisation.append(reading[0])
+            samples.used_bytes.append(reading[1])
         if not samples.utilisation:
             samples.why = f"the window was shorter than one sample ({INTERVAL_S} s)"
 
@@ -65,8 +67,8 @@ def sampling(device: torch.device) -> Iterator[DeviceSamples]:
         thread.join()
 
 
-def _reader(device: torch.device, samples: DeviceSamples) -> Callable[[], tuple[float, int]] | None:
-    """A function that reads (percent, bytes) of this device, or None with the reason in ``samples.why``."""
+def _reader(device: torch.device, samples: DeviceSamples) -> Callable[[], tuple[float, int] | None] | None:
+    """A function that reads (percent, bytes) of this device, or None; the reason is in ``samples.why``."""
     if device.type != "cuda":
         samples.why = "no CUDA device"
         return None
@@ -84,10 +86,12 @@ def _reader(device: torch.device, samples: DeviceSamples) -> Callable[[], tuple[
         samples.why = f"NVML: {error}"
         return None
 
-    def read() -> tuple[float, int]:
-        return (
-            float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-            int(pynvml.nvmlDeviceGetMemoryInfo(handle).used),
-        )
+    def read() -> tuple[float, int] | None:
+        try:
+            utilisation = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+            return utilisation, int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        except pynvml.NVMLError as error:  # a MIG slice or a virtual card may refuse what a whole card answers
+            samples.why = f"NVML: {error}"
+            return None
 
     return read

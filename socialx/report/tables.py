@@ -29,7 +29,7 @@ def print_scores(
         for step in reported_steps(horizon, step_minutes):
             table.add_row(name, f"{step * step_minutes} min", *_cells(scores[step - 1]))
             name = ""
-        table.add_row("", f"1..{horizon * step_minutes} min", *_cells(scores[-1]), end_section=True)
+        table.add_row("", f"all {horizon} steps", *_cells(scores[-1]), end_section=True)
     (console or Console()).print(table)
 
 
@@ -56,6 +56,15 @@ def print_stamp(stamp: Mapping[str, Any], console: Console | None = None) -> Non
         f"scaler mean {scaler['mean']:.4f} std {scaler['std']:.4f}; seed {stamp['seed']}; {stamp['precision']}; "
         f"socialx {stamp['socialx']} {stamp['commit'] or ''}".rstrip(),
     ]
+    if "trained_on" in stamp:
+        trained = stamp["trained_on"]
+        lines.append(
+            f"weights of epoch {trained['epoch']}" if trained["epoch"] else "weights before the first epoch ended"
+        )
+        if trained["checksum"] != stamp["checksum"]:
+            lines[-1] += (
+                f", trained on OTHER data ({trained['checksum'][:12]}): they may have seen some of these windows"
+            )
     out = console or Console()
     for line in lines:
         out.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -174,6 +174,10 @@ class Progress:
     best_epoch: int = -1
     interrupted: bool = False
 
+    def complete(self, max_epochs: int, patience: int) -> bool:
+        """Whether there is nothing left to train."""
+        return self.epoch >= max_epochs or self.epoch - 1 - self.best_epoch >= patience
+
 
 class Interrupt:
     """Ctrl-C or SIGTERM asks the loop to stop after the step at hand; a second Ctrl-C stops at once."""
@@ -208,29 +212,30 @@ def fit(
     patience: int,
     log_every_n_steps: int = 50,
     progress: Progress | None = None,
-    clock: StepClock | None = None,
 ) -> Progress:
     """Train until max_epochs, or until ``patience`` epochs brought no better validation MAE.
 
-    best.pt, last.pt and metrics.jsonl in the run folder are up to date after every epoch, last.pt also after an
-    interruption.  ``progress`` continues where a checkpoint stood, to the same weights as without the interruption.
+    best.pt, last.pt and metrics.jsonl in the run folder are up to date after every epoch, last.pt also before the
+    first and after an interruption.  ``progress`` continues where a checkpoint stood, to the same weights as without
+    the interruption.
     """
-    progress = progress or Progress()
+    if progress is None:
+        progress = Progress()
+        save_progress(learner, progress, run)
     left = (max_epochs - progress.epoch) * train.num_windows
     with Interrupt().listening() as interrupt, progress_bar("train", left, "windows") as bar:
-        while progress.epoch < max_epochs and not interrupt.asked:
+        while not progress.complete(max_epochs, patience) and not interrupt.asked:
             began = time.perf_counter()
-            seen = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt, clock)
+            seen = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
             seconds = time.perf_counter() - began
             bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
             scores = evaluate(learner.model, validation, horizon, learner.precision, stop=lambda: interrupt.asked)
             if not scores:
                 break
+            if not scores[-1].count:
+                raise SocialxError("no validation window has a valid target: use a longer file, or another --split")
             _end_epoch(learner, progress, scores[-1].mae, seen / seconds, run, max_epochs, bar)
-            if progress.epoch - 1 - progress.best_epoch >= patience:
-                bar.say(f"stopped: no better validation MAE in {patience} epochs")
-                break
-    progress.interrupted = interrupt.asked
+    progress.interrupted = interrupt.asked and not progress.complete(max_epochs, patience)
     save_progress(learner, progress, run)
     return progress
 
@@ -243,7 +248,6 @@ def _train_epoch(
     max_epochs: int,
     bar: Bar,
     interrupt: Interrupt,
-    clock: StepClock | None,
 ) -> int:
     """The rest of one epoch from ``progress.batch`` on -> windows seen."""
     learner.model.train()
@@ -276,7 +280,7 @@ def _train_epoch(
         bar.advance(batches * per_batch, note)
         return interrupt.asked
 
-    run_steps(learner, train.epoch(progress.epoch, first), after_step, clock)
+    run_steps(learner, train.epoch(progress.epoch, first), after_step)
     read()
     return round((progress.batch - first) * per_batch)
 
@@ -290,15 +294,15 @@ def _end_epoch(
         "epoch": progress.epoch + 1,
         "steps": learner.steps,
         "train_mae": loss,
-        "validation_mae": mae,
+        "validation_mae": mae if math.isfinite(mae) else None,
         "windows_per_s": round(speed, 1),
-        "learning_rate": learner.rate(learner.steps),
+        "learning_rate": learner.rate(learner.steps - 1),
     }
     if better:
         progress.best_mae, progress.best_epoch = mae, progress.epoch
         checkpoint.save(run.best, {"model": learner.model.state_dict(), "epoch": progress.epoch + 1, "mae": mae})
     progress.epoch, progress.batch, progress.loss_sum, progress.loss_steps = progress.epoch + 1, 0, 0.0, 0
-    run.append_metrics(row)
+    run.write_metrics(row)
     save_progress(learner, progress, run)
     bar.say(
         f"epoch {row['epoch']:>3}/{max_epochs}  train MAE {loss:.3f}  validation MAE {mae:.3f}  "
@@ -308,13 +312,14 @@ def _end_epoch(
 
 def save_progress(learner: Learner, progress: Progress, run: RunFolder) -> None:
     """Write last.pt: learner, progress and generators."""
-    content = {"learner": learner.state(), "progress": vars(progress), "random": checkpoint.random_state()}
-    checkpoint.save(run.last, content)
+    random = checkpoint.random_state(learner.precision.device)
+    checkpoint.save(run.last, {"learner": learner.state(), "progress": vars(progress), "random": random})
 
 
 def load_progress(learner: Learner, run: RunFolder) -> Progress:
     """Read last.pt into the learner -> where to go on."""
-    content = checkpoint.load(run.last, learner.precision.device)
+    device = learner.precision.device
+    content = checkpoint.load(run.last, device, "learner", "progress", "random")
     learner.load_state(content["learner"])
-    checkpoint.set_random_state(content["random"])
+    checkpoint.set_random_state(content["random"], device)
     return Progress(**{**content["progress"], "interrupted": False})

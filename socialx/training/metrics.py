@@ -34,8 +34,8 @@ class Scores:
     count: int
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """For JSON, where NaN does not exist: None."""
-        return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(self).items()}
+        """For JSON, where NaN and infinity do not exist: None."""
+        return {k: v if math.isfinite(v) else None for k, v in asdict(self).items()}
 
 
 class RunningScores:

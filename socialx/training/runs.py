@@ -12,17 +12,18 @@ last.pt           everything that resuming needs
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import socialx
+from socialx.data.files import replacing
 from socialx.errors import SocialxError
 
 
@@ -38,6 +39,11 @@ class RunFolder:
         return self.path / "settings.yaml"
 
     @property
+    def metrics(self) -> Path:
+        """A line of JSON per epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
     def best(self) -> Path:
         """Weights of the best epoch."""
         return self.path / "best.pt"
@@ -47,55 +53,56 @@ class RunFolder:
         """The state to resume from."""
         return self.path / "last.pt"
 
-    @property
-    def weights(self) -> Path:
-        """What a forecast is made with: the best epoch, or the last state if no epoch was finished."""
-        return self.best if self.best.exists() else self.last
+    def write_text(self, name: str, text: str) -> None:
+        """Write ``name`` whole or not at all."""
+        with replacing(self.path / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
     def write_json(self, name: str, content: Any) -> None:
-        """Write ``name`` whole or not at all."""
-        temporary = self.path / f".{name}.{os.getpid()}.tmp"
-        temporary.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
-        temporary.replace(self.path / name)
+        """Write ``name`` as JSON, whole or not at all."""
+        self.write_text(name, json.dumps(content, indent=2, default=str) + "\n")
 
-    def read_json(self, name: str) -> Any:
-        """Read ``name``; SocialxError if it is not there or not JSON."""
+    def read_json(self, name: str, kind: type = dict) -> Any:
+        """Read ``name``; SocialxError if it is not there, not JSON or of another kind."""
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            content = json.loads((self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise SocialxError(
-                f"{self.path / name}: not readable ({error}): name a folder that socialx train wrote"
-            ) from None
+            raise SocialxError(f"{self.path / name}: not readable ({error}): name a folder that train wrote") from None
+        if not isinstance(content, kind):
+            raise SocialxError(f"{self.path / name}: not as train writes it: name a folder that train wrote")
+        return content
 
-    def append_metrics(self, row: dict[str, Any]) -> None:
-        """One epoch more."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as out:
-            out.write(json.dumps(row) + "\n")
+    def add_start(self, environment: dict[str, Any]) -> None:
+        """One start more of this run, under this environment."""
+        before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
+        self.write_json("environment.json", [*before, environment])
+
+    def write_metrics(self, row: dict[str, Any]) -> None:
+        """Add an epoch; a row of the same epoch or a later one, left by a start that was killed, goes."""
+        rows = [json.loads(line) for line in self.metrics.read_text().splitlines()] if self.metrics.exists() else []
+        rows = [old for old in rows if old["epoch"] < row["epoch"]] + [row]
+        self.write_text(self.metrics.name, "".join(json.dumps(r) + "\n" for r in rows))
 
 
 def create_run(path: Path, overwrite: bool = False) -> RunFolder:
     """A new run folder.  One that holds a run is refused without ``overwrite``, which clears that run's files."""
     run = RunFolder(path)
-    holds = [run.settings, run.best, run.last, path / "metrics.jsonl"]
+    holds = [run.settings, run.best, run.last, run.metrics, path / "environment.json"]
     if any(p.exists() for p in holds):
         if not overwrite:
             raise SocialxError(f"{path}: holds a run already: --overwrite, --resume {path}, or another --run-dir")
         for old in holds:
             old.unlink(missing_ok=True)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SocialxError(f"{path}: cannot make the run folder ({error.strerror}): name another --run-dir") from None
     return run
 
 
 def open_run(path: Path) -> RunFolder:
-    """An existing run folder, with settings and weights; SocialxError if it is none."""
+    """An existing run folder, with settings and a state; SocialxError if it is none."""
     run = RunFolder(path)
-    if not run.settings.is_file():
+    if not run.settings.is_file() or not run.settings.stat().st_size:
         raise SocialxError(f"{path}: not a run folder (no settings.yaml): socialx train writes one under runs/")
-    if not run.weights.is_file():
-        raise SocialxError(f"{path}: no checkpoint in it (neither best.pt nor last.pt): socialx train --resume {path}")
+    if not run.last.is_file():
+        raise SocialxError(f"{path}: no last.pt in it: start anew with socialx train -c {run.settings}")
     return run
 
 
@@ -107,6 +114,7 @@ def environment(device: torch.device, precision: str) -> dict[str, Any]:
         "commit": commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        **{name: version(name) for name in ("xlstm", "numpy", "h5py", "pandas", "pydantic")},
         "device": device.type,
         "device_name": name,
         "precision": precision,
