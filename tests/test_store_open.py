@@ -232,7 +232,7 @@ def test_a_flipped_byte_in_a_chunk_is_found(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_anywhere_is_found_or_harmless(tmp_path: Path) -> None:
     path, copy = small_store(tmp_path / "out.h5"), tmp_path / "copy.h5"
-    expected, whole, dice = open_store(path), path.read_bytes(), random.Random(0)  # noqa: S311
+    expected, whole, dice = open_store(path), path.read_bytes(), random.Random(0)
     refused = []
     heap = whole.index(b"GCOL")  # the texts of attributes: no checksum guards them, and HDF5 2.0 itself may loop there
     places = [place for place in range(len(whole)) if not heap <= place < heap + 4096]
