@@ -198,13 +198,7 @@ def train(
     progress = engine.load_progress(learner, run) if old else None
     if progress and progress.complete(s.trainer.max_epochs, s.trainer.patience):
         raise SocialxError(f"{resume}: complete after {progress.epoch} epochs: a larger --max-epochs or --patience")
-    origin = loaded.origin
-    if old:  # where the run's own values came from at its first start
-        origin = {k: v if v != str(old.settings) else old.read_json("origin.json").get(k, v) for k, v in origin.items()}
-    run.write_text("settings.yaml", to_yaml(s))
-    run.write_json("origin.json", origin)
-    run.write_json("stamp.json", stamp)
-    run.add_start(runs.environment(precision.device, precision.name))
+    _record_start(run, loaded, runs.environment(precision.device, precision.name), None if old else stamp)
     parameters = sum(p.numel() for p in learner.model.parameters())
     note(f"{d.store.path}: {len(d.store.sensors.ids)} sensors, {loader.num_windows:,} training windows")
     note(f"{precision.device}, precision {precision.name}, {parameters:,} parameters, run folder {run.path}")
@@ -227,6 +221,19 @@ def train(
         f"{run.path}: best validation MAE {progress.best_mae:.4f} {d.store.unit} in epoch {progress.best_epoch + 1} of "
         f"{progress.epoch}: socialx evaluate {run.path} --baselines"
     )
+
+
+def _record_start(run: RunFolder, loaded: Loaded, environment: dict[str, Any], stamp: dict[str, Any] | None) -> None:
+    """Write down what this start of a run depends on; stamp: of a new run, None where an old one goes on."""
+    origin = loaded.origin
+    if stamp is not None:
+        run.write_json("stamp.json", stamp)
+    else:  # the run's own values keep the origin of its first start
+        first = run.read_json("origin.json")
+        origin = {k: first.get(k, v) if v == str(run.settings) else v for k, v in origin.items()}
+    run.write_text("settings.yaml", to_yaml(loaded.settings))
+    run.write_json("origin.json", origin)
+    run.add_start(environment)
 
 
 @command("evaluate")

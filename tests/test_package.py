@@ -1,0 +1,46 @@
+"""The package's own word: floors without caps, a reason for every dependency, one version, two ways to start it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from tests.commands import ROOT, process
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EVERYTHING = [*PROJECT["dependencies"], *(d for extra in PROJECT["optional-dependencies"].values() for d in extra)]
+
+
+def test_dependencies_have_floors_and_no_caps() -> None:
+    for dependency in EVERYTHING:
+        assert re.fullmatch(r"[\w.-]+>=[\d.]+", dependency), dependency
+
+
+def test_every_dependency_has_its_reason() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    for dependency in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["gpu"]]:
+        assert re.search(rf"^\| [^|]*\b{re.escape(dependency.split('>=')[0])}\b", text, re.MULTILINE), dependency
+
+
+def test_the_tree_of_the_architecture_page_is_the_real_one() -> None:
+    text = (ROOT / "docs/architecture.md").read_text().split("## Who may")[0]
+    named = set(re.findall(r"^ +(\w+\.py) ", text, re.MULTILINE))
+    real = {p.name for p in (ROOT / "socialx").rglob("*.py") if p.name != "__init__.py" and p.parent.name != "sources"}
+    assert named == real
+
+
+def test_python_dash_m_is_the_same_program() -> None:
+    import socialx
+
+    assert process("--version").stdout == f"socialx {socialx.__version__}\n"
+
+
+def test_no_path_of_a_machine_is_in_the_tree() -> None:
+    for path in [
+        *ROOT.glob("*.*"),
+        ROOT / "Makefile",
+        *(p for d in ("socialx", "tests", "docs", "benchmarks", "examples") for p in (ROOT / d).rglob("*")),
+    ]:
+        if path.is_file() and path.suffix in (".py", ".md", ".toml", ".yaml", ".json", ".sh", ".txt", ""):
+            text = path.read_text()
+            assert not re.search(r"(?<![\w.])/(root|home|work)/\w", text), path
