@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
+
+import pytest
 
 from tests.commands import ROOT, process
 
@@ -44,3 +47,19 @@ def test_no_path_of_a_machine_is_in_the_tree() -> None:
         if path.is_file() and path.suffix in (".py", ".md", ".toml", ".yaml", ".json", ".sh", ".txt", ""):
             text = path.read_text()
             assert not re.search(r"(?<![\w.])/(root|home|work)/\w", text), path
+
+
+def test_the_public_names_work_in_a_notebook(tmp_path: Path) -> None:
+    import socialx
+    from tests.commands import small_file
+
+    settings = socialx.load_settings(sets=[f"data.path={small_file(tmp_path)}", "model.width=8"], env={}).settings
+    precision = socialx.build.machine(settings)
+    data = socialx.build.data(settings, precision.device)
+    model = socialx.build.model(settings, data)
+    scores = socialx.evaluate(model, data.loader("test", 32), settings.data.horizon, precision)
+    assert scores[-1].count > 0
+    assert socialx.open_store(settings.data.path).checksum == data.store.checksum
+    assert callable(socialx.fit)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = socialx.nothing
