@@ -26,6 +26,7 @@ def typed(block: str) -> list[str]:
 COMMANDS = [line for block in BLOCKS for line in typed(block)]
 
 
+@pytest.mark.timeout(300)  # a dozen processes that each import torch
 def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     """In the README's order, in a folder that holds nothing but examples/; training is cut short."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
@@ -43,6 +44,8 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
         if line.startswith("export "):
             name, _, value = line.removeprefix("export ").partition("=")
             environment[name] = value
+        if line.startswith("cp "):
+            shutil.copy(*(tmp_path / word for word in line.split()[1:]))
         if not line.startswith("socialx"):
             continue
         words = shlex.split(line)
@@ -55,7 +58,7 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", [c for c in COMMANDS if not c.startswith("socialx")] or [""])
 def test_everything_else_is_make_git_or_cd(command: str) -> None:
     words = shlex.split(command)
-    assert words[0] in ("make", "git", "cd", "pip", "export")
+    assert words[0] in ("make", "git", "cd", "pip", "export", "cp")
     if words[0] == "make":
         targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
         assert set(words[1:]) <= targets
