@@ -57,6 +57,8 @@ def data(s: Settings, device: torch.device) -> Data:
     """Open ``data.path``, split it, fit the scaler on the training rows and put the series on the device."""
     if s.data.path is None:
         raise SettingsError("data.path: no data file: --data FILE.h5 (socialx convert --help makes one)")
+    if not s.data.path.exists():
+        raise SocialxError(f"{s.data.path}: no such file: name the data with --data, or make it with socialx convert")
     store = open_store(s.data.path, s.data.feature)
     windows = split_windows(store.epochs, store.step_minutes, s.data.history, s.data.horizon, s.data.split)
     scaler = fit_scaler(store.values, store.valid, windows.training_rows)
@@ -81,7 +83,7 @@ def model(s: Settings, d: Data) -> Forecaster:
     try:
         encoder = SharedEncoder(m.width, m.blocks, m.slstm_at, m.heads, s.data.history, m.dropout, m.impl, m.chunk)
     except ValueError as error:  # a combination of sizes that the xlstm package cannot build
-        raise SettingsError(f"model: {error}") from None
+        raise SettingsError(f"model (--width, --blocks, --slstm-at, --model-heads): {error}") from None
     return Forecaster(tokens, encoder, _social(s, d), s.data.horizon, d.scaler.mean, d.scaler.std)
 
 
@@ -162,9 +164,9 @@ def trained(s: Settings, d: Data, run: RunFolder, now: dict[str, Any]) -> tuple[
     keys += ["network"] if s.model.sensor_identity or s.model.adaptive else []
     differ = [f"{key} {now[key]}, not {then.get(key)}" for key in keys if now[key] != then.get(key)]
     if differ:
-        raise SocialxError(
-            f"{d.store.path}: not what {run.path} was trained for ({'; '.join(differ)}): name its --data"
-        )
+        sizes = f"{now['dataset']} with {now['sensors']} sensors, not {then.get('dataset')} with {then.get('sensors')}"
+        found = "; ".join([sizes, *differ])
+        raise SocialxError(f"{d.store.path}: not what {run.path} was trained for ({found}): name its data with --data")
     m, device = model(s, d), d.series.device
     best = run.best.exists()  # else no epoch was finished: the last state is all there is
     path = run.best if best else run.last

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,9 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else"
 
 def main() -> None:
     """The ``socialx`` entry point."""
+    # OpenMP threads that spin at a barrier while another program has a core made a step 85 times slower; sleeping ones
+    # cost a few per cent.  It is read when torch is loaded, which is later than this.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     app(prog_name="socialx")
 
 
@@ -101,7 +105,10 @@ def convert(
     from socialx.errors import GateError
 
     files.check_output(output_h5, overwrite, (str(data_csv), str(meta_csv)))
-    summary = store.create(output_h5, sources.read(kind, data_csv, meta_csv), overwrite=overwrite)
+    readings = sources.read(kind, data_csv, meta_csv)
+    if readings.sensors.lanes is not None and not (readings.sensors.lanes > 0).any():
+        note(f"{meta_csv}: no lanes, length or direction in it: these features are NaN in the output")
+    summary = store.create(output_h5, readings, overwrite=overwrite)
     typer.echo(
         f"wrote {output_h5}: {summary.rows:,} rows x {summary.sensors} sensors x {summary.features} features, "
         f"{summary.first_stamp} .. {summary.last_stamp}, {summary.gaps} gaps, {summary.seconds:.1f} s"
@@ -197,11 +204,19 @@ def train(
     run = old or runs.create_run(build.run_path(s, d), overwrite)
     progress = engine.load_progress(learner, run) if old else None
     if progress and progress.complete(s.trainer.max_epochs, s.trainer.patience):
-        raise SocialxError(f"{resume}: complete after {progress.epoch} epochs: a larger --max-epochs or --patience")
+        stopped = progress.epoch < s.trainer.max_epochs
+        more = f"--patience {2 * s.trainer.patience}" if stopped else f"--max-epochs {2 * progress.epoch}"
+        raise SocialxError(f"{resume}: complete after {progress.epoch} epochs: socialx train --resume {resume} {more}")
     _record_start(run, loaded, runs.environment(precision.device, precision.name), None if old else stamp)
     parameters = sum(p.numel() for p in learner.model.parameters())
     note(f"{d.store.path}: {len(d.store.sensors.ids)} sensors, {loader.num_windows:,} training windows")
     note(f"{precision.device}, precision {precision.name}, {parameters:,} parameters, run folder {run.path}")
+    if precision.device.type == "cpu" and s.model.width * s.model.blocks > 128:
+        note("no CUDA device: on a CPU a small model is wise, for example --width 64 --blocks 2 --slstm-at 1")
+    if old and loaded.origin["trainer.max_epochs"] != str(old.settings):
+        note(
+            f"the learning rate now ends in epoch {s.trainer.max_epochs}: -c {run.settings} alone does not repeat this"
+        )
     progress = engine.fit(
         learner,
         loader,
@@ -270,6 +285,7 @@ def evaluate(
     stamp = build.stamp(s, d, precision)
     if folder:
         models[str(run)], stamp["trained_on"] = build.trained(s, d, folder, stamp)
+        stamp["scaler"] = stamp["trained_on"]["scaler"]  # the one that the model uses
     loader = d.loader(part, s.loader.batch_size)
     scores = {}
     for name, model in models.items():

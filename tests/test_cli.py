@@ -266,7 +266,7 @@ def test_a_run_is_not_scored_on_another_network(run: Path, tmp_path: Path) -> No
     result = socialx("evaluate", run, "--data", other)
     assert result.exit_code == 1
     assert "not what" in result.stderr
-    assert "was trained for (network" in result.stderr
+    assert "with 5 sensors, not metr_la with 4" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -279,7 +279,7 @@ def test_a_run_goes_on_only_as_it_was(run: Path, data: Path, tmp_path: Path) -> 
         (["--run-dir", str(tmp_path / "x")], "trainer.run_dir (--run-dir): "),
         (["--overwrite"], "--overwrite clears it"),
         (["--data", str(other)], "not the data that"),
-        ([], "complete after 2 epochs: a larger --max-epochs"),
+        ([], f"complete after 2 epochs: socialx train --resume {run} --max-epochs 4"),
     ):
         before = {p.name: p.read_bytes() for p in run.iterdir()}
         result = socialx("train", "--resume", run, *change)
@@ -360,3 +360,15 @@ def test_a_settings_file_here_is_read_without_asking(data: Path, tmp_path: Path)
     (tmp_path / "socialx.yaml").write_text(f"data: {{path: {data}}}")
     done = process("evaluate", "--baselines", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_swapped_tables_and_strange_run_folders_are_recognised(tmp_path: Path, data: Path) -> None:
+    source = cut_csv(tmp_path / "s.csv", 30)
+    arguments = ["--data-csv", LOCATIONS, "--meta-csv", source, "--output-h5", tmp_path / "o.h5"]
+    swapped = socialx("convert", "metr-la", *arguments)
+    assert swapped.exit_code == 1
+    assert "swap --data-csv and --meta-csv" in swapped.stderr
+    result = socialx("train", "--data", data, "--run-dir", tmp_path, *SMALL)
+    assert result.exit_code == 1
+    assert "a folder with other files in it" in result.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["s.csv"]

@@ -20,8 +20,12 @@ def first_bytes(path: Path, advice: str) -> bytes:
     try:
         with path.open("rb") as file:
             head = file.read(256)
+    except FileNotFoundError:
+        raise SocialxError(f"{path}: no such file: check the path, or {advice}") from None
+    except IsADirectoryError:
+        raise SocialxError(f"{path}: a folder: name a file in it") from None
     except OSError as error:
-        raise SocialxError(f"{path}: cannot be read ({error.strerror}): {advice}") from None
+        raise SocialxError(f"{path}: cannot be read ({error.strerror}): check the path and its permissions") from None
     if not head:
         raise SocialxError(f"{path}: the file is empty: {advice}")
     if head.startswith(b"version https://git-lfs"):

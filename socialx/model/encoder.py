@@ -106,7 +106,9 @@ def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, h
         raise ValueError(f"width {width} over {heads} heads leaves {width // heads} channel per head: needs at least 2")
     outside = [index for index in slstm_at if index not in range(blocks)]
     if outside:
-        raise ValueError(f"slstm_at {outside}: there are {blocks} blocks, numbered 0 to {blocks - 1}: set both")
+        raise ValueError(
+            f"slstm_at {outside} is beyond the last block, {blocks - 1}, counted from 0: set both together"
+        )
     inner = -(-2 * width // 64) * 64  # as the package rounds an mLSTM block
     if len(set(slstm_at)) < blocks and inner % (4 * heads):
         raise ValueError(

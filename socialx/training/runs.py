@@ -93,6 +93,8 @@ def create_run(path: Path, overwrite: bool = False) -> RunFolder:
             raise SocialxError(f"{path}: holds a run already: --overwrite, --resume {path}, or another --run-dir")
         for old in holds:
             old.unlink(missing_ok=True)
+    elif path.is_dir() and any(path.iterdir()):
+        raise SocialxError(f"{path}: a folder with other files in it: name a new --run-dir")
     return run
 
 

@@ -39,6 +39,8 @@ def read_table(path: Path) -> tuple[tuple[str, ...], Generator[Block, None, None
     except (UnicodeDecodeError, csv.Error):
         raise SocialxError(f"{path}: neither a CSV text nor an HDF5 file: unpack it, or {ADVICE}") from None
     ids = tuple(cell.strip() for cell in cells[1:])
+    if "latitude" in [text.lower() for text in ids]:
+        raise SocialxError(f"{path}: line 1 is that of a table of positions: swap --data-csv and --meta-csv")
     wrong = [ascii(text[:40]) for text in ids if not isinstance(match_key(text), int)]
     if not ids or cells[0].strip() or wrong:
         found = f"sensor ids like {sample(wrong)}" if wrong else f"a header that begins {','.join(cells)[:40]!a}"
