@@ -161,7 +161,8 @@ def config(layers: Layers, as_json: Json = False) -> None:
     Console().print(table, highlight=False)
 
 
-# What may differ when a run goes on, or is scored: none of it changes what was, or will be, computed from a window.
+# What may differ from its settings file when a run goes on, or when it is scored: the place and the machine, how long it
+# trains, how it is cut into batches.  Anything else would make it another run.
 RESUMABLE = (
     *("data.path", "trainer.device", "trainer.max_epochs", "trainer.patience", "trainer.log_every_n_steps"),
     *("model.impl", "model.chunk", "profile.steps", "profile.warmup_steps"),
