@@ -161,8 +161,8 @@ def config(layers: Layers, as_json: Json = False) -> None:
     Console().print(table, highlight=False)
 
 
-# What may differ from its settings file when a run goes on, or when it is scored: the place and the machine, how long it
-# trains, how it is cut into batches.  Anything else would make it another run.
+# What may differ from its settings file when a run goes on, or when it is scored: the place and the machine, how
+# long it trains, how it is cut into batches.  Anything else would make it another run.
 RESUMABLE = (
     *("data.path", "trainer.device", "trainer.max_epochs", "trainer.patience", "trainer.log_every_n_steps"),
     *("model.impl", "model.chunk", "profile.steps", "profile.warmup_steps"),
