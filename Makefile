@@ -54,8 +54,9 @@ format: setup      ## let ruff format everything
 type: setup        ## mypy
 	$(BIN)/mypy
 
-bench-cpu: setup   ## encoder against the xlstm package on one thread, about 2 minutes
+bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thread, about 3 minutes
 	$(BIN)/python benchmarks/encoder_cpu.py
+	$(BIN)/python benchmarks/pooling_cpu.py
 
 clean:             ## remove what make made
 	rm -rf $(VENV) demo runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

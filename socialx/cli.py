@@ -35,8 +35,8 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else"
 
 def main() -> None:
     """The ``socialx`` entry point."""
-    # OpenMP threads that spin at a barrier while another program has a core made a step 85 times slower; sleeping ones
-    # cost a few per cent.  It is read when torch is loaded, which is later than this.
+    # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
+    # sleep there cost little.  It is read when torch is loaded, which is later than this.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     app(prog_name="socialx")
 
