@@ -57,8 +57,6 @@ def data(s: Settings, device: torch.device) -> Data:
     """Open ``data.path``, split it, fit the scaler on the training rows and put the series on the device."""
     if s.data.path is None:
         raise SettingsError("data.path: no data file: --data FILE.h5 (socialx convert --help makes one)")
-    if not s.data.path.exists():
-        raise SocialxError(f"{s.data.path}: no such file: name the data with --data, or make it with socialx convert")
     store = open_store(s.data.path, s.data.feature)
     windows = split_windows(store.epochs, store.step_minutes, s.data.history, s.data.horizon, s.data.split)
     scaler = fit_scaler(store.values, store.valid, windows.training_rows)

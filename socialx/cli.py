@@ -163,14 +163,10 @@ def config(layers: Layers, as_json: Json = False) -> None:
 
 # What may differ from its settings file when a run goes on, or when it is scored: the place and the machine, how
 # long it trains, how it is cut into batches.  Anything else would make it another run.
-RESUMABLE = (
-    *("data.path", "trainer.device", "trainer.max_epochs", "trainer.patience", "trainer.log_every_n_steps"),
-    *("model.impl", "model.chunk", "profile.steps", "profile.warmup_steps"),
-)
-SCORABLE = (
-    *("data.path", "loader.batch_size", "trainer.device", "trainer.precision", "trainer.float32_matmul_precision"),
-    *("model.impl", "model.chunk", "profile.steps", "profile.warmup_steps"),
-)
+ALWAYS = ("data.path", "trainer.device", "model.impl", "model.chunk", "profile.steps", "profile.warmup_steps")
+RESUMABLE = (*ALWAYS, "trainer.max_epochs", "trainer.patience", "trainer.log_every_n_steps")
+SCORING = ("loader.batch_size", "trainer.precision", "trainer.float32_matmul_precision")
+SCORABLE = (*ALWAYS, *SCORING)
 
 
 @command("train")
@@ -253,7 +249,7 @@ def _record_start(run: RunFolder, loaded: Loaded, environment: dict[str, Any], s
 
 
 @command("evaluate")
-@with_settings("data", *SCORABLE[1:5])
+@with_settings("data", "trainer.device", *SCORING)
 def evaluate(
     layers: Layers,
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="a run folder")] = None,

@@ -245,7 +245,7 @@ def checksum(ids: tuple[str, ...], stamps: np.ndarray, values: np.ndarray) -> st
 
 def open_store(path: Path, feature: str = SPEED) -> Store:
     """Load one feature of a canonical file, or of an older one with all that is needed; unknown positions are NaN."""
-    with open_hdf5(path, "make a file with socialx convert --help") as file:
+    with open_hdf5(path, "make one: socialx convert --help") as file:
         features, ids, names, stamps = read_layout(path, file)
         if feature not in names:
             near = difflib.get_close_matches(feature, names, 1, 0.4)

@@ -17,7 +17,7 @@ from socialx.model.fused import encode
 
 IMPLEMENTATIONS = ("auto", "reference", "fused")
 # Sequences at once on a CPU: one [T,S,2E] float32 tensor of 384 sequences is 2 to 5 MB at widths 64 and 128, so a layer
-# works in the cache; 256 to 512 differ by a few per cent, all 3312 at once cost 1.3 to 1.8 times as much.
+# works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/encoder_cpu.py).
 CPU_CHUNK = 384
 
 

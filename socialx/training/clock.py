@@ -16,14 +16,12 @@ from typing import Any, Protocol
 
 import torch
 
-MARKS = ("fetch", "copy", "compute", "done")
-
 
 class StepClock(Protocol):
     """What the training loop calls."""
 
     def mark(self, name: str) -> None:
-        """One of MARKS begins now."""
+        """``fetch``, ``copy``, ``compute`` or ``done`` begins now."""
         ...
 
 
@@ -43,7 +41,7 @@ class HostClock:
         self._marks: list[tuple[str, float]] = []
 
     def mark(self, name: str) -> None:
-        """0.1 us."""
+        """Read the host's clock."""
         self._marks.append((name, time.perf_counter()))
 
     def read(self) -> list[tuple[str, float]]:

@@ -151,6 +151,7 @@ def evaluate(
     per_batch = loader.num_windows / len(loader)
     for batch in loader.epoch(0):
         if stop():
+            model.train(was_training)
             return []
         batch = batch.to(precision.device)
         with precision.autocast():
