@@ -95,7 +95,7 @@ def test_every_path_type_shape_and_attribute(tmp_path: Path) -> None:
 def test_the_values_and_the_layout_on_disk(tmp_path: Path) -> None:
     with h5py.File(bay(tmp_path)) as file:
         features = file["data/features"]
-        assert (features.chunks, features.maxshape) == ((288, 3, 6), (None, 3, 6))
+        assert (features.chunks, features.maxshape) == ((288, 3, 1), (None, 3, 6))
         assert (features.compression, features.compression_opts, features.shuffle) == ("gzip", 1, True)
         assert features.fletcher32
         assert file["metadata/frequency"][()] == b"5min"
@@ -120,7 +120,7 @@ def test_the_values_and_the_layout_on_disk(tmp_path: Path) -> None:
 
 def test_a_tiny_file_has_a_tiny_chunk(tmp_path: Path) -> None:
     with h5py.File(small_store(tmp_path / "out.h5", rows=40)) as file:
-        assert file["data/features"].chunks == (40, 3, 3)
+        assert file["data/features"].chunks == (40, 3, 1)
         assert file.attrs["feature_set"] == "metr_la_v1"
         assert file["metadata/feature_names"][:].tolist() == [b"avg_speed", b"latitude", b"longitude"]
         assert dict(file["metadata/vd_info"][IDS[0]].attrs) == {"position_lat": 34.0, "position_lon": -118.0}
@@ -198,7 +198,7 @@ def test_the_time_zone_of_the_machine_does_not_show(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from socialx.data import sources, store\n"
         "data, meta, output = map(Path, sys.argv[1:])\n"
-        "store.create(output, sources.read('bay', data, meta))\n"
+        "store.create(output, sources.read('bay', sources.Request(data), meta).readings)\n"
     )
     contents = []
     for zone in ("UTC", "America/Los_Angeles", "Asia/Taipei"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,17 +36,40 @@ def first_bytes(path: Path, advice: str) -> bytes:
 
 
 @contextmanager
-def open_hdf5(path: Path, advice: str) -> Iterator[h5py.File]:
-    """Open for reading; whatever HDF5 finds broken, now or while the block reads, becomes one line."""
+def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[h5py.File]:
+    """Open for reading; whatever HDF5 finds broken, now or while the block reads, becomes one line.
+
+    locking: False inside ``exclusive``, which holds the lock that HDF5 would ask for.
+    """
     if not first_bytes(path, advice).startswith(HDF5_SIGNATURE):
         raise SocialxError(f"{path}: not an HDF5 file: {advice}")
     try:
-        with h5py.File(path, "r") as file:
+        with h5py.File(path, "r", locking=locking) as file:
             yield file
     except BlockingIOError:
         raise SocialxError(f"{path}: another process is writing it: wait until it is done") from None
     except (OSError, RuntimeError, KeyError, ValueError) as error:
         raise SocialxError(f"{path}: truncated or damaged HDF5 ({str(error)[:160]!a}): {advice}") from error
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Keep everybody else who locks a file, HDF5 included, out of ``path`` until the block ends."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise SocialxError(f"{path}: no such file: check the path") from None
+    except OSError as error:
+        raise SocialxError(f"{path}: cannot be read ({error.strerror}): check the path and its permissions") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(handle).st_ino != path.stat().st_ino:  # replaced between the two calls: what is locked is gone
+            raise BlockingIOError
+        yield
+    except BlockingIOError:
+        raise SocialxError(f"{path}: another process has it open: wait until it is done, then try again") from None
+    finally:
+        os.close(handle)  # which also unlocks it
 
 
 @contextmanager
@@ -65,6 +90,8 @@ def replacing(path: Path) -> Iterator[Path]:
                 except PermissionError:
                     continue  # somebody else's process, so it lives
         yield temporary
+        if path.exists():
+            shutil.copymode(path, temporary)
         _sync(temporary)
         temporary.replace(path)
         _sync(path.parent)

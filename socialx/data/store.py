@@ -8,7 +8,8 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from socialx.data.files import check_output, open_hdf5, replacing
 from socialx.errors import SocialxError, sample
 
 FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
+FLAT = ("features", "dates", "sensors")  # the root of the oldest files, before there were groups
 STAMPS, EPOCHS, SENSOR_INFO = "metadata/timestamps", "metadata/timestamps_epoch", "metadata/vd_info"
 ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
 STAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
@@ -29,8 +31,9 @@ SPEED = "avg_speed"
 DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
 STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
 ZERO_IS_MISSING = ("metr_la", "pems_bay")  # for files written before the rule was stored in them
-CHUNK_ROWS = 288  # one day of 5-minute steps; compressed with gzip-1 a year loads in well under a second
-CACHE_BYTES = 1 << 26  # holds the chunk that two blocks share, so that it is compressed once
+CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
+CHUNK_BYTES = 1 << 23  # fewer rows where one day would be larger than this
+JITTER_S = 5  # a crawler's clock may miss the whole minute by this much
 PACKED = {"compression": "gzip", "compression_opts": 1, "fletcher32": True}  # any HDF5 reads it, bit flips raise
 
 
@@ -67,6 +70,7 @@ class Readings:
     timezone: str | None
     source_data: str
     source_meta: str
+    feature: str = SPEED  # what the blocks hold, if not speeds
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class Store:
     valid: np.ndarray  # bool [T,N], True = observed
     checksum: str
     imputed: bool
+    failed_rows: int  # rows without a time, which a crawler's failed steps leave; they are dropped
 
 
 def stamp_epochs(stamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
@@ -125,13 +130,21 @@ def common_step(epochs: np.ndarray) -> int:
 def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summary:
     """Write the canonical file, streamed and atomically: ``path`` is either complete or untouched."""
     check_output(path, overwrite, (readings.source_data, readings.source_meta))
+    with replacing(path) as temporary:
+        return write(temporary, readings)
+
+
+def write(path: Path, readings: Readings) -> Summary:
+    """Write the canonical file to a path that nobody else reads before this returns."""
     started = time.perf_counter()
     columns = _columns(readings)
-    with replacing(path) as temporary, closing(readings.blocks):
-        with h5py.File(temporary, "w", libver="v110", rdcc_nbytes=CACHE_BYTES) as file:
+    with closing(readings.blocks):
+        with h5py.File(path, "w", libver="v110") as file:
+            for group in ("data", "metadata"):  # HDF5 notes the time in those that it makes by itself
+                file.create_group(group)
             stamps, epochs, last = _write_features(file, readings, columns)
             _write_metadata(file, readings, columns, stamps, epochs)
-        with open_hdf5(temporary, "convert it again") as file:  # what the disk gives back before it replaces a file
+        with open_hdf5(path, "convert it again") as file:  # what the disk gives back before it replaces a file
             same = file[FEATURES].shape == (len(stamps), *last.shape) and np.array_equal(file[STAMPS][:], stamps)
             if not same or not np.array_equal(file[FEATURES][-1], last, equal_nan=True):
                 raise SocialxError(f"{path}: the disk does not give back what was written: check the disk")
@@ -153,7 +166,7 @@ def _columns(readings: Readings) -> dict[str, np.ndarray]:
     if bad:  # an id becomes fixed-width ASCII text and the name of an HDF5 group
         found = f"{len(bad)} sensor ids are not 1 to 64 plain ASCII characters without '/' ({sample(bad)})"
         raise SocialxError(f"{readings.source_data}: {found}: rename them")
-    columns = {SPEED: np.zeros(len(sensors.ids)), "lanes": sensors.lanes, "length": sensors.length}
+    columns = {readings.feature: np.zeros(len(sensors.ids)), "lanes": sensors.lanes, "length": sensors.length}
     columns |= {"latitude": sensors.latitude, "longitude": sensors.longitude}
     if sensors.direction is not None:
         columns["direction"] = np.array([DIRECTIONS.get(letter, np.nan) for letter in sensors.direction])
@@ -164,24 +177,42 @@ def _write_features(
     file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Append the blocks -> all stamps [T], all epochs [T], and the last row as written [N,F]."""
-    shape = (len(readings.sensors.ids), len(columns))
-    row = np.stack(list(columns.values()), axis=1)
+    sensors = len(readings.sensors.ids)
     stamps, epochs = np.empty(0, "S19"), np.empty(0, np.int64)
     head = list(islice(readings.blocks, 2))
     if not head:
         raise SocialxError(f"{readings.source_data}: it has no rows: download it again")
-    chunk = CHUNK_ROWS if len(head) > 1 else min(CHUNK_ROWS, len(head[0].stamps))
-    limits, chunks = (None, *shape), (chunk, *shape)
-    features = file.create_dataset(FEATURES, (0, *shape), "f4", maxshape=limits, chunks=chunks, shuffle=True, **PACKED)
-    for block in chain(head, readings.blocks):
-        first, count = len(stamps), len(block.stamps)
+    rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
+    rows = rows if len(head) > 1 else min(rows, len(head[0].stamps))
+    shape, limits = (0, sensors, len(columns)), (None, sensors, len(columns))
+    chunks, cache = (rows, sensors, 1), 3 * 4 * rows * sensors  # the chunk that two blocks share is compressed once
+    features = file.create_dataset(
+        FEATURES, shape, "f4", maxshape=limits, chunks=chunks, shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **PACKED
+    )
+    for block in chain(head, _ahead(readings.blocks)):
+        first = len(stamps)
         stamps = np.concatenate([stamps, block.stamps])
         epochs = np.concatenate([epochs, _checked_epochs(readings, block, stamps, epochs)])
-        cells = np.empty((count, *shape), np.float32)
-        cells[:], cells[..., 0] = row, block.speeds
-        features.resize(first + count, axis=0)
-        features[first:] = cells
-    return stamps, epochs, cells[-1]
+        features.resize(len(stamps), axis=0)
+        features[first:, :, 0] = block.speeds
+    for place, column in enumerate(list(columns.values())[1:], 1):
+        features[:rows, :, place] = column
+        file.flush()
+        # All chunks of a constant column are the same bytes: HDF5 compresses the first, the others are copies of it.
+        mask, packed = features.id.read_direct_chunk((0, 0, place))
+        for first in range(rows, len(stamps), rows):
+            features.id.write_direct_chunk((first, 0, place), packed, mask)
+    last = np.stack([block.speeds[-1], *list(columns.values())[1:]], axis=1).astype(np.float32)
+    return stamps, epochs, last
+
+
+def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
+    """The same blocks, the next parsed while one is compressed: pandas parses without the GIL, which saves a sixth."""
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, blocks, None)
+        while (block := following.result()) is not None:
+            following = pool.submit(next, blocks, None)
+            yield block
 
 
 def _checked_epochs(readings: Readings, block: Block, stamps: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -243,24 +274,35 @@ def checksum(ids: tuple[str, ...], stamps: np.ndarray, values: np.ndarray) -> st
     return digest.hexdigest()
 
 
-def open_store(path: Path, feature: str = SPEED) -> Store:
-    """Load one feature of a canonical file, or of an older one with all that is needed; unknown positions are NaN."""
+def open_store(path: Path, feature: str | None = None) -> Store:
+    """Load one feature of a canonical file, or of an older one with all that is needed; unknown positions are NaN.
+
+    feature: None takes the first, which is the measured one.
+    """
     with open_hdf5(path, "make one: socialx convert --help") as file:
         features, ids, names, stamps = read_layout(path, file)
+        feature = names[0] if feature is None else feature
         if feature not in names:
             near = difflib.get_close_matches(feature, names, 1, 0.4)
             hint = f"did you mean {near[0]}?" if near else "choose one of them"
             raise SocialxError(f"{path}: no feature {feature!r}, it has {', '.join(names)}: {hint}")
         values = features[:, :, names.index(feature)].astype(np.float32, copy=False)
-        dataset_name = _text(file.attrs.get("dataset_name", "unknown"))
+        dataset_name = read_text(file.attrs.get("dataset_name", "unknown"))
         rules = file["metadata"].attrs
-        missing = _number(rules.get(MISSING_ATTR, 0.0 if dataset_name in ZERO_IS_MISSING else np.nan))
+        missing = read_number(rules.get(MISSING_ATTR, 0.0 if dataset_name in ZERO_IS_MISSING else np.nan))
         missing = np.nan if feature in STATIC_UNITS else missing  # direction 0 is north, not absent
-        timezone, imputed = _text(rules.get("timezone", "")) or None, bool(rules.get(IMPUTED_ATTR, False))
-        sensors, unit = _read_sensors(file, ids), _read_unit(file, feature)
+        timezone = read_text(rules.get("timezone", "")) or None
+        # The older METR-LA files without a single zero had theirs replaced by means or interpolations.
+        filled = dataset_name == "metr_la" and MISSING_ATTR not in rules and bool((values > 0).all())
+        imputed = bool(rules.get(IMPUTED_ATTR, filled))
+        sensors, unit = _read_sensors(file, ids), read_unit(file, feature)
+    timed = stamps != b""
+    if timed.any() and not timed.all():
+        stamps, values = stamps[timed], values[timed]
     epochs = stamp_epochs(stamps, str(path))
     step = common_step(epochs)
-    if step == 0 or step % 60:
+    minutes = round(step / 60)
+    if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
         raise SocialxError(f"{path}: its rows are {step} s apart, not whole minutes: convert a file with such rows")
     return Store(
         path=path,
@@ -270,13 +312,14 @@ def open_store(path: Path, feature: str = SPEED) -> Store:
         unit=unit,
         stamps=stamps,
         epochs=epochs,
-        step_minutes=step // 60,
+        step_minutes=minutes,
         missing=None if np.isnan(missing) else missing,
         timezone=timezone,
         values=values,
         valid=np.isfinite(values) & (values != np.float32(missing)),
         checksum=checksum(ids, stamps, values),
         imputed=imputed,
+        failed_rows=len(timed) - len(stamps),
     )
 
 
@@ -287,6 +330,8 @@ def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, .
             kind = "pems-bay" if key == "speed" else "metr-la"
             command = f"socialx convert {kind} --data-csv {path} --meta-csv LOCATIONS --output-h5 OUT"
             raise SocialxError(f"{path}: a pandas HDFStore, not a socialx file: {command}")
+    if set(FLAT) <= set(file):
+        raise SocialxError(f"{path}: an older flat file: socialx backfill --rewrite {path}")
     lacking = [n for n in (FEATURES, VDIDS, FEATURE_NAMES, STAMPS) if not isinstance(file.get(n), h5py.Dataset)]
     if lacking:
         raise SocialxError(f"{path}: it lacks {', '.join(lacking)}: convert its source again")
@@ -296,7 +341,7 @@ def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, .
         if not right or file[name].shape != shape[axis : axis + 1]:
             found = f"{FEATURES} is {features.dtype} {shape}, {name} is {file[name].dtype} {file[name].shape}"
             raise SocialxError(f"{path}: types or shapes do not agree ({found}): convert it again")
-    ids, names, stamps = ([_text(item) for item in file[name][:]] for name in (VDIDS, FEATURE_NAMES, STAMPS))
+    ids, names, stamps = ([read_text(item) for item in file[name][:]] for name in (VDIDS, FEATURE_NAMES, STAMPS))
     repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
     if repeated or 0 in shape:
         what = f"sensors appear twice ({sample(repeated)})" if repeated else f"it holds nothing {shape}"
@@ -306,14 +351,16 @@ def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, .
     return features, tuple(ids), names, np.array(wall, "S19")
 
 
-def _text(value: object) -> str:
+def read_text(value: object) -> str:
+    """An attribute or an element of a dataset as text, whichever way it was written."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _read_unit(file: h5py.File, feature: str) -> str:
+def read_unit(file: h5py.File, feature: str) -> str:
+    """The unit of a feature, "unknown" where the file does not say."""
     units = file.get("metadata/units")
     try:
-        return str(json.loads(_text(units[()]))[feature])
+        return str(json.loads(read_text(units[()]))[feature])
     except (TypeError, ValueError, KeyError):
         return "unknown"
 
@@ -325,18 +372,19 @@ def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
     found = [dict(info[vdid].attrs) if vdid in present else {} for vdid in ids]
 
     def column(name: str) -> np.ndarray:
-        return np.array([_number(attributes.get(name)) for attributes in found])
+        return np.array([read_number(attributes.get(name)) for attributes in found])
 
     latitude, longitude = column("position_lat"), column("position_lon")
     wrong = ~((np.abs(latitude) <= 90) & (np.abs(longitude) <= 180))
     latitude[wrong], longitude[wrong] = np.nan, np.nan
     known: set[str] = set().union(*found)
     lanes, length = (column(name) if name in known else None for name in ("lanes", "length"))
-    direction = tuple(_text(attributes.get("direction", "")) for attributes in found)
+    direction = tuple(read_text(attributes.get("direction", "")) for attributes in found)
     return Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in known else None)
 
 
-def _number(value: object) -> float:
+def read_number(value: object) -> float:
+    """An attribute as a number, NaN where it is none."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
