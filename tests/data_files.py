@@ -78,7 +78,7 @@ def write_frame(
 
 def convert(kind: str, data: Path, meta: Path, output: Path, **options: bool) -> Summary:
     """What the command does."""
-    return store.create(output, sources.read(kind, data, meta), **options)
+    return store.create(output, sources.read(kind, sources.Request(data), meta).readings, **options)
 
 
 def small_store(path: Path, rows: int = 40, minutes: int = 5) -> Path:

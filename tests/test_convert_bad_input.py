@@ -78,7 +78,7 @@ def test_a_bad_table(tmp_path: Path, case: str) -> None:
     data = tmp_path / "data.csv"
     data.write_bytes(text if isinstance(text, bytes) else text.encode())
     meta = write_locations(tmp_path / "meta.csv", ("1", "2", "3"))
-    refusal(lambda: convert("la", data, meta, tmp_path / "out.h5"), str(data), words)
+    refusal(lambda: convert("published-csv", data, meta, tmp_path / "out.h5"), str(data), words)
     assert left_behind(tmp_path) == []
 
 
@@ -183,7 +183,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
         "import resource, signal, sys; from pathlib import Path; from socialx.data import sources, store\n"
         "from socialx.errors import SocialxError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))\n"
-        f"readings = sources.read('la', Path({str(data)!r}), Path({str(meta)!r}))\n"
+        f"readings = sources.read('la', sources.Request(Path({str(data)!r})), Path({str(meta)!r})).readings\n"
         f"try: store.create(Path({str(tmp_path / 'out.h5')!r}), readings)\n"
         "except SocialxError as error: print(error)\n"
     )
@@ -206,5 +206,5 @@ def test_infinite_speeds_of_any_source(tmp_path: Path) -> None:
     readings = made_up([block(stamps(9)[:3], values[:3]), block(stamps(9)[3:], values[3:])])
     refusal(lambda: store.create(tmp_path / "out.h5", readings), f"row 5 of sensor {IDS[1]}")
     frame = write_frame(tmp_path / "data.h5", stamps(9), values)
-    source = sources.read("la", frame, write_locations(tmp_path / "meta.csv"))
+    source = sources.read("la", sources.Request(frame), write_locations(tmp_path / "meta.csv")).readings
     refusal(lambda: store.create(tmp_path / "out.h5", source), str(frame), f"row 5 of sensor {IDS[1]}")

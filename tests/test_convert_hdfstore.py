@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from socialx.data.sources import hdfstore
+from socialx.data.sources.contents import Contents, Request
 from socialx.data.store import open_store
 from tests.data_files import (
     IDS,
@@ -24,6 +25,8 @@ from tests.data_files import (
     write_locations,
     write_stations,
 )
+
+FORMAT = hdfstore.FORMATS[0]
 
 
 @pytest.mark.parametrize("unit", ["ns", "us", "ms", "s"])
@@ -69,6 +72,94 @@ def test_any_only_frame_is_taken_and_the_expected_one_of_several(tmp_path: Path)
     with h5py.File(path, "r+") as file:
         file.copy("mine", "df")
     assert convert("la", path, meta, tmp_path / "out2.h5").rows == 30
+
+
+def places(folder: Path) -> Path:
+    return write_locations(folder / "meta.csv")
+
+
+def read(path: Path) -> Contents:
+    return FORMAT.read(Request(path))
+
+
+def rows_of(contents: Contents) -> tuple[list[str], np.ndarray]:
+    blocks = list(contents.blocks)
+    return np.concatenate([block.stamps for block in blocks]).astype(str).tolist(), np.concatenate(
+        [block.speeds for block in blocks]
+    )
+
+
+@pytest.mark.parametrize("key", ["df", "speed"])
+def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
+    values = speeds(40)
+    values[3, 1] = np.nan
+    path = write_frame(tmp_path / "metr-la.h5", stamps(40), values, key=key)
+    assert FORMAT.recognise(path) == f"a pandas HDFStore in fixed format, its key {key}"
+    contents = read(path)
+    assert (contents.ids, contents.sensors) == (IDS, 3)
+    assert (contents.feature, contents.units, contents.locations, contents.notes) == ("avg_speed", "mph", None, ())
+    times, read_speeds = rows_of(contents)
+    assert times == stamps(40)
+    assert read_speeds.tobytes() == values.astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
+def test_flow_of_largest(tmp_path: Path, kind: type) -> None:
+    values = np.round(speeds(40, 3) * 10)
+    if kind != np.int64:
+        values[5] = np.nan
+    path = write_frame(tmp_path / "ca_his_raw_2019.h5", stamps(40), values.astype(kind), key="t")
+    with h5py.File(path, "r+") as file:  # what pandas leaves besides the data; its pickles stay closed
+        file["t/axis1"].attrs["freq"] = np.bytes_(b"cos\nsystem\n(S'touch pickled'\ntR.")
+        file["t/axis1"].attrs["name"] = np.bytes_(b"Time")
+        file["t/axis0"].attrs["name"] = h5py.Empty("S1")
+    contents = read(path)
+    assert (contents.ids, contents.feature, contents.units) == (IDS, "flow", "vehicles per step")
+    assert len(contents.notes) == 1
+    assert "traffic flow" in contents.notes[0]
+    times, flows = rows_of(contents)
+    assert times == stamps(40)
+    assert np.array_equal(flows, values.astype(np.float32), equal_nan=True)
+
+
+def test_the_file_name_says_flow(tmp_path: Path) -> None:
+    made = read(write_frame(tmp_path / "sd_his_2019.h5", stamps(9), speeds(9), key="t"))
+    assert (made.feature, len(made.notes)) == ("flow", 2)
+    assert "15 minutes" in made.notes[1]
+    other = read(write_frame(tmp_path / "sdhis2019.h5", stamps(9), speeds(9), key="t"))
+    assert (other.feature, other.units) == ("avg_speed", None)
+    assert "'t' does not say" in other.notes[0]
+    named = read(write_frame(tmp_path / "my_his_2019.h5", stamps(9), speeds(9), key="speed"))
+    assert (named.feature, named.units) == ("avg_speed", "mph")
+
+
+def test_one_of_several_frames(tmp_path: Path) -> None:
+    path = write_frame(tmp_path / "data.h5", stamps(9), speeds(9), key="other")
+    with h5py.File(path, "r+") as file:
+        file.copy("other", "speed")
+        file.copy("other", "third")
+    assert read(path).units == "mph"
+    with h5py.File(path, "r+") as file:
+        file.copy("other", "df")
+    refusal(lambda: read(path), "4 frames (df, other, speed, ...)", "'df' or 'speed'")
+
+
+def test_the_ids_of_the_file_count(tmp_path: Path) -> None:
+    path = write_frame(tmp_path / "data.h5", stamps(9), speeds(9))
+    assert FORMAT.read(Request(path, ids=tmp_path / "gone.txt")).ids == IDS
+
+
+def test_what_is_no_hdfstore(tmp_path: Path) -> None:
+    (tmp_path / "random").write_bytes(np.random.default_rng(0).bytes(4000))
+    (tmp_path / "cut").write_bytes(write_frame(tmp_path / "data.h5", stamps(9), speeds(9)).read_bytes()[:700])
+    (tmp_path / "empty").write_bytes(b"")
+    with h5py.File(tmp_path / "links.h5", "w") as file:
+        file["soft"], file["external"] = h5py.SoftLink("/gone"), h5py.ExternalLink("gone.h5", "/")
+    small_store(tmp_path / "done.h5")
+    for name in ("random", "cut", "empty", "links.h5", "done.h5", "done.csv", "gone", "."):
+        assert FORMAT.recognise(tmp_path / name) is None, name
+    _table(tmp_path / "table.h5")
+    assert "table format" in str(FORMAT.recognise(tmp_path / "table.h5"))
 
 
 def _replace(path: Path, name: str, data: object) -> None:
@@ -135,12 +226,13 @@ def test_a_frame_of_another_kind_is_refused(tmp_path: Path, case: str) -> None:
 
 
 def test_other_hdf5_files_are_refused(tmp_path: Path) -> None:
-    meta = write_locations(tmp_path / "meta.csv")
     done = small_store(tmp_path / "done.h5")
-    refusal(lambda: convert("la", done, meta, tmp_path / "out.h5"), "already a socialx file")
+    refusal(lambda: read(done), str(done), "already a socialx file")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["something"] = 1
-    refusal(lambda: convert("la", tmp_path / "other.h5", meta, tmp_path / "out.h5"), "without a pandas frame")
+    refusal(lambda: read(tmp_path / "other.h5"), "without a pandas frame (something)")
+    refusal(lambda: read(places(tmp_path)), "not an HDF5 file")
+    refusal(lambda: read(tmp_path / "gone.h5"), "no such file")
 
 
 def test_pandas_is_not_needed_for_a_frame(tmp_path: Path) -> None:
@@ -148,7 +240,7 @@ def test_pandas_is_not_needed_for_a_frame(tmp_path: Path) -> None:
     meta = write_locations(tmp_path / "meta.csv")
     code = (
         "import sys; from pathlib import Path; from socialx.data import sources, store;"
-        f"r = sources.read('la', Path({str(frame)!r}), Path({str(meta)!r}));"
+        f"r = sources.read('la', sources.Request(Path({str(frame)!r})), Path({str(meta)!r})).readings;"
         f"store.create(Path({str(tmp_path / 'out.h5')!r}), r);"
         "assert not {'pandas', 'tables', 'torch'} & set(sys.modules)"
     )

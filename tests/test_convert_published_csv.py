@@ -98,8 +98,8 @@ def test_the_daylight_hour_and_a_gap_are_kept(tmp_path: Path) -> None:
 
 
 def test_an_unknown_dataset_is_a_usage_error(tmp_path: Path) -> None:
-    line = refusal(lambda: sources.read("metr-al", tmp_path, tmp_path), "metr-al", "did you mean metr-la?")
-    assert refusal(lambda: sources.find("x"), "metr-la or pems-bay") != line
+    line = refusal(lambda: sources.find("metr-al"), "metr-al", "did you mean metr-la?")
+    assert refusal(lambda: sources.find("x"), "metr-la, pems-bay") != line
 
 
 finite = st.floats(0, 200, allow_nan=False)

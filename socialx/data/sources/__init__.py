@@ -1,24 +1,34 @@
-"""Readers of the files that users have: one table of datasets, one function per file format."""
+"""The files that users have: which data set they are, in which format, and the one function that reads them all."""
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from socialx.data.files import HDF5_SIGNATURE, first_bytes
-from socialx.data.sources.hdfstore import read_frame
-from socialx.data.sources.locations import join, read_locations
-from socialx.data.sources.tables import read_table
-from socialx.data.store import Readings
-from socialx.errors import SettingsError
+import numpy as np
 
-DOWNLOAD = "download it again"
+from socialx.data.files import HDF5_SIGNATURE, first_bytes
+from socialx.data.sources.arrays import array_names, open_array
+from socialx.data.sources.basicts import FORMATS as BASICTS
+from socialx.data.sources.channels import FORMATS as CHANNELS
+from socialx.data.sources.contents import Contents, Format, Request
+from socialx.data.sources.hdfstore import FORMATS as HDFSTORE
+from socialx.data.sources.libcity import FORMATS as LIBCITY
+from socialx.data.sources.locations import Location, index_ids, join, match_key, read_ids, read_locations
+from socialx.data.sources.tables import FORMATS as TABLES
+from socialx.data.sources.windowed import FORMATS as WINDOWED
+from socialx.data.store import SPEED, Readings, Sensors
+from socialx.errors import SettingsError, SocialxError, sample
+
+AUTO = "auto"
+FLAGS = {"ids": "--ids", "start": "--start", "step_s": "--freq", "channel": "--channel"}  # field of Request -> as typed
 
 
 @dataclass(frozen=True)
-class Source:
-    """A published dataset: how users name it and what its files leave unsaid."""
+class Dataset:
+    """A published data set: how users name it and what its files leave unsaid."""
 
     name: str  # as in ``socialx convert NAME``
     aliases: tuple[str, ...]
@@ -28,13 +38,17 @@ class Source:
     missing: float | None
     timezone: str
     static: bool  # the canonical file has lanes, length and direction
-    key: str  # the frame in the HDFStore that DCRNN published
+    sensors: int
+    ids: range  # the ids of its sensors lie in it; with their number this tells it from other networks
+    start: str
+    gapless: bool  # all rows are a step apart
+    step_s: int = 300
 
 
-SOURCES = {
-    source.name: source
-    for source in (
-        Source(
+DATASETS = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset(
             name="metr-la",
             aliases=("metrla", "la"),
             dataset_name="metr_la",
@@ -43,9 +57,12 @@ SOURCES = {
             missing=0.0,
             timezone="America/Los_Angeles",
             static=False,
-            key="df",
+            sensors=207,
+            ids=range(716328, 774204 + 1),
+            start="2012-03-01 00:00:00",
+            gapless=True,
         ),
-        Source(
+        Dataset(
             name="pems-bay",
             aliases=("pemsbay", "bay"),
             dataset_name="pems_bay",
@@ -54,42 +71,175 @@ SOURCES = {
             missing=0.0,
             timezone="America/Los_Angeles",
             static=True,
-            key="speed",
+            sensors=325,
+            ids=range(400001, 414694 + 1),
+            start="2017-01-01 00:00:00",
+            gapless=False,
         ),
     )
 }
+# The first that recognises a file reads it, so that the narrower stand before the wider.
+FORMATS = {format.name: format for format in (*HDFSTORE, *WINDOWED, *CHANNELS, *BASICTS, *LIBCITY, *TABLES)}
 
 
-def find(kind: str) -> Source:
-    """The source of a name or alias, whatever its case and with ``_`` or ``-``."""
+@dataclass(frozen=True)
+class Choices:
+    """What a user says about a data set; None = what is known of it, or the usual."""
+
+    name: str | None = None
+    units: str | None = None
+    missing: float | None = None  # NaN = every number is a reading
+    timezone: str | None = None
+    without_positions: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What ``read`` found: the readings, what was recognised and why, and what was assumed on the way."""
+
+    readings: Readings
+    format: Format
+    dataset: Dataset | None
+    notes: tuple[str, ...]
+
+
+def find(kind: str) -> Dataset | Format | None:
+    """The data set or format of a name or alias, whatever its case and with ``_`` or ``-``; None for ``auto``."""
     name = kind.strip().lower().replace("_", "-")
-    for source in SOURCES.values():
-        if name in (source.name, *source.aliases):
-            return source
-    near = difflib.get_close_matches(name, SOURCES, 1)
-    hint = f"did you mean {near[0]}?" if near else f"choose {' or '.join(SOURCES)}"
-    raise SettingsError(f"{kind}: unknown dataset: {hint}")
+    if name == AUTO:
+        return None
+    for dataset in DATASETS.values():
+        if name in (dataset.name, *dataset.aliases):
+            return dataset
+    if name in FORMATS:
+        return FORMATS[name]
+    names = [AUTO, *DATASETS, *FORMATS]
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
+    raise SettingsError(f"{kind}: unknown data set or format: {hint}")
 
 
-def read(kind: str, data: Path, meta: Path) -> Readings:
-    """The readings of a published CSV or DCRNN HDFStore, told apart by content, with positions joined by id.
+def recognise(data: Path) -> tuple[Format, str]:
+    """The format of a file or folder, and why."""
+    for format in FORMATS.values():
+        if reason := format.recognise(data):
+            return format, reason
+    if data.is_dir():
+        inside = sorted(path.name for path in data.iterdir())
+        raise SocialxError(f"{data}: nothing in this folder is known ({sample(inside)}): name the file itself")
+    head = first_bytes(data, "download it again")
+    if head.startswith(HDF5_SIGNATURE):
+        return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it
+    if head.startswith((b"PK", b"\x93NUMPY")):
+        open_array(data, next(iter(array_names(data)), None))  # which says what is wrong with it
+    try:
+        read_locations(data)
+    except SocialxError:
+        found = f"no known format, it begins {head[:40]!a}"
+    else:
+        raise SocialxError(f"{data}: a table of positions, not of readings: swap --data-csv and --meta-csv")
+    raise SocialxError(f"{data}: {found}: the formats are {', '.join(FORMATS)} (socialx convert --help)")
+
+
+def read(kind: str, request: Request, meta: Path | None, choices: Choices | None = None) -> Source:
+    """The readings of whatever users hold, its format told by content unless ``kind`` names it, positions joined by id.
 
     A locations file without lanes, length and direction gives PEMS-BAY these columns as unknown (NaN), not a refusal:
     DCRNN's own locations have only positions, and nothing but those is needed to forecast.
     """
-    source = find(kind)
-    if first_bytes(data, DOWNLOAD).startswith(HDF5_SIGNATURE):
-        ids, blocks = read_frame(data, source.key)
-    else:
-        ids, blocks = read_table(data)
-    return Readings(
-        dataset_name=source.dataset_name,
-        feature_set=source.feature_set,
-        sensors=join(ids, read_locations(meta), meta, static=source.static),
-        blocks=blocks,
-        units=source.units,
-        missing=source.missing,
-        timezone=source.timezone,
-        source_data=str(data),
-        source_meta=str(meta),
+    choices = choices or Choices()
+    named = find(kind)
+    format = named if isinstance(named, Format) else recognise(request.data)[0]
+    _refuse_ignored(request, format)
+    dataset = named if isinstance(named, Dataset) else None
+    if dataset and (dataset.gapless or format.has_clock):
+        step = request.step_s or (None if format.has_clock else dataset.step_s)
+        request = replace(request, start=request.start or dataset.start, step_s=step)
+    contents = format.read(request)
+    ids, notes = _ids(request, meta, contents)
+    if dataset is None and (dataset := _identify(ids)):
+        notes += (f"{request.data}: {dataset.name}, by the ids of its {len(ids)} sensors",)
+    locations, positions = _locations(request, meta, contents, choices)
+    known = [place for vdid in ids if (place := locations.get(match_key(vdid)))]
+    described = any(place.direction or np.isfinite([place.lanes, place.length]).any() for place in known)
+    static = dataset.static if dataset else described
+    if static and not described:
+        notes += (f"{positions}: no lanes, length or direction in it: these features are NaN in the output",)
+    sensors = join(ids, locations, Path(positions), static=static, allow_missing=choices.without_positions)
+    readings, assumed = _readings(request, contents, dataset, choices, sensors, positions)
+    return Source(readings, format, dataset, (*contents.notes, *notes, *assumed))
+
+
+def _refuse_ignored(request: Request, format: Format) -> None:
+    for name, flag in FLAGS.items():
+        if getattr(request, name) is not None and name not in format.takes:
+            raise SettingsError(f"{flag}: {format.title} ({format.name}) says that itself: drop it")
+
+
+def _ids(request: Request, meta: Path | None, contents: Contents) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The sensors' ids in column order, and a note where they are only numbers."""
+    if contents.ids is not None:
+        return contents.ids, ()
+    if request.ids is not None:
+        ids = read_ids(request.ids)
+        if len(ids) != contents.sensors:
+            found = f"{len(ids)} ids for the {contents.sensors} sensors of {request.data}"
+            raise SocialxError(f"{request.ids}: {found}: name the ids of this data set")
+        return ids, ()
+    indexed = index_ids(meta) if meta else {}
+    if sorted(indexed) == list(range(contents.sensors)):
+        return tuple(indexed[place] for place in range(contents.sensors)), (f"{meta}: ids from its column index",)
+    note = f"{request.data}: it has no sensor ids, so they are 0 to {contents.sensors - 1}; --ids FILE gives them"
+    return tuple(map(str, range(contents.sensors))), (note,)
+
+
+def _identify(ids: tuple[str, ...]) -> Dataset | None:
+    keys = {match_key(vdid) for vdid in ids}
+    for dataset in DATASETS.values():
+        if len(ids) == dataset.sensors and all(key in dataset.ids for key in keys):
+            return dataset
+    return None
+
+
+def _locations(
+    request: Request, meta: Path | None, contents: Contents, choices: Choices
+) -> tuple[dict[int | str, Location], str]:
+    """Locations by ``match_key``, and the name of what they come from."""
+    if meta is not None:
+        return read_locations(meta), str(meta)
+    if contents.locations is not None:
+        return contents.locations, str(request.data)
+    if choices.without_positions:
+        return {}, "no locations"
+    advice = "add --meta-csv LOCATIONS.csv, or --without-positions and socialx backfill later"
+    raise SocialxError(f"{request.data}: it holds no positions of its sensors: {advice}")
+
+
+def _readings(
+    request: Request, contents: Contents, dataset: Dataset | None, choices: Choices, sensors: Sensors, positions: str
+) -> tuple[Readings, tuple[str, ...]]:
+    """The readings with what is known or said about them, and what was assumed, a line each."""
+    stem = re.sub(r"\W+", "_", request.data.resolve().name.split(".")[0]).strip("_").lower()
+    name = choices.name or (dataset.dataset_name if dataset else stem or "mine")
+    in_units = dataset.units if dataset and contents.feature == SPEED else "unknown"
+    units = choices.units or contents.units or in_units
+    missing, notes = dataset.missing if dataset else 0.0, []
+    if units == "unknown":
+        notes.append(f"{request.data}: the unit is not said in it: --units mph or --units km/h says it")
+    if choices.missing is not None:
+        missing = None if np.isnan(choices.missing) else choices.missing
+    elif dataset is None:
+        notes.append("0 counts as no reading, as in the published data sets: --missing none if 0 is one")
+    readings = Readings(
+        dataset_name=name,
+        feature_set=dataset.feature_set if dataset and not choices.name else f"{name}_v1",
+        sensors=sensors,
+        blocks=contents.blocks,
+        units=units,
+        missing=missing,
+        timezone=choices.timezone or (dataset.timezone if dataset else None),
+        source_data=str(request.data),
+        source_meta=positions,
+        feature=contents.feature,
     )
+    return readings, tuple(notes)

@@ -1,4 +1,4 @@
-"""The pandas HDFStore in which DCRNN published METR-LA and PEMS-BAY, read with h5py alone.
+"""The pandas HDFStores of DCRNN (METR-LA, PEMS-BAY) and LargeST, in pandas' fixed format, read with h5py alone.
 
 Nothing is unpickled: pandas' own reader would run code that a file brings along.
 """
@@ -6,44 +6,97 @@ Nothing is unpickled: pandas' own reader would run code that a file brings along
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
 import numpy as np
 
 from socialx.data.files import open_hdf5
-from socialx.data.sources.locations import match_key
-from socialx.data.store import Block
+from socialx.data.sources.contents import Contents, Format, Request
+from socialx.data.sources.locations import repeated
+from socialx.data.store import SPEED, Block
 from socialx.errors import SocialxError, sample
 from socialx.progress import progress_bar
 
 BLOCK_BYTES = 1 << 23  # 8 MiB of float64 at once
+SPEED_KEYS = ("df", "speed")  # metr-la.h5 and pems-bay.h5 of DCRNN
+FLOW = "flow"
+FLOW_NAME, RAW_NAME = "_his_", "_raw_"  # LargeST's ca_his_raw_2019.h5, sd_his_2019.h5
 ADVICE = "use metr-la.h5 or pems-bay.h5 as DCRNN published them, or the CSV"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame whose parts agree."""
+
+    path: Path
+    key: str
+    ids: tuple[str, ...]
+    unit: str  # of its times
+    places: dict[str, np.ndarray]  # name of a values dataset -> the column of each of its items
 
 
 def read_frame(path: Path, expected: str) -> tuple[tuple[str, ...], Generator[Block, None, None]]:
     """Sensor ids in column order, and the rows in blocks, of the frame ``expected`` or of the only one there is."""
+    frame = _open(path, (expected,))
+    return frame.ids, _blocks(frame)
+
+
+def _read(request: Request) -> Contents:
+    """The only frame, or the one of DCRNN; what its numbers are is known from DCRNN's key or LargeST's file name."""
+    frame = _open(request.data, SPEED_KEYS)
+    ids, blocks, path, name = frame.ids, _blocks(frame), frame.path, frame.path.name
+    if frame.key in SPEED_KEYS:
+        return Contents(ids, len(ids), blocks, units="mph")
+    if FLOW_NAME not in name:
+        note = f"{path}: the frame {frame.key!r} does not say what it holds: taken for {SPEED}"
+        return Contents(ids, len(ids), blocks, notes=(note,))
+    notes = [f"{path}: taken for traffic flow, vehicles per step, because LargeST names such files *{FLOW_NAME}*"]
+    if RAW_NAME not in name:
+        made = "means over 15 minutes of the counts of 5 minutes, with 0 for what is missing"
+        notes.append(f"{path}: LargeST's files without {RAW_NAME} in their name hold {made}")
+    return Contents(ids, len(ids), blocks, feature=FLOW, units="vehicles per step", notes=tuple(notes))
+
+
+def _recognise(path: Path) -> str | None:
+    """Also for a frame in format='table' or with parts missing, which the reader refuses: it says best why."""
+    if not path.is_file():
+        return None
+    try:
+        with open_hdf5(path, ADVICE) as file:
+            frames, tables = _groups(file, "axis0"), _groups(file, "table")
+    except SocialxError:
+        return None
+    if frames:
+        return f"a pandas HDFStore in fixed format, its key {sample(frames)}"
+    return f"a pandas HDFStore in table format, its key {sample(tables)}" if tables else None
+
+
+def _groups(file: h5py.File, part: str) -> list[str]:
+    """The keys of the groups that have ``part``."""
+    return [key for key, group in file.items() if isinstance(group, h5py.Group) and part in group]
+
+
+def _open(path: Path, expected: tuple[str, ...]) -> Frame:
     with open_hdf5(path, ADVICE) as file:
         key = _find_key(path, file, expected)
         ids = _ids(path, file[key], "axis0")
-        counts = Counter(match_key(text) for text in ids)
-        twice = [text for text in ids if counts[match_key(text)] > 1]
-        if twice:
+        if twice := repeated(ids):
             raise SocialxError(f"{path}: sensors named more than once ({sample(twice)}): {ADVICE}")
-        unit = _time_unit(path, file[key])
-        places = _places(path, file[key], ids)
-    return ids, _blocks(path, key, unit, places)
+        return Frame(path, key, ids, _time_unit(path, file[key]), _places(path, file[key], ids))
 
 
-def _find_key(path: Path, file: h5py.File, expected: str) -> str:
-    frames = [key for key, group in file.items() if isinstance(group, h5py.Group) and "axis0" in group]
-    if expected in frames or len(frames) == 1:
-        return expected if expected in frames else frames[0]
+def _find_key(path: Path, file: h5py.File, expected: tuple[str, ...]) -> str:
+    frames = _groups(file, "axis0")
+    known = [key for key in frames if key in expected]
+    if len(known) == 1 or len(frames) == 1:
+        return (known or frames)[0]
     if frames:
-        raise SocialxError(f"{path}: {len(frames)} frames ({sample(frames)}) and none is {expected!r}: {ADVICE}")
-    if any(isinstance(group, h5py.Group) and "table" in group for group in file.values()):
+        wanted = " or ".join(map(repr, expected))
+        raise SocialxError(f"{path}: {len(frames)} frames ({sample(frames)}), not one that is {wanted}: {ADVICE}")
+    if _groups(file, "table"):
         fixed = "write it with DataFrame.to_hdf(..., format='fixed')"
         raise SocialxError(f"{path}: an HDFStore in format='table', which is not read: {fixed}")
     if "data/features" in file:
@@ -102,19 +155,19 @@ def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...]) -> dict[str, np
     return places
 
 
-def _blocks(path: Path, key: str, unit: str, places: dict[str, np.ndarray]) -> Generator[Block, None, None]:
+def _blocks(frame: Frame) -> Generator[Block, None, None]:
+    path, sensors = frame.path, len(frame.ids)
     with open_hdf5(path, ADVICE) as file:
-        index = file[key]["axis1"]
-        sensors = sum(len(columns) for columns in places.values())
+        index = file[frame.key]["axis1"]
         rows = max(BLOCK_BYTES // (8 * sensors), 1)
         with progress_bar(f"reading {path.name}", len(index), "rows") as bar:
             for first in range(0, len(index), rows):
                 times = index[first : first + rows]
                 speeds = np.empty((len(times), sensors), np.float32)
-                for name, columns in places.items():
+                for name, columns in frame.places.items():
                     with np.errstate(over="ignore"):
                         speeds[:, columns] = file[name][first : first + rows]
-                yield Block(_stamps(path, times, unit, first), speeds)
+                yield Block(_stamps(path, times, frame.unit, first), speeds)
                 bar.advance(len(times))
 
 
@@ -127,3 +180,7 @@ def _stamps(path: Path, times: np.ndarray, unit: str, first: int) -> np.ndarray:
         row = int(right.argmin())
         raise SocialxError(f"{path}: row {first + row + 1} has the time {moments[row]}, not whole seconds: {ADVICE}")
     return np.char.replace(np.datetime_as_string(seconds), "T", " ").astype("S19")
+
+
+TITLE = "a pandas HDFStore, as DCRNN and LargeST published theirs"
+FORMATS = (Format("hdfstore", TITLE, _recognise, _read, takes=frozenset()),)

@@ -1,11 +1,12 @@
-"""Sensor locations as published with PEMS-BAY and METR-LA, joined to the data by id and never by order."""
+"""Sensor locations as published with many data sets, joined to the data by id and never by order."""
 
 from __future__ import annotations
 
 import csv
 import math
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,18 @@ from socialx.data.store import DIRECTIONS, Sensors
 from socialx.errors import SocialxError, sample
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
+IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
+IDS_BYTES = 1 << 24
+# Names of columns in lower case; of two in one file the first listed here counts.
+COLUMNS = {
+    "sensor_id": ("sensor_id", "id", "station", "station_id", "vdid", "sid"),
+    "latitude": ("latitude", "lat"),
+    "longitude": ("longitude", "lng", "lon", "long"),
+    "direction": ("dir", "direction"),
+    "lanes": ("lanes",),
+    "length": ("length",),
+    "index": ("index",),
+}
 
 
 @dataclass(frozen=True)
@@ -36,14 +49,78 @@ def match_key(sensor_id: str) -> int | str:
     return int(text.partition(".")[0]) if re.fullmatch(r"[0-9]{1,64}(\.0*)?", text) else text
 
 
-def read_locations(path: Path) -> dict[int | str, Location]:
-    """Locations by ``match_key``, from PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` or headerless id,lat,lon.
+def repeated(ids: Iterable[str]) -> list[str]:
+    """Those of some ids that are not the only spelling of a sensor among them."""
+    ids = list(ids)
+    counts = Counter(map(match_key, ids))
+    return [text for text in ids if counts[match_key(text)] > 1]
 
-    A sensor may be listed twice only with one position.
+
+def read_locations(path: Path) -> dict[int | str, Location]:
+    """Locations by ``match_key``, from a CSV whose header names the columns, or headerless id,lat,lon.
+
+    For example PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` and LargeST's ca_meta.csv.  A sensor may be listed
+    twice only with one position.
     """
-    first_bytes(path, ADVICE)
     locations: dict[int | str, Location] = {}
+    for where, cells in _rows(path):
+        location = _location(where, cells)
+        known = locations.setdefault(match_key(location.sensor_id), location)
+        if (known.latitude, known.longitude) != (location.latitude, location.longitude):
+            both = f"({known.latitude}, {known.longitude}) and ({location.latitude}, {location.longitude})"
+            raise SocialxError(f"{where} gives sensor {location.sensor_id} two positions {both}: remove one")
+    if not locations:
+        raise SocialxError(f"{path}: it has no sensors: {ADVICE}")
+    return locations
+
+
+def index_ids(path: Path) -> dict[int, str]:
+    """Index -> sensor id, of a locations file with a column ``index``; empty for any other file."""
+    try:
+        rows = list(_rows(path))
+    except SocialxError:
+        return {}
+    ids: dict[int, str] = {}
+    for where, cells in rows:
+        index, sensor_id = cells.get("index"), cells["sensor_id"]
+        if index is None:
+            return {}
+        key = match_key(index)
+        if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
+            raise SocialxError(f"{where} has the index {index[:40]!a}, not one integer per sensor: correct it")
+    if twice := repeated(ids.values()):
+        raise SocialxError(f"{path}: its column index gives sensors two places ({sample(twice)}): correct it")
+    return ids
+
+
+def read_ids(path: Path) -> tuple[str, ...]:
+    """Sensor ids in column order: one per line (PEMS03.txt), or all in one line (DCRNN's graph_sensor_ids.txt)."""
+    first_bytes(path, IDS_ADVICE)
+    with path.open("rb") as file:
+        content = file.read(IDS_BYTES + 1)
+    try:
+        lines = [line.strip() for line in content.decode("utf-8-sig").splitlines()]
+    except UnicodeDecodeError:
+        lines = []
+    if len(content) > IDS_BYTES or b"\0" in content or not lines:
+        raise SocialxError(f"{path}: not a text of sensor ids: {IDS_ADVICE}")
+    several = [number for number, line in enumerate(lines, 1) if re.search(r"[,\s]", line)]
+    if several and sum(map(bool, lines)) > 1:
+        found = f"line {several[0]} is {lines[several[0] - 1][:40]!a}"
+        raise SocialxError(f"{path}: {found}, not one sensor id: {IDS_ADVICE}")
+    ids = tuple(text for line in lines for text in re.split(r"[,\s]+", line) if text)
+    if not ids:
+        raise SocialxError(f"{path}: it has no sensor ids: {IDS_ADVICE}")
+    if twice := repeated(ids):
+        raise SocialxError(f"{path}: it names sensors more than once ({sample(twice)}): remove the repeated ones")
+    return ids
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Where each row of a locations file is, and its cells by the names that ``COLUMNS`` has for them."""
+    first_bytes(path, ADVICE)
     columns: dict[str, int] | None = None
+    width = 0
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file)
@@ -53,49 +130,52 @@ def read_locations(path: Path) -> dict[int | str, Location]:
                 where = f"{path}: line {rows.line_num}"
                 if columns is None:
                     columns, is_header = _header(where, cells)
+                    width = len(cells)
                     if is_header:
                         continue
-                location = _location(where, cells, columns)
-                known = locations.setdefault(match_key(location.sensor_id), location)
-                if (known.latitude, known.longitude) != (location.latitude, location.longitude):
-                    both = f"({known.latitude}, {known.longitude}) and ({location.latitude}, {location.longitude})"
-                    raise SocialxError(f"{where} gives sensor {location.sensor_id} two positions {both}: remove one")
+                if len(cells) < width:
+                    raise SocialxError(f"{where} has {len(cells)} cells, not {width}: correct it")
+                yield where, {name: cells[place].strip() for name, place in columns.items()}
     except (UnicodeDecodeError, csv.Error):
         raise SocialxError(f"{path}: not a CSV text file: {ADVICE}") from None
-    if not locations:
-        raise SocialxError(f"{path}: it has no sensors: {ADVICE}")
-    return locations
 
 
 def _header(where: str, cells: list[str]) -> tuple[dict[str, int], bool]:
-    """Column name -> its place, and whether the first row is a header at all."""
+    """The name of each known column -> its place, and whether the first row is a header at all."""
     names = [cell.strip().lower() for cell in cells]
-    if {"sensor_id", "latitude", "longitude"} <= set(names):
-        return {name: place for place, name in reversed(list(enumerate(names)))}, True
+    columns = {
+        column: names.index(found[0])
+        for column, spellings in COLUMNS.items()
+        if (found := [name for name in spellings if name in names])
+    }
+    if {"sensor_id", "latitude", "longitude"} <= columns.keys():
+        return columns, True
     if len(cells) == 3 and not any(math.isnan(_number(cell)) for cell in cells[1:]):
         return {"sensor_id": 0, "latitude": 1, "longitude": 2}, False
     raise SocialxError(f"{where} is {','.join(cells)[:60]!a}, without sensor_id, latitude, longitude: {ADVICE}")
 
 
-def _location(where: str, cells: list[str], columns: dict[str, int]) -> Location:
-    if max(columns.values()) >= len(cells):
-        raise SocialxError(f"{where} has {len(cells)} cells, not {max(columns.values()) + 1}: correct it")
-    values = {name: cells[place].strip() for name, place in columns.items()}
-    if not values["sensor_id"]:
+def _location(where: str, cells: dict[str, str]) -> Location:
+    if not cells["sensor_id"]:
         raise SocialxError(f"{where} has no sensor id: correct it")
-    latitude, longitude = _number(values["latitude"]), _number(values["longitude"])
-    if not (abs(latitude) <= 90 and abs(longitude) <= 180):  # NaN is within no limit
-        found = f"latitude {values['latitude'][:40]!a}, longitude {values['longitude'][:40]!a}"
+    latitude, longitude = _number(cells["latitude"]), _number(cells["longitude"])
+    if not on_earth(latitude, longitude):
+        found = f"latitude {cells['latitude'][:40]!a}, longitude {cells['longitude'][:40]!a}"
         raise SocialxError(f"{where} has {found}, not degrees within +-90 and +-180: correct it")
-    direction = values.get("dir", "").upper()
+    direction = cells.get("direction", "").upper()
     return Location(
-        sensor_id=values["sensor_id"],
+        sensor_id=cells["sensor_id"],
         latitude=latitude,
         longitude=longitude,
-        lanes=_number(values.get("lanes", "")),
-        length=_number(values.get("length", "")),
+        lanes=_number(cells.get("lanes", "")),
+        length=_number(cells.get("length", "")),
         direction=direction if direction in DIRECTIONS else "",
     )
+
+
+def on_earth(latitude: float, longitude: float) -> bool:
+    """Whether both are degrees within their limits; NaN is within none."""
+    return abs(latitude) <= 90 and abs(longitude) <= 180
 
 
 def _number(cell: str) -> float:
@@ -107,13 +187,24 @@ def _number(cell: str) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def join(ids: tuple[str, ...], locations: dict[int | str, Location], path: Path, *, static: bool) -> Sensors:
-    """The sensors of the data in the data's order; ``static`` adds lanes, length and direction, unknown as NaN."""
+def join(
+    ids: tuple[str, ...],
+    locations: dict[int | str, Location],
+    path: Path,
+    *,
+    static: bool,
+    allow_missing: bool = False,
+) -> Sensors:
+    """The sensors of the data in the data's order; ``static`` adds lanes, length and direction, unknown as NaN.
+
+    allow_missing: a sensor without a location has NaN, and no direction, instead of a refusal.
+    """
     unknown = [vdid for vdid in ids if match_key(vdid) not in locations]
-    if unknown:
+    if unknown and not allow_missing:
         count = f"{len(unknown)} of {len(ids)} sensors of the data"
         raise SocialxError(f"{path}: no position for {count} ({sample(unknown)}): name the locations of this dataset")
-    places = [locations[match_key(vdid)] for vdid in ids]
+    nowhere = Location("", math.nan, math.nan, math.nan, math.nan, "")
+    places = [locations.get(match_key(vdid), nowhere) for vdid in ids]
 
     def column(values: Iterable[float]) -> np.ndarray:
         return np.fromiter(values, np.float64, len(places))
