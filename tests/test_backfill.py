@@ -1,0 +1,381 @@
+"""Older files get what they lack, and not a byte of their readings changes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from socialx.data.backfill import Plan, backfill, expand
+from socialx.data.checks import problems
+from socialx.data.inspect import inspect
+from socialx.data.store import open_store
+from tests.commands import process, socialx
+from tests.data_files import refusal, small_store, write_frame
+from tests.data_files import speeds as any_speeds
+from tests.data_files import stamps as any_stamps
+from tests.older_files import (
+    CODES,
+    DEGREES,
+    IDS,
+    LANES,
+    LATITUDE,
+    LENGTH,
+    LETTERS,
+    LONGITUDE,
+    OLDER,
+    ROWS,
+    cut,
+    meta,
+    partial,
+    speeds,
+)  # fmt: skip
+
+REWRITTEN, UNPLACED, COMPLETE = ("V0", "V0b"), ("M0", "TW2"), ("P1", "P2", "M3")
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def stored(path: Path) -> tuple[list[tuple[int, bytes]], str, tuple[int, ...]]:
+    """Where the features lie in the file and with which bytes, compressed as they are."""
+    with h5py.File(path) as file:
+        features = file["data/features"]
+        if features.chunks:
+            infos = [features.id.get_chunk_info(i) for i in range(features.id.get_num_chunks())]
+            extents = [(info.byte_offset, info.size) for info in infos]
+        else:
+            extents = [(features.id.get_offset(), features.id.get_storage_size())]
+        kind = (features.dtype.str, features.shape)
+    whole = path.read_bytes()
+    return [(offset, whole[offset : offset + size]) for offset, size in extents], *kind
+
+
+def positions(path: Path) -> np.ndarray:
+    sensors = open_store(path).sensors
+    return np.stack([sensors.latitude, sensors.longitude], axis=1)
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path, name: str) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    before = digest(path)
+    plan = backfill(path, dry_run=True)
+    assert plan.variant.name == name
+    assert (plan.rows, plan.sensors) == (27 if name == "M3" else 12 if name.startswith("TW") else ROWS, 4)
+    assert bool(plan.refusal()) == (name in UNPLACED)
+    assert digest(path) == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", [name for name in OLDER if name not in (*REWRITTEN, *UNPLACED)])
+def test_what_a_variant_lacks_is_added_from_the_file_itself(tmp_path: Path, name: str) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    before = stored(path)
+    plan = backfill(path)
+    assert stored(path) == before
+    in_columns = name in ("P0", "M1")
+    truth = np.stack([LATITUDE, LONGITUDE], axis=1)
+    expected = truth.astype(np.float32).astype(np.float64) if in_columns else truth
+    assert (positions(path) == expected).all()
+    with h5py.File(path) as file:
+        info = file["metadata/vd_info"]
+        assert info.attrs["coord_crs"] == "EPSG:4326"
+        assert sorted(info) == sorted(IDS)
+        if name == "P0":
+            assert [info[vdid].attrs["lanes"] for vdid in IDS] == LANES.tolist()
+            assert [info[vdid].attrs["direction"] for vdid in IDS] == list(LETTERS)
+            assert [info[vdid].attrs["length"] for vdid in IDS] == LENGTH.astype(np.float32).tolist()
+        if name.startswith("TW"):
+            assert info[IDS[0]].attrs["road_name"] == "\u8def"
+        epochs = file["metadata/timestamps_epoch"][:]
+    store = open_store(path)
+    assert epochs.dtype == np.int64
+    assert (epochs[epochs != np.iinfo(np.int64).min] == store.epochs).all()
+    assert problems(inspect(path)) == []
+    assert store.imputed == (name in ("M1", "M2", "M4"))
+    assert bool(plan.actions) == (name not in COMPLETE)
+    after = digest(path)
+    assert backfill(path).actions == ()
+    assert digest(path) == after  # a second run changes nothing
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", UNPLACED)
+def test_positions_that_only_the_locations_file_has(tmp_path: Path, name: str) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    before, untouched = digest(path), stored(path)
+    line = refusal(lambda: backfill(path), "4 of 4 sensors (400001, 400017, 400030, 400040)", "--meta")
+    assert str(path) in line
+    assert digest(path) == before
+    backfill(path, meta(tmp_path / "meta.csv"))
+    assert stored(path) == untouched
+    assert positions(path).tolist() == np.stack([LATITUDE, LONGITUDE], axis=1).tolist()
+    assert problems(inspect(path)) == []
+    assert backfill(path, tmp_path / "meta.csv").actions == ()
+
+
+def test_a_locations_file_without_all_sensors_fails_and_leaves_the_file(tmp_path: Path) -> None:
+    path = OLDER["M0"](tmp_path / "old.h5")
+    before = digest(path)
+    locations = meta(tmp_path / "meta.csv", IDS[:3])
+    refusal(lambda: backfill(path, locations), "1 of 4 sensors (400040)")
+    assert digest(path) == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["meta.csv", "old.h5"]
+
+
+def test_the_locations_file_makes_rounded_positions_exact(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    backfill(path)
+    plan = backfill(path, meta(tmp_path / "meta.csv"))
+    assert plan.actions[0].startswith("vd_info: 4 positions from the locations file, moved by up to 0.")
+    assert positions(path).tolist() == np.stack([LATITUDE, LONGITUDE], axis=1).tolist()
+    assert backfill(path, tmp_path / "meta.csv").actions == ()
+
+
+def test_an_incomplete_vd_info_is_completed(tmp_path: Path) -> None:
+    path = partial(tmp_path / "old.h5")
+    before = stored(path)
+    plan = backfill(path)
+    assert plan.actions == ("vd_info: 3 positions from the file's columns",)
+    assert stored(path) == before
+    rounded = LATITUDE.astype(np.float32).astype(np.float64)
+    assert open_store(path).sensors.latitude.tolist() == [*rounded[:3], LATITUDE[3]]
+
+
+def test_entries_under_another_spelling_are_found(tmp_path: Path) -> None:
+    path = OLDER["M2"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["metadata/vd_info"].move(IDS[0], f"{IDS[0]}.0")
+        del file["data/features"]
+        file["data/features"] = np.full((ROWS, 4, 3), np.nan, np.float32)
+    assert backfill(path).actions[0] == "vd_info: 1 positions from another spelling of the id"
+    assert open_store(path).sensors.latitude[0] == LATITUDE[0]
+
+
+@pytest.mark.parametrize("wrong", [91.0, np.inf, np.nan])
+def test_columns_out_of_range_or_that_move_are_no_positions(tmp_path: Path, wrong: float) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["data/features"][:, 1, 3] = wrong
+        file["data/features"][7, 2, 4] += 0.5
+        file["data/features"][:5, 3, 3:5] = np.nan  # the first finite row counts
+    before = digest(path)
+    refusal(lambda: backfill(path), "2 of 4 sensors (400017, 400030)")
+    assert digest(path) == before
+
+
+def test_epochs_of_another_zone_are_corrected(tmp_path: Path) -> None:
+    path = OLDER["P2"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["metadata/timestamps_epoch"][...] = file["metadata/timestamps_epoch"][:] + 8 * 3600
+    assert problems(inspect(path)) != []
+    assert backfill(path).actions == (f"timestamps_epoch corrected in {ROWS} rows",)
+    assert problems(inspect(path)) == []
+
+
+def test_other_coordinates_than_degrees_are_refused(tmp_path: Path) -> None:
+    path = OLDER["P1"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["metadata/vd_info"].attrs["coord_crs"] = "EPSG:3826"
+    refusal(lambda: backfill(path), "EPSG:3826")
+
+
+@pytest.mark.parametrize("name", ["P0", "P2", "M0", "M1", "M3"])
+def test_slices_are_of_their_parents_kind(tmp_path: Path, name: str) -> None:
+    path = cut(OLDER[name], tmp_path / "slice.h5", slice(5, 25))
+    before = stored(path)
+    plan = backfill(path, meta(tmp_path / "meta.csv"))
+    assert (plan.variant.name, plan.rows) == (name, 20)
+    assert stored(path) == before
+    assert problems(inspect(path)) == []
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_the_oldest_layouts_are_written_anew_only_when_asked(tmp_path: Path, name: str) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    before = digest(path)
+    refusal(lambda: backfill(path), name, f"socialx backfill --rewrite {path}")
+    assert digest(path) == before
+    backfill(path, rewrite=True)
+    with h5py.File(path) as file:
+        features = file["data/features"][:]
+        assert features.dtype == np.float32
+        assert features[..., 0].tobytes() == speeds().astype(np.float32).tobytes()
+        assert features[0, :, 5].tolist() == [DEGREES[letter] for letter in LETTERS]
+        assert (features[..., 1] == LANES).all()
+        info = file["metadata/vd_info"]
+        assert [info[vdid].attrs["direction"] for vdid in IDS] == list(LETTERS)
+        assert [info[vdid].attrs["position_lat"] for vdid in IDS] == LATITUDE.tolist()
+        assert file["metadata/feature_names"][0] == b"avg_speed"
+        assert file.attrs["dataset_name"] == "pems_bay"
+    assert CODES["S"] != DEGREES["S"]
+    store = open_store(path)
+    assert store.stamps.astype(str).tolist() == any_stamps(ROWS, "2017-01-01T00:00:00")
+    assert (store.unit, store.missing, store.sensors.ids) == ("mph", 0.0, IDS)
+    assert problems(inspect(path)) == []
+    after = digest(path)
+    assert backfill(path, rewrite=True).actions == ()
+    assert digest(path) == after
+
+
+def test_a_flat_file_whose_shapes_disagree(tmp_path: Path) -> None:
+    path = OLDER["V0"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        del file["dates"]
+        file["dates"] = np.array(["2017-01-01 00:00:00"], "S19")
+    refusal(lambda: backfill(path, rewrite=True), "shapes do not agree")
+
+
+def test_files_that_backfill_cannot_help(tmp_path: Path) -> None:
+    frame = write_frame(tmp_path / "metr-la.h5", any_stamps(9), any_speeds(9))
+    refusal(lambda: backfill(frame), "a pandas HDFStore", "socialx convert")
+    with h5py.File(tmp_path / "doc.h5", "w") as file:
+        file["data/features"], file["data/vd_ids"] = np.zeros((2, 2, 1)), np.arange(2)
+    refusal(lambda: backfill(tmp_path / "doc.h5"), "only old documentation describes")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = 1
+    refusal(lambda: backfill(tmp_path / "other.h5"), "it lacks data/features")
+    refusal(lambda: backfill(tmp_path / "gone.h5"), "no such file")
+    (tmp_path / "text.h5").write_text("a,b\n")
+    refusal(lambda: backfill(tmp_path / "text.h5"), "not an HDF5 file")
+
+
+def test_a_file_of_today_lacks_nothing(tmp_path: Path) -> None:
+    path = small_store(tmp_path / "new.h5")
+    before = digest(path)
+    plan = backfill(path)
+    assert (plan.variant.name, plan.actions) == ("current", ())
+    assert digest(path) == before
+
+
+def test_the_old_file_is_kept_on_demand(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    path.chmod(0o640)
+    before = digest(path)
+    backfill(path, backup=True)
+    assert digest(tmp_path / "old.h5.bak") == before
+    assert path.stat().st_mode & 0o777 == 0o640
+    backfill(path, meta(tmp_path / "meta.csv"), backup=True)
+    assert digest(tmp_path / "old.h5.bak") == before  # the first one is the original
+
+
+def test_a_file_that_somebody_has_open_is_left_alone(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    before = digest(path)
+    for mode in ("r", "r+"):
+        script = f"import h5py, sys; f = h5py.File({str(path)!r}, {mode!r}); print(1, flush=True); sys.stdin.read()"
+        holder = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        refusal(lambda: backfill(path), "another process has it open")
+        holder.communicate(b"")
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        refusal(lambda: backfill(path), "another process has it open")
+    assert digest(path) == before
+    assert backfill(path).actions
+
+
+def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    before = stored(path)
+    command = [sys.executable, "-m", "socialx", "backfill", str(path)]
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    errors = [process.communicate()[1] for process in running]
+    for process_, error in zip(running, errors, strict=True):
+        assert process_.returncode == (1 if error.startswith("error:") else 0)
+        assert error.strip() == "" or "another process has it open" in error
+    assert 0 in [process_.returncode for process_ in running]
+    assert stored(path) == before
+    assert backfill(path).actions == ()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_read_only_folder_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    before = digest(path)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    refusal(lambda: backfill(path), "read-only")
+    monkeypatch.undo()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("socialx.data.backfill.shutil.copyfile", refuse)
+    refusal(lambda: backfill(path), "cannot be written", "Permission denied")
+    assert digest(path) == before
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    before, size = digest(path), path.stat().st_size
+    for limit in (0, 1000, size - 1, size + 100):
+        script = (
+            "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); "
+            f"from socialx.cli import app; app(['backfill', {str(path)!r}])"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert done.returncode == 1, done.stderr
+        assert done.stderr.startswith(f"error: {path}: cannot be written"), done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert digest(path) == before
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_damaged_copy_never_takes_the_files_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from socialx.data import backfill as module
+
+    path = OLDER["P0"](tmp_path / "old.h5")
+    before, patch = digest(path), module._patch
+
+    def spoil(copy: Path, plan: Plan) -> None:
+        patch(copy, plan)
+        offset = stored(copy)[0][0][0]
+        data = bytearray(copy.read_bytes())
+        data[offset] ^= 1
+        copy.write_bytes(data)
+
+    monkeypatch.setattr(module, "_patch", spoil)
+    refusal(lambda: backfill(path), "does not give back")
+    assert digest(path) == before
+
+
+def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name in ("P0", "P2", "M0", "TW1"):
+        OLDER[name](folder / f"{name}.h5")
+    (folder / "notes.txt").write_text("no data")
+    assert [path.name for path in expand(folder)] == ["M0.h5", "P0.h5", "P2.h5", "TW1.h5"]
+    planned = socialx("backfill", folder, "--dry-run")
+    assert planned.exit_code == 1  # M0 would fail
+    for words in ("P0", "Taiwan VD", "4 positions from the file's columns", "nothing is lacking"):
+        assert words in planned.stdout
+    done = socialx("backfill", folder)
+    assert done.exit_code == 1
+    assert done.stderr.count("error:") == 1
+    assert "M0.h5: no position in range for 4 of 4 sensors" in done.stderr
+    assert problems(inspect(folder / "TW1.h5")) == []  # one that fails does not stop the others
+    assert socialx("backfill", folder, "--meta", meta(tmp_path / "meta.csv")).exit_code == 0
+    again = socialx("backfill", folder, "--meta", tmp_path / "meta.csv")
+    assert again.stdout.count("nothing is lacking, unchanged") == 4
+    assert socialx("backfill", tmp_path / "gone.h5").exit_code == 1
+    (tmp_path / "empty").mkdir()
+    assert "no .h5 or .hdf5 file" in socialx("backfill", tmp_path / "empty").stderr
+
+
+def test_the_next_command_of_a_strict_training_is_this_one(tmp_path: Path) -> None:
+    path = OLDER["M0"](tmp_path / "old.h5")
+    done = process("train", "--data", path, "--run-dir", tmp_path / "run")
+    assert done.returncode == 1
+    assert f"socialx backfill {path}" in done.stderr
