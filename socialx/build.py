@@ -96,7 +96,7 @@ def _social(s: Settings, d: Data) -> list[SocialLayer]:
     if lost:
         raise SocialxError(
             f"{d.store.path}: {len(lost)} of {len(sensors.ids)} sensors have no position ({sample(lost)}): "
-            f"convert again with a complete --meta-csv, or train with --pooling none"
+            f"socialx backfill {d.store.path} --meta LOCATIONS.csv, or train with --pooling none"
         )
     index, exists = geo.nearest(xy, s.pooling.neighbours)
     offsets = xy[index] - xy[:, None]  # [N,K,2]

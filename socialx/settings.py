@@ -1,4 +1,4 @@
-"""The one settings tree, shared by every subcommand: data, loader, model, pooling, trainer, profile.
+"""The one settings tree, shared by every subcommand: data, loader, model, pooling, trainer, profile, download.
 
 Sections are frozen and refuse unknown keys.  A field's description is its help text and its default is printed
 beside it; settings that exist in Lightning keep Lightning's names.  Only ``options``, ``build`` and ``cli`` see
@@ -114,6 +114,13 @@ class Profile(Section):
     warmup_steps: int = Field(10, ge=0, description="steps before the measurement")
 
 
+class Download(Section):
+    """Where published files come from."""
+
+    mirror: str | None = Field(None, description="address of a folder that holds them, in place of the published one")
+    retries: int = Field(5, ge=0, description="tries in a row that bring nothing before it gives up")
+
+
 class Settings(Section):
     """Everything that a run depends on, apart from the data itself."""
 
@@ -123,6 +130,7 @@ class Settings(Section):
     pooling: Pooling = Pooling()
     trainer: Trainer = Trainer()
     profile: Profile = Profile()
+    download: Download = Download()
 
 
 # The YAML keys of the project that socialx descends from -> the key here, or why there is none.

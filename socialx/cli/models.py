@@ -1,21 +1,14 @@
-"""The commands: parse, load the settings, call one function, print.  stdout is the result, stderr the progress.
-
-torch and everything that needs it is imported inside the commands, so that ``--help`` answers at once.
-"""
+"""The commands that train and score: config, train, evaluate, profile."""
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from socialx import __version__
+from socialx.cli.app import Json, Layers, command, note
 from socialx.errors import SocialxError
 from socialx.options import Loaded, as_tree, flat, of_run, to_yaml, with_settings
 
@@ -23,127 +16,9 @@ if TYPE_CHECKING:
     from socialx.settings import Settings
     from socialx.training.runs import RunFolder
 
-app = typer.Typer(
-    help="Traffic forecasting with one shared xLSTM encoder and learned social pooling.",
-    no_args_is_help=True,
-    pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-Layers = Callable[..., Loaded]
-Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
-
-
-def main() -> None:
-    """The ``socialx`` entry point."""
-    # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
-    # sleep there cost little.  It is read when torch is loaded, which is later than this.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    app(prog_name="socialx")
-
-
-def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command whose user errors become one ``error:`` line each and the exit code of their kind."""
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(function)
-        def run(*args: Any, **kwargs: Any) -> None:
-            try:
-                function(*args, **kwargs)
-            except SocialxError as error:
-                for line in str(error).splitlines():
-                    typer.echo(f"error: {line}", err=True)
-                raise typer.Exit(error.exit_code) from None
-            except RuntimeError as error:
-                if not _is_out_of_memory(error):
-                    raise
-                reason = str(error).splitlines()[0][:120]
-                typer.echo(f"error: out of memory ({reason}): a smaller --batch-size, or a smaller --width", err=True)
-                raise typer.Exit(1) from None
-            except KeyboardInterrupt:
-                typer.echo("interrupted", err=True)
-                raise typer.Exit(130) from None
-
-        return app.command(name)(run)
-
-    return decorate
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    torch = sys.modules.get("torch")  # whoever ran out of a device's memory has imported it
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)
-
-
-def note(line: str) -> None:
-    """A line of progress."""
-    typer.echo(line, err=True)
-
-
-@app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False) -> None:
-    if version:
-        typer.echo(f"socialx {__version__}")
-        raise typer.Exit
-
-
-@command("convert")
-def convert(
-    kind: Annotated[str, typer.Argument(metavar="pems-bay|metr-la", help="which data set the files are")],
-    data_csv: Annotated[Path, typer.Option("--data-csv", metavar="FILE", help="the published CSV, or DCRNN's .h5")],
-    meta_csv: Annotated[Path, typer.Option("--meta-csv", metavar="FILE", help="the sensors' locations")],
-    output_h5: Annotated[Path, typer.Option("--output-h5", metavar="FILE", help="the file to write")],
-    validate: Annotated[bool, typer.Option("--validate", help="check the written file, exit 3 if it fails")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace an existing output")] = False,
-) -> None:
-    """Build the HDF5 file that every other command reads, with every sensor's position in it.
-
-    Every row is kept as it is, timestamps verbatim, missing values raw.
-
-    Example: socialx convert metr-la --data-csv METR-LA.csv --meta-csv sensor_locations.csv --output-h5 metr_la.h5
-    """
-    from socialx.data import files, sources, store
-    from socialx.data.inspect import inspect, problems
-    from socialx.errors import GateError
-
-    files.check_output(output_h5, overwrite, (str(data_csv), str(meta_csv)))
-    readings = sources.read(kind, data_csv, meta_csv)
-    if readings.sensors.lanes is not None and not (readings.sensors.lanes > 0).any():
-        note(f"{meta_csv}: no lanes, length or direction in it: these features are NaN in the output")
-    summary = store.create(output_h5, readings, overwrite=overwrite)
-    typer.echo(
-        f"wrote {output_h5}: {summary.rows:,} rows x {summary.sensors} sensors x {summary.features} features, "
-        f"{summary.first_stamp} .. {summary.last_stamp}, {summary.gaps} gaps, {summary.seconds:.1f} s"
-    )
-    if validate:
-        found = problems(inspect(output_h5))
-        if found:
-            raise GateError("\n".join(f"{output_h5}: {problem}" for problem in found))
-        typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
-    note(f"next: socialx train --data {output_h5}")
-
-
-@command("inspect")
-def inspect_file(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="an HDF5 file that convert wrote")], as_json: Json = False
-) -> None:
-    """Say what a file holds: time axis, gaps, missing readings, sensors without a position."""
-    from dataclasses import asdict
-
-    from socialx.data.inspect import inspect, problems
-
-    report = inspect(path)
-    found = problems(report)
-    if as_json:
-        typer.echo(json.dumps({**asdict(report), "problems": found}, indent=2))
-        return
-    from socialx.report.tables import print_report
-
-    print_report(report)
-    for problem in found:
-        typer.echo(f"problem: {problem}")
-
 
 @command("config")
-@with_settings("data", "loader", "model", "pooling", "trainer", "profile")
+@with_settings("data", "loader", "model", "pooling", "trainer", "profile", "download")
 def config(layers: Layers, as_json: Json = False) -> None:
     """Print every setting, its value and where the value came from."""
     loaded = layers()
@@ -163,7 +38,10 @@ def config(layers: Layers, as_json: Json = False) -> None:
 
 # What may differ from its settings file when a run goes on, or when it is scored: the place and the machine, how
 # long it trains, how it is cut into batches.  Anything else would make it another run.
-ALWAYS = ("data.path", "trainer.device", "model.impl", "model.chunk", "profile.steps", "profile.warmup_steps")
+ALWAYS = (
+    *("data.path", "trainer.device", "model.impl", "model.chunk", "profile.steps", "profile.warmup_steps"),
+    *("download.mirror", "download.retries"),
+)
 RESUMABLE = (*ALWAYS, "trainer.max_epochs", "trainer.patience", "trainer.log_every_n_steps")
 SCORING = ("loader.batch_size", "trainer.precision", "trainer.float32_matmul_precision")
 SCORABLE = (*ALWAYS, *SCORING)

@@ -1,0 +1,76 @@
+"""The Typer app, and what all commands share: user errors as one line with their exit code, notes on stderr."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from socialx import __version__
+from socialx.errors import SocialxError
+from socialx.options import Loaded
+
+app = typer.Typer(
+    help="Traffic forecasting with one shared xLSTM encoder and learned social pooling.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Layers = Callable[..., Loaded]
+Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
+
+
+def main() -> None:
+    """The ``socialx`` entry point."""
+    # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
+    # sleep there cost little.  It is read when torch is loaded, which is later than this.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    app(prog_name="socialx")
+
+
+def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command whose user errors become one ``error:`` line each and the exit code of their kind."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> None:
+            try:
+                function(*args, **kwargs)
+            except SocialxError as error:
+                for line in str(error).splitlines():
+                    typer.echo(f"error: {line}", err=True)
+                raise typer.Exit(error.exit_code) from None
+            except RuntimeError as error:
+                if not _is_out_of_memory(error):
+                    raise
+                reason = str(error).splitlines()[0][:120]
+                typer.echo(f"error: out of memory ({reason}): a smaller --batch-size, or a smaller --width", err=True)
+                raise typer.Exit(1) from None
+            except KeyboardInterrupt:
+                typer.echo("interrupted", err=True)
+                raise typer.Exit(130) from None
+
+        return app.command(name)(run)
+
+    return decorate
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    torch = sys.modules.get("torch")  # whoever ran out of a device's memory has imported it
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
+
+
+def note(line: str) -> None:
+    """A line of progress."""
+    typer.echo(line, err=True)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False) -> None:
+    if version:
+        typer.echo(f"socialx {__version__}")
+        raise typer.Exit
