@@ -96,12 +96,16 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
         _sync(path.parent)
     except (OSError, RuntimeError) as error:  # h5py reports a full disk as either
-        raise SocialxError(
-            f"{path}: cannot be written ({str(error)[:160]!a}): check the folder and its space"
-        ) from error
+        raise SocialxError(f"{path}: cannot be written ({_cause(error)}): check the folder and its space") from error
     finally:
         with suppress(OSError):  # whatever kept it from being written may keep it from being removed
             temporary.unlink(missing_ok=True)
+
+
+def _cause(error: Exception) -> str:
+    """The system's own words; HDF5 wraps them in a page, or gives only their number."""
+    number = getattr(error, "errno", None) or next(iter(re.findall(r"errno = (\d+)", str(error))), None)
+    return os.strerror(int(number)) if number else ascii(str(error)[:160])
 
 
 def _sync(path: Path) -> None:

@@ -21,7 +21,7 @@ class Kind:
 
 def kind_of(path: Path) -> Kind:
     """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
-    if not path.is_dir() and first_bytes(path, "check the path").startswith(HDF5_SIGNATURE):
+    if not path.is_dir() and first_bytes(path, "download it again").startswith(HDF5_SIGNATURE):
         with open_hdf5(path, "convert its source again") as file:
             frames = any("axis0" in group for group in file.values() if hasattr(group, "values"))
             if not frames:
