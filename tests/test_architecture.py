@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[1] / "socialx"
 LAYERS = [
     {"errors"},
     {"settings", "data.geo", "training.metrics", "training.clock", "profiling.analysis"},
-    {"options", "progress", "data.windows", "data.files", "model.fused"},
+    {"options", "progress", "data.windows", "data.files", "data.older", "model.fused"},
     {"data.store", "data.loaders", "model.encoder", "model.pooling", "profiling.device", "training.precision"},
     {"data.sources", "data.inspect", "model.forecaster", "model.baselines", "training.checkpoint", "training.runs"},
     {"data.variants", "data.checks", "data.download", "training.engine"},
@@ -69,6 +70,7 @@ def layer(module: str) -> int | None:
     return None
 
 
+@cache
 def inner(module: str) -> set[str]:
     """The modules of the package that this one imports."""
     names = {name.removeprefix("socialx.") for name in imports(MODULES[module]) if name.startswith("socialx.")}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +18,11 @@ import pytest
 from socialx.data.backfill import Plan, backfill, expand
 from socialx.data.checks import problems
 from socialx.data.inspect import inspect
+from socialx.data.kinds import kind_of
+from socialx.data.older import METR_LA_ROWS_WITHOUT_ZERO, METR_LA_SENSORS
 from socialx.data.store import open_store
 from tests.commands import process, socialx
-from tests.data_files import refusal, small_store, write_frame
+from tests.data_files import refusal, small_store, write_frame, write_stations
 from tests.data_files import speeds as any_speeds
 from tests.data_files import stamps as any_stamps
 from tests.older_files import (
@@ -38,7 +42,7 @@ from tests.older_files import (
     speeds,
 )  # fmt: skip
 
-REWRITTEN, UNPLACED, COMPLETE = ("V0", "V0b"), ("M0", "TW2"), ("P1", "P2", "M3")
+REWRITTEN, UNPLACED, COMPLETE = ("V0", "V0b"), ("M0", "TW2"), ("P1", "P2", "M3", "M4")
 
 
 def digest(path: Path) -> str:
@@ -69,9 +73,9 @@ def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path
     path = OLDER[name](tmp_path / "old.h5")
     before = digest(path)
     plan = backfill(path, dry_run=True)
-    assert plan.variant.name == name
+    assert plan.variant.name == ("M3/M4" if name == "M4" else name)  # a few rows without a zero may be of either
     assert (plan.rows, plan.sensors) == (27 if name == "M3" else 12 if name.startswith("TW") else ROWS, 4)
-    assert bool(plan.refusal()) == (name in UNPLACED)
+    assert bool(plan.refusal()) == (name in (*UNPLACED, *REWRITTEN))
     assert digest(path) == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -101,7 +105,7 @@ def test_what_a_variant_lacks_is_added_from_the_file_itself(tmp_path: Path, name
     assert epochs.dtype == np.int64
     assert (epochs[epochs != np.iinfo(np.int64).min] == store.epochs).all()
     assert problems(inspect(path)) == []
-    assert store.imputed == (name in ("M1", "M2", "M4"))
+    assert store.imputed is (None if name == "M4" else name in ("M1", "M2"))
     assert bool(plan.actions) == (name not in COMPLETE)
     after = digest(path)
     assert backfill(path).actions == ()
@@ -199,6 +203,154 @@ def test_slices_are_of_their_parents_kind(tmp_path: Path, name: str) -> None:
     assert problems(inspect(path)) == []
 
 
+def without_zeros(path: Path) -> Path:
+    """The same file with every zero turned into a reading, as a short slice may be."""
+    with h5py.File(path, "r+") as file:
+        values = file["data/features"][:]
+        values[..., 0] = np.where(values[..., 0] == 0, np.float32(30.5), values[..., 0])
+        file["data/features"][...] = values
+    return path
+
+
+def test_a_slice_of_m0_without_a_zero_is_not_imputed(tmp_path: Path) -> None:
+    path = without_zeros(cut(OLDER["M0"], tmp_path / "slice.h5", slice(5, 15)))
+    plan = backfill(path, meta(tmp_path / "meta.csv"))
+    assert (plan.variant.name, plan.mark_imputed) == ("M0", False)
+    assert backfill(path).variant.name == "M0"  # also with its positions in vd_info
+    assert open_store(path).imputed is False
+
+
+def test_what_cannot_be_told_of_a_slice_of_m3_is_left_open_and_said(tmp_path: Path) -> None:
+    path = without_zeros(cut(OLDER["M3"], tmp_path / "slice.h5", slice(5, 15)))
+    before = digest(path)
+    done = socialx("backfill", path)
+    assert "not marked as imputed or not" in done.stderr
+    assert "cannot be told" in done.stderr
+    assert digest(path) == before
+    assert open_store(path).imputed is None
+    assert json.loads(socialx("inspect", path, "--json").stdout)["imputed"] is None
+    assert "perhaps with its zeros filled in" in socialx("inspect", path).stdout
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_more_rows_without_a_zero_than_metr_la_has_are_interpolated(tmp_path: Path, more: int) -> None:
+    path, sensors, rows = OLDER["M4"](tmp_path / "old.h5"), METR_LA_SENSORS, METR_LA_ROWS_WITHOUT_ZERO + more
+    ids = [str(716328 + sensor) for sensor in range(sensors)]
+    with h5py.File(path, "r+") as file:
+        for name in ("data/features", "metadata/vdids", "metadata/timestamps", "metadata/timestamps_epoch"):
+            del file[name]
+        file["data/features"] = np.full((rows, sensors, 3), 34.5, np.float32)
+        file["metadata/vdids"] = np.array(ids, "S64")
+        file["metadata/timestamps"] = np.array(any_stamps(rows), "S19")
+    assert backfill(path).variant.name == ("M4" if more else "M3/M4")
+    assert open_store(path).imputed is (True if more else None)
+    with h5py.File(path) as file:
+        assert ("imputed" in file["metadata"].attrs) == bool(more)
+
+
+def test_taiwan_speeds_are_in_kilometres_per_hour(tmp_path: Path) -> None:
+    for name in ("TW0", "TW1", "TW2"):
+        assert open_store(OLDER[name](tmp_path / f"{name}.h5")).unit == "km/h"
+
+
+@pytest.mark.parametrize("name", ["P0", "M0", "M1", "TW2"])
+def test_what_a_file_is_after_backfill_is_true_of_it(tmp_path: Path, name: str) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    backfill(path, meta(tmp_path / "meta.csv"))
+    kind = kind_of(path).why
+    assert "without vd_info" not in kind
+    assert "positions are all NaN" not in kind
+
+
+def test_a_later_locations_file_tells_lanes_length_and_direction(tmp_path: Path) -> None:
+    path = small_store(tmp_path / "new.h5")
+    stations = write_stations(tmp_path / "stations.csv")
+    with h5py.File(path) as file:
+        places = {vdid: (entry.attrs["position_lat"], entry.attrs["position_lon"]) for vdid, entry in info(file)}
+    lines = stations.read_text().splitlines()
+    for number, line in enumerate(lines[1:], 1):  # the very positions that the file has already
+        cells = line.split(",")
+        cells[8:10] = map(str, places[cells[0]])
+        lines[number] = ",".join(cells)
+    stations.write_text("\n".join(lines) + "\n")
+    with h5py.File(path, "r+") as file:
+        first, second = (entry for _, entry in list(info(file))[:2])
+        first.attrs["lanes"], second.attrs["lanes"] = np.nan, 9.0
+    before = stored(path)
+    plan = backfill(path, stations)
+    assert plan.actions == ("vd_info: lanes, length, direction of 3 sensors from the locations file",)
+    assert stored(path) == before
+    with h5py.File(path) as file:
+        wanted = {"position_lat", "position_lon", "lanes", "length", "direction"}
+        assert all(set(entry.attrs) == wanted for _, entry in info(file))
+        assert [entry.attrs["lanes"] for _, entry in info(file)].count(9.0) == 1  # what it had stays
+        assert all(np.isfinite(entry.attrs["lanes"]) for _, entry in info(file))
+    after = digest(path)
+    assert backfill(path, stations).actions == ()
+    assert digest(path) == after
+
+
+def info(file: h5py.File) -> list[tuple[str, h5py.Group]]:
+    return list(file["metadata/vd_info"].items())
+
+
+def test_the_proposed_command_works_at_once_and_with_any_path(tmp_path: Path) -> None:
+    folder = tmp_path / "my files"
+    folder.mkdir()
+    path, locations = OLDER["V0"](folder / "old one.h5"), meta(folder / "some where.csv")
+    proposed = refusal(lambda: backfill(path, locations), "--rewrite")
+    assert shlex.split(proposed)[-5:] == ["backfill", "--rewrite", str(path), "--meta", str(locations)]
+    with h5py.File(path, "r+") as file:
+        file["features"][..., 3:5] = np.nan
+    for given in ({}, {"rewrite": True}):
+        proposed = refusal(lambda: backfill(path, **given), "no position in range")  # noqa: B023
+        assert shlex.split(proposed)[-5:] == ["backfill", "--rewrite", str(path), "--meta", "LOCATIONS.csv"]
+    backfill(path, locations, rewrite=True)
+    assert problems(inspect(path)) == []
+
+
+def test_a_rewrite_takes_positions_and_what_else_is_unknown_from_the_locations_file(tmp_path: Path) -> None:
+    path = OLDER["V0"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["features"][:, 0, 1:] = np.nan
+    rows = [f"{vdid},{LATITUDE[place]},{LONGITUDE[place]},7,S" for place, vdid in enumerate(IDS)]
+    (tmp_path / "meta.csv").write_text("\n".join(["id,lat,lon,lanes,dir", *rows]) + "\n")
+    backfill(path, tmp_path / "meta.csv", rewrite=True)
+    sensors = open_store(path).sensors
+    assert sensors.lanes is not None
+    assert sensors.lanes.tolist() == [7.0, *LANES[1:]]
+    assert sensors.direction == ("S", *LETTERS[1:])
+    assert sensors.latitude.tolist() == LATITUDE.tolist()
+
+
+def test_a_dry_run_says_that_a_rewrite_must_be_asked_for(tmp_path: Path) -> None:
+    path = OLDER["V0"](tmp_path / "old.h5")
+    planned, real = socialx("backfill", path, "--dry-run"), socialx("backfill", path)
+    assert (planned.exit_code, planned.stderr) == (1, real.stderr)
+    assert "written anew" in planned.stdout
+    assert "needs --rewrite" in planned.stdout
+    assert socialx("backfill", path, "--dry-run", "--rewrite").exit_code == 0
+
+
+def test_a_missing_locations_file_is_said_once(tmp_path: Path) -> None:
+    for name in ("P0", "P1", "P2"):
+        OLDER[name](tmp_path / f"{name}.h5")
+    done = socialx("backfill", tmp_path, "--meta", tmp_path / "nope.csv")
+    assert done.exit_code == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "nope.csv: no such file" in done.stderr
+
+
+def test_a_link_stays_and_its_target_is_patched(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    target, link = OLDER["P0"](tmp_path / "disk" / "real.h5"), tmp_path / "link.h5"
+    link.symlink_to("disk/real.h5")
+    assert backfill(link).actions
+    assert link.is_symlink()
+    assert backfill(target).actions == ()
+    assert [path.name for path in target.parent.iterdir()] == ["real.h5"]
+
+
 @pytest.mark.parametrize("name", REWRITTEN)
 def test_the_oldest_layouts_are_written_anew_only_when_asked(tmp_path: Path, name: str) -> None:
     path = OLDER[name](tmp_path / "old.h5")
@@ -264,6 +416,7 @@ def test_the_old_file_is_kept_on_demand(tmp_path: Path) -> None:
     backfill(path, backup=True)
     assert digest(tmp_path / "old.h5.bak") == before
     assert path.stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "old.h5.bak").stat().st_mode & 0o777 == 0o640
     backfill(path, meta(tmp_path / "meta.csv"), backup=True)
     assert digest(tmp_path / "old.h5.bak") == before  # the first one is the original
 

@@ -67,6 +67,37 @@ def test_inspect_prints_a_table_or_json(data: Path) -> None:
     assert "metr_la" in socialx("inspect", data).stdout
 
 
+def test_inspect_prints_json_of_one_shape_for_any_file(data: Path, tmp_path: Path) -> None:
+    ours = json.loads(socialx("inspect", data, "--json").stdout)
+    assert (ours["kind"], ours["next"]) == ("current", None)
+    raw = json.loads(socialx("inspect", cut_csv(tmp_path / "raw.csv", 9), "--json").stdout)
+    assert list(raw) == list(ours)
+    assert (raw["kind"], raw["path"], raw["rows"]) == ("published-csv", str(tmp_path / "raw.csv"), None)
+    assert raw["next"].startswith("socialx convert auto")
+
+
+def test_an_interrupt_that_a_finaliser_swallows_comes_again() -> None:
+    script = """
+import os, signal, sys, time
+from socialx.cli.app import command, main
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+
+@command("wait")
+def wait():
+    Finalised()
+    time.sleep(30)
+
+sys.argv = ["socialx", "wait"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=25)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_config_prints_values_and_origins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     Path("socialx.yaml").write_text("trainer: {seed: 5, patience: 3}")

@@ -131,7 +131,7 @@ def test_whatever_it_is_one_command_makes_the_same_file(tmp_path: Path, name: st
     assert open_store(tmp_path / "named.h5").checksum == store.checksum
     # And inspect says what it is, and what to type.
     asked = json.loads(socialx("inspect", data, "--json").stdout)
-    assert asked["name"] == name
+    assert asked["kind"] == name
     assert asked["next"].startswith(f"socialx convert auto {data}")
     assert socialx("inspect", data, "--require", "all").exit_code == 1
 

@@ -527,3 +527,27 @@ def test_addresses() -> None:
     refusal(lambda: addresses("metr-sf", None), "metr-sf", "metr-la or pems-bay")
     with pytest.raises(SettingsError):
         addresses("metr-sf", None)
+
+
+def test_addresses_know_the_aliases_that_convert_knows() -> None:
+    for name in ("la", "metrla", "METR_LA", " metr-la "):
+        assert addresses(name, None) == addresses("metr-la", None)
+    for name in ("bay", "pemsbay"):
+        assert addresses(name, None) == addresses("pems-bay", None)
+    refusal(lambda: addresses("npy", None), "metr-la or pems-bay")
+
+
+def test_a_folder_made_for_a_download_that_fails_goes_again(site: Site, tmp_path: Path) -> None:
+    site.statuses = [404]
+    refusal(lambda: get(site, tmp_path / "new/data"), "404")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_to_the_published_file_stays(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / NAME).symlink_to(tmp_path / "real.csv")
+    get(site, folder)
+    assert (folder / NAME).is_symlink()
+    assert (tmp_path / "real.csv").read_bytes() == CONTENT
+    assert [path.name for path in folder.iterdir()] == [NAME]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -29,7 +30,20 @@ def main() -> None:
     # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
     # sleep there cost little.  It is read when torch is loaded, which is later than this.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    app(prog_name="socialx")
+    sys.unraisablehook = _interrupt_again
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        app(prog_name="socialx")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _interrupt_again(found: Any) -> None:
+    """Python drops an interrupt that comes in a finaliser, or in a callback as h5py has them: let it come again."""
+    if issubclass(found.exc_type, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, 0.01)  # SIGALRM, when that has returned
+    else:
+        sys.__unraisablehook__(found)
 
 
 def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -127,15 +127,17 @@ def backfill(
     Example: socialx backfill old.h5 --meta sensor_locations.csv
     """
     from socialx.data import backfill as module
+    from socialx.data.sources.locations import read_locations
     from socialx.progress import progress_bar
     from socialx.report.tables import print_plans
 
     found = [path for given in paths for path in module.expand(given)]
+    known = read_locations(meta) if meta else {}
     plans, failures = [], []
     with progress_bar("backfill", len(found), "files") as bar:
         for path in found:
             try:
-                plan = module.backfill(path, meta, rewrite=rewrite, backup=backup, dry_run=dry_run)
+                plan = module.backfill(path, meta, known=known, rewrite=rewrite, backup=backup, dry_run=dry_run)
                 plans.append(plan)
                 failures += [line for line in [plan.refusal()] if line]
             except SettingsError:
@@ -148,6 +150,8 @@ def backfill(
     else:
         for plan in plans:
             typer.echo(f"{plan.path}: {'; '.join(plan.actions) or 'nothing is lacking, unchanged'}")
+            if plan.variant.imputed is None:
+                note(f"{plan.path}: not marked as imputed or not: {plan.variant.what}")
     if failures:
         raise SocialxError("\n".join(failures))
 
@@ -167,10 +171,10 @@ def inspect_file(
 
     Example: socialx inspect metr_la.h5 --require positions,order --plot metr_la.png
     """
-    from dataclasses import asdict
+    from dataclasses import asdict, fields
 
     from socialx.data import checks
-    from socialx.data.inspect import examine
+    from socialx.data.inspect import Report, examine
     from socialx.data.kinds import kind_of
     from socialx.data.store import open_store
     from socialx.report.pictures import plot_report
@@ -178,10 +182,13 @@ def inspect_file(
 
     names = checks.parse(require) if require else []
     kind = kind_of(path)
+    facts = {"kind": kind.name, "kind_is": kind.why, "next": kind.next or None}
     if kind.next:
         if names or plot:
             raise SocialxError(f"{path}: {kind.name}, {kind.why}: nothing to check or draw yet: {kind.next}")
-        typer.echo(json.dumps(asdict(kind), indent=2) if as_json else f"{path}: {kind.why} ({kind.name})")
+        nothing = dict.fromkeys([*(field.name for field in fields(Report)), "problems", "remarks"])
+        facts = {**facts, **nothing, "path": str(path)}
+        typer.echo(json.dumps(facts, indent=2) if as_json else f"{path}: {kind.why} ({kind.name})")
         note(f"next: {kind.next}")
         return
     store = open_store(path)
@@ -191,8 +198,7 @@ def inspect_file(
         plot_report(store, report, plot)
         note(f"drew {plot}")
     if as_json:
-        facts = {"kind": kind.name, "kind_is": kind.why, **asdict(report)}
-        typer.echo(json.dumps({**facts, "problems": found, "remarks": hints}, indent=2))
+        typer.echo(json.dumps({**facts, **asdict(report), "problems": found, "remarks": hints}, indent=2))
     else:
         print_report(report, f"{kind.name}: {kind.why}")
         for line in (*(f"problem: {problem}" for problem in found), *(f"remark: {hint}" for hint in hints)):

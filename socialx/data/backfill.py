@@ -7,6 +7,7 @@ T rows, N sensors, F features, t rows of one block.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import nullcontext
@@ -60,36 +61,49 @@ class Plan:
     add_crs: bool
     epochs: np.ndarray | None  # int64 [T] to be stored
     mark_imputed: bool
+    meta: Path | None  # the locations file, and the flag --rewrite, as they were given
+    rewrite: bool
 
     def refusal(self) -> str | None:
-        """Why it cannot be done, in one line; None where it can."""
-        if not self.unplaced:
-            return None
-        lost = f"{len(self.unplaced)} of {self.sensors} sensors ({sample(self.unplaced, 10)})"
-        return f"{self.path}: no position in range for {lost}: socialx backfill {self.path} --meta LOCATIONS.csv"
+        """Why it cannot be done, in one line that ends with the command that does it; None where it can."""
+        flags = " --rewrite" if self.variant.rewrite else ""
+        command = f"socialx backfill{flags} {shlex.quote(str(self.path))}"
+        if self.unplaced:
+            lost = f"{len(self.unplaced)} of {self.sensors} sensors ({sample(self.unplaced, 10)})"
+            return f"{self.path}: no position in range for {lost}: {command} --meta LOCATIONS.csv"
+        if self.variant.rewrite and not self.rewrite:
+            what = f"{self.variant.name}, {self.variant.what}: it must be written anew"
+            return f"{self.path}: {what}: {command}{f' --meta {shlex.quote(str(self.meta))}' if self.meta else ''}"
+        return None
 
 
 def backfill(
-    path: Path, meta: Path | None = None, *, rewrite: bool = False, backup: bool = False, dry_run: bool = False
+    path: Path,
+    meta: Path | None = None,
+    *,
+    known: Mapping[int | str, Location] | None = None,
+    rewrite: bool = False,
+    backup: bool = False,
+    dry_run: bool = False,
 ) -> Plan:
     """Patch one file, or only plan it.
 
-    meta: a table of locations; it wins over what the file holds.  rewrite: write files of the two oldest layouts anew.
-    backup: keep the old file as ``NAME.bak``.  Raises SocialxError, and leaves the file as it was, where a sensor stays
-    without a position, somebody else has the file open, or the disk fails.
+    meta: a table of locations; it wins over what the file holds.  known: what is in it, where that was read before.
+    rewrite: write files of the two oldest layouts anew.  backup: keep the old file as ``NAME.bak``.  Raises
+    SocialxError, and leaves the file as it was, where a sensor stays without a position, somebody else has the file
+    open, or the disk fails.
     """
+    if known is None:
+        known = read_locations(meta) if meta else {}
     if not dry_run and path.exists() and not os.access(path, os.W_OK):
-        raise SocialxError(f"{path}: read-only: chmod u+w {path}, or work on a copy")
+        raise SocialxError(f"{path}: read-only: chmod u+w {shlex.quote(str(path))}, or work on a copy")
     with nullcontext() if dry_run else exclusive(path):
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
-            plan = _plan(path, file, read_locations(meta) if meta else {})
+            plan = _plan(path, file, meta, known, rewrite)
         if dry_run:
             return plan
         if found := plan.refusal():
             raise SocialxError(found)
-        if plan.variant.rewrite and not rewrite:
-            what = f"{plan.variant.name}, {plan.variant.what}: it must be written anew"
-            raise SocialxError(f"{path}: {what}: socialx backfill --rewrite {path}")
         if plan.actions:
             if backup:
                 _keep(path)
@@ -110,17 +124,20 @@ def _keep(path: Path) -> None:
     if not copy.exists():
         with replacing(copy) as temporary:
             shutil.copyfile(path, temporary)
+            shutil.copymode(path, temporary)
 
 
-def _plan(path: Path, file: h5py.File, meta: Mapping[int | str, Location]) -> Plan:
+def _plan(path: Path, file: h5py.File, meta: Path | None, known: Mapping[int | str, Location], rewrite: bool) -> Plan:
     variant = recognise(path, file)
     features, ids, names, stamps = _layout(path, file, variant)
     info = None if variant.rewrite else file.get(SENSOR_INFO)
     described = {} if info is None else {name: _location(path, name, info[name]) for name in info}
+    if variant.rewrite:
+        described = _columns(features, ids, names, variant)
     crs = "" if info is None else read_text(info.attrs.get(CRS_ATTR, ""))
     if crs not in ("", CRS):
         raise SocialxError(f"{path}: its positions are in {crs}, not degrees: drop vd_info and give --meta LOCATIONS")
-    locations, actions, unplaced = _locate(ids, meta, described, lambda: _columns(features, ids, names, variant))
+    locations, actions, unplaced = _locate(ids, known, described, lambda: _columns(features, ids, names, variant))
     epochs, wrong = None, 0
     if variant.rewrite:
         actions.insert(0, "written anew in the canonical layout: float32, directions in degrees")
@@ -130,12 +147,11 @@ def _plan(path: Path, file: h5py.File, meta: Mapping[int | str, Location]) -> Pl
         actions.append(f"{CRS_ATTR} {CRS}")
     if epochs is not None:
         actions.append(f"timestamps_epoch corrected in {wrong:,} rows" if wrong else "timestamps_epoch added")
-    mark_imputed = variant.imputed and IMPUTED_ATTR not in file["metadata"].attrs
+    mark_imputed = bool(variant.imputed) and IMPUTED_ATTR not in file["metadata"].attrs
     if mark_imputed:
         actions.append("marked as imputed: its zeros had been replaced")
-    return Plan(
-        path, variant, len(stamps), len(ids), tuple(actions), unplaced, locations, crs != CRS, epochs, mark_imputed
-    )
+    found = (tuple(actions), unplaced, locations, crs != CRS, epochs, mark_imputed)
+    return Plan(path, variant, len(stamps), len(ids), *found, meta, rewrite)
 
 
 def _layout(
@@ -173,6 +189,7 @@ def _locate(
     respelt = {match_key(name): location for name, location in described.items()}
     changed: dict[str, Location] = {}
     counts = {"the locations file": 0, "another spelling of the id": 0, "the file's columns": 0}
+    added: dict[str, list[str]] = {}  # by vdid: what else the locations file tells of it, and vd_info does not
     moved_km, pending = 0.0, []
     for vdid in ids:
         known, given = described.get(vdid), meta.get(match_key(vdid))
@@ -181,6 +198,8 @@ def _locate(
                 changed[vdid] = given
                 counts["the locations file"] += 1
                 moved_km = max(moved_km, _distance_km(known, given))
+            if lacking := _lacking(known, given):
+                changed[vdid], added[vdid] = given, lacking
         elif known and on_earth(known.latitude, known.longitude):
             continue
         elif (other := respelt.get(match_key(vdid))) and on_earth(other.latitude, other.longitude):
@@ -196,7 +215,18 @@ def _locate(
     actions = [f"vd_info: {count} positions from {origin}" for origin, count in counts.items() if count]
     if moved_km:
         actions[0] += f", moved by up to {1000 * moved_km:,.1f} m"
+    if added:
+        names = [name for name in ("lanes", "length", "direction") if any(name in more for more in added.values())]
+        actions.append(f"vd_info: {', '.join(names)} of {len(added)} sensors from the locations file")
     return changed, actions, tuple(vdid for vdid in pending if vdid not in changed)
+
+
+def _lacking(known: Location | None, given: Location) -> list[str]:
+    """What one location says of its sensor besides the position and the other does not."""
+    unknown = known or Location("", np.nan, np.nan, np.nan, np.nan, "")
+    numbers = {"lanes": (unknown.lanes, given.lanes), "length": (unknown.length, given.length)}
+    found = [name for name, (old, new) in numbers.items() if np.isfinite(new) and not np.isfinite(old)]
+    return [*found, "direction"] if given.direction and not unknown.direction else found
 
 
 def _distance_km(one: Location | None, other: Location) -> float:
@@ -257,11 +287,8 @@ def _add(file: h5py.File, plan: Plan) -> None:
     for vdid, place in plan.locations.items():
         attributes = info.require_group(vdid).attrs
         attributes.update(position_lat=float(place.latitude), position_lon=float(place.longitude))
-        for name, value in (("lanes", place.lanes), ("length", place.length)):
-            if name not in attributes and np.isfinite(value):
-                attributes[name] = float(value)
-        if place.direction and "direction" not in attributes:
-            attributes["direction"] = place.direction
+        for name in _lacking(_location(plan.path, vdid, info[vdid]), place):
+            attributes[name] = getattr(place, name)
     if plan.epochs is not None:
         if EPOCHS in file:
             del file[EPOCHS]
@@ -280,6 +307,7 @@ def _check_patched(old: Path, new: Path, plan: Plan) -> None:
         for vdid, place in plan.locations.items():
             attributes = info[vdid].attrs
             same &= (attributes["position_lat"], attributes["position_lon"]) == (place.latitude, place.longitude)
+            same &= not _lacking(_location(new, vdid, info[vdid]), place)
         same &= plan.epochs is None or np.array_equal(after[EPOCHS][:], plan.epochs)
     with old.open("rb") as left, new.open("rb") as right:
         for offset, size in extents:
@@ -304,14 +332,14 @@ def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
     """The readings of a file of one of the two oldest layouts, both PEMS-BAY, with the plan's positions."""
     features, ids, names, stamps = _layout(path, file, plan.variant)
     columns = _columns(features, ids, names, plan.variant)
-    places = [plan.locations[vdid] for vdid in ids]
+    places = [(columns[vdid], plan.locations.get(vdid, columns[vdid])) for vdid in ids]
     sensors = Sensors(
         ids,
-        np.array([place.latitude for place in places]),
-        np.array([place.longitude for place in places]),
-        np.array([columns[vdid].lanes for vdid in ids]),
-        np.array([columns[vdid].length for vdid in ids]),
-        tuple(columns[vdid].direction for vdid in ids),
+        np.array([place.latitude for _, place in places]),
+        np.array([place.longitude for _, place in places]),
+        np.array([own.lanes if np.isfinite(own.lanes) else place.lanes for own, place in places]),
+        np.array([own.length if np.isfinite(own.length) else place.length for own, place in places]),
+        tuple(own.direction or place.direction for own, place in places),
     )
 
     def blocks() -> Generator[Block, None, None]:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,7 +26,8 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from socialx import __version__
-from socialx.data.files import check_output, exclusive, replacing
+from socialx.data.files import check_output, exclusive, folder_for, replacing
+from socialx.data.sources import DATASETS
 from socialx.data.sources.locations import read_locations
 from socialx.errors import SettingsError, SocialxError
 from socialx.progress import progress_bar
@@ -65,7 +67,8 @@ FILES: dict[str, tuple[Published, ...]] = {
 
 def addresses(dataset: str, mirror: str | None) -> list[tuple[Published, str]]:
     """The files of a dataset and where to fetch each from; ``mirror``: the address of a folder that holds them all."""
-    files = FILES.get(dataset.strip().lower().replace("_", "-"))
+    name = dataset.strip().lower().replace("_", "-")
+    files = next((FILES[d.name] for d in DATASETS.values() if name in (d.name, *d.aliases)), None)
     if files is None:
         raise SettingsError(f"{dataset}: no data set that can be downloaded: choose {' or '.join(FILES)}")
     if mirror is not None:
@@ -90,24 +93,29 @@ def fetch(
                 bar.say(f"{target}: there already, {found}: kept")
             return target
         check_output(target, overwrite)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f".{published.name}.part"
-        path.touch()
-        with exclusive(path), path.open("ab", buffering=0) as file:  # unbuffered: what was counted is there to stay
-            part = _Part(path, url, file)
-            try:
-                _receive_all(part, retries, timeout_s)
-                _check_content(part, published)
-                part.sidecar.unlink(missing_ok=True)
-                with replacing(target) as temporary:
-                    path.rename(temporary)
-            finally:
-                if not part.size():  # a moved one is not empty
-                    part.sidecar.unlink(missing_ok=True)
-                    path.unlink()
+        with folder_for(folder):
+            _fetch(published, url, target, retries, timeout_s)
     except OSError as error:  # the network's own errors never come this far
         raise SocialxError(f"{target}: cannot be written ({error.strerror}): check the folder and its space") from error
     return target
+
+
+def _fetch(published: Published, url: str, target: Path, retries: int, timeout_s: float) -> None:
+    """Receive what is lacking, check the whole and move it to its place."""
+    path = target.with_name(f".{target.name}.part")
+    path.touch()
+    with exclusive(path), path.open("ab", buffering=0) as file:  # unbuffered: what was counted is there to stay
+        part = _Part(path, url, file)
+        try:
+            _receive_all(part, retries, timeout_s)
+            _check_content(part, published)
+            part.sidecar.unlink(missing_ok=True)
+            with replacing(target) as temporary:
+                shutil.move(path, temporary)  # the target may be a link to another disk
+        finally:
+            if not part.size():  # a moved one is not empty
+                part.sidecar.unlink(missing_ok=True)
+                path.unlink()
 
 
 def _check_address(url: str) -> None:

@@ -73,33 +73,55 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def folder_for(folder: Path) -> Iterator[None]:
+    """A folder to write in, made if it is missing; those made go again where the block fails and leaves them empty."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for each in made:
+            with suppress(OSError):  # it is not empty, or never came to be
+                each.rmdir()
+        raise
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
 
-    The folder is made if it is missing.  What a killed process left here is swept away first.
+    A link stays, what it points to is replaced.  The folder is made if it is missing.  What a killed process left here
+    is swept away first.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for stale in path.parent.iterdir():
-            if owner := re.fullmatch(rf"\.{re.escape(path.name)}\.([0-9]{{1,9}})\.tmp", stale.name):
-                try:
-                    os.kill(int(owner[1]), 0)
-                except ProcessLookupError:
-                    stale.unlink(missing_ok=True)
-                except PermissionError:
-                    continue  # somebody else's process, so it lives
-        yield temporary
-        if path.exists():
-            shutil.copymode(path, temporary)
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
+        with folder_for(target.parent):
+            try:
+                _sweep(target)
+                yield temporary
+                if target.exists():
+                    shutil.copymode(target, temporary)
+                _sync(temporary)
+                temporary.replace(target)
+                _sync(target.parent)
+            finally:
+                with suppress(OSError):  # whatever kept it from being written may keep it from being removed
+                    temporary.unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:  # h5py reports a full disk as either
         raise SocialxError(f"{path}: cannot be written ({_cause(error)}): check the folder and its space") from error
-    finally:
-        with suppress(OSError):  # whatever kept it from being written may keep it from being removed
-            temporary.unlink(missing_ok=True)
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed processes that were to replace ``target`` left beside it."""
+    for stale in target.parent.iterdir():
+        if owner := re.fullmatch(rf"\.{re.escape(target.name)}\.([0-9]{{1,9}})\.tmp", stale.name):
+            try:
+                os.kill(int(owner[1]), 0)
+            except ProcessLookupError:
+                stale.unlink(missing_ok=True)
+            except PermissionError:
+                continue  # somebody else's process, so it lives
 
 
 def _cause(error: Exception) -> str:

@@ -53,7 +53,7 @@ class Report:
     timezone: str | None
     epoch_basis: str | None
     missing: float | None
-    imputed: bool
+    imputed: bool | None  # None = whether zeros had been replaced cannot be told
     checksum: str
     rows: int
     declared_rows: int | None

@@ -20,6 +20,7 @@ import h5py
 import numpy as np
 
 from socialx.data.files import check_output, open_hdf5, replacing
+from socialx.data.older import TAIWAN_UNITS, in_kilometres, is_taiwan, zeros_replaced
 from socialx.errors import SocialxError, sample
 
 FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
@@ -103,7 +104,7 @@ class Store:
     values: np.ndarray  # float32 [T,N], as stored
     valid: np.ndarray  # bool [T,N], True = observed
     checksum: str
-    imputed: bool
+    imputed: bool | None  # its zeros had been replaced before it was written; None = that cannot be told
     failed_rows: int  # rows without a time, which a crawler's failed steps leave; they are dropped
 
 
@@ -292,10 +293,10 @@ def open_store(path: Path, feature: str | None = None) -> Store:
         missing = read_number(rules.get(MISSING_ATTR, 0.0 if dataset_name in ZERO_IS_MISSING else np.nan))
         missing = np.nan if feature in STATIC_UNITS else missing  # direction 0 is north, not absent
         timezone = read_text(rules.get("timezone", "")) or None
-        # The older METR-LA files without a single zero had theirs replaced by means or interpolations.
-        filled = dataset_name == "metr_la" and MISSING_ATTR not in rules and bool((values > 0).all())
-        imputed = bool(rules.get(IMPUTED_ATTR, filled))
         sensors, unit = _read_sensors(file, ids), read_unit(file, feature)
+        imputed: bool | None = bool(rules.get(IMPUTED_ATTR))
+        if dataset_name == "metr_la" and not {MISSING_ATTR, IMPUTED_ATTR} & set(rules):
+            imputed = zeros_replaced(features, names, in_kilometres(read_unit(file, names[0])))
     timed = stamps != b""
     if timed.any() and not timed.all():
         stamps, values = stamps[timed], values[timed]
@@ -357,12 +358,12 @@ def read_text(value: object) -> str:
 
 
 def read_unit(file: h5py.File, feature: str) -> str:
-    """The unit of a feature, "unknown" where the file does not say."""
+    """The unit of a feature, "unknown" where the file does not say and is not of those whose unit is known."""
     units = file.get("metadata/units")
     try:
         return str(json.loads(read_text(units[()]))[feature])
     except (TypeError, ValueError, KeyError):
-        return "unknown"
+        return TAIWAN_UNITS.get(feature, "unknown") if is_taiwan(file) else "unknown"
 
 
 def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:

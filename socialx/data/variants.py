@@ -8,6 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from socialx.data.older import has_places, in_kilometres, is_taiwan, zeros_replaced
 from socialx.data.store import FLAT, MISSING_ATTR, SENSOR_INFO, read_layout, read_text, read_unit
 from socialx.errors import SocialxError
 
@@ -19,7 +20,8 @@ class Variant:
     name: str
     what: str
     rewrite: bool = False  # not the canonical layout: it must be written anew
-    imputed: bool = False  # its zeros were replaced before it was written, so nobody can tell them from readings
+    # Its zeros were replaced before it was written, so nobody can tell them from readings; None: that cannot be told.
+    imputed: bool | None = False
 
 
 CURRENT, OTHER = "current", "other"
@@ -33,14 +35,19 @@ VARIANTS = {
         Variant("P0", "PEMS-BAY in km/h without vd_info"),
         Variant("P1", "PEMS-BAY in km/h with vd_info"),
         Variant("P2", "PEMS-BAY in mph"),
-        Variant("M0", "METR-LA in km/h whose positions are all NaN"),
+        Variant("M0", "METR-LA in km/h, zeros kept, the columns of its positions NaN"),
         Variant("M1", "METR-LA in km/h without vd_info, zeros replaced by means", imputed=True),
         Variant("M2", "METR-LA in km/h with vd_info, zeros replaced by means", imputed=True),
-        Variant("M3", "METR-LA in mph, rows of mostly zeros deleted"),
+        Variant("M3", "METR-LA in mph, zeros kept, rows of mostly zeros deleted"),
         Variant("M4", "METR-LA in mph, zeros interpolated", imputed=True),
+        Variant(
+            "M3/M4",
+            "METR-LA in mph without a zero; whether it had none (M3) or they were interpolated (M4) cannot be told",
+            imputed=None,
+        ),
         Variant("TW0", "Taiwan VD without dataset_name"),
         Variant("TW1", "Taiwan VD"),
-        Variant("TW2", "Taiwan VD, stabilised: without vd_info"),
+        Variant("TW2", "Taiwan VD, stabilised"),
     )
 }
 
@@ -64,19 +71,16 @@ def _name(file: h5py.File, features: h5py.Dataset, names: list[str]) -> str:
     if MISSING_ATTR in file["metadata"].attrs:
         return CURRENT
     dataset, described = read_text(file.attrs.get("dataset_name", "")), SENSOR_INFO in file
-    kilometres = read_unit(file, names[0]).replace(" ", "") in ("km/h", "kmh", "kph")
+    kilometres = in_kilometres(read_unit(file, names[0]))
     if dataset == "pems_bay":
         return ("P1" if described else "P0") if kilometres else "P2"
     if dataset == "metr_la":
-        filled = bool((features[:, :, 0] > 0).all())
-        if read_text(file.attrs.get("feature_set", "")).endswith("_reduced") or kilometres:
-            return ("M2" if described else "M1") if filled else "M0"
-        return "M4" if filled else "M3"
-    if dataset == "taiwan_vd" or "source_directory" in file.attrs or _has_roads(file):
+        replaced = zeros_replaced(features, names, kilometres)
+        if not kilometres and not read_text(file.attrs.get("feature_set", "")).endswith("_reduced"):
+            return {True: "M4", False: "M3", None: "M3/M4"}[replaced]
+        if replaced:
+            return "M2" if described else "M1"
+        return OTHER if has_places(features, names) else "M0"
+    if is_taiwan(file):
         return "TW1" if dataset else "TW0"
     return OTHER
-
-
-def _has_roads(file: h5py.File) -> bool:
-    info = file.get(SENSOR_INFO, {})
-    return any("road_id" in info[name].attrs for name in list(info)[:1])

@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # a table of files needs no torch, and one of scores no HDF5
     from socialx.data.inspect import Report
     from socialx.training.metrics import Scores
 
+# What follows the name of a file's data; None: it cannot be told.
+IMPUTED = {True: ", zeros filled in by its writer", False: "", None: ", perhaps with its zeros filled in by its writer"}
+
 
 def print_scores(
     rows: Mapping[str, Sequence[Scores]], step_minutes: int, unit: str, part: str, console: Console | None = None
@@ -53,7 +56,7 @@ def print_stamp(stamp: Mapping[str, Any], console: Console | None = None) -> Non
     w, scaler = stamp["windows"], stamp["scaler"]
     lines = [
         f"{stamp['dataset']} {stamp['feature']} ({stamp['unit']}), {stamp['sensors']} sensors, every "
-        f"{stamp['step_minutes']} min, checksum {stamp['checksum'][:12]}{', imputed' if stamp['imputed'] else ''}",
+        f"{stamp['step_minutes']} min, checksum {stamp['checksum'][:12]}{IMPUTED[stamp['imputed']]}",
         f"{stamp['split']} split: {w['train']} / {w['validation']} / {w['test']} windows of {stamp['history']} + "
         f"{stamp['horizon']} steps, {stamp['windows_across_gaps']} across a time gap",
         f"missing: {stamp['missing']}; averaged over {stamp['averaging']}",
@@ -141,7 +144,7 @@ def _about_file(r: Report) -> dict[str, str]:
     others = ", ".join(f"{name} {r.units[name]}" for name in r.features if name != r.feature)
     return {
         "file": r.path,
-        "data": f"{r.dataset}, {r.feature} in {r.unit}{', zeros filled in by its writer' if r.imputed else ''}",
+        "data": f"{r.dataset}, {r.feature} in {r.unit}{IMPUTED[r.imputed]}",
         "also": others or "no other feature",
         "sensors": f"{r.sensors}, {'all' if not lost else r.sensors - lost} with a position",
         "coordinates": f"{extent}; {shared} share a position, {far} far from all others",
@@ -197,6 +200,8 @@ def print_plans(plans: Sequence[Plan], console: Console | None = None) -> None:
         todo = list(plan.actions) or ([] if plan.unplaced else ["nothing is lacking"])
         if plan.unplaced:
             todo.append(f"fails: {len(plan.unplaced)} sensors without a position ({sample(plan.unplaced)})")
+        if plan.variant.rewrite and not plan.rewrite:
+            todo.append("fails: needs --rewrite")
         kind = f"{plan.variant.name}: {plan.variant.what}"
         table.add_row(str(plan.path), kind, f"{plan.rows:,}", f"{plan.sensors:,}", "\n".join(todo), end_section=True)
     (console or Console()).print(table, markup=False)
