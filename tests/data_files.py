@@ -14,7 +14,8 @@ from socialx.data import sources, store
 from socialx.data.store import Block, Readings, Sensors, Summary
 from socialx.errors import SocialxError
 
-IDS = ("773869", "767541", "717447")
+IDS = ("773869", "767541", "717447")  # of METR-LA
+BAY_IDS = ("400001", "400017", "400030")
 
 
 def stamps(rows: int, start: str = "2012-03-01T00:00:00", minutes: int = 5) -> list[str]:

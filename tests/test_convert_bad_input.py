@@ -40,7 +40,7 @@ BAD_TABLES = {
     "named time column": ("time,1,2\n" + ROW, "begins 'time,1,2'"),
     "no time column": ("1,2,3\n1,2,3\n", "begins '1,2,3'"),
     "no sensors": ("\n" + ROW, "line 1"),
-    "semicolons": (";1;2\n2012-03-01 00:00:00;1;2\n", "begins ';1;2'"),
+    "semicolons": (";1;2\n2012-03-01 00:00:00;1;2\n", "separated by semicolons"),
     "named sensors": (",north,2,3\n" + ROW, "'north'"),
     "sensor twice": (",1,2,01\n" + ROW, "more than once (1, 01)"),
     "text cell": (HEADER + ROW + "2012-03-01 00:05:00,1,abc,3\n", "line 3, column 2 is 'abc'"),

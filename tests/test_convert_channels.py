@@ -115,7 +115,8 @@ def test_torch_mts(tmp_path: Path, with_days: bool, by_folder: bool) -> None:
     given = tmp_path if by_folder else path
     found = contents("torch-mts", given, **METR_LA)
     assert found.notes[0] == "its split (index.npz) is not taken over: socialx splits by its own protocol"
-    assert len(found.notes) == (1 if with_days else 2)
+    assert found.notes[-1].startswith("channel 0 of 1 taken, named avg_speed: the file does not say what it is")
+    assert len(found.notes) == (2 if with_days else 3)
     check(found, times, values, "avg_speed", None)
     assert recognised(given) == ["torch-mts"]
     assert recognised(tmp_path / "index.npz") == []
@@ -134,7 +135,7 @@ def test_a_missing_hour_is_found_again(tmp_path: Path) -> None:
 def test_a_wrong_start_is_noticed(tmp_path: Path) -> None:
     times, path = stamps(600, "2012-03-01T06:30:00"), tmp_path / "data.npz"
     torch_mts(path, times, weekdays(times))
-    words = ("on a Thursday, and 2012-03-02 is a Friday", "correct the date of --start")
+    words = ("on a Thursday, and --start, 2012-03-02, is a Friday", "say the right --start")
     refusal(lambda: contents("torch-mts", path, start="2012-03-02 06:30:00"), *words)
     found = contents("torch-mts", path, start="2012-03-01 00:00:00")
     refusal(lambda: joined(found), "at 06:30:00, not 00:00:00")
@@ -256,7 +257,7 @@ def test_pyg_t(tmp_path: Path, prefix: str, where: str) -> None:
             archive.writestr(inner + name, npy_bytes(array))
     found = contents("pyg-t", given, **METR_LA)
     assert found.notes == (
-        "channel 0 of 2 taken",
+        "channel 0 of 1 taken, named avg_speed: the file does not say what it is; --channel flow or occupancy names it",
         "the times follow from the times of day, which do not show gaps of whole days",
     )
     check(found, times, values, "avg_speed", None)
@@ -290,7 +291,9 @@ def test_npy(tmp_path: Path, columns: bool) -> None:
     check(contents("npy", path, **clock, channel="1"), times, values[..., 1], "avg_speed", None)
     np.save(path, values[..., 0])
     found = contents("npy", path, **clock)
-    assert found.notes == ("channel 0 of 1 taken, named avg_speed: the file does not say what it is",)
+    assert found.notes == (
+        "channel 0 of 1 taken, named avg_speed: the file does not say what it is; --channel flow or occupancy names it",
+    )
     check(found, times, values[..., 0], "avg_speed", None)
     assert recognised(path) == ["npy"]
     assert not FORMATS["npy"].has_clock

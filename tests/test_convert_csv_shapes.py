@@ -141,7 +141,7 @@ def test_t_gcn_needs_a_start_and_a_step(tmp_path: Path) -> None:
 BAD = {
     ("csv", "header only"): ("time,a\n", None),
     ("csv", "no header"): ("2012-03-01 00:00:00,1\n2012-03-01 00:05:00,2\n", "begins '2012-03-01 00:00:00,1'"),
-    ("csv", "semicolons"): ("time;a\n2012-03-01 00:00:00;1\n", "begins 'time;a'"),
+    ("csv", "semicolons"): ("time;a\n2012-03-01 00:00:00;1\n", "separated by semicolons"),
     ("csv", "empty id"): ("time,a,\n2012-03-01 00:00:00,1,2\n", "sensor ids like ''"),
     ("csv", "id twice"): ("time,7,a,07\n2012-03-01 00:00:00,1,2,3\n", "more than once (7, 07)"),
     ("csv", "positions"): ("id,lat,lng\n1,34,-118\n", "a table of positions"),
@@ -229,8 +229,10 @@ def test_a_fault_far_down_names_its_line(tmp_path: Path, monkeypatch: pytest.Mon
         (b"1,2\n5,6,7\n", []),
         (b"1,2\n,6\n", []),
         (b"1,2\nx,6\n", []),
-        (b"1,2\n5,nan\n", ["t-gcn"]),
-        (b"1,2\n\n\n 5,\n", ["t-gcn"]),
+        (b"773869,767541\n5,nan\n", ["t-gcn"]),
+        (b"773869,767541\n\n\n 5,\n", ["t-gcn"]),
+        (b"12,45,33\n13,44,30\n", []),  # ids or readings
+        (b"1200,4500\n1300,4400\n", []),
         (b",1,2\n", ["published-csv"]),
         (b",1,2\n,5,6\n", ["published-csv"]),
         (b",1,2\n2012-03-01T00:00:00,5,6\n", ["csv"]),

@@ -14,6 +14,7 @@ from socialx.data.sources import hdfstore
 from socialx.data.sources.contents import Contents, Request
 from socialx.data.store import open_store
 from tests.data_files import (
+    BAY_IDS,
     IDS,
     convert,
     refusal,
@@ -43,10 +44,10 @@ def test_a_frame_and_the_csv_give_one_checksum(tmp_path: Path, unit: str, labels
 def test_columns_are_found_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hdfstore, "BLOCK_BYTES", 1000)
     values = speeds(500)
-    frame = write_frame(tmp_path / "bay.h5", stamps(500), values, key="speed", order=[2, 0, 1])
-    convert("bay", frame, write_stations(tmp_path / "meta.csv"), tmp_path / "out.h5")
+    frame = write_frame(tmp_path / "bay.h5", stamps(500), values, key="speed", ids=BAY_IDS, order=[2, 0, 1])
+    convert("bay", frame, write_stations(tmp_path / "meta.csv", BAY_IDS), tmp_path / "out.h5")
     store = open_store(tmp_path / "out.h5")
-    assert store.sensors.ids == IDS
+    assert store.sensors.ids == BAY_IDS
     assert store.values.tobytes() == values.astype(np.float32).tobytes()
 
 
@@ -97,7 +98,7 @@ def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
     assert FORMAT.recognise(path) == f"a pandas HDFStore in fixed format, its key {key}"
     contents = read(path)
     assert (contents.ids, contents.sensors) == (IDS, 3)
-    assert (contents.feature, contents.units, contents.locations, contents.notes) == ("avg_speed", "mph", None, ())
+    assert (contents.feature, contents.units, contents.locations, contents.notes) == ("avg_speed", None, None, ())
     times, read_speeds = rows_of(contents)
     assert times == stamps(40)
     assert read_speeds.tobytes() == values.astype(np.float32).tobytes()
@@ -130,7 +131,7 @@ def test_the_file_name_says_flow(tmp_path: Path) -> None:
     assert (other.feature, other.units) == ("avg_speed", None)
     assert "'t' does not say" in other.notes[0]
     named = read(write_frame(tmp_path / "my_his_2019.h5", stamps(9), speeds(9), key="speed"))
-    assert (named.feature, named.units) == ("avg_speed", "mph")
+    assert (named.feature, named.units, named.notes) == ("avg_speed", None, ())
 
 
 def test_one_of_several_frames(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_one_of_several_frames(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file.copy("other", "speed")
         file.copy("other", "third")
-    assert read(path).units == "mph"
+    assert read(path).notes == ()  # "speed" says what it holds
     with h5py.File(path, "r+") as file:
         file.copy("other", "df")
     refusal(lambda: read(path), "4 frames (df, other, speed, ...)", "'df' or 'speed'")

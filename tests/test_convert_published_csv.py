@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from socialx.data import sources
 from socialx.data.sources import tables
 from socialx.data.store import open_store
-from tests.data_files import IDS, convert, refusal, speeds, stamps, write_csv, write_locations, write_stations
+from tests.data_files import BAY_IDS, convert, refusal, speeds, stamps, write_csv, write_locations, write_stations
 
 
 @pytest.mark.parametrize("kind", ["metr-la", "METR_LA", "metrla", "la"])
@@ -35,8 +35,8 @@ def test_metr_la_keeps_every_row_and_bit(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["pems-bay", "PEMS-BAY", "pems_bay", "bay"])
 def test_pems_bay_has_its_static_columns(tmp_path: Path, kind: str) -> None:
-    data = write_csv(tmp_path / "bay.csv", stamps(20, "2017-01-01"), speeds(20))
-    convert(kind, data, write_stations(tmp_path / "meta.csv"), tmp_path / "out.h5")
+    data = write_csv(tmp_path / "bay.csv", stamps(20, "2017-01-01"), speeds(20), BAY_IDS)
+    convert(kind, data, write_stations(tmp_path / "meta.csv", BAY_IDS), tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
         features = file["data/features"][:]
     expected = [[2, 0.5, 37, -121, 0], [3, 1.5, 37.01, -121.01, 90], [4, 2.5, 37.02, -121.02, 180]]
@@ -46,11 +46,11 @@ def test_pems_bay_has_its_static_columns(tmp_path: Path, kind: str) -> None:
 
 
 def test_pems_bay_with_positions_only_has_unknown_static_columns(tmp_path: Path) -> None:
-    data = write_csv(tmp_path / "bay.csv", stamps(20), speeds(20))
-    convert("bay", data, write_locations(tmp_path / "meta.csv"), tmp_path / "out.h5")
+    data = write_csv(tmp_path / "bay.csv", stamps(20), speeds(20), BAY_IDS)
+    convert("bay", data, write_locations(tmp_path / "meta.csv", BAY_IDS), tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
         features = file["data/features"][:]
-        assert set(file["metadata/vd_info"][IDS[0]].attrs) == {"position_lat", "position_lon"}
+        assert set(file["metadata/vd_info"][BAY_IDS[0]].attrs) == {"position_lat", "position_lon"}
     assert features.shape == (20, 3, 6)
     assert np.isnan(features[..., [1, 2, 5]]).all()
     assert np.isfinite(features[..., [0, 3, 4]]).all()
@@ -72,7 +72,7 @@ def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_empty_and_nan_cells_are_missing_and_stay_raw(tmp_path: Path) -> None:
     data = tmp_path / "data.csv"
     data.write_text(",1,2,3\n2012-03-01 00:00:00,,nan,0.0\n2012-03-01 00:05:00,NaN,1,\n")
-    convert("la", data, write_locations(tmp_path / "meta.csv", ("1", "2", "3")), tmp_path / "out.h5")
+    convert("published-csv", data, write_locations(tmp_path / "meta.csv", ("1", "2", "3")), tmp_path / "out.h5")
     store = open_store(tmp_path / "out.h5")
     assert np.isnan(store.values).tolist() == [[True, True, False], [True, False, True]]
     assert store.values[0, 2] == 0
@@ -83,7 +83,7 @@ def test_windows_lines_quotes_blank_lines_and_a_byte_order_mark(tmp_path: Path) 
     data = tmp_path / "data.csv"
     text = '\ufeff"","1","2"\r\n"2012-03-01 00:00:00",1.5,2.5\r\n\r\n"2012-03-01 00:05:00",3.5,"4.5"'
     data.write_bytes(text.encode())
-    convert("la", data, write_locations(tmp_path / "meta.csv", ("1", "2")), tmp_path / "out.h5")
+    convert("published-csv", data, write_locations(tmp_path / "meta.csv", ("1", "2")), tmp_path / "out.h5")
     assert open_store(tmp_path / "out.h5").values.tolist() == [[1.5, 2.5], [3.5, 4.5]]
 
 

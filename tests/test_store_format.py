@@ -16,7 +16,20 @@ import pytest
 
 from socialx.data import files, store
 from socialx.data.store import create, open_store
-from tests.data_files import IDS, block, convert, made_up, small_store, speeds, stamps, write_csv, write_stations
+from tests.data_files import (
+    BAY_IDS,
+    IDS,
+    block,
+    convert,
+    left_behind,
+    made_up,
+    refusal,
+    small_store,
+    speeds,
+    stamps,
+    write_csv,
+    write_stations,
+)
 
 TEXT, DATE = "text", "date"
 ROOT = {
@@ -44,20 +57,20 @@ GOLDEN = {
     "metadata/timestamps_epoch": ("int64", (700,)),
     "metadata/units": (TEXT, ()),
     "metadata/vd_info": ({"coord_crs": "EPSG:4326"},),
-    "metadata/vd_info/717447": (
+    "metadata/vd_info/400030": (
         SENSOR | {"position_lat": 37.02, "position_lon": -121.02, "lanes": 4.0, "length": 2.5, "direction": "S"},
     ),
-    "metadata/vd_info/767541": (
+    "metadata/vd_info/400017": (
         SENSOR | {"position_lat": 37.01, "position_lon": -121.01, "lanes": 3.0, "length": 1.5, "direction": "E"},
     ),
-    "metadata/vd_info/773869": (SENSOR,),
+    "metadata/vd_info/400001": (SENSOR,),
     "metadata/vdids": ("|S64", (3,)),
 }
 
 
 def bay(folder: Path) -> Path:
-    data = write_csv(folder / "data.csv", stamps(700), speeds(700))
-    convert("pems-bay", data, write_stations(folder / "meta.csv"), folder / "bay.h5")
+    data = write_csv(folder / "data.csv", stamps(700), speeds(700), BAY_IDS)
+    convert("pems-bay", data, write_stations(folder / "meta.csv", BAY_IDS), folder / "bay.h5")
     return folder / "bay.h5"
 
 
@@ -110,10 +123,10 @@ def test_the_values_and_the_layout_on_disk(tmp_path: Path) -> None:
         assert file["metadata/feature_names"][:].tolist() == list(
             map(str.encode, ("avg_speed", "lanes", "length", "latitude", "longitude", "direction"))
         )
-        assert file["metadata/vdids"][:].tolist() == [vdid.encode() for vdid in IDS]
+        assert file["metadata/vdids"][:].tolist() == [vdid.encode() for vdid in BAY_IDS]
         assert file["metadata/timestamps"][:].astype(str).tolist() == stamps(700)
         assert file["metadata/timestamps_epoch"][0] == 1330560000
-        assert file["metadata/vd_info"][IDS[0]].attrs["position_lat"].dtype == np.float64
+        assert file["metadata/vd_info"][BAY_IDS[0]].attrs["position_lat"].dtype == np.float64
     superblock = (tmp_path / "bay.h5").read_bytes()[8]
     assert superblock == 3
 
@@ -138,7 +151,7 @@ def test_the_size_of_the_blocks_does_not_show(tmp_path: Path, sizes: list[int]) 
     assert loaded.valid.all()
 
 
-@pytest.mark.parametrize(("step", "name"), [(60, b"1min"), (900, b"15min"), (30, b"30s")])
+@pytest.mark.parametrize(("step", "name"), [(60, b"1min"), (900, b"15min"), (62, b"62s")])
 def test_the_frequency_is_the_most_common_step(tmp_path: Path, step: int, name: bytes) -> None:
     times = np.datetime64("2012-03-01T00:00:00") + np.array([0, 1, 2, 5, 6]) * np.timedelta64(step, "s")
     texts = [str(time).replace("T", " ") for time in times]
@@ -148,8 +161,12 @@ def test_the_frequency_is_the_most_common_step(tmp_path: Path, step: int, name: 
         assert file["metadata/frequency"][()] == name
 
 
-def test_one_row_is_enough_to_write(tmp_path: Path) -> None:
-    assert create(tmp_path / "out.h5", made_up([block(stamps(1), speeds(1))])).rows == 1
+def test_what_cannot_be_opened_is_not_written(tmp_path: Path) -> None:
+    seconds = [f"2012-03-01 00:00:{second}" for second in ("00", "30")]
+    for times, words in ((stamps(1), "no row in it is later"), (seconds, "30 s apart, not whole minutes")):
+        blocks = [block(times, speeds(len(times)))]
+        refusal(lambda blocks=blocks: create(tmp_path / "out.h5", made_up(blocks)), "made up", words)
+    assert left_behind(tmp_path) == []
 
 
 def test_a_disk_that_fails_to_keep_the_file_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +206,7 @@ def test_the_ancestor_can_read_it(tmp_path: Path) -> None:
     assert (seen["name"], seen["set"], seen["shape"]) == ("pems_bay", "pems_bay_v1/1.0", (700, 3, 6))
     assert seen["times"] == stamps(700)
     assert (seen["window"] == speeds(700)[10:22].astype(np.float32)).all()
-    assert seen["coordinates"][IDS[2]] == (37.02, -121.02)
+    assert seen["coordinates"][BAY_IDS[2]] == (37.02, -121.02)
 
 
 def test_the_time_zone_of_the_machine_does_not_show(tmp_path: Path) -> None:
@@ -198,7 +215,7 @@ def test_the_time_zone_of_the_machine_does_not_show(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from socialx.data import sources, store\n"
         "data, meta, output = map(Path, sys.argv[1:])\n"
-        "store.create(output, sources.read('bay', sources.Request(data), meta).readings)\n"
+        "store.create(output, sources.read('la', sources.Request(data), meta).readings)\n"
     )
     contents = []
     for zone in ("UTC", "America/Los_Angeles", "Asia/Taipei"):

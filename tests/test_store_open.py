@@ -12,13 +12,12 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.data.store import create, open_store
+from socialx.data.store import open_store
 from socialx.errors import SocialxError
 from tests.data_files import (
+    BAY_IDS,
     IDS,
-    block,
     convert,
-    made_up,
     refusal,
     small_store,
     speeds,
@@ -72,9 +71,11 @@ def test_the_checksum_is_of_the_content(tmp_path: Path) -> None:
 
 
 def test_another_feature_is_never_missing_for_being_zero(tmp_path: Path) -> None:
-    data = write_csv(tmp_path / "data.csv", stamps(9), speeds(9), ("1", "2", "3"))
+    data = write_csv(tmp_path / "data.csv", stamps(9), speeds(9), BAY_IDS)
     meta = tmp_path / "meta.csv"
-    meta.write_text("sensor_id,Latitude,Longitude,Dir,Lanes,Length\n1,37,-121,N,0,1\n2,37,-121,,2,\n3,37,-121,X,2,1\n")
+    meta.write_text(
+        "sensor_id,Latitude,Longitude,Dir,Lanes,Length\n400001,37,-121,N,0,1\n400017,37,-121,,2,\n400030,37,-121,X,2,1\n"
+    )
     convert("bay", data, meta, tmp_path / "out.h5")
     lanes, direction = (open_store(tmp_path / "out.h5", name) for name in ("lanes", "direction"))
     assert (lanes.unit, direction.unit, lanes.missing) == ("count", "degrees", None)
@@ -171,8 +172,8 @@ BAD: dict[str, tuple[Change, str]] = {
     "a sensor twice": (put("metadata/vdids", np.array(["1", "2", "1"], "S64")), "sensors appear twice (1)"),
     "bad time": (put("metadata/timestamps", np.array(["2012-13-01 00:00:00"] * 40, "S19")), "row 1 has the time"),
     "empty time": (put("metadata/timestamps", np.array([""] * 40, "S19")), "row 1 has the time ''"),
-    "one time": (put("metadata/timestamps", np.array(["2012-03-01 00:00:00"] * 40, "S19")), "0 s apart"),
-    "table of pandas": (lambda f: f.create_dataset("df/table", data=1), "socialx convert metr-la --data-csv"),
+    "one time": (put("metadata/timestamps", np.array(["2012-03-01 00:00:00"] * 40, "S19")), "no row in it is later"),
+    "table of pandas": (lambda f: f.create_dataset("df/table", data=1), "socialx convert auto"),
 }
 
 
@@ -192,9 +193,9 @@ def test_no_rows(tmp_path: Path) -> None:
 
 
 def test_steps_that_are_no_minutes(tmp_path: Path) -> None:
-    times = [f"2012-03-01 00:00:{second:02}" for second in (0, 20, 40)]
-    create(tmp_path / "out.h5", made_up([block(times, speeds(3))]))
-    refusal(lambda: open_store(tmp_path / "out.h5"), "20 s apart")
+    times = np.datetime64("2012-03-01T00:00:00") + 20 * np.arange(40)
+    texts = np.char.replace(times.astype(str), "T", " ").astype("S19")
+    refusal(lambda: open_store(changed(tmp_path / "out.h5", put("metadata/timestamps", texts))), "20 s apart")
 
 
 def test_files_of_another_kind(tmp_path: Path) -> None:
@@ -207,9 +208,10 @@ def test_files_of_another_kind(tmp_path: Path) -> None:
     ):
         (tmp_path / "odd.h5").write_text(text)
         refusal(lambda: open_store(tmp_path / "odd.h5"), "odd.h5", words)
-    for key, kind in (("df", "metr-la"), ("speed", "pems-bay")):
-        frame = write_frame(tmp_path / "frame.h5", stamps(9), speeds(9), key=key)
-        refusal(lambda: open_store(frame), "a pandas HDFStore", f"socialx convert {kind} --data-csv {frame}")  # noqa: B023
+    for key in ("df", "speed", "t"):  # which data set it is, the key does not say
+        frame = write_frame(tmp_path / "a frame.h5", stamps(9), speeds(9), key=key)
+        command = f"socialx convert auto '{frame}' --meta-csv LOCATIONS.csv --output-h5 OUT.h5"
+        refusal(lambda: open_store(frame), "a pandas HDFStore", command)  # noqa: B023
 
 
 def test_a_truncated_file(tmp_path: Path) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from socialx.cli.app import Json, Layers, command, note
 from socialx.errors import GateError, SettingsError, SocialxError
 from socialx.options import with_settings
+
+if TYPE_CHECKING:
+    from socialx.data.store import Readings
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace an existing output")]
 
@@ -51,22 +56,24 @@ def convert(
     socialx convert auto FILE (says what it is), socialx convert csv mine.csv --meta-csv mine_locations.csv
     --units km/h --output-h5 mine.h5
     """
-    from socialx.data import files, sources, store
+    from socialx.data import files, kinds, sources, store
     from socialx.data.sources.contents import parse_freq
 
     data = _one_of(file, data_csv)
     request = sources.Request(data, ids, start, parse_freq(freq) if freq else None, channel)
     choices = sources.Choices(name, units, _missing(missing), timezone, without_positions)
-    if sources.find(kind) is None:
+    named = sources.find(kind)
+    if named is None or output_h5:
+        kinds.refuse_ours(data)
+    if named is None:
         format, reason = sources.recognise(data)
         typer.echo(f"{data}: {format.title} ({format.name}): {reason}")
         if output_h5 is None:
-            clock = "" if format.has_clock else " --start 'YYYY-MM-DD HH:MM:SS' --freq 5min"
-            note(f"next: socialx convert auto {data}{clock} --meta-csv LOCATIONS.csv --output-h5 OUT.h5")
+            note(f"next: {sources.command(data, format)}")
             return
     if output_h5 is None:
         raise SettingsError(f"convert {kind}: no output: add --output-h5 FILE.h5")
-    files.check_output(output_h5, overwrite, (str(data), str(meta_csv or "")))
+    files.check_output(output_h5, overwrite, tuple(str(path) for path in (data, meta_csv, ids) if path))
     source = sources.read(kind, request, meta_csv, choices)
     for line in source.notes:
         note(line)
@@ -78,8 +85,17 @@ def convert(
     )
     if validate:
         _validate(output_h5)
-    feature = source.readings.feature
-    note(f"next: socialx train --data {output_h5}{'' if feature == store.SPEED else f' --feature {feature}'}")
+    note(f"next: {_next(output_h5, source.readings)}")
+
+
+def _next(output: Path, readings: Readings) -> str:
+    """What to type after ``convert``: social pooling needs every sensor's position."""
+    from socialx.data.store import SPEED
+
+    path = shlex.quote(str(output))
+    if not all(map(math.isfinite, readings.sensors.latitude)):
+        return f"socialx backfill {path} --meta LOCATIONS.csv, or socialx train --data {path} --pooling none"
+    return f"socialx train --data {path}{'' if readings.feature == SPEED else f' --feature {readings.feature}'}"
 
 
 def _one_of(file: Path | None, data_csv: Path | None) -> Path:
@@ -95,9 +111,12 @@ def _missing(text: str | None) -> float | None:
     if text is None or text.lower() == "none":
         return None if text is None else float("nan")
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise SettingsError(f"--missing {text}: neither a number nor none: for example --missing 0") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise SettingsError(f"--missing {text}: neither a number nor none: for example --missing 0")
+    return number
 
 
 def _validate(path: Path) -> None:

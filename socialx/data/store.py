@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -72,6 +73,7 @@ class Readings:
     source_data: str
     source_meta: str
     feature: str = SPEED  # what the blocks hold, if not speeds
+    inputs: tuple[Path, ...] = ()  # all files that are read, so that none is overwritten
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,19 @@ def common_step(epochs: np.ndarray) -> int:
     return int(steps[np.where(steps > 0, counts, 0).argmax()]) if (steps > 0).any() else 0
 
 
+def whole_minutes(epochs: np.ndarray, where: str) -> int:
+    """The common step in minutes; refuses times that cannot be forecast from, before they are written or when read."""
+    step = common_step(epochs)
+    minutes = round(step / 60)
+    if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
+        found = f"its rows are {step} s apart, not whole minutes" if step else "no row in it is later than another"
+        raise SocialxError(f"{where}: {found}: convert a file with such rows")
+    return minutes
+
+
 def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summary:
     """Write the canonical file, streamed and atomically: ``path`` is either complete or untouched."""
-    check_output(path, overwrite, (readings.source_data, readings.source_meta))
+    check_output(path, overwrite, (readings.source_data, readings.source_meta, *map(str, readings.inputs)))
     with replacing(path) as temporary:
         return write(temporary, readings)
 
@@ -144,6 +156,7 @@ def write(path: Path, readings: Readings) -> Summary:
             for group in ("data", "metadata"):  # HDF5 notes the time in those that it makes by itself
                 file.create_group(group)
             stamps, epochs, last = _write_features(file, readings, columns)
+            whole_minutes(epochs, readings.source_data)
             _write_metadata(file, readings, columns, stamps, epochs)
         with open_hdf5(path, "convert it again") as file:  # what the disk gives back before it replaces a file
             same = file[FEATURES].shape == (len(stamps), *last.shape) and np.array_equal(file[STAMPS][:], stamps)
@@ -165,7 +178,7 @@ def _columns(readings: Readings) -> dict[str, np.ndarray]:
     sensors = readings.sensors
     bad = [ascii(text[:40]) for text in sensors.ids if not re.fullmatch(r"(?![.]+$)[!-.0-~]{1,64}", text)]
     if bad:  # an id becomes fixed-width ASCII text and the name of an HDF5 group
-        found = f"{len(bad)} sensor ids are not 1 to 64 plain ASCII characters without '/' ({sample(bad)})"
+        found = f"{len(bad)} sensor ids are not 1 to 64 plain ASCII characters without spaces and '/' ({sample(bad)})"
         raise SocialxError(f"{readings.source_data}: {found}: rename them")
     columns = {readings.feature: np.zeros(len(sensors.ids)), "lanes": sensors.lanes, "length": sensors.length}
     columns |= {"latitude": sensors.latitude, "longitude": sensors.longitude}
@@ -301,10 +314,6 @@ def open_store(path: Path, feature: str | None = None) -> Store:
     if timed.any() and not timed.all():
         stamps, values = stamps[timed], values[timed]
     epochs = stamp_epochs(stamps, str(path))
-    step = common_step(epochs)
-    minutes = round(step / 60)
-    if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
-        raise SocialxError(f"{path}: its rows are {step} s apart, not whole minutes: convert a file with such rows")
     return Store(
         path=path,
         dataset_name=dataset_name,
@@ -313,7 +322,7 @@ def open_store(path: Path, feature: str | None = None) -> Store:
         unit=unit,
         stamps=stamps,
         epochs=epochs,
-        step_minutes=minutes,
+        step_minutes=whole_minutes(epochs, str(path)),
         missing=None if np.isnan(missing) else missing,
         timezone=timezone,
         values=values,
@@ -326,13 +335,12 @@ def open_store(path: Path, feature: str | None = None) -> Store:
 
 def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, ...], list[str], np.ndarray]:
     """The features [T,N,F], ids [N], feature names [F] and stamps S19 [T] of a file whose shapes agree."""
-    for key, group in file.items():
+    for group in file.values():
         if isinstance(group, h5py.Group) and ("axis0" in group or "table" in group):
-            kind = "pems-bay" if key == "speed" else "metr-la"
-            command = f"socialx convert {kind} --data-csv {path} --meta-csv LOCATIONS --output-h5 OUT"
+            command = f"socialx convert auto {shlex.quote(str(path))} --meta-csv LOCATIONS.csv --output-h5 OUT.h5"
             raise SocialxError(f"{path}: a pandas HDFStore, not a socialx file: {command}")
     if set(FLAT) <= set(file):
-        raise SocialxError(f"{path}: an older flat file: socialx backfill --rewrite {path}")
+        raise SocialxError(f"{path}: an older flat file: socialx backfill --rewrite {shlex.quote(str(path))}")
     lacking = [n for n in (FEATURES, VDIDS, FEATURE_NAMES, STAMPS) if not isinstance(file.get(n), h5py.Dataset)]
     if lacking:
         raise SocialxError(f"{path}: it lacks {', '.join(lacking)}: convert its source again")

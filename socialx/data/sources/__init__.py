@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
+from zoneinfo import available_timezones
 
 import numpy as np
 
 from socialx.data.files import HDF5_SIGNATURE, first_bytes
-from socialx.data.sources.arrays import array_names, open_array
+from socialx.data.sources.arrays import NPY, ZIP, array_names, open_array
 from socialx.data.sources.basicts import FORMATS as BASICTS
 from socialx.data.sources.channels import FORMATS as CHANNELS
 from socialx.data.sources.contents import Contents, Format, Request
@@ -18,11 +20,16 @@ from socialx.data.sources.hdfstore import FORMATS as HDFSTORE
 from socialx.data.sources.libcity import FORMATS as LIBCITY
 from socialx.data.sources.locations import Location, index_ids, join, match_key, read_ids, read_locations
 from socialx.data.sources.tables import FORMATS as TABLES
+from socialx.data.sources.tables import is_numbers
+from socialx.data.sources.texts import check_text
 from socialx.data.sources.windowed import FORMATS as WINDOWED
-from socialx.data.store import SPEED, Readings, Sensors
+from socialx.data.store import DIRECTIONS, SPEED, Readings, Sensors
 from socialx.errors import SettingsError, SocialxError, sample
 
 AUTO = "auto"
+MINE = "mine"  # the name of a data set without one
+UNITS = {"mph": "mph", "km/h": "km/h", "kmh": "km/h", "kph": "km/h", "m/s": "m/s"}  # of speeds: as typed -> as stored
+EXAMPLES = {"start": "'YYYY-MM-DD HH:MM:SS'", "step_s": "5min", "channel": "0"}  # field of Request -> what to type
 FLAGS = {"ids": "--ids", "start": "--start", "step_s": "--freq", "channel": "--channel"}  # field of Request -> as typed
 
 
@@ -130,8 +137,12 @@ def recognise(data: Path) -> tuple[Format, str]:
     head = first_bytes(data, "download it again")
     if head.startswith(HDF5_SIGNATURE):
         return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it
-    if head.startswith((b"PK", b"\x93NUMPY")):
-        open_array(data, next(iter(array_names(data)), None))  # which says what is wrong with it
+    if head.startswith((ZIP, NPY)):
+        open_array(data, next(iter(array_names(data)), "data") if head.startswith(ZIP) else None)  # says what is wrong
+    check_text(data, "download it again")
+    if is_numbers(data):
+        found = "rows of numbers, and line 1 may be such a row or sensor ids"
+        raise SocialxError(f"{data}: {found}: name the format t-gcn if it holds ids, else add a line of them")
     try:
         read_locations(data)
     except SocialxError:
@@ -139,6 +150,14 @@ def recognise(data: Path) -> tuple[Format, str]:
     else:
         raise SocialxError(f"{data}: a table of positions, not of readings: swap --data-csv and --meta-csv")
     raise SocialxError(f"{data}: {found}: the formats are {', '.join(FORMATS)} (socialx convert --help)")
+
+
+def command(data: Path, format: Format) -> str:
+    """What to type to convert a file of this format: everything that it leaves unsaid is in it."""
+    clock = ("start",) if "start" in format.takes else ()
+    fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(data)}
+    unsaid = "".join(f" {FLAGS[field]} {EXAMPLES[field]}" for field in EXAMPLES if field in fields)
+    return f"socialx convert auto {shlex.quote(str(data))}{unsaid} --meta-csv LOCATIONS.csv --output-h5 OUT.h5"
 
 
 def read(kind: str, request: Request, meta: Path | None, choices: Choices | None = None) -> Source:
@@ -152,21 +171,30 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
     format = named if isinstance(named, Format) else recognise(request.data)[0]
     _refuse_ignored(request, format)
     dataset = named if isinstance(named, Dataset) else None
-    if dataset and (dataset.gapless or format.has_clock):
+    if dataset and "start" in format.takes and (dataset.gapless or format.has_clock):
         step = request.step_s or (None if format.has_clock else dataset.step_s)
-        request = replace(request, start=request.start or dataset.start, step_s=step)
+        published = request.start is None
+        request = replace(request, start=request.start or dataset.start, step_s=step, published=published)
+    _check_choices(choices)
     contents = format.read(request)
     ids, notes = _ids(request, meta, contents)
-    if dataset is None and (dataset := _identify(ids)):
+    if dataset:
+        notes += _fits(request, dataset, ids)
+    elif dataset := _identify(ids):
         notes += (f"{request.data}: {dataset.name}, by the ids of its {len(ids)} sensors",)
     locations, positions = _locations(request, meta, contents, choices)
     known = [place for vdid in ids if (place := locations.get(match_key(vdid)))]
     described = any(place.direction or np.isfinite([place.lanes, place.length]).any() for place in known)
+    if odd := sorted({place.other_direction for place in known} - {""}):
+        found = f"directions that are none of {', '.join(DIRECTIONS)} ({sample(odd)})"
+        notes += (f"{positions}: {found}: unknown in the output",)
     static = dataset.static if dataset else described
     if static and not described:
         notes += (f"{positions}: no lanes, length or direction in it: these features are NaN in the output",)
     sensors = join(ids, locations, Path(positions), static=static, allow_missing=choices.without_positions)
     readings, assumed = _readings(request, contents, dataset, choices, sensors, positions)
+    files = (request.data, meta, request.ids, *contents.paths)
+    readings = replace(readings, inputs=tuple(path for path in files if path))
     return Source(readings, format, dataset, (*contents.notes, *notes, *assumed))
 
 
@@ -174,6 +202,32 @@ def _refuse_ignored(request: Request, format: Format) -> None:
     for name, flag in FLAGS.items():
         if getattr(request, name) is not None and name not in format.takes:
             raise SettingsError(f"{flag}: {format.title} ({format.name}) says that itself: drop it")
+
+
+def _check_choices(choices: Choices) -> None:
+    if choices.timezone is not None and (zones := available_timezones()) and choices.timezone not in zones:
+        near = difflib.get_close_matches(choices.timezone, zones, 1)
+        raise SettingsError(f"--timezone {choices.timezone}: no such zone: for example {(near or ['Europe/Paris'])[0]}")
+    if choices.units is not None and not (choices.units.strip() and choices.units.isprintable()):
+        raise SettingsError(f"--units {choices.units!a}: not a unit: for example mph")
+
+
+def _fits(request: Request, dataset: Dataset, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Notes on sensors and times that are not, or not known to be, those of the named data set; refuses another one."""
+    path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
+    numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
+    if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
+        others = (other for other in DATASETS.values() if all(match_key(vdid) in other.ids for vdid in ids))
+        other = next((other.name for other in others if other is not dataset), None)
+        found = f"its {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
+        advice = f"{other}, whose ids they look like" if other else "auto, and --name NAME"
+        raise SocialxError(f"{path}: {found}: socialx convert {advice}")
+    notes = []
+    if foreign and not numbered:
+        notes.append(f"{path}: {len(foreign)} of its {len(ids)} sensors ({sample(foreign)}) are not of {dataset.name}")
+    if request.published:
+        notes.append(f"{path}: no dates in it: its rows begin at {request.start}, as {dataset.name} does as published")
+    return tuple(notes)
 
 
 def _ids(request: Request, meta: Path | None, contents: Contents) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -215,15 +269,38 @@ def _locations(
     raise SocialxError(f"{request.data}: it holds no positions of its sensors: {advice}")
 
 
+def _stem(path: Path) -> str:
+    return re.sub(r"\W+", "_", path.resolve().name.split(".")[0]).strip("_").lower() or MINE
+
+
+def _pretends(name: str, ids: tuple[str, ...]) -> bool:
+    """Whether a name is that of a published data set and the ids are not."""
+    named = (dataset for dataset in DATASETS.values() if dataset.dataset_name == name)
+    return any(match_key(vdid) not in dataset.ids for dataset in named for vdid in ids)
+
+
+def _units(said: str | None, feature: str) -> str | None:
+    """What --units says, in the spelling of the files; that of anything but speeds is free text."""
+    if said is None or feature != SPEED:
+        return said
+    if units := UNITS.get(said.strip().lower()):
+        return units
+    raise SettingsError(f"--units {said}: not a unit of speeds: choose mph, km/h or m/s")
+
+
 def _readings(
     request: Request, contents: Contents, dataset: Dataset | None, choices: Choices, sensors: Sensors, positions: str
 ) -> tuple[Readings, tuple[str, ...]]:
     """The readings with what is known or said about them, and what was assumed, a line each."""
-    stem = re.sub(r"\W+", "_", request.data.resolve().name.split(".")[0]).strip("_").lower()
-    name = choices.name or (dataset.dataset_name if dataset else stem or "mine")
-    in_units = dataset.units if dataset and contents.feature == SPEED else "unknown"
-    units = choices.units or contents.units or in_units
     missing, notes = dataset.missing if dataset else 0.0, []
+    name = choices.name or (dataset.dataset_name if dataset else _stem(request.data))
+    if not choices.name and not dataset and _pretends(name, sensors.ids):
+        notes.append(
+            f"{request.data}: its ids are not those of {name}, so it is named {MINE}: --name names it otherwise"
+        )
+        name = MINE
+    in_units = dataset.units if dataset and contents.feature == SPEED else "unknown"
+    units = _units(choices.units, contents.feature) or contents.units or in_units
     if units == "unknown":
         notes.append(f"{request.data}: the unit is not said in it: --units mph or --units km/h says it")
     if choices.missing is not None:

@@ -73,7 +73,9 @@ def _read_dat(request: Request, folder: Path) -> Contents:
     calendar = Calendar(request, array.head(2), time, day, _step(described))
     feature, units = _quantity(names[channel] if channel < len(names) else "", described)
     notes = (f"channel {channel} of {shape[2]} taken, named {feature}", *calendar.notes)
-    return Contents(None, shape[1], read_blocks(array, channel, calendar), feature, units, notes=notes)
+    blocks = read_blocks(array, channel, calendar)
+    paths = (folder / DAT, folder / DESC)
+    return Contents(None, shape[1], blocks, feature, units, notes=notes, paths=paths)
 
 
 def _read_parts(request: Request, folder: Path) -> Contents:
@@ -100,7 +102,9 @@ def _read_parts(request: Request, folder: Path) -> Contents:
     calendar = Calendar(request, parts[0].times.head(2)[:, None], time, day, _step(described))
     feature, units = _quantity("", described)
     notes = (f"channel {channel} of {count} taken, named {feature}", *calendar.notes)
-    return Contents(None, shape[1], _part_blocks(folder, parts, channel, calendar), feature, units, notes=notes)
+    blocks = _part_blocks(folder, parts, channel, calendar)
+    paths = tuple(folder / name for name in (META, *NPY))
+    return Contents(None, shape[1], blocks, feature, units, notes=notes, paths=paths)
 
 
 def _part_blocks(folder: Path, parts: list[Part], channel: int, calendar: Calendar) -> Generator[Block, None, None]:

@@ -84,6 +84,19 @@ def _channels(array: Array) -> int:
     return array.shape[2] if len(array.shape) == 3 else 1
 
 
+def _unnamed(request: Request, count: int, default: int | None = 0) -> tuple[int, str, str | None, str]:
+    """Channel, feature, units and a note, of ``count`` channels without names; a single one --channel may name."""
+    said = (request.channel or "").strip().lower()
+    if count == 1 and said in ("flow", "occupancy"):
+        return 0, said, UNITS[said], f"channel 0 taken, named {said} as --channel says"
+    if count == 1 and said == "speed":
+        return 0, SPEED, None, f"channel 0 taken, named {SPEED} as --channel says"
+    channel = pick_channel(request, count, default=default)
+    hint = "; --channel flow or occupancy names it" if count == 1 else ""
+    note = f"channel {channel} of {count} taken, named {SPEED}: the file does not say what it is{hint}"
+    return channel, SPEED, None, note
+
+
 def _data(path: Path) -> Array | None:
     """The array of an .npz that holds ``data`` but no mean, or None."""
     names = array_names(path)
@@ -129,10 +142,11 @@ def _read_torch_mts(request: Request) -> Contents:
     count = _channels(array)
     if count < 2:
         raise SocialxError(f"{path}: 1 channel, no time of day: name the format pems-npz and say --start and --freq")
-    pick_channel(request, 1, default=0)
+    channel, feature, units, note = _unnamed(request, 1)
     calendar = Calendar(request, array.head(2), 1, 2 if count > 2 else None)
-    notes = (INDEX_NOTE, *calendar.notes)
-    return Contents(None, array.shape[1], read_blocks(array, 0, calendar), notes=notes)
+    notes, paths = (INDEX_NOTE, *calendar.notes, note), (path, path.with_name("index.npz"))
+    blocks = read_blocks(array, channel, calendar)
+    return Contents(None, array.shape[1], blocks, feature, units, notes=notes, paths=paths)
 
 
 @quiet
@@ -156,7 +170,7 @@ def _read_largest(request: Request) -> Contents:
     calendar = Calendar(request, array.head(2), time, 2 if time and _channels(array) > 2 else None)
     notes = (f"channel 0 times std {scale.std:g} plus mean {scale.mean:g} taken", *calendar.notes)
     blocks = read_blocks(array, 0, calendar, scale)
-    return Contents(None, array.shape[1], blocks, "flow", UNITS["flow"], notes=notes)
+    return Contents(None, array.shape[1], blocks, "flow", UNITS["flow"], notes=notes, paths=(path,))
 
 
 def _node_values(path: Path) -> Array | None:
@@ -182,10 +196,10 @@ def _read_pyg_t(request: Request) -> Contents:
         found = f"no {' or '.join(NODE_VALUES)} in it"
         raise SocialxError(f"{request.data}: {found}: name the .npy file, its folder or its zip")
     time, count = time_channel(array), _channels(array)
-    channel = pick_channel(request, count if time is None else 1, default=0)
+    channel, feature, units, note = _unnamed(request, count if time is None else 1)
     calendar = Calendar(request, array.head(2), time)
-    notes = (f"channel {channel} of {count} taken", *calendar.notes)
-    return Contents(None, array.shape[1], read_blocks(array, channel, calendar), notes=notes)
+    blocks, notes = read_blocks(array, channel, calendar), (note, *calendar.notes)
+    return Contents(None, array.shape[1], blocks, feature, units, notes=notes, paths=(array.path,))
 
 
 @quiet
@@ -196,10 +210,26 @@ def _is_npy(path: Path) -> str | None:
 def _read_npy(request: Request) -> Contents:
     array = series(open_array(request.data), 2, 3)
     count = _channels(array)
-    channel = pick_channel(request, count, default=0 if count == 1 else None)
+    channel, feature, units, note = _unnamed(request, count, 0 if count == 1 else None)
     calendar = Calendar(request, array.head(1), None)
-    notes = (f"channel {channel} of {count} taken, named {SPEED}: the file does not say what it is",)
-    return Contents(None, array.shape[1], read_blocks(array, channel, calendar), notes=notes)
+    return Contents(None, array.shape[1], read_blocks(array, channel, calendar), feature, units, notes=(note,))
+
+
+def _pems_needs(path: Path) -> tuple[str, ...]:
+    return () if _channels(open_array(path, DATA)) in (1, 3) else ("channel",)
+
+
+def _npy_needs(path: Path) -> tuple[str, ...]:
+    return () if _channels(open_array(path)) == 1 else ("channel",)
+
+
+def _pyg_t_needs(path: Path) -> tuple[str, ...]:
+    array = _node_values(path)
+    return ("step_s",) if array and time_channel(array) is None else ()
+
+
+def _largest_needs(path: Path) -> tuple[str, ...]:
+    return () if time_channel(open_array(inside(path, "his.npz"), DATA)) else ("step_s",)
 
 
 def _shape(array: Array) -> str:
@@ -208,11 +238,41 @@ def _shape(array: Array) -> str:
 
 
 FORMATS = (
-    Format("pyg-t", "node_values.npy of PyTorch Geometric Temporal, its folder or its zip", _is_pyg_t, _read_pyg_t),
-    Format("largest-npz", "his.npz of LargeST: z-scores with mean and std", _is_largest, _read_largest),
     Format(
-        "torch-mts", "data.npz of Torch-MTS and STAEformer, time of day in channel 1", _is_torch_mts, _read_torch_mts
+        "pyg-t",
+        "node_values.npy of PyTorch Geometric Temporal, its folder or its zip",
+        _is_pyg_t,
+        _read_pyg_t,
+        needs=_pyg_t_needs,
     ),
-    Format("pems-npz", "PEMS03, 04, 07 and 08: data [rows, sensors, channels]", _is_pems, _read_pems, has_clock=False),
-    Format("npy", "an .npy array [rows, sensors] or [rows, sensors, channels]", _is_npy, _read_npy, has_clock=False),
+    Format(
+        "largest-npz",
+        "his.npz of LargeST: z-scores with mean and std",
+        _is_largest,
+        _read_largest,
+        needs=_largest_needs,
+    ),
+    Format(
+        "torch-mts",
+        "data.npz of Torch-MTS and STAEformer, time of day in channel 1",
+        _is_torch_mts,
+        _read_torch_mts,
+        takes=frozenset({"ids", "start", "channel"}),
+    ),
+    Format(
+        "pems-npz",
+        "PEMS03, 04, 07 and 08: data [rows, sensors, channels]",
+        _is_pems,
+        _read_pems,
+        has_clock=False,
+        needs=_pems_needs,
+    ),
+    Format(
+        "npy",
+        "an .npy array [rows, sensors] or [rows, sensors, channels]",
+        _is_npy,
+        _read_npy,
+        has_clock=False,
+        needs=_npy_needs,
+    ),
 )

@@ -29,6 +29,12 @@ class Request:
     start: str | None = None  # the wall time of the first row, for formats without times
     step_s: int | None = None  # seconds between two rows, for formats without times
     channel: str | None = None  # which of several channels, by name or number
+    published: bool = False  # ``start`` was not said: it is that of the data set as published
+
+    @property
+    def said_start(self) -> str:
+        """How a message calls ``start``."""
+        return "the published start" if self.published else "--start"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +48,7 @@ class Contents:
     units: str | None = None
     locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
     notes: tuple[str, ...] = ()  # what was assumed or left out, a line each
+    paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Format:
     read: Callable[[Request], Contents]
     has_clock: bool = True  # False: rows without date and time of day, so --start and --freq must say both
     takes: frozenset[str] = frozenset({"ids", "start", "step_s", "channel"})  # what of a Request it does not ignore
+    needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # what of a Request this file needs besides its clock
 
 
 class Clock:
@@ -61,6 +69,8 @@ class Clock:
 
     def __init__(self, request: Request, step_s: int | None = None) -> None:
         """``step_s``: seconds between rows where the source itself says; else ``request`` must."""
+        if step_s and request.step_s:
+            raise SettingsError(f"--freq: {request.data} says itself that its rows are {step_s} s apart: drop it")
         step_s = step_s or request.step_s
         if request.start is None or step_s is None:
             lacking = "--start 'YYYY-MM-DD HH:MM:SS'" + ("" if step_s else " --freq 5min")
@@ -71,7 +81,7 @@ class Clock:
             self._next = int(np.datetime64(request.start, "s").astype(np.int64))  # seconds since 1970, as if UTC
         except ValueError:
             raise SettingsError(f"--start {request.start}: no such time: for example 2012-03-01 00:00:00") from None
-        self._where, self._step, self._row = request.data, step_s, 0
+        self._where, self._step, self._row, self._said = request.data, step_s, 0, request.said_start
 
     def stamps(self, count: int) -> np.ndarray:
         """The next ``count`` rows, a step apart -> S19 [t]."""
@@ -90,7 +100,8 @@ class Clock:
         first = (int(seconds[0]) - self._next) % DAY_S
         if self._row == 0 and first:
             found, said = _of_day(int(seconds[0])), _of_day(self._next % DAY_S)
-            raise SocialxError(f"{self._where}: its first row is at {found}, not {said}: correct the time of --start")
+            start = f"{said} as {self._said}"
+            raise SocialxError(f"{self._where}: its first row is at {found}, not {start}: say the right --start")
         days = seconds.astype(np.int64)
         steps = (days[1:] - days[:-1]) % DAY_S
         steps[steps == 0] = DAY_S
@@ -104,8 +115,8 @@ def parse_freq(text: str) -> int:
     """``5min``, ``300s`` or ``1h`` -> seconds."""
     match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
-    if not step:
-        raise SettingsError(f"--freq {text}: not a time between rows: for example 5min")
+    if not step or step % 60:
+        raise SettingsError(f"--freq {text}: not a time between rows in whole minutes: for example 5min")
     return step
 
 

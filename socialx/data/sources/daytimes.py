@@ -31,7 +31,7 @@ class Calendar:
         self, request: Request, head: np.ndarray, time: int | None, day: int | None = None, step_s: int | None = None
     ) -> None:
         """``head``: the first rows [t,N,C]; ``time``, ``day``: the channels' numbers, None = there is no such one."""
-        self._where, self._time, self._row = request.data, time, 0
+        self._where, self._time, self._row, self._said = request.data, time, 0, request.said_start
         self.notes: tuple[str, ...] = ()
         if time is not None and len(head) > 1:
             first, second = self._seconds(head[:2])
@@ -47,12 +47,13 @@ class Calendar:
     def _check_date(self, date: str, found: int) -> None:
         said = int(_weekdays_of(np.array([date], "datetime64[D]"))[0])
         if found and found != said:
-            days = f"its first row is on a {WEEKDAYS[found]}, and {date} is a {WEEKDAYS[said]}"
-            raise SocialxError(f"{self._where}: {days}: correct the date of --start")
+            days = f"its first row is on a {WEEKDAYS[found]}, and {self._said}, {date}, is a {WEEKDAYS[said]}"
+            raise SocialxError(f"{self._where}: {days}: say the right --start")
         # Files made of arrays without dates, PEMS08.npz among them, count the days from 0 whatever the first one was.
         self._shift = said - found
         if self._shift:
-            self.notes = (f"its days of week count from 0 in the first row, which --start makes a {WEEKDAYS[said]}",)
+            weekday = WEEKDAYS[said]
+            self.notes = (f"its days of week count from 0 in the first row, which {self._said} makes a {weekday}",)
 
     def stamps(self, cells: np.ndarray) -> np.ndarray:
         """The next rows [t,N,C] -> S19 [t]."""

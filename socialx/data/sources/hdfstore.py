@@ -6,6 +6,7 @@ Nothing is unpickled: pandas' own reader would run code that a file brings along
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +46,14 @@ def read_frame(path: Path, expected: str) -> tuple[tuple[str, ...], Generator[Bl
 
 
 def _read(request: Request) -> Contents:
-    """The only frame, or the one of DCRNN; what its numbers are is known from DCRNN's key or LargeST's file name."""
+    """The only frame, or the one of DCRNN; what it holds is known from DCRNN's key or LargeST's file name.
+
+    No frame says its unit: anybody may call theirs df.
+    """
     frame = _open(request.data, SPEED_KEYS)
     ids, blocks, path, name = frame.ids, _blocks(frame), frame.path, frame.path.name
     if frame.key in SPEED_KEYS:
-        return Contents(ids, len(ids), blocks, units="mph")
+        return Contents(ids, len(ids), blocks)
     if FLOW_NAME not in name:
         note = f"{path}: the frame {frame.key!r} does not say what it holds: taken for {SPEED}"
         return Contents(ids, len(ids), blocks, notes=(note,))
@@ -100,7 +104,8 @@ def _find_key(path: Path, file: h5py.File, expected: tuple[str, ...]) -> str:
         fixed = "write it with DataFrame.to_hdf(..., format='fixed')"
         raise SocialxError(f"{path}: an HDFStore in format='table', which is not read: {fixed}")
     if "data/features" in file:
-        raise SocialxError(f"{path}: already a socialx file, nothing to convert: socialx inspect {path}")
+        command = f"socialx inspect {shlex.quote(str(path))}"
+        raise SocialxError(f"{path}: already a socialx file, nothing to convert: {command}")
     raise SocialxError(f"{path}: an HDF5 file without a pandas frame ({sample(list(file)) or 'empty'}): {ADVICE}")
 
 

@@ -67,7 +67,15 @@ def _read(request: Request) -> Contents:
         feature=SPEED if layout.channel == SPEED_COLUMN else layout.channel,
         locations=locations or None,
         notes=tuple(notes),
+        paths=(geo, dyna),
     )
+
+
+def _needs(path: Path) -> tuple[str, ...]:
+    """A channel, where there are several and none is the speed."""
+    names, _ = _header(_pair(path)[1], TIME, SENSOR)
+    channels = names[names.index(SENSOR) + 1 :]
+    return () if SPEED_COLUMN in channels or len(channels) == 1 else ("channel",)
 
 
 def _recognise(path: Path) -> str | None:
@@ -295,4 +303,13 @@ def _blocks(speeds: np.ndarray, rows: np.ndarray, stamps: np.ndarray) -> Generat
         yield Block(stamps[part], np.ascontiguousarray(speeds[rows, part].T))
 
 
-FORMATS = (Format("libcity", "LibCity's NAME.geo and NAME.dyna", _recognise, _read, takes=frozenset({"channel"})),)
+FORMATS = (
+    Format(
+        "libcity",
+        "LibCity's NAME.geo and NAME.dyna",
+        _recognise,
+        _read,
+        takes=frozenset({"channel"}),
+        needs=_needs,
+    ),
+)

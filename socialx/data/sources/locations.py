@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from socialx.data.files import first_bytes
+from socialx.data.sources.texts import check_text
 from socialx.data.store import DIRECTIONS, Sensors
 from socialx.errors import SocialxError, sample
 
@@ -41,6 +42,7 @@ class Location:
     lanes: float
     length: float
     direction: str
+    other_direction: str = ""  # what stands there and is none of N, E, S, W
 
 
 def match_key(sensor_id: str) -> int | str:
@@ -118,7 +120,7 @@ def read_ids(path: Path) -> tuple[str, ...]:
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Where each row of a locations file is, and its cells by the names that ``COLUMNS`` has for them."""
-    first_bytes(path, ADVICE)
+    check_text(path, ADVICE)
     columns: dict[str, int] | None = None
     width = 0
     try:
@@ -133,7 +135,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
                     width = len(cells)
                     if is_header:
                         continue
-                if len(cells) < width:
+                if len(cells) < width or any(cell.strip() for cell in cells[width:]):
                     raise SocialxError(f"{where} has {len(cells)} cells, not {width}: correct it")
                 yield where, {name: cells[place].strip() for name, place in columns.items()}
     except (UnicodeDecodeError, csv.Error):
@@ -170,6 +172,7 @@ def _location(where: str, cells: dict[str, str]) -> Location:
         lanes=_number(cells.get("lanes", "")),
         length=_number(cells.get("length", "")),
         direction=direction if direction in DIRECTIONS else "",
+        other_direction="" if direction in DIRECTIONS else direction,
     )
 
 

@@ -14,15 +14,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from socialx.data.files import first_bytes
 from socialx.data.sources.contents import Clock, Contents, Format, Request
 from socialx.data.sources.locations import match_key, repeated
+from socialx.data.sources.texts import check_text
 from socialx.data.store import Block
 from socialx.errors import SocialxError, sample
 from socialx.progress import progress_bar
 
 PIECE_BYTES = 1 << 22  # about 2,000 rows of METR-LA: small beside pandas itself, large beside the cost of a call
 HEADER_BYTES = 1 << 24
+ID_RATIO = 10  # ids without times are so many times as large as readings
 ABSENT = ["", "nan", "NaN", "NAN"]  # cells that mean "no reading"; any other text is refused
 NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 PLAIN = "YYYY-MM-DD HH:MM:SS"
@@ -110,11 +111,24 @@ def _timed(shape: Shape, header: list[str], row: list[str]) -> str | None:
 
 
 def _untimed(shape: Shape, header: list[str], row: list[str]) -> str | None:
-    """Ids must be distinct, which the first row of a matrix of distances is not."""
+    """Ids are far larger than any reading, or line 1 may itself be a row of readings."""
+    if not _could_be_ids(header, row):
+        return None
+    largest = max(float(cell) for cell in row if cell not in ABSENT)
+    return shape.reason if min(int(float(cell)) for cell in header) >= ID_RATIO * max(largest, 100) else None
+
+
+def is_numbers(path: Path) -> bool:
+    """Whether line 1 are distinct integers over rows of numbers: sensor ids, or readings like all others."""
+    header, row = map(cells_of, first_lines(path))
+    return bool(header and row and _could_be_ids(header, row))
+
+
+def _could_be_ids(header: list[str], row: list[str]) -> bool:
+    """Ids are distinct, which the first row of a matrix of distances is not."""
     keys = [match_key(cell) for cell in header]
     integers = len(set(keys)) == len(keys) == len(row) and all(isinstance(key, int) for key in keys)
-    numbers = row[0] not in ABSENT and all(cell in ABSENT or NUMBER.fullmatch(cell) for cell in row)
-    return shape.reason if integers and numbers else None
+    return integers and row[0] not in ABSENT and all(cell in ABSENT or NUMBER.fullmatch(cell) for cell in row)
 
 
 def first_lines(path: Path) -> tuple[bytes, bytes]:
@@ -135,7 +149,7 @@ def cells_of(line: bytes) -> list[str] | None:
 
 
 def _open(path: Path, shape: Shape) -> Table:
-    first_bytes(path, shape.advice)
+    check_text(path, shape.advice)
     line, row = first_lines(path)
     cells = cells_of(line)
     if cells is None:

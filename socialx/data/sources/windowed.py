@@ -69,7 +69,8 @@ def _read(request: Request) -> Contents:
         )
     calendar = Calendar(request, first.head(1)[0], 1)
     blocks = _blocks(windows, calendar)
-    return Contents(None, first.shape[2], blocks, notes=calendar.notes)
+    paths = tuple(part.path for part in windows.parts)
+    return Contents(None, first.shape[2], blocks, notes=calendar.notes, paths=paths)
 
 
 def _open(path: Path) -> Parts:
