@@ -18,7 +18,7 @@ endif
 # Two OpenMP threads that wait for each other beside other work are slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all test-gpu lint format type bench-cpu clean
+.PHONY: help setup demo test test-all test-gpu lint format type bench-cpu bench-gpu clean
 
 help:              ## this list
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/: [^#]*##/:/'
@@ -41,7 +41,7 @@ test-all: setup    ## all tests that need no GPU
 
 # No setup here: a CUDA machine may be offline, and its own python may have torch and the packages already.
 test-gpu:          ## the tests that need a CUDA device, with .venv if it is there, else with python3
-	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu tests/test_gpu.py
+	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu tests/test_gpu.py
 
 lint: setup        ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -54,9 +54,12 @@ format: setup      ## let ruff format everything
 type: setup        ## mypy
 	$(BIN)/mypy
 
-bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thread, about 3 minutes
+bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thread, about 6 minutes
 	$(BIN)/python benchmarks/encoder_cpu.py
 	$(BIN)/python benchmarks/pooling_cpu.py
+
+bench-gpu:         ## encoder and training step on a CUDA device, checked and timed; no network, 8 minutes
+	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu.py
 
 clean:             ## remove what make made
 	rm -rf $(VENV) demo runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,9 +2,13 @@
 
     OMP_NUM_THREADS=1 python benchmarks/encoder_cpu.py [--rounds 5] [--width 64 128]
 
-They take turns, so that a noisy machine hurts both; the table shows medians.  Errors of both are against the package
-in float64.  (In float32 the package's own gradients can be off by 1e-3: where the two arguments of its maximum over the
-input and forget gates are exactly equal, autograd halves them twice.)
+Two comparisons: all sequences of 16 windows of 207 sensors through the package's forward and through ours; and one
+call of ours for all sensors against a loop that calls the package once per sensor, as a model would be written that
+does not fold sensors into the batch.
+
+They take turns, so that a noisy machine hurts both; the tables show medians.  Errors of the first are against the
+package in float64, those of the second against the loop.  (In float32 the package's own gradients can be off by 1e-3:
+where the two arguments of its maximum over the input and forget gates are exactly equal, autograd halves them twice.)
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from torch import Tensor
 from socialx.model.encoder import CPU_CHUNK, SharedEncoder
 from socialx.model.fused import encode
 
-SEQUENCES, HISTORY, BLOCKS, SLSTM_AT, HEADS = 16 * 207, 12, 2, [1], 4
+SENSORS, HISTORY, BLOCKS, SLSTM_AT, HEADS = 207, 12, 2, [1], 4
+SEQUENCES = 16 * SENSORS
 RESULT = Path(__file__).parent / "results" / "encoder_cpu.json"
 
 
@@ -72,14 +77,13 @@ def worst_errors(ours: list[Tensor], theirs: list[Tensor]) -> tuple[float, float
     return errors[0], max(errors[1:])
 
 
-def measure(width: int, rounds: int) -> dict[str, float]:
-    encoder = make_encoder(width)
-    x = torch.randn(SEQUENCES, HISTORY, width, requires_grad=True)
-    runs: dict[str, Callable[[Tensor], Tensor]] = {
-        "package": lambda x: encoder.stack(x)[:, -1],
-        "fused": encoder,
-        "whole": lambda x: encode(encoder.stack, x),  # fused, but all sequences at once
-    }
+Runs = dict[str, Callable[[Tensor], Tensor]]
+
+
+def in_turns(
+    runs: Runs, encoder: SharedEncoder, x: Tensor, rounds: int
+) -> tuple[dict[str, list[float]], dict[str, list[Tensor]]]:
+    """Milliseconds of every round and the last results, by name."""
     spent_ms: dict[str, list[float]] = {name: [] for name in runs}
     results: dict[str, list[Tensor]] = {}
     for turn in range(rounds + 1):
@@ -87,6 +91,41 @@ def measure(width: int, rounds: int) -> dict[str, float]:
             once_ms, results[name] = step(forward, encoder, x)
             if turn:  # the first turn warms the allocator
                 spent_ms[name].append(once_ms)
+    return spent_ms, results
+
+
+def against_a_loop(windows: int, rounds: int, width: int = 64) -> dict[str, float]:
+    encoder = make_encoder(width)
+    x = torch.randn(windows * SENSORS, HISTORY, width, requires_grad=True)
+
+    def loop(x: Tensor) -> Tensor:
+        """Sensor by sensor, [B,T,E] each, one set of weights."""
+        own = [encoder.stack(x[sensor::SENSORS])[:, -1] for sensor in range(SENSORS)]
+        return torch.stack(own, 1).flatten(0, 1)
+
+    spent_ms, results = in_turns({"loop": loop, "shared": encoder}, encoder, x, rounds)
+    loop_ms, shared_ms = (statistics.median(times) for times in spent_ms.values())
+    output_error, gradient_error = worst_errors(results["shared"], results["loop"])
+    return {
+        "windows": windows,
+        "width": width,
+        "loop_ms": round(loop_ms, 1),
+        "shared_ms": round(shared_ms, 1),
+        "ratio": round(loop_ms / shared_ms, 2),
+        "output_error": output_error,
+        "gradient_error": gradient_error,
+    }
+
+
+def measure(width: int, rounds: int) -> dict[str, float]:
+    encoder = make_encoder(width)
+    x = torch.randn(SEQUENCES, HISTORY, width, requires_grad=True)
+    runs: Runs = {
+        "package": lambda x: encoder.stack(x)[:, -1],
+        "fused": encoder,
+        "whole": lambda x: encode(encoder.stack, x),  # fused, but all sequences at once
+    }
+    spent_ms, results = in_turns(runs, encoder, x, rounds)
     package_ms, fused_ms, whole_ms = (statistics.median(spent_ms[name]) for name in runs)
     truth = float64_truth(encoder, x)
     output_error, gradient_error = worst_errors(results["fused"], truth)
@@ -125,6 +164,17 @@ def main() -> None:
             f"| {row['package_gradient_error']:.1e} |",
             flush=True,
         )
+    print("\n| windows | loop over sensors ms | shared ms | ratio | output error | gradient |")
+    print("|---:|---:|---:|---:|---:|---:|")
+    loops = []
+    for windows in (16, 1):
+        row = against_a_loop(windows, arguments.rounds)
+        loops.append(row)
+        print(
+            f"| {windows} | {row['loop_ms']:.0f} | {row['shared_ms']:.0f} | {row['ratio']:.1f} "
+            f"| {row['output_error']:.1e} | {row['gradient_error']:.1e} |",
+            flush=True,
+        )
     facts = {
         "torch": torch.__version__,
         "xlstm": version("xlstm"),
@@ -136,6 +186,7 @@ def main() -> None:
     }
     shape = {"sequences": SEQUENCES, "history": HISTORY, "blocks": BLOCKS, "slstm_at": SLSTM_AT, "heads": HEADS}
     record = {"machine": facts, "shape": {**shape, "chunk": CPU_CHUNK}, "rounds": arguments.rounds, "rows": rows}
+    record["loop"] = loops
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(record, indent=2) + "\n")
 

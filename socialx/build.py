@@ -136,6 +136,8 @@ def learner(s: Settings, m: nn.Module, precision: Precision, train: ResidentLoad
         warmup_steps=t.lr_warmup_steps,
         gradient_clip_val=t.gradient_clip_val,
         accumulate_grad_batches=t.accumulate_grad_batches,
+        compile=t.compile,
+        cuda_graph=t.cuda_graph,
     )
 
 

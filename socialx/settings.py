@@ -20,6 +20,11 @@ def _split_commas(value: Any) -> Any:
     return value
 
 
+def _off_is_a_word(value: Any) -> Any:
+    """YAML reads a bare ``off`` as False."""
+    return "off" if value is False else value
+
+
 Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
 
 
@@ -93,6 +98,12 @@ class Trainer(Section):
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto | cpu | cuda | cuda:1")
     float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
         "high", description="fp32 matrix products on CUDA; high is TF32"
+    )
+    compile: Annotated[Literal["off", "default", "max-autotune"], BeforeValidator(_off_is_a_word)] = Field(
+        "off", description="torch.compile of the forward and backward pass; where it fails, it says why and goes on"
+    )
+    cuda_graph: bool = Field(
+        False, description="record the training step once per shape and replay it; where it fails, it says why"
     )
     max_epochs: int = Field(30, ge=1, description="the schedule ends here, early stopping may end before")
     learning_rate: float = Field(2e-3, gt=0, description="AdamW's peak learning rate")

@@ -6,13 +6,15 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from socialx import __version__
-from socialx.errors import SocialxError
+from socialx.errors import Fallback, SocialxError
 from socialx.options import Loaded
 
 app = typer.Typer(
@@ -53,7 +55,8 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
             try:
-                function(*args, **kwargs)
+                with _fallbacks_as_notes():
+                    function(*args, **kwargs)
             except SocialxError as error:
                 for line in str(error).splitlines():
                     typer.echo(f"error: {line}", err=True)
@@ -71,6 +74,23 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         return app.command(name)(run)
 
     return decorate
+
+
+@contextmanager
+def _fallbacks_as_notes() -> Iterator[None]:
+    """What could not be done as asked is said in one line, every time."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_as_note(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if issubclass(category, Fallback):
+                note(str(message))
+            else:
+                show(message, category, *where)
+
+        warnings.showwarning = show_as_note  # type: ignore[assignment]
+        warnings.simplefilter("always", Fallback)
+        yield
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

@@ -42,7 +42,10 @@ ALWAYS = (
     *("data.path", "trainer.device", "model.impl", "model.chunk", "profile.steps", "profile.warmup_steps"),
     *("download.mirror", "download.retries"),
 )
-RESUMABLE = (*ALWAYS, "trainer.max_epochs", "trainer.patience", "trainer.log_every_n_steps")
+RESUMABLE = (
+    *(*ALWAYS, "trainer.max_epochs", "trainer.patience", "trainer.log_every_n_steps"),
+    *("trainer.compile", "trainer.cuda_graph"),
+)
 SCORING = ("loader.batch_size", "trainer.precision", "trainer.float32_matmul_precision")
 SCORABLE = (*ALWAYS, *SCORING)
 
@@ -188,7 +191,7 @@ def _in_fp32(loaded: Loaded, folder: RunFolder | None) -> Settings:
 @with_settings(
     *("data", "loader", "model", "pooling", "profile", "trainer.precision", "trainer.device", "trainer.seed"),
     *("trainer.float32_matmul_precision", "trainer.accumulate_grad_batches", "trainer.gradient_clip_val"),
-    "trainer.log_every_n_steps",
+    *("trainer.log_every_n_steps", "trainer.compile", "trainer.cuda_graph"),
 )
 def profile(
     layers: Layers,

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from socialx.data.loaders import Batch, Loader
-from socialx.errors import SocialxError
+from socialx.errors import SocialxError, fall_back
 from socialx.progress import Bar, progress_bar
 from socialx.training import checkpoint
+from socialx.training.capture import CapturedStep, in_short
 from socialx.training.clock import NoClock, StepClock
 from socialx.training.metrics import RunningScores, Scores, masked_absolute_error
 from socialx.training.precision import Precision
@@ -43,8 +44,14 @@ class Learner:
         warmup_steps: int = 0,
         gradient_clip_val: float = 0.0,
         accumulate_grad_batches: int = 1,
+        compile: str = "off",
+        cuda_graph: bool = False,
     ) -> None:
-        """total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val 0 does not clip."""
+        """total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val 0 does not clip.
+
+        compile: off, or a mode of torch.compile, default or max-autotune.  cuda_graph: replay the step, on CUDA.  Both
+        compute the same step and warn with a ``Fallback`` where they cannot.
+        """
         self.model, self.precision = model.to(precision.device), precision
         # Biases, norms, radii and other vectors are not decayed: decay would pull a radius towards 1 km.
         matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
@@ -56,6 +63,27 @@ class Learner:
         self.total_steps, self.gradient_clip_val = total_steps, gradient_clip_val
         self.accumulate_grad_batches = accumulate_grad_batches
         self.steps = 0
+        self._compile = compile
+        self._cuda_graph = cuda_graph and precision.device.type == "cuda"
+        if cuda_graph and not self._cuda_graph:
+            fall_back(f"trainer.cuda_graph: the device is {precision.device}, not CUDA: going on without")
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Choose how steps run, before the first one and whenever the tensors that they change are replaced."""
+        self._forward: Callable[[Batch], Tensor] = self.model
+        self._work: Callable[[Sequence[Batch]], Tensor] = self._on_device
+        for group in self.optimizer.param_groups:
+            group["capturable"] = self._cuda_graph
+            # A recorded step reads the learning rate from the device, where every step writes it.
+            group["lr"] = torch.zeros((), device=self.precision.device) if self._cuda_graph else 0.0
+        if self._compile != "off":
+            # The mode of that name records graphs of its own, which would meet ours.
+            mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
+            self._forward = torch.compile(self.model, dynamic=False, mode=mode)
+            self._work = self._on_device_compiled
+        if self._cuda_graph:
+            self._work = CapturedStep(self._work, self._forget)
 
     def rate(self, step: int) -> float:
         """Learning rate of optimizer step ``step``: linear warm-up, then cosine to 0 or constant."""
@@ -72,24 +100,54 @@ class Learner:
         The group counts as one large batch: errors are divided by the valid entries of all of it, so that splitting a
         batch changes nothing but the memory.
         """
+        rate = self.rate(self.steps)
+        for group in self.optimizer.param_groups:
+            if self._cuda_graph:
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        loss = self._work(batches)
+        self.steps += 1
+        return loss
+
+    def _on_device(self, batches: Sequence[Batch]) -> Tensor:
+        """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
         count = sum((b.target_valid.sum() for b in batches[1:]), batches[0].target_valid.sum()).clamp(min=1)
         total = torch.zeros((), device=self.precision.device)
         for batch in batches:
             with self.precision.autocast():
-                forecast = self.model(batch)
+                forecast = self._forward(batch)
             error = masked_absolute_error(forecast, batch.target, batch.target_valid) / count
             self.grad_scaler.scale(error).backward()
             total = total + error.detach()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(self.steps)
         if self.gradient_clip_val:
             self.grad_scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip_val)
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        self.steps += 1
         return total
+
+    def _on_device_compiled(self, batches: Sequence[Batch]) -> Tensor:
+        """A step while it is not known whether the model compiles: what fails here would fail in every step."""
+        try:
+            return self._on_device(batches)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # torch.compile's own errors are among them; the step as it is tells
+            if self._forward is self.model:
+                raise
+            self._forward = self.model
+            self._forget()
+            loss = self._on_device(batches)
+            fall_back(f"trainer.compile: the model does not compile ({in_short(error)}): going on without")
+            return loss
+
+    def _forget(self) -> None:
+        """The host's side of a step that was begun: gradients, and what the scaler remembers of them."""
+        self.optimizer.zero_grad(set_to_none=True)
+        state, self.grad_scaler = self.grad_scaler.state_dict(), self.precision.grad_scaler()
+        self.grad_scaler.load_state_dict(state)
 
     def state(self) -> dict[str, Any]:
         """Everything that an exact continuation needs of the learner."""
@@ -104,6 +162,7 @@ class Learner:
         """Put ``state`` back."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self._prepare()
         self.grad_scaler.load_state_dict(state["grad_scaler"])
         self.steps = state["steps"]
 
