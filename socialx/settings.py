@@ -123,6 +123,7 @@ class Profile(Section):
 
     steps: int = Field(200, ge=2, description="measured training steps")
     warmup_steps: int = Field(10, ge=0, description="steps before the measurement")
+    trace_steps: int = Field(8, ge=0, description="steps under a kernel trace after it, on CUDA; 0: none")
 
 
 class Download(Section):

@@ -15,8 +15,11 @@ ROOT = Path(__file__).parents[1] / "socialx"
 # A module imports only what stands on a line above its own, or on its own line without a circle.
 LAYERS = [
     {"errors"},
-    {"settings", "data.geo", "training.metrics", "training.clock", "profiling.analysis"},
-    {"options", "progress", "data.windows", "data.files", "data.older", "model.fused"},
+    {"settings", "data.geo", "training.metrics", "training.clock", "profiling.analysis", "profiling.require"},
+    {
+        *("options", "progress", "data.windows", "data.files", "data.older"),
+        *("model.fused", "profiling.trace", "profiling.collector"),
+    },
     {"data.store", "data.loaders", "model.encoder", "model.pooling", "profiling.device", "training.precision"},
     {"data.sources", "data.inspect", "model.forecaster", "model.baselines", "training.checkpoint", "training.runs"},
     {"data.variants", "data.checks", "data.download", "training.capture"},

@@ -210,6 +210,22 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     assert "not measured" in table
 
 
+def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) -> None:
+    arguments = ["profile", "--data", data, "--steps", "2", "--warmup-steps", "0", "--device", "cpu", "--json", *SMALL]
+    met = socialx(*arguments, "--require", "throughput.windows_per_s>=0.001,shares.span<=1")
+    assert met.exit_code == 0, met.stderr
+    missed = socialx(*arguments, "--require", "gpu_busy>=0.8,shares.span<=0,shares.input>=0")
+    assert missed.exit_code == 3
+    assert json.loads(missed.stdout)["window"]["steps"] == 2
+    assert missed.stderr.splitlines()[-2:] == [
+        "error: gpu_busy: not measured (no CUDA device): required >= 0.8",
+        f"error: shares.span: {json.loads(missed.stdout)['shares']['span']:.4g}: required <= 0",
+    ]
+    refused = socialx("profile", "--data", "missing.h5", "--require", "gpu_busy")
+    assert refused.exit_code == 2
+    assert "in quotes" in refused.stderr
+
+
 def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "socialx", "train", "--data", str(data), "--run-dir", str(folder)]

@@ -11,6 +11,7 @@ import torch
 from socialx.data.loaders import Batch, ResidentLoader, Series
 from socialx.data.windows import calendar, split_windows
 from socialx.model.baselines import CopyLast, HistoricalAverage
+from socialx.profiling.collector import WARMUP_STEPS, sync_sites, trace_steps
 from socialx.profiling.measure import measure
 from socialx.training.engine import Learner, Progress, evaluate, fit, load_progress, run_steps
 from socialx.training.precision import Precision, resolve_precision
@@ -145,12 +146,84 @@ def test_scores_of_the_baselines_equal_the_cpus() -> None:
 
 
 def test_the_profile_reads_the_devices_clock() -> None:
-    profile = measure(learner(), resident(), steps=20, warmup_steps=3, log_every_n_steps=5)
+    profile = measure(learner(), resident(), steps=20, warmup_steps=3, log_every_n_steps=5, trace_steps=0)
     assert profile["window"]["clock"] == "device"
     measured = [share for share in profile["shares"].values() if share is not None]
     assert sum(measured) == pytest.approx(1)
     assert all(share >= 0 for share in measured)
     assert profile["memory"]["peak_bytes"] > 0
+    assert profile["why"]["gpu_busy"] == "trace_steps is 0"
+
+
+def test_the_profile_says_how_busy_the_device_was() -> None:
+    # 51 batches per epoch, so that no epoch begins in the traced steps, and the loss is read in none of them.
+    profile = measure(learner(), resident(batch_size=8), steps=10, warmup_steps=3, log_every_n_steps=1000)
+    assert profile["gpu_busy"] is not None, profile["why"]
+    shares, kernels = profile["shares"], profile["kernels"]
+    assert 0 < profile["gpu_busy"] <= 1
+    assert profile["sm_efficiency"] is not None, profile["why"]
+    assert 0 < profile["sm_efficiency"] <= profile["gpu_busy"]
+    assert shares["kernel"] + shares["bubble"] == pytest.approx(shares["span"])
+    assert sum(profile["bubble"].values()) == pytest.approx(shares["bubble"])
+    assert kernels["per_step"] > 0
+    assert 0 < kernels["launches_per_step"] <= 2 * kernels["per_step"]
+    assert kernels["traced_steps"] == 8
+    assert 0.5 < kernels["slowdown"] < 10
+    assert len(kernels["top"]) == 5
+    assert profile["sync"] == {"per_step": 0.0, "by_call": {}, "sites": []}
+
+
+def test_a_trace_counts_what_a_step_does() -> None:
+    x, pageable, read = torch.randn(2048, 2048, device=CUDA), torch.ones(1 << 20), []
+
+    def step() -> None:
+        product = x
+        for _ in range(8):
+            product = product @ x
+        pageable.to(CUDA)
+        read.append(product.sum().item())
+
+    for _ in range(2):  # a second profiler in the same process sees as much as the first
+        read.clear()
+        trace = trace_steps(step, 5, CUDA)
+        assert len(read) == 5 + WARMUP_STEPS
+        assert trace.kernels is not None, trace.why
+        assert trace.sync is not None
+        assert trace.copy is not None
+        assert trace.kernels.per_step >= 9
+        assert trace.kernels.top[0].share > 0.5
+        assert trace.sync.per_step >= 1
+        assert trace.copy.pageable is True
+        assert trace.copy.h2d_bytes_per_step == pytest.approx(4 << 20, rel=0.01)
+        assert trace.gpu_busy is not None
+        assert 0.1 < trace.gpu_busy <= 1
+
+
+def test_a_replayed_graph_is_one_launch_of_many_kernels() -> None:
+    x = torch.randn(256, 256, device=CUDA)
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):  # cuBLAS is ready before the capture
+        x @ x
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        product = x
+        for _ in range(20):
+            product = product @ x
+    trace = trace_steps(graph.replay, 5, CUDA)
+    assert trace.kernels is not None, trace.why
+    assert trace.kernels.per_step >= 20
+    assert trace.kernels.graph_launches_per_step == 1
+    assert trace.span is not None
+    assert sum(trace.span.values()) == pytest.approx(1)
+    assert trace.span["unknown"] == 0
+
+
+def test_the_line_that_waits_is_named() -> None:
+    x = torch.ones(3, device=CUDA)
+    sites = sync_sites(lambda: x.sum().item())
+    assert [Path(site.rpartition(":")[0]).name for site in sites] == ["test_gpu.py"]
+    assert torch.cuda.get_sync_debug_mode() == 0
 
 
 def test_a_run_resumes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from socialx.cli.app import Json, Layers, command, note
-from socialx.errors import SocialxError
+from socialx.errors import GateError, SocialxError
 from socialx.options import Loaded, as_tree, flat, of_run, to_yaml, with_settings
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def config(layers: Layers, as_json: Json = False) -> None:
 # long it trains, how it is cut into batches.  Anything else would make it another run.
 ALWAYS = (
     *("data.path", "trainer.device", "model.impl", "model.chunk", "profile.steps", "profile.warmup_steps"),
-    *("download.mirror", "download.retries"),
+    *("profile.trace_steps", "download.mirror", "download.retries"),
 )
 RESUMABLE = (
     *(*ALWAYS, "trainer.max_epochs", "trainer.patience", "trainer.log_every_n_steps"),
@@ -197,16 +197,25 @@ def profile(
     layers: Layers,
     as_json: Json = False,
     output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="also write the JSON here")] = None,
+    require: Annotated[
+        str | None,
+        typer.Option("--require", metavar="LIMITS", help="exit 3 unless these are met, such as 'gpu_busy>=0.8'"),
+    ] = None,
 ) -> None:
     """Run real training steps and say where the time goes: input, transfer, step, hooks.
 
-    Example: socialx profile --data metr_la.h5 --steps 200
+    On CUDA it also says how busy the device is and which kernels it ran, from a trace of a few more steps.
+
+    Examples: socialx profile --data metr_la.h5 --steps 200,
+    socialx profile --data metr_la.h5 --require 'gpu_busy>=0.8,sm_efficiency>=0.5'
     """
     from socialx import build
     from socialx.data.files import check_output, replacing
+    from socialx.profiling import require as requirements
     from socialx.profiling.measure import measure
     from socialx.training.runs import environment
 
+    required = requirements.parse(require) if require is not None else []
     loaded = layers()
     s = loaded.settings
     if output is not None:
@@ -215,7 +224,8 @@ def profile(
     d = build.data(s, precision.device)
     loader = build.train_loader(s, d)
     learner = build.learner(s, build.model(s, d), precision, loader)
-    result = measure(learner, loader, s.profile.steps, s.profile.warmup_steps, s.trainer.log_every_n_steps)
+    lengths = (s.profile.steps, s.profile.warmup_steps, s.trainer.log_every_n_steps, s.profile.trace_steps)
+    result = measure(learner, loader, *lengths)
     result = {
         **result,
         "environment": environment(precision.device, precision.name),
@@ -228,7 +238,9 @@ def profile(
             temporary.write_text(text + "\n", encoding="utf-8")
     if as_json:
         typer.echo(text)
-        return
-    from socialx.report.tables import print_profile
+    else:
+        from socialx.report.tables import print_profile
 
-    print_profile(result)
+        print_profile(result)
+    if lines := requirements.failed(result, required):
+        raise GateError("\n".join(lines))

@@ -8,48 +8,62 @@ not do, and what is not measured is null with a reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from socialx.data.loaders import Batch, Loader
-from socialx.profiling.analysis import partition, quantile, variation
+from socialx.profiling import collector
+from socialx.profiling.analysis import Partition, partition, quantile, variation
 from socialx.profiling.device import sampling
+from socialx.profiling.trace import Trace
 from socialx.progress import progress_bar
-from socialx.training.clock import NoClock, StepClock, clock_for
+from socialx.training.clock import StepClock, clock_for
 from socialx.training.engine import Learner, run_steps
 
 SCHEMA = "socialx.profile/1"
+TRACE_STEPS = 8
 
 
-def measure(learner: Learner, loader: Loader, steps: int, warmup_steps: int, log_every_n_steps: int) -> dict[str, Any]:
+def measure(
+    learner: Learner,
+    loader: Loader,
+    steps: int,
+    warmup_steps: int,
+    log_every_n_steps: int,
+    trace_steps: int = TRACE_STEPS,
+) -> dict[str, Any]:
     """Warm up, then measure ``steps`` optimizer steps -> the profile as plain data, units in the key names.
 
-    The model is trained while it is measured; throw it away afterwards.
+    On CUDA ``trace_steps`` more are taken under a kernel trace (0: none), after the clock has stopped.  The model is
+    trained while it is measured; throw it away afterwards.
     """
     device = learner.precision.device
-    batches = _endless(loader)
     windows_per_step = loader.num_windows / len(loader) * learner.accumulate_grad_batches
     learner.model.train()
     with progress_bar("profile", warmup_steps + steps, "steps") as bar:
-        _take(learner, batches, warmup_steps, log_every_n_steps, NoClock(), bar.advance)
+        training = _Training(learner, loader, log_every_n_steps, bar.advance)
+        training.take(warmup_steps)
         if device.type == "cuda":
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats(device)
         clock = clock_for(device)
         with sampling(device) as samples:
-            _take(learner, batches, steps, log_every_n_steps, clock, bar.advance)
+            training.take(steps, clock)
             parts = partition(clock.read())
-    why: dict[str, str] = {}
-    on_cuda = device.type == "cuda"
-    for key in ("shares.kernel", "shares.bubble", "gpu_busy", "sm_efficiency"):
-        why[key] = "needs a kernel trace, which this version does not take" if on_cuda else "no CUDA device"
-    if not on_cuda:
+        memory = _memory(device)
+        trace, sites = _trace(training, trace_steps, device)
+    traced = _traced(trace, sites, parts, steps)
+    why: dict[str, str] = traced.pop("why")
+    if memory is None:
         why["memory"] = "no CUDA device: allocator statistics exist for CUDA alone"
     if samples.why:
         why["device"] = samples.why
+    shares = {**parts.shares, **traced.pop("shares")}
+    ms = 1e3 * parts.wall / steps
     return {
         "schema": SCHEMA,
         "window": {
@@ -58,21 +72,90 @@ def measure(learner: Learner, loader: Loader, steps: int, warmup_steps: int, log
             "warmup_steps": warmup_steps,
             "clock": clock.kind,
         },
-        "shares": {**parts.shares, "kernel": None, "bubble": None},
-        "gpu_busy": None,
-        "sm_efficiency": None,
+        "shares": shares,
+        **traced,
         "step_ms": {
             "p50": 1e3 * quantile(parts.step_seconds, 0.5),
             "p95": 1e3 * quantile(parts.step_seconds, 0.95),
             "p99": 1e3 * quantile(parts.step_seconds, 0.99),
             "cv": variation(parts.step_seconds),
         },
-        "ms_per_step": {phase: 1e3 * seconds / steps for phase, seconds in parts.seconds.items()},
+        "ms_per_step": {phase: ms * share for phase, share in shares.items() if share is not None},
         "throughput": {"windows_per_s": windows_per_step * steps / parts.wall},
-        "memory": _memory(device),
+        "memory": memory,
         "device": samples.summary(),
         "why": why,
     }
+
+
+def _trace(training: _Training, steps: int, device: torch.device) -> tuple[Trace, list[str]]:
+    """The traced steps, and the lines that wait for the device."""
+    if device.type != "cuda":
+        return Trace.missing(0, "no CUDA device"), []
+    if not steps:
+        return Trace.missing(0, "trace_steps is 0"), []
+    clock = collector.TraceClock()
+    trace = collector.trace_steps(lambda: training.take(1, clock), steps, device)
+    return trace, collector.sync_sites(lambda: training.take(1))
+
+
+def _traced(trace: Trace, sites: list[str], parts: Partition, steps: int) -> dict[str, Any]:
+    """What the trace adds to the profile.
+
+    The clock's window is the truth about time, so the trace only divides its span: kernel and bubble sum to the span,
+    and the causes of the bubble to the bubble.
+    """
+    shares: dict[str, float | None] = {"kernel": None, "bubble": None}
+    bubble = None
+    if trace.span is not None:
+        causes = {cause: parts.shares["span"] * share for cause, share in trace.span.items()}
+        shares["kernel"] = causes.pop("kernel")
+        shares["bubble"] = sum(causes.values())
+        bubble = causes
+    kernels = sync = None
+    if trace.kernels is not None and trace.wall_us is not None:
+        slowdown = trace.wall_us / trace.steps / (1e6 * parts.wall / steps)
+        kernels = {"traced_steps": trace.steps, "slowdown": slowdown, **asdict(trace.kernels)}
+    if trace.sync is not None:
+        sync = {**asdict(trace.sync), "sites": sites}
+    why = {key: reason for key, reason in trace.why.items() if key != "span"}
+    if "span" in trace.why:
+        why = {**dict.fromkeys(("shares.kernel", "shares.bubble", "bubble"), trace.why["span"]), **why}
+    return {
+        "shares": shares,
+        "gpu_busy": trace.gpu_busy,
+        "sm_efficiency": trace.sm_efficiency,
+        "bubble": bubble,
+        "kernels": kernels,
+        "sync": sync,
+        "copy": trace.copy and asdict(trace.copy),
+        "why": why,
+    }
+
+
+class _Training:
+    """The loop that ``train`` runs, piece by piece: batches and readings of the loss go on from one to the next."""
+
+    def __init__(self, learner: Learner, loader: Loader, log_every_n_steps: int, advance: Callable[[], None]) -> None:
+        self._learner, self._batches = learner, _endless(loader)
+        self._log_every_n_steps, self._advance = log_every_n_steps, advance
+        self._running = torch.zeros((), device=learner.precision.device)
+        self._taken = 0
+
+    def take(self, steps: int, clock: StepClock | None = None) -> None:
+        """``steps`` optimizer steps, the loss read as often as training reads it."""
+        last = self._taken + steps
+
+        def after_step(loss: Tensor, _: int) -> bool:
+            self._taken += 1
+            self._running.add_(loss)
+            if self._taken % self._log_every_n_steps == 0:
+                self._running.item()
+            self._advance()
+            return self._taken == last
+
+        if steps:
+            run_steps(self._learner, self._batches, after_step, clock)
 
 
 def _endless(loader: Loader) -> Iterator[Batch]:
@@ -80,26 +163,6 @@ def _endless(loader: Loader) -> Iterator[Batch]:
     while True:
         yield from loader.epoch(epoch)
         epoch += 1
-
-
-def _take(
-    learner: Learner, batches: Iterator[Batch], steps: int, log_every_n_steps: int, clock: StepClock, advance: Any
-) -> None:
-    """``steps`` optimizer steps with the loss read as often as training reads it."""
-    taken = 0
-    running = torch.zeros((), device=learner.precision.device)
-
-    def after_step(loss: Tensor, _: int) -> bool:
-        nonlocal taken
-        taken += 1
-        running.add_(loss)
-        if taken % log_every_n_steps == 0:
-            running.item()
-        advance()
-        return taken == steps
-
-    if steps:
-        run_steps(learner, batches, after_step, clock)
 
 
 def _memory(device: torch.device) -> dict[str, int] | None:

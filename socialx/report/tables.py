@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from socialx.errors import sample
@@ -86,8 +87,10 @@ def print_profile(profile: Mapping[str, Any], console: Console | None = None) ->
         f"{window['clock']} clock",
         highlight=False,
     )
+    shares = profile["shares"]
+    known = shares["kernel"] is not None  # then the training step is told as what it consists of
     names = {
-        "span": "training step",
+        **({"kernel": "kernels running", "bubble": "no kernel running"} if known else {"span": "training step"}),
         "input": "waiting for input",
         "transfer": "copy to device",
         "hooks": "between steps",
@@ -97,11 +100,12 @@ def print_profile(profile: Mapping[str, Any], console: Console | None = None) ->
     for head in ("share", "ms/step", ""):
         table.add_column(head, justify="right" if head else "left", no_wrap=True)
     for phase, name in names.items():
-        share = profile["shares"][phase]
-        table.add_row(name, f"{share:6.1%}", f"{profile['ms_per_step'][phase]:.2f}", bar(share))
+        table.add_row(name, f"{shares[phase]:6.1%}", f"{profile['ms_per_step'][phase]:.2f}", bar(shares[phase]))
     out.print(table)
     step, rate = profile["step_ms"], profile["throughput"]["windows_per_s"]
     out.print(f"windows/s {rate:,.1f}   step p50 {step['p50']:.1f} ms   p95 {step['p95']:.1f} ms", highlight=False)
+    if profile["kernels"]:
+        _print_trace(profile, out)
     if profile["device"]:
         d = profile["device"]
         out.print(
@@ -118,6 +122,45 @@ def print_profile(profile: Mapping[str, Any], console: Console | None = None) ->
         reasons.setdefault(reason, []).append(key)
     for reason, keys in reasons.items():
         out.print(f"not measured: {', '.join(keys)} ({reason})", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_trace(profile: Mapping[str, Any], out: Console) -> None:
+    """What the traced steps say: how busy the device was, why it was not, and with which kernels it was."""
+    k, sync, copy, bubble = (profile[section] for section in ("kernels", "sync", "copy", "bubble"))
+    lines = [
+        f"GPU busy {_share(profile['gpu_busy'])}   SM efficiency {_share(profile['sm_efficiency'])}   in "
+        f"{k['traced_steps']} traced steps, each {k['slowdown']:.2f}x as long",
+        f"per step: {k['per_step']:,.0f} kernels, {_count(k['launches_per_step'])} launches, "
+        f"{_count(sync and sync['per_step'])} syncs",
+        f"a kernel takes {k['us_p50']:.1f} us (median); {k['tiny_share']:.1%} of their time is in kernels below 10 us",
+    ]
+    if bubble:
+        causes = {"launch": "late launch", "sync": "host waits", "queued": "between kernels", "copy": "only copies"}
+        parts = [f"{causes.get(cause, cause)} {percent(share)}" for cause, share in bubble.items() if share]
+        lines += [f"no kernel running: {', '.join(parts)}"] if parts else []
+    if copy["h2d_bytes_per_step"]:
+        pinned = ", memory not pinned" if copy["pageable"] else ""
+        lines.append(f"copied from the host: {copy['h2d_bytes_per_step'] / 2**20:,.3f} MiB per step{pinned}")
+    for line in lines:
+        out.print(line, highlight=False, markup=False)
+    for site in sync["sites"] if sync else ():
+        out.print(f"waits for the device: {site}", highlight=False, markup=False, soft_wrap=True)
+    table = Table(show_edge=False)
+    table.add_column("kernel", no_wrap=True, max_width=44)
+    for head in ("share", "us/step", "calls/step"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for top in k["top"]:
+        table.add_row(escape(top["name"]), f"{top['share']:.1%}", f"{top['us_per_step']:,.1f}", _count(top["per_step"]))
+    out.print(table)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _count(value: float | None) -> str:
+    """A count per step; whole where it is large or whole."""
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
 
 
 def bar(share: float, width: int = 30) -> str:

@@ -1,0 +1,388 @@
+"""A kernel trace -> what the device did in it.  Pure functions over the events of a Chrome trace; torch is not needed.
+
+torch.profiler writes it (``export_chrome_trace``); an event is a dict with ``cat``, ``name``, ``ts`` and ``dur`` in us:
+
+    kernel                     ran on the device; args: grid, correlation, est. achieved occupancy %
+    gpu_memcpy, gpu_memset     ran on the device; args: bytes, correlation; named "Memcpy HtoD (Pageable -> Device)"
+    cuda_runtime, cuda_driver  a call of the host; args: correlation, the same number as in the work that it launched
+    user_annotation            a ``record_function`` of ours: WINDOW around the steps, MARK + phase where the loop marks
+
+Kernels of a replayed CUDA graph carry the correlation of their one ``cudaGraphLaunch``.  None is *not measured*, its
+reason is in ``why``; 0.0 is a measurement.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from socialx.profiling.analysis import quantile
+
+WINDOW = "socialx.window"
+MARK = "socialx.mark."
+TINY_US = 10.0  # below this, a launch takes the host about as long as the kernel takes the device
+LOST = 0.01  # share of launches without a kernel above which the trace is not believed
+DEVICE, HOST, OURS = ("kernel", "gpu_memcpy", "gpu_memset"), ("cuda_runtime", "cuda_driver"), "user_annotation"
+LAUNCH = re.compile(r"cu(da)?(Launch\w*Kernel|GraphLaunch)")
+SYNC = re.compile(r"cu(da)?(Stream|Device|Event|Ctx)Synchronize")
+Interval = tuple[float, float]
+
+
+class Event(NamedTuple):
+    """begin, end: us.  correlation: None where the trace has none."""
+
+    cat: str
+    name: str
+    begin: float
+    end: float
+    thread: str
+    correlation: int | None
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Top:
+    """One kernel: its share of all kernel time, us and calls per step."""
+
+    name: str
+    share: float
+    us_per_step: float
+    per_step: float
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Shares are of the summed kernel time; occupancy is kineto's estimate, weighted by duration."""
+
+    per_step: float
+    us_p50: float
+    tiny_share: float
+    launches_per_step: float | None
+    graph_launches_per_step: float | None
+    occupancy: float | None
+    top: list[Top]
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Times per step that the host waited for the device, in all and by call."""
+
+    per_step: float
+    by_call: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copies from host to device; pageable: whether any of them came from memory that was not pinned."""
+
+    h2d_bytes_per_step: float | None
+    h2d_gb_per_s: float | None
+    pageable: bool | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What ``steps`` steps did on the device in ``wall_us``, from the first to the last one's end.
+
+    gpu_busy: union of kernels and copies over wall.  sm_efficiency: mean share of the SMs that had a block,
+    sum(dur x min(1, blocks / SMs)) / wall, at most 1 where kernels overlap.  span: shares of the training steps' device
+    time, which sum to 1:
+
+        kernel   at least one kernel ran
+        copy     only copies ran
+        sync     idle: the next work was launched late, because the host waited for the device
+        launch   idle: the next work was launched late, because the host is slow
+        queued   idle with the next work already launched: the device's own pause between two kernels
+        unknown  idle, and the trace does not say when the next work was launched
+    """
+
+    steps: int
+    wall_us: float | None = None
+    gpu_busy: float | None = None
+    sm_efficiency: float | None = None
+    span: dict[str, float] | None = None
+    kernels: Kernels | None = None
+    sync: Sync | None = None
+    copy: Copy | None = None
+    why: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def missing(cls, steps: int, reason: str) -> Trace:
+        """Nothing was measured, for one reason."""
+        return cls(steps, why=dict.fromkeys(("gpu_busy", "sm_efficiency", "span", "kernels", "sync", "copy"), reason))
+
+
+def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None) -> Trace:
+    """The ``traceEvents`` of a Chrome trace of ``steps`` steps -> Trace.
+
+    sms: multiprocessors of the device, None where they are not known.  Without a WINDOW in the trace the window is all
+    of it, without marks in it the span is the window.
+    """
+    seen = [_event(event) for event in events if "dur" in event and event.get("cat") in (*DEVICE, *HOST, OURS)]
+    window = max((e for e in seen if e.name == WINDOW), default=None, key=lambda e: e.begin)
+    if window:
+        seen = [e for e in seen if e.begin >= window.begin]
+    work = sorted((e for e in seen if e.cat in DEVICE), key=lambda e: e.begin)
+    kernels = [e for e in work if e.cat == "kernel"]
+    if not any(e.end > e.begin for e in kernels):
+        return Trace.missing(steps, "the trace has no kernel")
+    begin = window.begin if window else min(e.begin for e in seen)
+    # The device was idle when the window opened, and the steps end when their last kernel does.
+    last_work = max(e.end for e in work)
+    end = max(window.end, last_work) if window else max(e.end for e in seen)
+    host_end = window.end if window else end
+    calls = sorted((e for e in seen if e.cat in HOST and e.begin < host_end), key=lambda e: e.begin)
+    launches: dict[int | None, Event] = {call.correlation: call for call in calls if call.correlation is not None}
+    if reason := _lost(calls, work):
+        return Trace.missing(steps, reason)
+
+    why: dict[str, str] = {}
+    wall, busy = end - begin, union((e.begin, e.end) for e in work)
+    waits = _waits(calls, work, launches)
+    marks = sorted((e for e in seen if e.name.startswith(MARK)), key=lambda e: e.begin)
+    tiles = {"kernel": union((e.begin, e.end) for e in kernels), **_idle(work, launches, waits, begin, end)}
+    return Trace(
+        steps,
+        wall,
+        length(busy) / wall,
+        _sm_efficiency(kernels, sms, wall, why),
+        _shares(tiles, busy, _spans(marks, work, launches, begin, end), why),
+        _kernels(kernels, calls, work, steps, why),
+        _sync(calls, waits, steps, why),
+        _copy(work, steps, why),
+        why,
+    )
+
+
+def _event(raw: Mapping[str, Any]) -> Event:
+    args = raw.get("args") or {}
+    begin = float(raw["ts"])
+    correlation = args.get("correlation") or None
+    return Event(raw["cat"], raw.get("name", ""), begin, begin + raw["dur"], str(raw.get("tid")), correlation, args)
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """Intervals in any order -> the same time as disjoint intervals in order."""
+    merged: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """Summed length."""
+    return sum(end - begin for begin, end in intervals)
+
+
+def overlap(some: Sequence[Interval], others: Sequence[Interval]) -> float:
+    """Length of the time in both; each is disjoint and in order."""
+    total, at = 0.0, 0
+    for begin, end in some:
+        while at < len(others) and others[at][1] <= begin:
+            at += 1
+        later = at
+        while later < len(others) and others[later][0] < end:
+            total += min(end, others[later][1]) - max(begin, others[later][0])
+            later += 1
+    return total
+
+
+def _lost(calls: Sequence[Event], work: Sequence[Event]) -> str | None:
+    """CUPTI drops the first kernels of a later profiler in one process (pytorch issue 192021): then nothing adds up."""
+    ran = {e.correlation for e in work}
+    if None in ran:
+        return None
+    made = [c for c in calls if c.cat == "cuda_runtime" and LAUNCH.match(c.name) and "Graph" not in c.name]
+    lost = sum(call.correlation not in ran for call in made)
+    return f"the profiler lost the kernels of {lost} of {len(made)} launches" if lost > LOST * len(made) else None
+
+
+def _waits(calls: Sequence[Event], work: Sequence[Event], launches: Mapping[int | None, Event]) -> list[Event]:
+    """The calls in which the host waited: synchronisations, and copies to the host that returned only when done.
+
+    A copy followed at once by a synchronisation of its thread, which is what ``.item()`` does, is one wait.
+    """
+    copies = [(e, launches.get(e.correlation)) for e in work if e.cat == "gpu_memcpy" and "DtoH" in e.name]
+    blocking = {e.correlation for e, call in copies if call and not LAUNCH.match(call.name) and call.end >= e.end}
+    following: dict[str, Event] = {}  # by thread
+    waits = []
+    for call in reversed(calls):
+        after = following.get(call.thread)
+        synced = after is not None and SYNC.match(after.name)
+        if SYNC.match(call.name) or (call.correlation in blocking and not synced):
+            waits.append(call)
+        following[call.thread] = call
+    return waits[::-1]
+
+
+def _idle(
+    work: Sequence[Event],
+    launches: Mapping[int | None, Event],
+    waits: Sequence[Event],
+    begin: float,
+    end: float,
+) -> dict[str, list[Interval]]:
+    """The time in which nothing ran on any stream, by cause.
+
+    A gap is the host's fault if the call that launched the work behind it began after the device had fallen idle.
+    """
+    waited = union((call.begin, call.end) for call in waits)
+    starts = [interval[0] for interval in waited]
+    gaps: dict[str, list[Interval]] = {cause: [] for cause in ("sync", "launch", "queued", "unknown")}
+
+    def add(idle: float, busy: float, launched: float | None) -> None:
+        if busy <= idle:
+            return
+        before = bisect.bisect_left(starts, busy) - 1  # the last wait that began before the gap ended
+        cause = "sync" if before >= 0 and waited[before][1] > idle else "launch"
+        if launched is None:
+            cause = "unknown"
+        elif launched <= idle:
+            cause = "queued"
+        gaps[cause].append((idle, busy))
+
+    at = begin
+    for event in work:
+        call = launches.get(event.correlation)
+        add(at, event.begin, call.begin if call else None)
+        at = max(at, event.end)
+    add(at, end, end)  # the host ended the window later than the device its work
+    return gaps
+
+
+def _spans(
+    marks: Sequence[Event], work: Sequence[Event], launches: Mapping[int | None, Event], begin: float, end: float
+) -> list[Interval]:
+    """Device time from each ``compute`` mark to the next mark.
+
+    The device reaches a mark as it would reach an event in its stream: when the host has made it, and all work that was
+    launched before it is done.
+    """
+    if not marks:
+        return [(begin, end)]
+    calls = ((launches.get(e.correlation, e).begin, e.end) for e in work)
+    queue = sorted(calls, reverse=True)  # popped from its end
+    reached, done = [], begin
+    for mark in marks:
+        while queue and queue[-1][0] < mark.begin:
+            done = max(done, queue.pop()[1])
+        reached.append(max(mark.begin, done))
+    ends = [*reached[1:], end]
+    named = zip(marks, reached, ends, strict=True)
+    return union((since, until) for mark, since, until in named if mark.name == f"{MARK}compute")
+
+
+def _shares(
+    tiles: Mapping[str, list[Interval]], busy: list[Interval], spans: list[Interval], why: dict[str, str]
+) -> dict[str, float] | None:
+    whole = length(spans)
+    if not whole:
+        why["span"] = "the trace has no training step"
+        return None
+    us = {name: overlap(intervals, spans) for name, intervals in tiles.items()}
+    us["copy"] = max(0.0, overlap(busy, spans) - us["kernel"])
+    return {name: us[name] / whole for name in ("kernel", "copy", "sync", "launch", "queued", "unknown")}
+
+
+def _sm_efficiency(kernels: Sequence[Event], sms: int | None, wall: float, why: dict[str, str]) -> float | None:
+    if not sms:
+        why["sm_efficiency"] = "the device's number of SMs is not known"
+        return None
+    edges = []
+    for kernel in kernels:
+        grid = kernel.args.get("grid")
+        if not grid:
+            why["sm_efficiency"] = "the trace has kernels without a grid"
+            return None
+        share = min(1.0, math.prod(grid) / sms)
+        edges += [(kernel.begin, share), (kernel.end, -share)]
+    total = level = at = 0.0
+    for time, change in sorted(edges):
+        total += min(1.0, max(0.0, level)) * (time - at)
+        level, at = level + change, time
+    return total / wall
+
+
+def _kernels(
+    kernels: Sequence[Event], calls: Sequence[Event], work: Sequence[Event], steps: int, why: dict[str, str]
+) -> Kernels:
+    durations = [e.end - e.begin for e in kernels]
+    total = sum(durations)
+    by_name: dict[str, list[float]] = defaultdict(list)
+    for event, duration in zip(kernels, durations, strict=True):
+        by_name[event.name].append(duration)
+    largest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:5]
+    launches = graphs = occupancy = None
+    if calls:
+        ran = {e.correlation for e in work}  # a driver call counts where it launched, not where a runtime call made it
+        made = [c for c in calls if LAUNCH.match(c.name) and (c.cat == "cuda_runtime" or c.correlation in ran)]
+        launches, graphs = len(made) / steps, sum("Graph" in c.name for c in made) / steps
+    else:
+        why["kernels.launches_per_step"] = why["kernels.graph_launches_per_step"] = "the trace has no CUDA call"
+    estimates = [e.args[key] for e in kernels if (key := "est. achieved occupancy %") in e.args]
+    if len(estimates) < len(kernels):
+        why["kernels.occupancy"] = "the trace has kernels without an occupancy"
+    else:
+        occupancy = sum(percent * us for percent, us in zip(estimates, durations, strict=True)) / total / 100
+    return Kernels(
+        per_step=len(kernels) / steps,
+        us_p50=quantile(durations, 0.5),
+        tiny_share=sum(us for us in durations if us < TINY_US) / total,
+        launches_per_step=launches,
+        graph_launches_per_step=graphs,
+        occupancy=occupancy,
+        top=[Top(short_name(n), sum(us) / total, sum(us) / steps, len(us) / steps) for n, us in largest],
+    )
+
+
+def _sync(calls: Sequence[Event], waits: Sequence[Event], steps: int, why: dict[str, str]) -> Sync | None:
+    if not calls:
+        why["sync"] = "the trace has no CUDA call"
+        return None
+    by_call: dict[str, float] = {}
+    for call in waits:
+        by_call[call.name] = by_call.get(call.name, 0) + 1
+    return Sync(len(waits) / steps, {name: count / steps for name, count in sorted(by_call.items())})
+
+
+def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> Copy:
+    copies = [e for e in work if e.cat == "gpu_memcpy" and "HtoD" in e.name]
+    if not copies:
+        why["copy.h2d_gb_per_s"] = why["copy.pageable"] = "nothing was copied from the host in the traced steps"
+        return Copy(0.0, None, None)
+    sizes = [e.args["bytes"] for e in copies if "bytes" in e.args]
+    sources = {found[1] for e in copies if (found := re.search(r"\((\w+) ->", e.name))}
+    size = rate = pageable = None
+    if len(sizes) < len(copies):
+        why["copy.h2d_bytes_per_step"] = why["copy.h2d_gb_per_s"] = "the trace has copies without a size"
+    else:
+        us = sum(e.end - e.begin for e in copies)
+        size, rate = sum(sizes) / steps, sum(sizes) / us / 1e3 if us else None
+        if rate is None:
+            why["copy.h2d_gb_per_s"] = "the copies have no duration"
+    if sources and sources <= {"Pageable", "Pinned"}:
+        pageable = "Pageable" in sources
+    else:
+        why["copy.pageable"] = "the trace does not say where the copies came from"
+    return Copy(size, rate, pageable)
+
+
+def short_name(name: str, most: int = 60) -> str:
+    """``void at::native::fill<4, at::Fill<float>>(int, float*)`` -> ``fill<4, Fill<float>>``, cut to ``most``."""
+    short = re.sub(r"\(anonymous namespace\)::|\b\w+::", "", name.removeprefix("void "))
+    if short.endswith(")"):
+        depth = 0
+        for at in range(len(short) - 1, 0, -1):
+            depth += (short[at] == ")") - (short[at] == "(")
+            if not depth:
+                short = short[:at]
+                break
+    return short if len(short) <= most else f"{short[: most - 3]}..."
