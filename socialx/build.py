@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -96,7 +97,7 @@ def _social(s: Settings, d: Data) -> list[SocialLayer]:
     if lost:
         raise SocialxError(
             f"{d.store.path}: {len(lost)} of {len(sensors.ids)} sensors have no position ({sample(lost)}): "
-            f"socialx backfill {d.store.path} --meta LOCATIONS.csv, or train with --pooling none"
+            f"socialx backfill {shlex.quote(str(d.store.path))} --meta LOCATIONS.csv, or train with --pooling none"
         )
     index, exists = geo.nearest(xy, s.pooling.neighbours)
     offsets = xy[index] - xy[:, None]  # [N,K,2]
