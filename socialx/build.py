@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from socialx.model.encoder import SharedEncoder
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import SocialLayer, SocialPooling
 from socialx.settings import Settings
-from socialx.training import checkpoint
+from socialx.training import checkpoint, memory, probe
 from socialx.training.engine import Learner
 from socialx.training.precision import Precision, resolve_device, resolve_precision
 from socialx.training.runs import RunFolder, commit
@@ -80,7 +81,9 @@ def model(s: Settings, d: Data) -> Forecaster:
         adaptive=m.adaptive,
     )
     try:
-        encoder = SharedEncoder(m.width, m.blocks, m.slstm_at, m.heads, s.data.history, m.dropout, m.impl, m.chunk)
+        encoder = SharedEncoder(
+            m.width, m.blocks, m.slstm_at, m.heads, s.data.history, m.dropout, m.impl, m.chunk, m.checkpointing
+        )
     except ValueError as error:  # a combination of sizes that the xlstm package cannot build
         raise SettingsError(f"model (--width, --blocks, --slstm-at, --model-heads): {error}") from None
     return Forecaster(tokens, encoder, _social(s, d), s.data.horizon, d.scaler.mean, d.scaler.std)
@@ -145,6 +148,63 @@ def learner(s: Settings, m: nn.Module, precision: Precision, train: ResidentLoad
 def train_loader(s: Settings, d: Data) -> ResidentLoader:
     """Training batches in a seeded order."""
     return d.loader("train", s.loader.batch_size, s.loader.shuffle, s.trainer.seed)
+
+
+def training_advice(s: Settings, d: Data, made: Learner, resumed: bool = False) -> AbstractContextManager[None]:
+    """Out of memory inside becomes a SocialxError that names settings that fit; ``made`` is given up for that."""
+
+    def peak(plan: memory.Plan) -> float:
+        def measure() -> float:
+            cut = _with_plan(s, plan)
+            train = train_loader(cut, d)
+            return probe.step_peak(learner(cut, model(cut, d), made.precision, train), train)
+
+        return probe.measured(measure)
+
+    def give_up() -> None:
+        made.drop_recordings()
+        probe.release(made.model, made.optimizer)
+
+    asked = memory.Plan(
+        train_loader(s, d).batch_size, s.trainer.accumulate_grad_batches, s.model.chunk, s.model.checkpointing
+    )
+    return probe.advised(
+        made.precision.device,
+        asked,
+        len(d.store.sensors.ids),
+        peak,
+        memory.RESUMING if resumed else memory.TRAINING,
+        "a training step",
+        give_up,
+    )
+
+
+def scoring_advice(s: Settings, d: Data, m: nn.Module, precision: Precision, part: str) -> AbstractContextManager[None]:
+    """The same for the scores of a model over ``part``."""
+    starts, w = d.windows.part(part), d.windows
+
+    def peak(plan: memory.Plan) -> float:
+        def measure() -> float:
+            loader = ResidentLoader(d.series, starts[: plan.windows], w.history, w.horizon, plan.windows)
+            return probe.score_peak(model(_with_plan(s, plan), d), loader, w.horizon, precision)
+
+        return probe.measured(measure)
+
+    asked = memory.Plan(min(s.loader.batch_size, len(starts)), 1, s.model.chunk)
+    sensors = len(d.store.sensors.ids)
+    return probe.advised(
+        precision.device, asked, sensors, peak, memory.SCORING, "a batch to score", lambda: probe.release(m)
+    )
+
+
+def _with_plan(s: Settings, plan: memory.Plan) -> Settings:
+    parts = {
+        "loader": {"batch_size": plan.windows},
+        # A compilation would take longer than all that is measured, and a recording needs the same.
+        "trainer": {"accumulate_grad_batches": plan.batches, "compile": "off", "cuda_graph": False},
+        "model": {"chunk": plan.chunk, "checkpointing": plan.checkpointing},
+    }
+    return s.model_copy(update={name: getattr(s, name).model_copy(update=new) for name, new in parts.items()})
 
 
 def run_path(s: Settings, d: Data) -> Path:

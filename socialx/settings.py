@@ -68,7 +68,15 @@ class Model(Section):
     impl: Literal["auto", "reference", "fused"] = Field(
         "auto", description="encoder implementation; reference is the xlstm package's own forward"
     )
-    chunk: int | None = Field(None, ge=1, description="sequences per encoder call on a CPU; empty: the measured best")
+    chunk: int | None = Field(
+        None,
+        ge=1,
+        description="sequences per encoder call; empty: the measured best on a CPU, all on CUDA, where a chunk saves "
+        "memory: its backward pass runs it a second time",
+    )
+    checkpointing: bool = Field(
+        False, description="keep only the blocks' inputs for the backward pass, which runs each block a second time"
+    )
     time_of_day: bool = Field(True, description="a learned vector per slot of the day")
     day_of_week: bool = Field(True, description="a learned vector per weekday")
     sensor_identity: bool = Field(True, description="a learned vector per sensor; off for a network unseen in training")

@@ -15,7 +15,10 @@ ROOT = Path(__file__).parents[1] / "socialx"
 # A module imports only what stands on a line above its own, or on its own line without a circle.
 LAYERS = [
     {"errors"},
-    {"settings", "data.geo", "training.metrics", "training.clock", "profiling.analysis", "profiling.require"},
+    {
+        *("settings", "data.geo", "training.metrics", "training.clock", "training.memory"),
+        *("profiling.analysis", "profiling.require"),
+    },
     {
         *("options", "progress", "data.windows", "data.files", "data.older"),
         *("model.fused", "profiling.trace", "profiling.collector"),
@@ -24,7 +27,8 @@ LAYERS = [
     {"data.sources", "data.inspect", "model.forecaster", "model.baselines", "training.checkpoint", "training.runs"},
     {"data.variants", "data.checks", "data.download", "training.capture"},
     {"training.engine"},
-    {"data.backfill", "data.kinds", "build"},
+    {"data.backfill", "data.kinds", "training.probe"},
+    {"build"},
     {"profiling.measure", "report"},
     {"cli"},
     {"__main__"},

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import gc
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from socialx.data.loaders import Batch, ResidentLoader, Series
 from socialx.data.windows import calendar, split_windows
 from socialx.model.baselines import CopyLast, HistoricalAverage
+from socialx.model.encoder import SharedEncoder
 from socialx.profiling.collector import WARMUP_STEPS, sync_sites, trace_steps
 from socialx.profiling.measure import measure
 from socialx.training.engine import Learner, Progress, evaluate, fit, load_progress, run_steps
 from socialx.training.precision import Precision, resolve_precision
 from socialx.training.runs import RunFolder, create_run
+from tests.commands import small_file, socialx
 from tests.networks import CPU, batch, forecaster, speeds
+from tests.test_out_of_memory import named
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda", 0)
@@ -239,3 +246,139 @@ def test_a_run_resumes(tmp_path: Path) -> None:
     assert resumed.steps == made.steps
     go(resumed, tmp_path / "run", 2, progress)
     assert (tmp_path / "run/metrics.jsonl").read_text().count("\n") == 2
+
+
+def step_of(chunk: int | None, checkpointing: bool, dropout: float = 0.0) -> tuple[int, list[Tensor]]:
+    """Bytes at the peak of one forward and backward of 4096 sequences in fp64, and all gradients."""
+    torch.manual_seed(0)
+    encoder = SharedEncoder(64, 4, [1, 3], 4, 12, dropout, chunk=chunk, checkpointing=checkpointing)
+    encoder.double().to(CUDA).train()
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(4096, 12, 64, generator=generator, dtype=torch.float64).to(CUDA).requires_grad_()
+    for _ in range(2):  # the first makes the workspaces of the libraries, which stay
+        encoder.zero_grad(set_to_none=True)
+        x.grad = None
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats(CUDA)
+        before = torch.cuda.memory_allocated(CUDA)
+        torch.manual_seed(2)
+        encoder(x).square().sum().backward()
+        peak = torch.cuda.max_memory_allocated(CUDA) - before
+    return peak, [x.grad.cpu(), *(p.grad.cpu() for p in encoder.parameters() if p.grad is not None)]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "checkpointing", "share"), [(512, False, 0.4), (None, True, 0.6), (2048, True, 0.4)], ids=str
+)
+def test_recomputing_needs_less_memory_for_the_same_gradients(
+    chunk: int | None, checkpointing: bool, share: float
+) -> None:
+    whole, truth = step_of(None, False)
+    peak, gradients = step_of(chunk, checkpointing)
+    assert peak < share * whole
+    for found, expected in zip(gradients, truth, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
+
+
+def test_the_recomputation_draws_the_same_dropout() -> None:
+    _, truth = step_of(None, False, dropout=0.3)
+    _, gradients = step_of(None, True, dropout=0.3)
+    for found, expected in zip(gradients, truth, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_recomputing_never_waits(precision: str) -> None:
+    made, b = learner(precision), batch().to(CUDA)
+    made.model.encoder.chunk, made.model.encoder.checkpointing = 8, True  # type: ignore[assignment, union-attr]
+    made.step([b])
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        made.step([b])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize(("chunk", "checkpointing"), [(None, True), (16, True), (16, False)])
+def test_recomputing_without_dropout_can_be_captured(chunk: int | None, checkpointing: bool) -> None:
+    torch.manual_seed(0)
+    encoder = SharedEncoder(32, 2, [1], 4, 12, chunk=chunk, checkpointing=checkpointing).to(CUDA).train()
+    x = torch.randn(64, 12, 32, device=CUDA)
+
+    def step() -> None:
+        encoder(x).square().sum().backward()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    encoder.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    graph.replay()
+    torch.cuda.synchronize()
+    captured = [p.grad.clone() for p in encoder.parameters() if p.grad is not None]
+    encoder.zero_grad(set_to_none=True)
+    step()
+    expected = [p.grad for p in encoder.parameters() if p.grad is not None]
+    assert len(captured) == len(expected) > 0
+    for found, truth in zip(captured, expected, strict=True):
+        torch.testing.assert_close(found, truth, rtol=1e-4, atol=1e-5)
+
+
+@contextmanager
+def room_for(bytes_: int) -> Iterator[None]:
+    """Let this process have so many bytes of the card more than it holds."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved(CUDA) + bytes_) / total, CUDA)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, CUDA)
+
+
+def test_out_of_memory_names_settings_that_then_train(tmp_path: Path) -> None:
+    data = small_file(tmp_path, rows=400, sensors=28)
+    large = ["--width", "256", "--blocks", "6", "--precision", "bf16-mixed", "--device", "cuda", "--max-epochs", "1"]
+    command = ["train", "--data", data, *large]
+    with room_for(2**30):  # 64 windows of 28 sensors keep 1.8 GiB for the backward pass
+        result = socialx(*command, "--run-dir", tmp_path / "asked")
+        assert result.exit_code == 1
+        (line,) = [line for line in result.stderr.splitlines() if line.startswith("error")]
+        print(line)
+        needed = re.search(r"64 windows x 28 sensors needs about ([\d.]+) GiB", line)
+        assert needed is not None, line
+        remedies = named(line)
+        assert len(remedies) == 2, line
+        assert remedies[0][0] == "--chunk"
+        for place, flags in enumerate(remedies):
+            again = socialx(*command, *flags, "--run-dir", tmp_path / str(place))
+            assert again.exit_code == 0, again.stderr
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(CUDA)
+    assert socialx(*command, "--run-dir", tmp_path / "whole").exit_code == 0
+    assert torch.cuda.max_memory_allocated(CUDA) / 2**30 == pytest.approx(float(needed.group(1)), rel=0.1)
+
+
+def test_scoring_out_of_memory_names_settings_that_then_score(tmp_path: Path) -> None:
+    data = small_file(tmp_path, rows=400, sensors=28)
+    run = tmp_path / "run"
+    shape = ["--width", "256", "--blocks", "2", "--slstm-at", "1", "--batch-size", "16", "--max-epochs", "1"]
+    assert socialx("train", "--data", data, "--device", "cuda", "--run-dir", run, *shape).exit_code == 0
+    score = ["evaluate", run, "--part", "train", "--batch-size", "264", "--device", "cuda"]
+    with room_for(3 * 2**27):  # 264 x 28 sequences of 12 steps: one [T,S,2E] tensor in fp32 has 173 MiB
+        result = socialx(*score)
+        assert result.exit_code == 1, result.stdout
+        remedies = named(result.stderr)
+        assert remedies, result.stderr
+        assert remedies[0][0] == "--chunk"
+        for flags in remedies:
+            again = socialx(*score, *flags)
+            assert again.exit_code == 0, again.stderr

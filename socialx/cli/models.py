@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,8 +40,8 @@ def config(layers: Layers, as_json: Json = False) -> None:
 # What may differ from its settings file when a run goes on, or when it is scored: the place and the machine, how
 # long it trains, how it is cut into batches.  Anything else would make it another run.
 ALWAYS = (
-    *("data.path", "trainer.device", "model.impl", "model.chunk", "profile.steps", "profile.warmup_steps"),
-    *("profile.trace_steps", "download.mirror", "download.retries"),
+    *("data.path", "trainer.device", "model.impl", "model.chunk", "model.checkpointing", "profile.steps"),
+    *("profile.warmup_steps", "profile.trace_steps", "download.mirror", "download.retries"),
 )
 RESUMABLE = (
     *(*ALWAYS, "trainer.max_epochs", "trainer.patience", "trainer.log_every_n_steps"),
@@ -95,17 +96,18 @@ def train(
         note(
             f"the learning rate now ends in epoch {s.trainer.max_epochs}: -c {run.settings} alone does not repeat this"
         )
-    progress = engine.fit(
-        learner,
-        loader,
-        d.loader("validation", s.loader.batch_size),
-        s.data.horizon,
-        run,
-        max_epochs=s.trainer.max_epochs,
-        patience=s.trainer.patience,
-        log_every_n_steps=s.trainer.log_every_n_steps,
-        progress=progress,
-    )
+    with build.training_advice(s, d, learner, resumed=old is not None):
+        progress = engine.fit(
+            learner,
+            loader,
+            d.loader("validation", s.loader.batch_size),
+            s.data.horizon,
+            run,
+            max_epochs=s.trainer.max_epochs,
+            patience=s.trainer.patience,
+            log_every_n_steps=s.trainer.log_every_n_steps,
+            progress=progress,
+        )
     if progress.interrupted:
         note(f"interrupted after {learner.steps} steps: socialx train --resume {run.path}, or score it as it is")
         typer.echo(f"socialx evaluate {run.path} --baselines")
@@ -130,7 +132,7 @@ def _record_start(run: RunFolder, loaded: Loaded, environment: dict[str, Any], s
 
 
 @command("evaluate")
-@with_settings("data", "trainer.device", *SCORING)
+@with_settings("data", "trainer.device", "model.chunk", *SCORING)
 def evaluate(
     layers: Layers,
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="a run folder")] = None,
@@ -167,7 +169,8 @@ def evaluate(
     loader = d.loader(part, s.loader.batch_size)
     scores = {}
     for name, model in models.items():
-        with progress_bar(f"score {name}", loader.num_windows, "windows") as bar:
+        advice = build.scoring_advice(s, d, model, precision, part) if name == str(run) else nullcontext()
+        with advice, progress_bar(f"score {name}", loader.num_windows, "windows") as bar:
             scores[name] = engine.evaluate(model.to(precision.device), loader, s.data.horizon, precision, bar)
     if as_json:
         rows = {name: [score.as_dict() for score in of_model] for name, of_model in scores.items()}
@@ -225,7 +228,8 @@ def profile(
     loader = build.train_loader(s, d)
     learner = build.learner(s, build.model(s, d), precision, loader)
     lengths = (s.profile.steps, s.profile.warmup_steps, s.trainer.log_every_n_steps, s.profile.trace_steps)
-    result = measure(learner, loader, *lengths)
+    with build.training_advice(s, d, learner):
+        result = measure(learner, loader, *lengths)
     result = {
         **result,
         "environment": environment(precision.device, precision.name),

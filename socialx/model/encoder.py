@@ -13,7 +13,7 @@ import torch
 import torch.utils.cpp_extension
 from torch import Tensor, nn
 
-from socialx.model.fused import encode
+from socialx.model.fused import encode, recomputed
 
 IMPLEMENTATIONS = ("auto", "reference", "fused")
 # Sequences at once on a CPU: one [T,S,2E] float32 tensor of 384 sequences is 2 to 5 MB at widths 64 and 128, so a layer
@@ -46,7 +46,9 @@ class SharedEncoder(nn.Module):
     sLSTM with a gated FFN, the others mLSTM (Beck et al. 2024, arXiv:2405.04517, section 2.4).  history: the
     largest T.  dropout acts where ``xlstm.xLSTMBlockStack`` applies it.  impl: "fused" (the same function computed
     faster, and without waiting for the device), "reference" (the package's own forward), or "auto" (fused).
-    chunk: how many sequences at once on a CPU; None picks what was measured fastest.  It changes no result.
+    chunk: how many sequences at once; None is what was measured fastest on a CPU and all of them on CUDA, where every
+    chunk is recomputed in the backward pass.  checkpointing: in training mode the backward pass has only each block's
+    input and computes the rest again.  Neither changes a result.
 
     The state_dict is that of ``xlstm.xLSTMBlockStack`` with the vanilla sLSTM backend under the prefix ``stack.``.
     """
@@ -61,6 +63,7 @@ class SharedEncoder(nn.Module):
         dropout: float = 0.0,
         impl: str = "auto",
         chunk: int | None = None,
+        checkpointing: bool = False,
     ) -> None:
         super().__init__()
         if impl not in IMPLEMENTATIONS:
@@ -69,6 +72,7 @@ class SharedEncoder(nn.Module):
             raise ValueError(f"chunk {chunk}: needs at least 1 sequence, or None to choose")
         _check_shape(width, blocks, slstm_at, heads, history)
         self.width, self.history, self.impl, self.chunk = width, history, impl, chunk
+        self.checkpointing = checkpointing
         self.stack = _build_stack(width, blocks, slstm_at, heads, history, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -77,24 +81,36 @@ class SharedEncoder(nn.Module):
             raise ValueError(f"x has shape {tuple(x.shape)}: expected [sequences, history, {self.width}]")
         if not 1 <= x.shape[1] <= self.history:
             raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.history}")
-        run = self._reference if self.impl == "reference" else self._fused
+        if x.device.type != "cpu":
+            return self.in_chunks(x, self.chunk, recompute=True)
         # A traced loop over chunks would fix the number of sequences; a compiler tiles for the cache by itself.
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return self.in_chunks(x, None if torch.compiler.is_compiling() else self.chunk or CPU_CHUNK, recompute=False)
+
+    def in_chunks(self, x: Tensor, chunk: int | None, recompute: bool) -> Tensor:
+        """x [S,T,E] -> [S,E], ``chunk`` sequences at a time; None: all at once.
+
+        recompute: the backward pass has only x and runs each chunk again, so that what one chunk computes is alive at
+        a time, for one forward pass more.
+        """
+        run = self._reference if self.impl == "reference" else self._fused
+        if chunk is None or x.shape[0] <= chunk:
             return run(x)
-        chunk = self.chunk or CPU_CHUNK
-        if x.shape[0] <= chunk:
-            return run(x)
-        return torch.cat([run(part) for part in x.split(chunk)])
+        return torch.cat([recomputed(run, part, self) if recompute else run(part) for part in x.split(chunk)])
 
     def extra_repr(self) -> str:
         """The arguments that the stack does not show."""
-        return f"history={self.history}, impl={self.impl!r}, chunk={self.chunk}"
+        return f"history={self.history}, impl={self.impl!r}, chunk={self.chunk}, checkpointing={self.checkpointing}"
 
     def _reference(self, x: Tensor) -> Tensor:
-        return self.stack(x)[:, -1]
+        stack: Any = self.stack
+        if not (self.checkpointing and self.training):
+            return stack(x)[:, -1]
+        for block in stack.blocks:
+            x = recomputed(block, x, block)
+        return stack.post_blocks_norm(x)[:, -1]
 
     def _fused(self, x: Tensor) -> Tensor:
-        return encode(self.stack, x)
+        return encode(self.stack, x, checkpointing=self.checkpointing and self.training)
 
 
 def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int) -> None:

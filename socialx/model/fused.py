@@ -11,23 +11,27 @@ Formulas: Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", arXiv:2405
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 # exp(-m) must not reach infinity, or its gradient is 0 * inf: exp(80) is finite in float32 and nothing larger matters.
 LARGEST_EXPONENT = 80.0
 NORMALISER_EPS = 1e-6  # the package's parallel_stabilized_simple
 
 
-def encode(stack: nn.Module, x: Tensor, *, last_only: bool = True) -> Tensor:
+def encode(stack: nn.Module, x: Tensor, *, last_only: bool = True, checkpointing: bool = False) -> Tensor:
     """x [S,T,E] -> [S,E], or [S,T,E] without last_only: ``stack(x)[:, -1]``, or ``stack(x)``.
 
     Differentiable in x and in every parameter of the stack.  Never waits for the device.  Under autocast the matrix
-    products run in its precision; gates, decay, states and norms stay float32.
+    products run in its precision; gates, decay, states and norms stay float32.  checkpointing: the backward pass has
+    only each block's input, and computes the rest again.
     """
     blocks: list[Any] = list(stack.blocks)  # type: ignore[arg-type]
     x = x.transpose(0, 1).contiguous()  # [T,S,E]
@@ -35,10 +39,20 @@ def encode(stack: nn.Module, x: Tensor, *, last_only: bool = True) -> Tensor:
         x = x.to(_wide(x))  # the sum over the blocks stays float32
     for block in blocks:
         _refuse_unknown(block)
-        x = _block(block, x, last=last_only and block is blocks[-1])
+        run = partial(_block, block, last=last_only and block is blocks[-1])
+        x = recomputed(run, x, block) if checkpointing else run(x)
     if not isinstance(stack.post_blocks_norm, nn.Identity):
         x = _layer_norm(stack.post_blocks_norm, x)
     return x[0] if last_only else x.transpose(0, 1)
+
+
+def recomputed(run: Callable[[Tensor], Tensor], x: Tensor, module: nn.Module) -> Tensor:
+    """``run(x)``, of which only x is kept for the backward pass: it runs a second time there, with the same dropout.
+
+    The generators' states are kept only where dropout acts in ``module``: a CUDA-graph capture may not read them.
+    """
+    drops = any(isinstance(part, nn.Dropout) and part.training and part.p > 0 for part in module.modules())
+    return checkpoint(run, x, use_reentrant=False, preserve_rng_state=drops)
 
 
 def _refuse_unknown(block: Any) -> None:

@@ -149,6 +149,10 @@ class Learner:
         state, self.grad_scaler = self.grad_scaler.state_dict(), self.precision.grad_scaler()
         self.grad_scaler.load_state_dict(state)
 
+    def drop_recordings(self) -> None:
+        """Free what recorded steps hold; the next ones run as they are."""
+        self._work = self._on_device
+
     def state(self) -> dict[str, Any]:
         """Everything that an exact continuation needs of the learner."""
         return {

@@ -1,0 +1,51 @@
+"""Memory of torch on a CPU in bytes, counted by what holds it: no allocator, no noise."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def saved_bytes(run: Callable[[], Tensor], module: nn.Module) -> int:
+    """Bytes that ``run`` leaves saved for the backward pass: every storage once, those of parameters not at all."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        run()
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+class PeakBytes(TorchDispatchMode):
+    """``peak``: the most bytes that were alive at once of what was made inside, forward and backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive = self.peak = 0
+        self._known: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in _pytree.tree_leaves(out):
+            storage = tensor.untyped_storage() if isinstance(tensor, Tensor) else None
+            if storage is not None and storage not in self._known:
+                self._known.add(storage)
+                self._add(storage.nbytes())
+                weakref.finalize(storage, self._add, -storage.nbytes())
+        return out
+
+    def _add(self, count: int) -> None:
+        self.alive += count
+        self.peak = max(self.peak, self.alive)
