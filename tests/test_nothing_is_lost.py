@@ -44,9 +44,9 @@ def kill_many(arguments: list[str], output: Path, restore: Callable[[], None], c
         running.send_signal(signal.SIGKILL)
         running.wait()
         if check():
-            replaced += 1
-        else:
-            kept += 1
+            replaced, seconds = replaced + 1, 0.9 * seconds
+        else:  # the machine may have become slower: the moment of replacement is what is to be hit
+            kept, seconds = kept + 1, 1.05 * seconds
     assert kept
     assert replaced
     restore()
