@@ -65,8 +65,10 @@ class Model(Section):
     slstm_at: Positions = Field((1, 3), description="which blocks are sLSTM, from 0; the others are mLSTM")
     heads: int = Field(4, ge=1, description="heads of every xLSTM block")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout of the encoder and of the social layers")
-    impl: Literal["auto", "reference", "fused"] = Field(
-        "auto", description="encoder implementation; reference is the xlstm package's own forward"
+    impl: Literal["auto", "reference", "fused", "triton"] = Field(
+        "auto",
+        description="encoder implementation, all one function; auto: triton on CUDA where it can run, else fused; "
+        "reference: the xlstm package's own forward",
     )
     chunk: int | None = Field(
         None,

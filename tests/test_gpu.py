@@ -135,6 +135,43 @@ def test_a_recorded_step_never_waits(precision: str) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.parametrize("low", [None, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("width", "steps", "slstm_at"), [(64, 12, [1]), (128, 5, [0, 1]), (256, 12, [1]), (64, 64, [])]
+)
+def test_the_kernels_equal_the_package(width: int, steps: int, slstm_at: list[int], low: torch.dtype | None) -> None:
+    """Errors against the package in float64 are about those of the fused forward."""
+    x = torch.randn(67, steps, width, device=CUDA, dtype=torch.float64)
+    results = {}
+    for impl, dtype in (("reference", torch.float64), ("fused", torch.float32), ("triton", torch.float32)):
+        torch.manual_seed(0)
+        encoder = SharedEncoder(width, 2, slstm_at, 4, steps, impl=impl)
+        with torch.no_grad():
+            for parameter in encoder.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        encoder, inputs = encoder.to(CUDA, dtype), x.detach().to(dtype).requires_grad_()
+        with torch.autocast("cuda", dtype=low, enabled=low is not None and dtype == torch.float32):
+            y = encoder(inputs)
+        y = y.to(dtype)
+        gradients = torch.autograd.grad(y.square().sum(), [inputs, *encoder.parameters()])
+        results[impl] = [y.detach().double(), *(gradient.double() for gradient in gradients)]
+
+    floor = 1e-2 * max(float(exact.abs().max()) for exact in results["reference"])
+
+    def error(impl: str) -> float:
+        pairs = zip(results[impl], results["reference"], strict=True)
+        return max(float((ours - exact).abs().max()) / max(float(exact.abs().max()), floor) for ours, exact in pairs)
+
+    assert error("triton") <= max(3 * error("fused"), 5e-5)
+
+
+def test_auto_takes_the_kernels_and_says_why_not() -> None:
+    assert SharedEncoder(64, 1, [], 4, 12).choice(CUDA) == ("triton", "")
+    impl, reason = SharedEncoder(48, 1, [0], 2, 12).choice(CUDA)
+    assert impl == "fused"
+    assert "heads of 24 channels" in reason
+
+
 def test_auto_is_a_mixed_precision() -> None:
     assert resolve_precision("auto", CUDA).name in ("bf16-mixed", "16-mixed")
 

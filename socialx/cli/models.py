@@ -15,6 +15,7 @@ from socialx.options import Loaded, as_tree, flat, of_run, to_yaml, with_setting
 
 if TYPE_CHECKING:
     from socialx.settings import Settings
+    from socialx.training.engine import Learner
     from socialx.training.runs import RunFolder
 
 
@@ -90,6 +91,7 @@ def train(
     parameters = sum(p.numel() for p in learner.model.parameters())
     note(f"{d.store.path}: {len(d.store.sensors.ids)} sensors, {loader.num_windows:,} training windows")
     note(f"{precision.device}, precision {precision.name}, {parameters:,} parameters, run folder {run.path}")
+    _note_machine(learner, s)
     if precision.device.type == "cpu" and s.model.width * s.model.blocks > 128:
         note("no CUDA device: on a CPU a small model is wise, for example --width 64 --blocks 2 --slstm-at 1")
     if old and loaded.origin["trainer.max_epochs"] != str(old.settings):
@@ -116,6 +118,16 @@ def train(
         f"{run.path}: best validation MAE {progress.best_mae:.4f} {d.store.unit} in epoch {progress.best_epoch + 1} of "
         f"{progress.epoch}: socialx evaluate {run.path} --baselines"
     )
+
+
+def _note_machine(learner: Learner, s: Settings) -> None:
+    """What computes on a card, and why it is not the fastest that there is."""
+    device = learner.precision.device
+    if device.type == "cuda":
+        impl, reason = learner.model.encoder.choice(device)  # type: ignore[operator, union-attr]
+        matmul = s.trainer.float32_matmul_precision
+        products = matmul if matmul == "highest" else f"{matmul} (TF32)"
+        note(f"encoder {impl}{f' ({reason})' if reason else ''}, float32 products in precision {products}")
 
 
 def _record_start(run: RunFolder, loaded: Loaded, environment: dict[str, Any], stamp: dict[str, Any] | None) -> None:
@@ -227,6 +239,7 @@ def profile(
     d = build.data(s, precision.device)
     loader = build.train_loader(s, d)
     learner = build.learner(s, build.model(s, d), precision, loader)
+    _note_machine(learner, s)
     lengths = (s.profile.steps, s.profile.warmup_steps, s.trainer.log_every_n_steps, s.profile.trace_steps)
     with build.training_advice(s, d, learner):
         result = measure(learner, loader, *lengths)

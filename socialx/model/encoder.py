@@ -13,9 +13,9 @@ import torch
 import torch.utils.cpp_extension
 from torch import Tensor, nn
 
-from socialx.model.fused import encode, recomputed
+from socialx.model.fused import Layers, encode, recomputed
 
-IMPLEMENTATIONS = ("auto", "reference", "fused")
+IMPLEMENTATIONS = ("auto", "reference", "fused", "triton")
 # Sequences at once on a CPU: one [T,S,2E] float32 tensor of 384 sequences is 2 to 5 MB at widths 64 and 128, so a layer
 # works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/encoder_cpu.py).
 CPU_CHUNK = 384
@@ -45,7 +45,8 @@ class SharedEncoder(nn.Module):
     width E and heads: E / heads >= 2 channels per head.  blocks: how many; those listed in slstm_at (from 0) are
     sLSTM with a gated FFN, the others mLSTM (Beck et al. 2024, arXiv:2405.04517, section 2.4).  history: the
     largest T.  dropout acts where ``xlstm.xLSTMBlockStack`` applies it.  impl: "fused" (the same function computed
-    faster, and without waiting for the device), "reference" (the package's own forward), or "auto" (fused).
+    faster, and without waiting for the device), "triton" (its cells as kernels for CUDA), "reference" (the package's
+    own forward), or "auto": triton on CUDA where it can run, else fused.  ValueError for triton where it cannot.
     chunk: how many sequences at once; None is what was measured fastest on a CPU and all of them on CUDA, where every
     chunk is recomputed in the backward pass.  checkpointing: in training mode the backward pass has only each block's
     input and computes the rest again.  Neither changes a result.
@@ -74,6 +75,19 @@ class SharedEncoder(nn.Module):
         self.width, self.history, self.impl, self.chunk = width, history, impl, chunk
         self.checkpointing = checkpointing
         self.stack = _build_stack(width, blocks, slstm_at, heads, history, dropout)
+        self._layers, self._no_kernels = None, ""  # nobody asks for kernels: Triton takes a second to import
+        if impl == "triton" or (impl == "auto" and torch.cuda.is_available()):
+            self._layers, self._no_kernels = _kernels(self.stack, history)
+        if impl == "triton" and self._no_kernels:
+            raise ValueError(f"impl triton: {self._no_kernels}: impl fused computes the same")
+
+    def choice(self, device: torch.device) -> tuple[str, str]:
+        """What runs on a device, and why that and nothing faster; nothing to say is an empty text."""
+        if self.impl != "auto":
+            return self.impl, ""
+        if device.type != "cuda":
+            return "fused", ""
+        return ("fused", f"no Triton kernels: {self._no_kernels}") if self._no_kernels else ("triton", "")
 
     def forward(self, x: Tensor) -> Tensor:
         """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history."""
@@ -92,7 +106,7 @@ class SharedEncoder(nn.Module):
         recompute: the backward pass has only x and runs each chunk again, so that what one chunk computes is alive at
         a time, for one forward pass more.
         """
-        run = self._reference if self.impl == "reference" else self._fused
+        run = {"reference": self._reference, "fused": self._fused, "triton": self._triton}[self.choice(x.device)[0]]
         if chunk is None or x.shape[0] <= chunk:
             return run(x)
         return torch.cat([recomputed(run, part, self) if recompute else run(part) for part in x.split(chunk)])
@@ -111,6 +125,20 @@ class SharedEncoder(nn.Module):
 
     def _fused(self, x: Tensor) -> Tensor:
         return encode(self.stack, x, checkpointing=self.checkpointing and self.training)
+
+    def _triton(self, x: Tensor) -> Tensor:
+        """On a CPU in Triton's interpreter alone, which raises without TRITON_INTERPRET=1."""
+        return encode(self.stack, x, checkpointing=self.checkpointing and self.training, layers=self._layers)
+
+
+def _kernels(stack: nn.Module, history: int) -> tuple[Layers | None, str]:
+    """The layers on Triton kernels, or None and why there are none."""
+    try:
+        kernel_layers = import_module("socialx.model.kernel_layers")
+    except ImportError as error:
+        return None, f"triton cannot be imported ({error})"
+    reason = kernel_layers.unsupported(stack, history)
+    return (None, reason) if reason else (kernel_layers.LAYERS, "")
 
 
 def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,20 +26,30 @@ LARGEST_EXPONENT = 80.0
 NORMALISER_EPS = 1e-6  # the package's parallel_stabilized_simple
 
 
-def encode(stack: nn.Module, x: Tensor, *, last_only: bool = True, checkpointing: bool = False) -> Tensor:
+class Layers(NamedTuple):
+    """What runs the package's ``mLSTMLayer`` and ``sLSTMLayer``: (layer, x [T,S,E], last) -> [Q,S,E]."""
+
+    mlstm: Callable[[Any, Tensor, bool], Tensor]
+    slstm: Callable[[Any, Tensor, bool], Tensor]
+
+
+def encode(
+    stack: nn.Module, x: Tensor, *, last_only: bool = True, checkpointing: bool = False, layers: Layers | None = None
+) -> Tensor:
     """x [S,T,E] -> [S,E], or [S,T,E] without last_only: ``stack(x)[:, -1]``, or ``stack(x)``.
 
     Differentiable in x and in every parameter of the stack.  Never waits for the device.  Under autocast the matrix
     products run in its precision; gates, decay, states and norms stay float32.  checkpointing: the backward pass has
-    only each block's input, and computes the rest again.
+    only each block's input, and computes the rest again.  layers: those of this module, unless others are given.
     """
+    layers = layers or Layers(_mlstm, _slstm)
     blocks: list[Any] = list(stack.blocks)  # type: ignore[arg-type]
     x = x.transpose(0, 1).contiguous()  # [T,S,E]
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(_wide(x))  # the sum over the blocks stays float32
     for block in blocks:
-        _refuse_unknown(block)
-        run = partial(_block, block, last=last_only and block is blocks[-1])
+        refuse_unknown(block)
+        run = partial(_block, block, last=last_only and block is blocks[-1], layers=layers)
         x = recomputed(run, x, block) if checkpointing else run(x)
     if not isinstance(stack.post_blocks_norm, nn.Identity):
         x = _layer_norm(stack.post_blocks_norm, x)
@@ -55,7 +65,7 @@ def recomputed(run: Callable[[Tensor], Tensor], x: Tensor, module: nn.Module) ->
     return checkpoint(run, x, use_reentrant=False, preserve_rng_state=drops)
 
 
-def _refuse_unknown(block: Any) -> None:
+def refuse_unknown(block: Any) -> None:
     """ValueError for a block of which this module would compute something else than the package."""
     layer = block.xlstm.config
     if block.config.mlstm is None:
@@ -72,10 +82,10 @@ def _refuse_unknown(block: Any) -> None:
         raise ValueError(f"mLSTM head width {width} is no multiple of qkv_proj_blocksize {size}: choose other heads")
 
 
-def _block(block: Any, x: Tensor, last: bool) -> Tensor:
+def _block(block: Any, x: Tensor, last: bool, layers: Layers) -> Tensor:
     """x [T,S,E] -> [Q,S,E]: the pre-norm residual block of the package's ``xLSTMBlock``."""
-    cell = _mlstm if block.config.mlstm is not None else _slstm
-    y = cell(block.xlstm, _layer_norm(block.xlstm_norm, x), last)  # [Q,S,E]
+    layer = layers.mlstm if block.config.mlstm is not None else layers.slstm
+    y = layer(block.xlstm, _layer_norm(block.xlstm_norm, x), last)  # [Q,S,E]
     x = (x[-1:] if last else x) + y
     if block.ffn is None:
         return x
@@ -110,7 +120,9 @@ def _mlstm(layer: Any, x: Tensor, last: bool) -> Tensor:
     heads, inner = layer.config.num_heads, layer.config._inner_embedding_dim
     width = inner // heads
     up, up_z = layer.proj_up.weight.split(inner)
-    query_key, value, gate_a, gate_x = _folded(layer)
+    query_key, gate_a, gate_x = folded(layer)
+    query_key = _block_diagonal(query_key, heads)
+    value = _block_diagonal(layer.v_proj.weight.transpose(1, 2), heads)
     m = F.linear(x, up)  # [T,S,I]
     a = _conv_silu(layer.conv1d, m)  # [T,S,I]
     gates = (F.linear(a, gate_a) + F.linear(m, gate_x)).to(_wide(x))  # [T,S,2H]
@@ -131,8 +143,8 @@ def _mlstm(layer: Any, x: Tensor, last: bool) -> Tensor:
     return layer.dropout(F.linear(h, layer.proj_down.weight))
 
 
-def _folded(layer: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The products of small weights: query-key [H,D,D], value [H,D,D], gates of a and of m [2H,I]."""
+def folded(layer: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The products of an ``mLSTMLayer``'s small weights: query-key [I/4,4,4], gates of a and of m [2H,I]."""
     heads, inner = layer.config.num_heads, layer.config._inner_embedding_dim
     q, k, v = layer.q_proj.weight, layer.k_proj.weight, layer.v_proj.weight  # [I/4,4,4]
     cell = layer.mlstm_cell
@@ -142,8 +154,7 @@ def _folded(layer: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     gate_x = torch.bmm(per_group[2], v)
     query_key = torch.bmm(q.transpose(1, 2), k) * (inner // heads) ** -0.5
     return (
-        _block_diagonal(query_key, heads),
-        _block_diagonal(v.transpose(1, 2), heads),
+        query_key,
         gate_a.transpose(0, 1).reshape(2 * heads, inner),
         gate_x.transpose(0, 1).reshape(2 * heads, inner),
     )

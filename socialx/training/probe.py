@@ -1,6 +1,6 @@
 """What a step needs on this card: real steps of fresh models under the allocator's counters.
 
-Only CUDA counts: on a CPU running out of memory ends the process before anybody can ask.
+Only CUDA's allocator counts; a CPU that runs out of memory ends the process before anybody can ask.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def advised(
     """Turn torch.OutOfMemoryError inside into a SocialxError that names what would fit, measured by ``peak``.
 
     give_up: frees what the failed work holds on the device; the tensors in its frames are dropped here.  work: what
-    failed, in words.  It takes a model and a few steps per measurement, together some seconds on a card.
+    failed, in words.  Takes 10 to 20 measurements, each two steps of a fresh model.
     """
     try:
         yield

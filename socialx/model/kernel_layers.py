@@ -1,0 +1,378 @@
+"""The layers of fused.encode on the kernels of kernels.py: operations, their gradients, their launches.
+
+Shape letters as in fused.py; C is I for an mLSTM block and E for an sLSTM block.  An mLSTM between its projections is
+one operation, and so is an sLSTM from its normed input to its normed output.  Both are opaque to a compiler, legal in
+a CUDA graph, never wait for the device, and are compiled once for any number of sequences.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch import Tensor, nn
+
+from socialx.model import conv_kernels, fused, kernels
+
+LONGEST = 64  # steps
+WIDTHS = (16, 32, 64, 128)  # of a head
+MOST_HEADS = conv_kernels.GATE_TILE.value // 2
+INTERPRETED: bool = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1, which Triton reads when a kernel is decorated
+LAUNCH: dict[str, dict[str, int]] = {}  # what a benchmark tries: by kernel, keywords that go before launch_options
+
+
+def unsupported(stack: nn.Module, history: int) -> str | None:
+    """Why the kernels cannot run this ``xLSTMBlockStack`` over up to history steps; None where they can."""
+    if history > LONGEST:
+        return f"history {history} is longer than {LONGEST} steps"
+    if next(stack.parameters()).dtype == torch.float64:
+        return "float64 parameters"
+    blocks: Any = stack.blocks
+    reasons = (f"block {index}: {reason}" for index, block in enumerate(blocks) if (reason := _unsupported(block)))
+    return next(reasons, None)
+
+
+def _unsupported(block: Any) -> str | None:
+    try:
+        fused.refuse_unknown(block)
+    except ValueError as reason:
+        return str(reason)
+    layer, config = block.xlstm, block.xlstm.config
+    mlstm = block.config.mlstm is not None
+    width, rest = divmod(config._inner_embedding_dim if mlstm else config.embedding_dim, config.num_heads)
+    if rest or width not in WIDTHS:
+        return f"heads of {width} channels: needs {', '.join(map(str, WIDTHS))}"
+    if config.num_heads > MOST_HEADS:
+        return f"{config.num_heads} heads: needs at most {MOST_HEADS}"
+    if not 1 <= config.conv1d_kernel_size <= conv_kernels.TAPS.value:
+        return f"convolution over {config.conv1d_kernel_size} steps: needs 1 to {conv_kernels.TAPS.value}"
+    if mlstm and layer.q_proj.weight.shape[-1] != 4:
+        return f"qkv_proj_blocksize {layer.q_proj.weight.shape[-1]}: needs 4"
+    return None
+
+
+def launch_options(kernel: str, width: int, steps: int, size: int) -> dict[str, int]:
+    """Keywords of a launch for heads of width channels whose elements have size bytes.
+
+    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.
+    """
+    options = {"num_warps": 4, "num_stages": 1}
+    rows = max(triton.next_power_of_2(steps), 16)
+    if kernel == "conv_backward":
+        options |= {"N": 16, "W": min(width, 32)}
+    elif kernel.startswith("slstm"):
+        options |= {"N": 16, "HOLD": width <= 64}
+    elif kernel.startswith("mlstm"):
+        options |= {"ROWS": rows, "num_warps": max(1, min(rows * width // 256, 16))}
+    else:
+        options |= {"ROWS": rows, "W": min(width, 32), "num_warps": max(1, min(rows * min(width, 32) // 256, 16))}
+    return options | LAUNCH.get(kernel, {})
+
+
+def _plan(kernel: str, x: Tensor, heads: int, width: int) -> tuple[int, dict[str, int]]:
+    """x [T,S,...] -> how many groups of sequences, and the launch's keywords."""
+    steps, sequences = x.shape[:2]
+    options = launch_options(kernel, width, steps, x.element_size())
+    each = options["ROWS"] // steps if "ROWS" in options else options["N"]
+    if "W" in options:
+        options["W"] = min(options["W"], width)
+    return triton.cdiv(sequences, each), {"T": steps, "H": heads, "D": width, **options}
+
+
+def _mlstm(layer: Any, x: Tensor, last: bool) -> Tensor:
+    """x [T,S,E] -> [Q,S,E]: the package's ``mLSTMLayer``."""
+    x, z, weight = _low(x), None, layer.proj_up.weight
+    if last:
+        weight, weight_z = weight.split(layer.config._inner_embedding_dim)
+        z = F.linear(x[-1:], weight_z)
+    u = F.linear(x, weight)
+    cell, norm = layer.mlstm_cell, layer.mlstm_cell.outnorm
+    with torch.autocast(x.device.type, enabled=False):
+        query_key, gate_y, gate_x = fused.folded(layer)
+        blocks = [block.permute(2, 0, 1).flatten(1) for block in (query_key, layer.v_proj.weight)]  # [4,I]
+        skip_and_norm = [layer.learnable_skip[None], norm.weight_proxy[None]]
+        table = torch.cat([*_taps(layer.conv1d), *blocks, gate_y, gate_x, *skip_and_norm]).float()
+        bias = torch.cat([cell.igate.bias, cell.fgate.bias]).float()
+    h = torch.ops.socialx.mlstm(u, z, table, bias, layer.config.num_heads, norm.eps)[0]
+    return layer.dropout(F.linear(h, layer.proj_down.weight))
+
+
+def _slstm(layer: Any, x: Tensor, last: bool) -> Tensor:
+    """x [T,S,E] -> [Q,S,E]: the package's ``sLSTMLayer``."""
+    x, heads, norm, dropout = _low(x), layer.config.num_heads, layer.group_norm, layer.dropout
+    norm_weight = layer.conv1d.conv.bias.new_ones(x.shape[-1]) if norm.weight is None else norm.weight_proxy
+    table = torch.cat([*_taps(layer.conv1d), norm_weight[None]]).float()
+    # The package feeds fgate to the input gate and igate to the forget gate; weights must keep that.
+    of_y = torch.cat([layer.fgate.weight, layer.igate.weight], 1)  # [H,2D,D]
+    of_x = torch.cat([layer.zgate.weight, layer.ogate.weight], 1)
+    weight = torch.cat([F.pad(of_y, (0, of_y.shape[2])), F.pad(of_x, (of_x.shape[2], 0))], 1)  # [H,4D,2D]
+    keep, factor = None, 1.0
+    if dropout.training and dropout.p:
+        keep = torch.empty((1 if last else len(x), *x.shape[1:]), dtype=torch.bool, device=x.device)
+        keep, factor = keep.bernoulli_(1 - dropout.p), 1 / (1 - dropout.p)
+    kernel, bias = layer.slstm_cell._recurrent_kernel_, layer.slstm_cell._bias_.float()
+    return torch.ops.socialx.slstm(x, table, weight, kernel, bias, keep, heads, norm.eps, factor, last)[0]
+
+
+LAYERS = fused.Layers(_mlstm, _slstm)
+
+
+def _taps(conv: Any) -> tuple[Tensor, Tensor]:
+    """[4,C] and [1,C]: weights of the steps t - 3 to t, and the bias."""
+    taps = conv.conv.weight[:, 0].t()
+    return F.pad(taps, (0, 0, 4 - len(taps), 0)), conv.conv.bias[None]
+
+
+def _low(x: Tensor) -> Tensor:
+    """x in the type of the matrix products: that of autocast, or its own."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
+@torch.library.custom_op(
+    "socialx::mlstm",
+    mutates_args=(),
+    schema="(Tensor u, Tensor? z, Tensor table, Tensor bias, int heads, float eps)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def mlstm(u: Tensor, z: Tensor | None, table: Tensor, bias: Tensor, heads: int, eps: float) -> tuple[Tensor, ...]:
+    """u [T,S,2I], channels and output gates -> h [T,S,I]; or u [T,S,I] and the last step's z [1,S,I] -> h [1,S,I].
+
+    table [15+4H,I] and bias [2H] float32.  For the backward it returns queries, keys and values [T,S,I] and the gates
+    [T,S,2H], float32, too.
+    """
+    h, *projected, gates = _mlstm_outputs(u, z, table, bias, heads, eps)
+    u, (sequences, inner) = u.contiguous(), h.shape[1:]
+    last, z = z is not None, u[..., inner:] if z is None else z.contiguous()
+    with torch.cuda.device_of(u):
+        groups, options = _plan("conv_forward", u, heads, inner // heads)
+        conv = conv_kernels.conv_forward[(groups,)]
+        conv(u, table, bias, *projected, gates, sequences, X=u.shape[2], MLSTM=True, **options)
+        groups, options = _plan("mlstm_forward", u, heads, inner // heads)
+        cell = kernels.mlstm_forward[(groups * heads,)]
+        cell(*projected, gates, z, *table[-2:], h, sequences, eps, Z=z.stride(1), LAST=last, **options)
+    return h, *projected, gates
+
+
+@mlstm.register_fake
+def _mlstm_outputs(
+    u: Tensor, z: Tensor | None, table: Tensor, bias: Tensor, heads: int, eps: float
+) -> tuple[Tensor, ...]:
+    steps, sequences, _ = u.shape
+    h = u.new_empty(steps if z is None else 1, sequences, table.shape[1])
+    projected = (u.new_empty(steps, sequences, table.shape[1]) for _ in range(3))
+    return h, *projected, u.new_empty(steps, sequences, 2 * heads, dtype=torch.float32)
+
+
+@torch.library.custom_op(
+    "socialx::mlstm_backward",
+    mutates_args=(),
+    schema="(Tensor d_h, Tensor u, Tensor? z, Tensor table, Tensor queries, Tensor keys, Tensor values, Tensor gates,"
+    " float eps) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def mlstm_backward(
+    d_h: Tensor,
+    u: Tensor,
+    z: Tensor | None,
+    table: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    gates: Tensor,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """The gradients of u, of z (empty where there is none), of table and of bias."""
+    projected = (queries, keys, values)
+    d_u, d_last, *_ = _mlstm_gradients(d_h, u, z, table, *projected, gates, eps)
+    d_h, u, (sequences, inner), heads = d_h.contiguous(), u.contiguous(), queries.shape[1:], gates.shape[2] // 2
+    last, z, d_z = (True, z.contiguous(), d_last) if z is not None else (False, u[..., inner:], d_u[..., inner:])
+    d_query, d_key, d_value, d_gates = (torch.empty_like(tensor) for tensor in (*projected, gates))
+    with torch.cuda.device_of(u):
+        groups, options = _plan("mlstm_backward", u, heads, inner // heads)
+        shares = table.new_empty(groups, 2, inner)
+        arguments = (*projected, gates, z, *table[-2:], d_h, d_query, d_key, d_value, d_gates, d_z, shares)
+        cell = kernels.mlstm_backward[(groups * heads,)]
+        cell(*arguments, sequences, eps, Z=z.stride(1), LAST=last, **options)
+        groups, options = _plan("conv_backward", u, heads, inner // heads)
+        conv_shares = table.new_empty(groups, len(table) - 2, inner)
+        conv = conv_kernels.conv_backward[(groups * inner // options["W"],)]
+        arguments = (u, table, queries, d_query, d_key, d_value, d_gates, d_u, conv_shares)
+        conv(*arguments, sequences, X=u.shape[2], MLSTM=True, **options)
+    return d_u, d_last, torch.cat([conv_shares.sum(0), shares.sum(0)]), d_gates.sum((0, 1))
+
+
+@mlstm_backward.register_fake
+def _mlstm_gradients(
+    d_h: Tensor,
+    u: Tensor,
+    z: Tensor | None,
+    table: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    gates: Tensor,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    d_u, d_z = u.new_empty(u.shape), u.new_empty(0 if z is None else z.shape)
+    return d_u, d_z, torch.empty_like(table), table.new_empty(gates.shape[2])
+
+
+def _mlstm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    u, z, table, _, _, ctx.eps = inputs
+    ctx.save_for_backward(u, z, table, *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def _mlstm_gradient(ctx: Any, d_h: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+    u, z, *rest = ctx.saved_tensors
+    d_u, d_z, d_table, d_bias = torch.ops.socialx.mlstm_backward(d_h, u, z, *rest, ctx.eps)
+    return d_u, None if z is None else d_z, d_table, d_bias, None, None
+
+
+mlstm.register_autograd(_mlstm_gradient, setup_context=_mlstm_keep)
+
+
+@torch.library.custom_op(
+    "socialx::slstm",
+    mutates_args=(),
+    schema="(Tensor x, Tensor table, Tensor weight, Tensor kernel, Tensor bias, Tensor? keep, int heads, float eps,"
+    " float factor, bool last) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def slstm(
+    x: Tensor,
+    table: Tensor,
+    weight: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    keep: Tensor | None,
+    heads: int,
+    eps: float,
+    factor: float,
+    last: bool,
+) -> tuple[Tensor, ...]:
+    """x [T,S,E] -> y [Q,S,E].
+
+    table [6,E] float32; weight [H,4D,2D] of the gates, kernel [H,4D,D] of the recurrence, bias [4E]; keep [Q,S,E]
+    says what dropout leaves and multiplies by factor.  For the backward it returns the gates' inputs [H,T,S,2D], the
+    gates [H,T,S,4D], h [H,T,S,D] and its states [H,T,S,2D] float32, too.
+    """
+    y, inputs, gates, h, states = _slstm_outputs(x, table, weight, kernel, bias, keep, heads, eps, factor, last)
+    x, width = x.contiguous(), x.shape[2] // heads
+    with torch.cuda.device_of(x):
+        groups, options = _plan("conv_forward", x, heads, width)
+        conv = conv_kernels.conv_forward[(groups,)]
+        conv(x, table, bias, inputs, inputs, inputs, gates, x.shape[1], X=x.shape[2], MLSTM=False, **options)
+        torch.bmm(inputs.flatten(1, 2), weight.to(x.dtype).transpose(1, 2), out=gates.view(heads, -1, 4 * width))
+        groups, options = _plan("slstm_forward", x, heads, width)
+        drop, mask = (False, y) if keep is None else (True, keep)
+        arguments = (gates, kernel.to(x.dtype), bias, table[5], mask, y, h, states, x.shape[1], eps, factor)
+        kernels.slstm_forward[(groups * heads,)](*arguments, LAST=last, DROP=drop, **options)
+    return y, inputs, gates, h, states
+
+
+@slstm.register_fake
+def _slstm_outputs(
+    x: Tensor,
+    table: Tensor,
+    weight: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    keep: Tensor | None,
+    heads: int,
+    eps: float,
+    factor: float,
+    last: bool,
+) -> tuple[Tensor, ...]:
+    steps, sequences, embed = x.shape
+    inputs, gates, h = (x.new_empty(heads, steps, sequences, n * embed // heads) for n in (2, 4, 1))
+    states = x.new_empty(inputs.shape, dtype=torch.float32)
+    return x.new_empty(1 if last else steps, sequences, embed), inputs, gates, h, states
+
+
+@torch.library.custom_op(
+    "socialx::slstm_backward",
+    mutates_args=(),
+    schema="(Tensor d_y, Tensor table, Tensor weight, Tensor kernel, Tensor bias, Tensor? keep, Tensor inputs,"
+    " Tensor gates, Tensor h, Tensor states, float eps, float factor) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def slstm_backward(
+    d_y: Tensor,
+    table: Tensor,
+    weight: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    keep: Tensor | None,
+    inputs: Tensor,
+    gates: Tensor,
+    h: Tensor,
+    states: Tensor,
+    eps: float,
+    factor: float,
+) -> tuple[Tensor, ...]:
+    """The gradients of x, table, weight, kernel and bias."""
+    arguments = (table, weight, kernel, bias, keep, inputs, gates, h, states, eps, factor)
+    d_x, *_ = _slstm_gradients(d_y, *arguments)
+    d_y, (heads, steps, sequences, width) = d_y.contiguous(), h.shape
+    d_gates = torch.empty_like(gates)
+    low, last = d_y.dtype, len(d_y) < steps
+    with torch.cuda.device_of(d_y):
+        groups, options = _plan("slstm_backward", d_x, heads, width)
+        shares = table.new_empty(groups, 5, table.shape[1])
+        drop, mask = (False, d_y) if keep is None else (True, keep)
+        tensors = (gates, kernel.to(low), bias, table[5], mask, h, states, d_y, d_gates, shares)
+        cell = kernels.slstm_backward[(groups * heads,)]
+        cell(*tensors, sequences, eps, factor, LAST=last, DROP=drop, **options)
+        d_inputs = torch.bmm(d_gates.flatten(1, 2), weight.to(low)).view(inputs.shape)
+        groups, options = _plan("conv_backward", d_x, heads, width)
+        conv_shares = table.new_empty(groups, 5, table.shape[1])
+        conv = conv_kernels.conv_backward[(groups * table.shape[1] // options["W"],)]
+        d_passed = d_inputs[..., width:]
+        around = (inputs[..., width:], table, inputs, d_inputs, d_inputs, d_passed, d_gates, d_x, conv_shares)
+        conv(*around, sequences, X=table.shape[1], MLSTM=False, **options)
+    sums, conv_sums = shares.sum(0), conv_shares.sum(0)
+    # One product per step and head, added up: a single one over all steps would be too narrow for the device.  The
+    # product of step t with h of step t - 1 is shifted by a step, so that of every head's last one is left out.
+    per_step = d_gates.flatten(0, 1).transpose(1, 2)  # [H*T,4D,S]
+    d_weight = torch.bmm(per_step, inputs.flatten(0, 1)).unflatten(0, (heads, steps))
+    d_kernel = F.pad(torch.bmm(per_step[1:], h.flatten(0, 1)[:-1]), (0, 0, 0, 0, 0, 1)).unflatten(0, (heads, steps))
+    d_kernel = d_kernel[:, :-1]
+    products = (product.sum(1, dtype=torch.float32) for product in (d_weight, d_kernel))
+    return d_x, torch.cat([conv_sums, sums[4:]]), *products, sums[:4].flatten()
+
+
+@slstm_backward.register_fake
+def _slstm_gradients(
+    d_y: Tensor,
+    table: Tensor,
+    weight: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    keep: Tensor | None,
+    inputs: Tensor,
+    gates: Tensor,
+    h: Tensor,
+    states: Tensor,
+    eps: float,
+    factor: float,
+) -> tuple[Tensor, ...]:
+    d_x = d_y.new_empty(*h.shape[1:3], table.shape[1])
+    d_weight, d_kernel = (torch.empty_like(w, dtype=torch.float32) for w in (weight, kernel))
+    return d_x, torch.empty_like(table), d_weight, d_kernel, torch.empty_like(bias)
+
+
+def _slstm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, *weights, keep, _, ctx.eps, ctx.factor, _ = inputs
+    ctx.save_for_backward(*weights, keep, *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def _slstm_gradient(ctx: Any, d_y: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+    gradients = torch.ops.socialx.slstm_backward(d_y, *ctx.saved_tensors, ctx.eps, ctx.factor)
+    return *gradients, None, None, None, None, None
+
+
+slstm.register_autograd(_slstm_gradient, setup_context=_slstm_keep)
