@@ -166,7 +166,7 @@ def test_the_kernels_equal_the_package(width: int, steps: int, slstm_at: list[in
 
 
 def test_auto_takes_the_kernels_and_says_why_not() -> None:
-    assert SharedEncoder(64, 1, [], 4, 12).choice(CUDA) == ("triton", "")
+    assert SharedEncoder(64, 1, [0], 4, 12).choice(CUDA) == ("triton", "")
     impl, reason = SharedEncoder(48, 1, [0], 2, 12).choice(CUDA)
     assert impl == "fused"
     assert "heads of 24 channels" in reason

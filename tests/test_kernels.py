@@ -206,6 +206,17 @@ def test_auto_on_a_cpu_is_fused_and_on_a_card_has_a_reason_if_it_is() -> None:
     assert SharedEncoder(64, 1, [], 4, 12, impl="triton").choice(torch.device("cuda")) == ("triton", "")
 
 
+def test_auto_leaves_wide_float32_scans_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    card = torch.device("cuda")
+    for width, slstm_at, impl in ((128, [1], "triton"), (256, [1], "fused"), (256, [], "triton")):
+        chosen, reason = SharedEncoder(width, 2, slstm_at, 4, 12).choice(card)
+        assert chosen == impl
+        assert ("sLSTM heads of 64 channels spill in float32" in reason) == (impl == "fused")
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
+    assert SharedEncoder(256, 2, [1], 4, 12).choice(card) == ("triton", "")
+
+
 @pytest.mark.parametrize("slstm_at", [(), (0,)])
 def test_the_operations_keep_torchs_rules(slstm_at: tuple[int, ...]) -> None:
     """torch.library.opcheck on what the layers pass: schema, shapes without data, autograd, tracing."""

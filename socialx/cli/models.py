@@ -124,7 +124,8 @@ def _note_machine(learner: Learner, s: Settings) -> None:
     """What computes on a card, and why it is not the fastest that there is."""
     device = learner.precision.device
     if device.type == "cuda":
-        impl, reason = learner.model.encoder.choice(device)  # type: ignore[operator, union-attr]
+        with learner.precision.autocast():
+            impl, reason = learner.model.encoder.choice(device)  # type: ignore[operator, union-attr]
         matmul = s.trainer.float32_matmul_precision
         products = matmul if matmul == "highest" else f"{matmul} (TF32)"
         note(f"encoder {impl}{f' ({reason})' if reason else ''}, float32 products in precision {products}")

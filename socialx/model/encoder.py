@@ -75,19 +75,20 @@ class SharedEncoder(nn.Module):
         self.width, self.history, self.impl, self.chunk = width, history, impl, chunk
         self.checkpointing = checkpointing
         self.stack = _build_stack(width, blocks, slstm_at, heads, history, dropout)
-        self._layers, self._no_kernels = None, ""  # nobody asks for kernels: Triton takes a second to import
-        if impl == "triton" or (impl == "auto" and torch.cuda.is_available()):
-            self._layers, self._no_kernels = _kernels(self.stack, history)
+        self._layers, self._no_kernels, self._unwise = None, "", ""
+        if impl == "triton" or (impl == "auto" and torch.cuda.is_available()):  # Triton takes a second to import
+            self._layers, self._no_kernels, self._unwise = _kernels(self.stack, history)
         if impl == "triton" and self._no_kernels:
             raise ValueError(f"impl triton: {self._no_kernels}: impl fused computes the same")
 
     def choice(self, device: torch.device) -> tuple[str, str]:
-        """What runs on a device, and why that and nothing faster; nothing to say is an empty text."""
+        """What runs on a device under the autocast in effect, and why nothing faster: often an empty text."""
         if self.impl != "auto":
             return self.impl, ""
         if device.type != "cuda":
             return "fused", ""
-        return ("fused", f"no Triton kernels: {self._no_kernels}") if self._no_kernels else ("triton", "")
+        reason = self._no_kernels or ("" if torch.is_autocast_enabled(device.type) else self._unwise)
+        return ("fused", f"no Triton kernels: {reason}") if reason else ("triton", "")
 
     def forward(self, x: Tensor) -> Tensor:
         """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history."""
@@ -131,14 +132,15 @@ class SharedEncoder(nn.Module):
         return encode(self.stack, x, checkpointing=self.checkpointing and self.training, layers=self._layers)
 
 
-def _kernels(stack: nn.Module, history: int) -> tuple[Layers | None, str]:
-    """The layers on Triton kernels, or None and why there are none."""
+def _kernels(stack: nn.Module, history: int) -> tuple[Layers | None, str, str]:
+    """The layers on Triton kernels, why there are none, and why not to use them in float32."""
     try:
         kernel_layers = import_module("socialx.model.kernel_layers")
     except ImportError as error:
-        return None, f"triton cannot be imported ({error})"
-    reason = kernel_layers.unsupported(stack, history)
-    return (None, reason) if reason else (kernel_layers.LAYERS, "")
+        return None, f"triton cannot be imported ({error})", ""
+    if reason := kernel_layers.unsupported(stack, history):
+        return None, reason, ""
+    return kernel_layers.LAYERS, "", kernel_layers.unwise_in_float32(stack) or ""
 
 
 def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int) -> None:

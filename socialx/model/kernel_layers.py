@@ -34,6 +34,19 @@ def unsupported(stack: nn.Module, history: int) -> str | None:
     return next(reasons, None)
 
 
+def unwise_in_float32(stack: nn.Module) -> str | None:
+    """Why not to run this stack without autocast; None where there is no reason.
+
+    The recurrent matrix and the sums of a wide head do not stay on chip in float32: heads of 64 channels spill 8 KB per
+    thread, those of 128 need more shared memory than there is (benchmarks/results/kernels_compile.md).
+    """
+    blocks: Any = stack.blocks
+    widths = [b.xlstm.config.embedding_dim // b.xlstm.config.num_heads for b in blocks if b.config.mlstm is None]
+    if max(widths, default=0) <= 32:
+        return None
+    return f"sLSTM heads of {max(widths)} channels spill in float32: a mixed precision has the kernels"
+
+
 def _unsupported(block: Any) -> str | None:
     try:
         fused.refuse_unknown(block)
