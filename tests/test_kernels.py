@@ -285,8 +285,9 @@ def test_they_compile_for_a_card_without_spills(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_they_compile_for_both_generations_and_all_types(tmp_path: Path) -> None:
-    rows = compile_report(tmp_path, "--arch", "80", "90", "--width", "16", "32")
-    rows += compile_report(tmp_path, "--arch", "90", "--dtype", "bf16", "--width", "128", "--steps", "12", "64")
-    narrow = [row for row in rows if row["width"] <= 32 and row["dtype"] != "fp32"]
-    assert len(narrow) == 64
-    assert all(row["spill_stores"] == row["spill_loads"] == 0 for row in narrow), narrow
+    rows = compile_report(tmp_path, "--arch", "80", "90", "--dtype", "bf16", "fp16", "--width", "16", "32")
+    assert len(rows) == 64
+    assert all(row["spill_stores"] == row["spill_loads"] == 0 for row in rows), rows
+    # Float32, wide heads and the longest history compile; what they spill is in benchmarks/results.
+    assert len(compile_report(tmp_path, "--arch", "90", "--dtype", "fp32", "--width", "16")) == 8
+    assert len(compile_report(tmp_path, "--arch", "90", "--dtype", "bf16", "--width", "64", "--steps", "64")) == 8
