@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,16 @@ from torch import nn
 
 import socialx
 from socialx.data import geo
+from socialx.data.distances import read_distances
 from socialx.data.loaders import ResidentLoader, Series
-from socialx.data.store import Store, open_store
+from socialx.data.store import Store, checksum, open_store
 from socialx.data.windows import PARTS, Scaler, Windows, calendar, fit_scaler, slots_per_day, split_windows
-from socialx.errors import SettingsError, SocialxError, sample
-from socialx.model.baselines import CopyLast, HistoricalAverage
-from socialx.model.encoder import SharedEncoder
+from socialx.errors import SettingsError, SocialxError, fall_back, sample
+from socialx.model.baselines import CopyLast, HistoricalAverage, Linear, SharedLstm, Stid
+from socialx.model.encoder import SharedEncoder, WindowMlp
 from socialx.model.forecaster import Forecaster, Tokens
-from socialx.model.pooling import SocialLayer, SocialPooling
+from socialx.model.pooling import KINDS, Geometry, SocialLayer
+from socialx.model.scale import Scale
 from socialx.settings import Settings
 from socialx.training import checkpoint, memory, probe
 from socialx.training.engine import Learner
@@ -33,12 +35,25 @@ from socialx.training.runs import RunFolder, commit
 
 @dataclass(frozen=True)
 class Data:
-    """A store cut into windows, resident on a device."""
+    """A file cut into windows, resident on a device: one store per feature, the first target's before the others."""
 
-    store: Store
+    stores: dict[str, Store]
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...]
     windows: Windows
-    scaler: Scaler
+    scalers: dict[str, Scaler]
     series: Series
+
+    @property
+    def store(self) -> Store:
+        """That of the first target: sensors and stamps are the same in all of them."""
+        return self.stores[self.targets[0]]
+
+    @property
+    def scale(self) -> Scale:
+        """Mean and deviation of every input and target."""
+        into, out = ([self.scalers[name] for name in names] for names in (self.inputs, self.targets))
+        return Scale([f.mean for f in into], [f.std for f in into], [f.mean for f in out], [f.std for f in out])
 
     def loader(self, part: str, batch_size: int, shuffle: bool = False, seed: int = 0) -> ResidentLoader:
         """Batches of ``train``, ``validation`` or ``test``."""
@@ -59,22 +74,50 @@ def data(s: Settings, device: torch.device) -> Data:
     """Open ``data.path``, split it, fit the scaler on the training rows and put the series on the device."""
     if s.data.path is None:
         raise SettingsError("data.path: no data file: --data FILE.h5 (socialx convert --help makes one)")
-    store = open_store(s.data.path, s.data.feature)
-    windows = split_windows(store.epochs, store.step_minutes, s.data.history, s.data.horizon, s.data.split)
-    scaler = fit_scaler(store.values, store.valid, windows.training_rows)
-    series = Series(store.values, store.valid, store.epochs, store.step_minutes, device)
-    return Data(store, windows, scaler, series)
+    names = tuple(dict.fromkeys([*s.data.targets, *s.data.inputs]))
+    stores = {name: _first_days(open_store(s.data.path, name), s.data.days) for name in names}
+    first = stores[names[0]]
+    windows = split_windows(first.epochs, first.step_minutes, s.data.history, s.data.horizon, s.data.split)
+    scalers = {name: fit_scaler(store.values, store.valid, windows.training_rows) for name, store in stores.items()}
+    inputs, targets = (tuple(names.index(name) for name in chosen) for chosen in (s.data.inputs, s.data.targets))
+    values, valid = (np.stack([getattr(f, what) for f in stores.values()], axis=-1) for what in ("values", "valid"))
+    series = Series(values, valid, first.epochs, first.step_minutes, device, inputs, targets)
+    return Data(stores, s.data.inputs, s.data.targets, windows, scalers, series)
 
 
-def model(s: Settings, d: Data) -> Forecaster:
-    """The forecaster for this network, its weights drawn from ``trainer.seed``."""
+def _first_days(store: Store, days: int | None) -> Store:
+    """The rows before midnight of the last of the first ``days``; all without a number."""
+    if days is None:
+        return store
+    rows = int(np.searchsorted(store.epochs, (store.epochs[0] // 86_400 + days) * 86_400))
+    stamps, values = store.stamps[:rows], store.values[:rows]
+    return replace(
+        store,
+        stamps=stamps,
+        epochs=store.epochs[:rows],
+        values=values,
+        valid=store.valid[:rows],
+        checksum=checksum(store.sensors.ids, stamps, values),
+    )
+
+
+def model(s: Settings, d: Data) -> nn.Module:
+    """The model for this network, its weights drawn from ``trainer.seed``."""
     torch.manual_seed(s.trainer.seed)
-    m = s.model
+    m, slots = s.model, slots_per_day(d.store.step_minutes)
+    sensors, history, horizon = len(d.store.sensors.ids), s.data.history, s.data.horizon
+    if m.kind == "linear":
+        return Linear(history, horizon, d.scale)
+    if m.kind == "lstm":
+        return SharedLstm(horizon, d.scale, m.width, m.blocks, m.dropout)
+    if m.kind == "stid":
+        return Stid(sensors, history, horizon, slots, d.scale, m.width, m.dropout)
     tokens = Tokens(
         m.width,
-        sensors=len(d.store.sensors.ids),
-        history=s.data.history,
-        slots=slots_per_day(d.store.step_minutes),
+        sensors,
+        history,
+        slots,
+        inputs=len(d.inputs),
         time_of_day=m.time_of_day,
         day_of_week=m.day_of_week,
         sensor_identity=m.sensor_identity,
@@ -82,53 +125,83 @@ def model(s: Settings, d: Data) -> Forecaster:
     )
     try:
         encoder = SharedEncoder(
-            m.width, m.blocks, m.slstm_at, m.heads, s.data.history, m.dropout, m.impl, m.chunk, m.checkpointing
+            m.width, m.blocks, m.slstm_at, m.heads, history, m.dropout, m.impl, m.chunk, m.checkpointing
         )
     except ValueError as error:  # a combination of sizes that the xlstm package cannot build
         raise SettingsError(f"model (--width, --blocks, --slstm-at, --model-heads): {error}") from None
-    return Forecaster(tokens, encoder, _social(s, d), s.data.horizon, d.scaler.mean, d.scaler.std)
+    social = _social(s, d)
+    own_last_layer = sensors if m.sensor_heads else 0
+    if m.encoder == "mlp":
+        parameters = sum(p.numel() for p in encoder.parameters())
+        mlp = WindowMlp(m.width, history, parameters)
+        return Forecaster(tokens, mlp, social, horizon, d.scale, own_last_layer)
+    return Forecaster(tokens, encoder, social, horizon, d.scale, own_last_layer)
 
 
-def _social(s: Settings, d: Data) -> list[SocialLayer]:
-    if s.pooling.kind == "none":
+def _social(s: Settings, d: Data) -> list[SocialLayer] | dict[int, SocialLayer]:
+    p, width = s.pooling, s.model.width
+    if p.kind == "none":
         return []
-    if s.model.width % s.pooling.heads:
-        raise SettingsError(f"pooling.heads {s.pooling.heads}: model.width {s.model.width} is not a multiple of it")
-    sensors = d.store.sensors
-    xy = geo.to_plane(sensors.latitude, sensors.longitude)
-    lost = [name for name, known in zip(sensors.ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
-    if lost:
-        raise SocialxError(
-            f"{d.store.path}: {len(lost)} of {len(sensors.ids)} sensors have no position ({sample(lost)}): "
-            f"socialx backfill {shlex.quote(str(d.store.path))} --meta LOCATIONS.csv, or train with --pooling none"
-        )
-    index, exists = geo.nearest(xy, s.pooling.neighbours)
-    offsets = xy[index] - xy[:, None]  # [N,K,2]
-    graph = (torch.from_numpy(index), torch.from_numpy(exists), torch.from_numpy(offsets))
-    p = s.pooling
+    if width % p.heads:
+        raise SettingsError(f"pooling.heads {p.heads}: model.width {width} is not a multiple of it")
+    neighbours = _neighbours(s, d)
+    positional = p.use_positional and (p.kind == "own" or bool(neighbours.offsets.any()))
 
     def layer() -> SocialLayer:
-        pooling = SocialPooling(s.model.width, p.heads, *graph, p.radius_km, p.learnable_radius, p.use_positional)
-        return SocialLayer(s.model.width, pooling, s.model.dropout)
+        geometry = Geometry(p.heads, neighbours, p.radius_km, p.learnable_radius, positional, p.mask_mode)
+        return SocialLayer(width, KINDS["attention" if p.kind == "own" else p.kind](width, geometry), s.model.dropout)
 
-    return [layer() for _ in range(p.layers)]
+    if p.placement == "stacked":
+        return [layer() for _ in range(p.layers)]
+    blocks = s.model.blocks
+    if s.model.encoder != "xlstm" or p.layers > blocks:
+        raise SettingsError(
+            f"pooling.placement interleaved: {p.layers} layers do not fit between the {blocks} blocks of encoder "
+            f"{s.model.encoder}: fewer --layers, more --blocks, or --placement stacked"
+        )
+    return {(number + 1) * blocks // p.layers - 1: layer() for number in range(p.layers)}
+
+
+def _neighbours(s: Settings, d: Data) -> geo.Neighbours:
+    """Who may hear whom, found once, in float64.  Raises SocialxError where that is unknown and ``pooling.strict``."""
+    p, sensors, path = s.pooling, d.store.sensors, d.store.path
+    if p.kind == "own":
+        return geo.itself(len(sensors.ids))
+    xy = geo.to_plane(sensors.latitude, sensors.longitude)
+    reach = np.inf if p.reach_km is None else p.reach_km
+    if p.distances is not None:
+        return geo.by_road(*read_distances(p.distances, sensors.ids), xy, p.neighbours, reach)
+    lost = [name for name, known in zip(sensors.ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
+    if lost:
+        found = f"{path}: {len(lost)} of {len(sensors.ids)} sensors have no position ({sample(lost)})"
+        command = f"socialx backfill {shlex.quote(str(path))} --meta LOCATIONS.csv"
+        if p.strict:
+            raise SocialxError(f"{found}: {command}, or train with --pooling none, or --no-strict")
+        fall_back(f"{found}: these hear nobody and nobody hears them; {command} would give them one")
+    return geo.nearest(xy, p.neighbours, reach)
 
 
 def baselines(d: Data) -> dict[str, nn.Module]:
     """The forecasts that cost nothing, by the name of their row."""
     store, rows = d.store, d.windows.training_rows
     slot, weekday = calendar(store.epochs[rows], store.step_minutes)
-    average = HistoricalAverage(store.values[rows], store.valid[rows], slot, weekday, slots_per_day(store.step_minutes))
+    targets = [d.stores[name] for name in d.targets]
+    values, valid = (np.stack([getattr(f, what)[rows] for f in targets], axis=-1) for what in ("values", "valid"))
+    average = HistoricalAverage(values, valid, slot, weekday, slots_per_day(store.step_minutes))
+    means = list(d.scale.target_mean)
     return {
-        "copy-last, zeros copied": CopyLast(zeros=True, fallback=d.scaler.mean),
-        "copy-last, last valid": CopyLast(zeros=False, fallback=d.scaler.mean),
+        "copy-last, zeros copied": CopyLast(zeros=True, fallback=means),
+        "copy-last, last valid": CopyLast(zeros=False, fallback=means),
         "historical average": average,
     }
 
 
-def learner(s: Settings, m: nn.Module, precision: Precision, train: ResidentLoader) -> Learner:
-    """The model with its optimizer and schedule over all epochs."""
-    t = s.trainer
+def learner(s: Settings, d: Data, m: nn.Module, precision: Precision, train: ResidentLoader) -> Learner:
+    """The model with its optimizer and schedule over all epochs.
+
+    An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
+    """
+    t, deviation = s.trainer, d.scale.target_std
     steps_per_epoch = -(-len(train) // t.accumulate_grad_batches)
     return Learner(
         m,
@@ -142,6 +215,7 @@ def learner(s: Settings, m: nn.Module, precision: Precision, train: ResidentLoad
         accumulate_grad_batches=t.accumulate_grad_batches,
         compile=t.compile,
         cuda_graph=t.cuda_graph,
+        target_weight=[deviation[0] / own for own in deviation],
     )
 
 
@@ -157,7 +231,7 @@ def training_advice(s: Settings, d: Data, made: Learner, resumed: bool = False) 
         def measure() -> float:
             cut = _with_plan(s, plan)
             train = train_loader(cut, d)
-            return probe.step_peak(learner(cut, model(cut, d), made.precision, train), train)
+            return probe.step_peak(learner(cut, d, model(cut, d), made.precision, train), train)
 
         return probe.measured(measure)
 
@@ -186,7 +260,7 @@ def scoring_advice(s: Settings, d: Data, m: nn.Module, precision: Precision, par
     def peak(plan: memory.Plan) -> float:
         def measure() -> float:
             loader = ResidentLoader(d.series, starts[: plan.windows], w.history, w.horizon, plan.windows)
-            return probe.score_peak(model(_with_plan(s, plan), d), loader, w.horizon, precision)
+            return probe.score_peak(model(_with_plan(s, plan), d), loader, precision)
 
         return probe.measured(measure)
 
@@ -214,31 +288,39 @@ def run_path(s: Settings, d: Data) -> Path:
     return Path("runs") / f"{d.store.dataset_name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def trained(s: Settings, d: Data, run: RunFolder, now: dict[str, Any]) -> tuple[Forecaster, dict[str, Any]]:
+def trained(s: Settings, d: Data, run: RunFolder, now: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
     """The model of a run with its weights, and what it was trained on.
 
-    now: the stamp of the data at hand.  Raises SocialxError where that is another feature or, with sensor tables in
-    the model, another network.
+    now: the stamp of the data at hand.  Raises SocialxError where that has other features or, with sensor tables in
+    the model, is another network.
     """
     then = run.read_json("stamp.json")
-    keys = ["feature", "unit", "step_minutes"]
-    keys += ["network"] if s.model.sensor_identity or s.model.adaptive else []
+    keys = ["inputs", "targets", "step_minutes"]
+    m = s.model
+    tables = {"xlstm": m.sensor_identity or m.adaptive or m.sensor_heads, "stid": True}
+    keys += ["network"] if tables.get(m.kind) else []
     differ = [f"{key} {now[key]}, not {then.get(key)}" for key in keys if now[key] != then.get(key)]
     if differ:
         sizes = f"{now['dataset']} with {now['sensors']} sensors, not {then.get('dataset')} with {then.get('sensors')}"
         found = "; ".join([sizes, *differ])
         raise SocialxError(f"{d.store.path}: not what {run.path} was trained for ({found}): name its data with --data")
-    m, device = model(s, d), d.series.device
+    made, device = model(s, d), d.series.device
     best = run.best.exists()  # else no epoch was finished: the last state is all there is
     path = run.best if best else run.last
     content = checkpoint.load(path, device, "model", "epoch") if best else checkpoint.load(path, device, "learner")
     try:
-        m.load_state_dict(content["model"] if best else content["learner"]["model"])
+        made.load_state_dict(content["model"] if best else content["learner"]["model"])
     except (RuntimeError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())[:120]
         raise SocialxError(f"{path}: not the weights of {run.settings} ({reason}): train again") from None
     known = {key: then.get(key) for key in ("checksum", "windows", "scaler", "precision", "socialx", "commit")}
-    return m, {"epoch": content["epoch"] if best else None, **known}
+    return made, {"epoch": content["epoch"] if best else None, **known}
+
+
+def _checksum(d: Data) -> str:
+    """That of the only feature, or of all of them."""
+    sums = [store.checksum for store in d.stores.values()]
+    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
 def stamp(s: Settings, d: Data, precision: Precision) -> dict[str, Any]:
@@ -246,21 +328,21 @@ def stamp(s: Settings, d: Data, precision: Precision) -> dict[str, Any]:
     store, w = d.store, d.windows
     return {
         "dataset": store.dataset_name,
-        "checksum": store.checksum,
+        "checksum": _checksum(d),
         "network": hashlib.sha256("\n".join(store.sensors.ids).encode()).hexdigest()[:12],
         "sensors": len(store.sensors.ids),
-        "feature": store.feature,
-        "unit": store.unit,
+        "inputs": {name: d.stores[name].unit for name in d.inputs},
+        "targets": {name: d.stores[name].unit for name in d.targets},
         "step_minutes": store.step_minutes,
         "history": w.history,
         "horizon": w.horizon,
         "split": w.rule,
         "windows": {part: len(w.part(part)) for part in PARTS},
         "windows_across_gaps": w.across_gaps,
-        "missing": "not finite" if store.missing is None else f"not finite or {store.missing:g}",
+        "missing": {name: None if f.missing is None else f.missing for name, f in d.stores.items()},
         "imputed": store.imputed,
         "averaging": "all valid entries of the whole part at that horizon",
-        "scaler": {"mean": d.scaler.mean, "std": d.scaler.std},
+        "scaler": {name: {"mean": f.mean, "std": f.std} for name, f in d.scalers.items()},
         "seed": s.trainer.seed,
         "precision": precision.name,
         "socialx": socialx.__version__,

@@ -332,6 +332,7 @@ def _choices(annotation: Any) -> list[str]:
 def name_of_type(annotation: Any) -> str:
     """``int``, ``float``, ``path``, ... for a help line."""
     if typing.get_origin(annotation) is tuple:
-        return "int,int,..."
+        kind = name_of_type(typing.get_args(annotation)[0])
+        return f"{kind},{kind},..."
     kinds = [a for a in typing.get_args(annotation) if a is not NoneType] or [annotation]
     return "|".join(getattr(kind, "__name__", str(kind)).lower().replace("str", "text") for kind in kinds)

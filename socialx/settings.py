@@ -26,6 +26,7 @@ def _off_is_a_word(value: Any) -> Any:
 
 
 Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
 
 
 class Section(BaseModel):
@@ -40,7 +41,9 @@ class Data(Section):
     path: Path | None = Field(
         None, description="the HDF5 file that convert wrote", json_schema_extra={"flag": "--data"}
     )
-    feature: str = Field("avg_speed", description="the feature of the file that is forecast")
+    inputs: Names = Field(("avg_speed",), min_length=1, description="features of the file that the model reads")
+    targets: Names = Field(("avg_speed",), min_length=1, description="features of the file that it forecasts")
+    days: int | None = Field(None, ge=1, description="use the first days of the file alone; empty: all of it")
     history: int = Field(12, ge=1, le=288, description="steps that the model sees")
     horizon: int = Field(12, ge=1, le=288, description="steps that it forecasts")
     split: Literal["canonical", "strict"] = Field(
@@ -58,8 +61,17 @@ class Loader(Section):
 
 
 class Model(Section):
-    """The shared xLSTM encoder and what its tokens carry."""
+    """The shared xLSTM encoder and what its tokens carry; or a plain model to compare it with."""
 
+    kind: Literal["xlstm", "linear", "lstm", "stid"] = Field(
+        "xlstm",
+        description="xlstm: the shared social xLSTM; plain models for comparison, none of which pools: linear: one map "
+        "from history to horizon; lstm: a shared LSTM of the values; stid: identities and an MLP",
+        json_schema_extra={"flag": "--model"},
+    )
+    encoder: Literal["xlstm", "mlp"] = Field(
+        "xlstm", description="mlp: in place of the xLSTM, the flattened window through an MLP of as many parameters"
+    )
     width: int = Field(128, ge=8, le=2048, description="embedding width E, a multiple of heads")
     blocks: int = Field(4, ge=1, le=64, description="xLSTM blocks in the stack")
     slstm_at: Positions = Field((1, 3), description="which blocks are sLSTM, from 0; the others are mLSTM")
@@ -83,20 +95,39 @@ class Model(Section):
     day_of_week: bool = Field(True, description="a learned vector per weekday")
     sensor_identity: bool = Field(True, description="a learned vector per sensor; off for a network unseen in training")
     adaptive: bool = Field(True, description="a learned vector per history step and sensor; off for an unseen network")
+    sensor_heads: bool = Field(False, description="a last layer per sensor on top of the shared one")
 
 
 class Pooling(Section):
     """How a sensor listens to its neighbours."""
 
-    kind: Literal["attention", "none"] = Field(
-        "attention", description="none: every sensor on its own", json_schema_extra={"flag": "--pooling"}
+    kind: Literal["attention", "attention_mlp", "mean", "weighted_mean", "max", "own", "none"] = Field(
+        "attention",
+        description="attention: weights by dot products; attention_mlp: by a small network; weighted_mean: by distance "
+        "and offset; own: the same layers hear the sensor itself alone, for comparison; none: no layers",
+        json_schema_extra={"flag": "--pooling"},
     )
     layers: int = Field(2, ge=1, le=16, description="social layers, one after the other")
-    heads: int = Field(4, ge=1, description="attention heads; the width is a multiple")
-    neighbours: int = Field(32, ge=1, description="the K nearest sensors that one may listen to")
-    radius_km: float = Field(5.0, gt=0, le=1000, description="where the soft radius starts: half weight there")
-    learnable_radius: bool = Field(True, description="train radius and softness; off: they stay where they start")
+    placement: Literal["stacked", "interleaved"] = Field(
+        "stacked",
+        description="stacked: all layers after the encoder, on the last step; interleaved: spread over the encoder's "
+        "blocks, on every step",
+    )
+    heads: int = Field(4, ge=1, description="heads of every social layer; the width is a multiple")
+    neighbours: int | None = Field(32, ge=1, description="the K nearest sensors may be heard; empty: all within reach")
+    reach_km: float | None = Field(None, gt=0, description="nobody farther away is heard; empty: no limit")
+    distances: Path | None = Field(
+        None, description="CSV of from,to,cost with road distances in metres, in place of straight ones"
+    )
+    radius_km: float = Field(5.0, gt=0, le=1000, description="where the radius starts: half weight there")
+    learnable_radius: bool = Field(True, description="train a soft radius and its softness; off: they stay")
+    mask_mode: Literal["soft", "hard"] = Field(
+        "soft", description="soft: weights fall around the radius; hard: nobody beyond it, and it is not trained"
+    )
     use_positional: bool = Field(True, description="let the weight depend on the offset (east, north) too")
+    strict: bool = Field(
+        True, description="refuse a file in which sensors have no position; off: those hear nobody, and it is said"
+    )
 
 
 class Trainer(Section):
@@ -172,6 +203,7 @@ OLD_KEYS: dict[str, str] = {
     "social_pooling.learnable_radius": "pooling.learnable_radius",
     "social_pooling.use_positional": "pooling.use_positional",
     "social_pooling.max_neighbors": "pooling.neighbours",
+    "social_pooling.mask_mode": "pooling.mask_mode",
     "social_pooling": "pooling",
     "model.xlstm.embedding_dim": "model.width",
     "model.xlstm.num_blocks": "model.blocks",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -10,9 +12,11 @@ from socialx.data.loaders import Batch, ResidentLoader, Series
 from socialx.data.windows import split_windows
 from socialx.model.encoder import SharedEncoder
 from socialx.model.forecaster import Forecaster, Tokens
-from socialx.model.pooling import SocialLayer, SocialPooling
+from socialx.model.pooling import KINDS, Geometry, SocialLayer, SocialPooling
+from socialx.model.scale import Scale
 
 CPU = torch.device("cpu")
+SCALE = Scale([55.0], [8.0], [55.0], [8.0])
 MONDAY = 1_331_510_400  # 2012-03-12 00:00:00 read as UTC
 
 
@@ -33,15 +37,19 @@ def loader(
     """Windows of 12 + 12 steps of made-up speeds."""
     values, valid, epochs = speeds(rows, sensors)
     windows = split_windows(epochs, 5, 12, 12, "canonical")
-    series = Series(values, valid, epochs, 5, CPU)
-    return ResidentLoader(series, windows.part(part), 12, 12, batch_size, **options)  # type: ignore[arg-type]
+    return ResidentLoader(series(values, valid, epochs), windows.part(part), 12, 12, batch_size, **options)  # type: ignore[arg-type]
 
 
 def batch(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Batch:
     """One batch of the above."""
     values, valid, epochs = speeds(200, sensors, seed=seed)
     starts = torch.arange(0, 7 * batch_size, 7)
-    return Series(values, valid, epochs, 5, CPU).gather(starts, 12, 12)
+    return series(values, valid, epochs).gather(starts, 12, 12)
+
+
+def series(values: np.ndarray, valid: np.ndarray, epochs: np.ndarray) -> Series:
+    """One feature, every five minutes."""
+    return Series(values[..., None], valid[..., None], epochs, 5, CPU)
 
 
 def positions(sensors: int, seed: int = 0, spread_km: float = 10.0) -> np.ndarray:
@@ -49,12 +57,16 @@ def positions(sensors: int, seed: int = 0, spread_km: float = 10.0) -> np.ndarra
     return np.random.default_rng(seed).uniform(0, spread_km, (sensors, 2))
 
 
-def pooling(xy: np.ndarray, width: int = 16, heads: int = 2, neighbours: int = 3, **options: object) -> SocialPooling:
-    """Pooling over the nearest neighbours of these places."""
-    index, exists = geo.nearest(xy, neighbours)
-    offsets = np.nan_to_num(xy[index] - xy[:, None])
-    graph = (torch.from_numpy(index), torch.from_numpy(exists), torch.from_numpy(offsets))
-    return SocialPooling(width, heads, *graph, **options)  # type: ignore[arg-type]
+def pooling(
+    xy: np.ndarray,
+    width: int = 16,
+    heads: int = 2,
+    neighbours: int | None = 3,
+    kind: str = "attention",
+    **options: Any,
+) -> SocialPooling:
+    """Pooling over the nearest neighbours of these places; options: those of Geometry."""
+    return KINDS[kind](width, Geometry(heads, geo.nearest(xy, neighbours), **options))
 
 
 def forecaster(
@@ -72,4 +84,4 @@ def forecaster(
     layers = [SocialLayer(width, pooling(xy, width, neighbours=neighbours), dropout) for _ in range(social)]
     tokens = Tokens(width, sensors, 12, 288, **tables)
     encoder = SharedEncoder(width, blocks=2, slstm_at=[1], heads=2, history=12, dropout=dropout)
-    return Forecaster(tokens, encoder, layers, 12, mean=55.0, std=8.0)
+    return Forecaster(tokens, encoder, layers, 12, SCALE)

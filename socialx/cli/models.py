@@ -80,7 +80,7 @@ def train(
     if old and old.read_json("stamp.json").get("checksum") != stamp["checksum"]:
         raise SocialxError(f"{d.store.path}: not the data that {resume} was trained on: name that file with --data")
     loader = build.train_loader(s, d)
-    learner = build.learner(s, build.model(s, d), precision, loader)
+    learner = build.learner(s, d, build.model(s, d), precision, loader)
     run = old or runs.create_run(build.run_path(s, d), overwrite)
     progress = engine.load_progress(learner, run) if old else None
     if progress and progress.complete(s.trainer.max_epochs, s.trainer.patience):
@@ -103,7 +103,6 @@ def train(
             learner,
             loader,
             d.loader("validation", s.loader.batch_size),
-            s.data.horizon,
             run,
             max_epochs=s.trainer.max_epochs,
             patience=s.trainer.patience,
@@ -184,14 +183,20 @@ def evaluate(
     for name, model in models.items():
         advice = build.scoring_advice(s, d, model, precision, part) if name == str(run) else nullcontext()
         with advice, progress_bar(f"score {name}", loader.num_windows, "windows") as bar:
-            scores[name] = engine.evaluate(model.to(precision.device), loader, s.data.horizon, precision, bar)
+            scores[name] = engine.evaluate(model.to(precision.device), loader, precision, bar)
     if as_json:
-        rows = {name: [score.as_dict() for score in of_model] for name, of_model in scores.items()}
+        rows = {
+            name: {target: [s.as_dict() for s in row] for target, row in zip(d.targets, of_model, strict=True)}
+            for name, of_model in scores.items()
+        }
         typer.echo(json.dumps({"part": part, "scores": rows, "stamp": stamp}, indent=2))
         return
     from socialx.report.tables import print_scores, print_stamp
 
-    print_scores(scores, d.store.step_minutes, d.store.unit, part)
+    for place, (target, unit) in enumerate(stamp["targets"].items()):
+        title = f"{part} windows" if len(d.targets) == 1 else f"{target}, {part} windows"
+        rows_of_target = {name: of_model[place] for name, of_model in scores.items()}
+        print_scores(rows_of_target, d.store.step_minutes, unit, title)
     print_stamp(stamp)
 
 
@@ -239,7 +244,7 @@ def profile(
     precision = build.machine(s)
     d = build.data(s, precision.device)
     loader = build.train_loader(s, d)
-    learner = build.learner(s, build.model(s, d), precision, loader)
+    learner = build.learner(s, d, build.model(s, d), precision, loader)
     _note_machine(learner, s)
     lengths = (s.profile.steps, s.profile.warmup_steps, s.trainer.log_every_n_steps, s.profile.trace_steps)
     with build.training_advice(s, d, learner):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 EARTH_RADIUS_KM = 6371.0088  # mean radius, IUGG
@@ -26,28 +28,92 @@ def to_plane(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
     return EARTH_RADIUS_KM * scale[:, None] * np.stack([east, north], axis=1)
 
 
-def nearest(xy: np.ndarray, neighbours: int) -> tuple[np.ndarray, np.ndarray]:
-    """The K nearest other sensors of each sensor.
+@dataclass(frozen=True)
+class Neighbours:
+    """Who may hear whom: K candidates of each of N sensors, the nearest first.
 
-    xy [N,2] in km -> index int64 [N,K], exists bool [N,K], K = min(neighbours, N-1) but at least 1.  A sensor is
-    never its own neighbour; one without a position has none and is nobody's.  Where exists is False the index is the
-    sensor's own, so that a gather stays in range.  O(N^2) time in blocks of 1,024 rows, O(1024 N) memory.
+    index int64 [N,K]; exists bool [N,K], False where a sensor has fewer, index is then its own so that a gather stays
+    in range; distance float64 [N,K] in km and offsets float64 [N,K,2] in km, east and north from the sensor to its
+    neighbour, both 0 where exists is False, offsets also 0 where a position is unknown.
     """
-    count = len(xy)
-    k = max(1, min(neighbours, count - 1))
-    index = np.tile(np.arange(count)[:, None], (1, k))
-    exists = np.zeros((count, k), dtype=bool)
+
+    index: np.ndarray
+    exists: np.ndarray
+    distance: np.ndarray
+    offsets: np.ndarray
+
+
+def nearest(xy: np.ndarray, count: int | None, within_km: float = np.inf) -> Neighbours:
+    """The ``count`` nearest other sensors of each sensor, or all, none of them farther than ``within_km``.
+
+    xy [N,2] in km.  K is the largest number that any sensor has, but at least 1.  A sensor is never its own neighbour;
+    one without a position has none and is nobody's.  O(N^2) time in blocks of 1,024 rows, O((1024 + K) N) memory.
+    """
+    sensors = len(xy)
     known = np.isfinite(xy).all(axis=1)
     place = np.where(known[:, None], xy, 0.0)
-    take = min(k, count - 1)
-    for start in range(0, count if take else 0, 1024):
-        rows = np.arange(start, min(start + 1024, count))
+    found = []
+    for start in range(0, sensors, 1024):
+        rows = np.arange(start, min(start + 1024, sensors))
         gap = np.hypot(*np.moveaxis(place[rows, None] - place[None, :], -1, 0))  # [rows,N]
         gap[:, ~known] = np.inf
         gap[~known[rows]] = np.inf
         gap[np.arange(len(rows)), rows] = np.inf
-        order = np.argsort(gap, axis=1, kind="stable")[:, :take]
-        there = np.isfinite(np.take_along_axis(gap, order, axis=1))
-        index[rows, :take] = np.where(there, order, rows[:, None])
-        exists[rows, :take] = there
-    return index, exists
+        order = np.argsort(gap, axis=1, kind="stable")[:, : sensors if count is None else count]
+        gap = np.take_along_axis(gap, order, axis=1)
+        gap[gap > within_km] = np.inf
+        most = max(1, int(np.isfinite(gap).sum(axis=1).max()))
+        found.append((order[:, :most], gap[:, :most]))
+    return _padded(found, place)
+
+
+def by_road(
+    start: np.ndarray, end: np.ndarray, km: np.ndarray, xy: np.ndarray, count: int | None, within_km: float = np.inf
+) -> Neighbours:
+    """The same by listed distances: pair i leads from sensor ``start[i]`` to ``end[i]`` over ``km[i]``.
+
+    Traffic waves run up the road as well as down it, so a pair counts both ways, by the shorter of its distances; one
+    that is not listed is no neighbour.  xy [N,2] in km gives the offsets, 0 where a position is NaN.
+    """
+    sensors = len(xy)
+    hearer, heard, gap = np.concatenate([start, end]), np.concatenate([end, start]), np.concatenate([km, km])
+    keep = (hearer != heard) & (gap <= within_km)
+    hearer, heard, gap = hearer[keep], heard[keep], gap[keep]
+    order = np.lexsort((gap, heard, hearer))  # the shortest of each pair first
+    hearer, heard, gap = hearer[order], heard[order], gap[order]
+    first = np.ones(len(hearer), dtype=bool)
+    first[1:] = (hearer[1:] != hearer[:-1]) | (heard[1:] != heard[:-1])
+    hearer, heard, gap = hearer[first], heard[first], gap[first]
+    order = np.lexsort((heard, gap, hearer))
+    hearer, heard, gap = hearer[order], heard[order], gap[order]
+    rank = np.arange(len(hearer)) - np.searchsorted(hearer, hearer)
+    most = int(rank.max(initial=0)) + 1 if count is None else count
+    keep = rank < most
+    most = max(1, min(most, int(rank.max(initial=0)) + 1))
+    index = np.zeros((sensors, most), dtype=np.int64)
+    distance = np.full((sensors, most), np.inf)
+    index[hearer[keep], rank[keep]] = heard[keep]
+    distance[hearer[keep], rank[keep]] = gap[keep]
+    return _padded([(index, distance)], xy)
+
+
+def itself(sensors: int) -> Neighbours:
+    """Every sensor as its own only neighbour: social layers of the same size that hear nobody else."""
+    index = np.arange(sensors)[:, None]
+    return Neighbours(index, np.ones((sensors, 1), dtype=bool), np.zeros((sensors, 1)), np.zeros((sensors, 1, 2)))
+
+
+def _padded(found: list[tuple[np.ndarray, np.ndarray]], xy: np.ndarray) -> Neighbours:
+    """Blocks of (index, distance, infinite where there is none) -> Neighbours."""
+    sensors, most = len(xy), max([block[0].shape[1] for block in found], default=1)
+    index = np.tile(np.arange(sensors)[:, None], (1, most))
+    distance = np.full((sensors, most), np.inf)
+    start = 0
+    for order, gap in found:
+        rows, width = slice(start, start + len(order)), order.shape[1]
+        index[rows, :width], distance[rows, :width] = order, gap
+        start += len(order)
+    exists = np.isfinite(distance)
+    index = np.where(exists, index, np.arange(sensors)[:, None])
+    offsets = np.nan_to_num(np.where(exists[..., None], xy[index] - xy[:, None], 0.0))
+    return Neighbours(index, exists, np.where(exists, distance, 0.0), offsets)

@@ -289,8 +289,7 @@ def _positions(sensors: Sensors) -> dict[str, Any]:
     known = np.isfinite(degrees).all(axis=1)
     places, place, count = np.unique(degrees[known], axis=0, return_inverse=True, return_counts=True)
     xy = to_plane(*places.T)
-    index, exists = nearest(xy, 1) if len(xy) else (np.zeros((0, 1), int), np.zeros((0, 1), bool))
-    gap = np.where(exists[:, 0], np.hypot(*(xy - xy[index[:, 0]]).T), 0.0)
+    gap = nearest(xy, 1).distance[:, 0]
     far = (gap > FAR_KM) & (gap > FAR_RATIO * np.median(gap)) if len(xy) else np.zeros(0, bool)
     if len(xy):
         far |= np.hypot(*(xy - np.median(xy[place], axis=0)).T) > ASTRAY_KM

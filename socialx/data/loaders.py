@@ -4,11 +4,11 @@ ResidentLoader keeps the whole series on the device (METR-LA 85 MB with its mask
 gathering rows: no Python per sample, no copy per step, no worker.  The price is that the series must fit there.
 """
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, R = T + P rows of a window
+# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets, R = T + P rows of a window
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,15 +19,17 @@ from socialx.data.windows import calendar, carry_forward
 
 
 class Batch(NamedTuple):
-    """B windows of all sensors, values in the file's unit, a missing value as 0 with valid False.
+    """B windows of all sensors, values in the file's units, a missing value as 0 with valid False.
 
-    history float32 [B,T,N], history_valid bool [B,T,N]; carried float32 [B,N], the latest valid reading at the end of
-    the history, however old, NaN if there never was one; slot, weekday int64 [B,R]; target float32 [B,P,N],
-    target_valid bool [B,P,N].  The windows that pad the last batch to B have no valid target.
+    history float32 [B,T,N,F], history_valid bool [B,T,N,F]; of the targets last float32 [B,N,G], the reading at the end
+    of the history, and carried float32 [B,N,G], the latest valid one there, however old, NaN if there never was one;
+    slot, weekday int64 [B,R]; target float32 [B,P,N,G], target_valid bool [B,P,N,G].  The windows that pad the last
+    batch to B have no valid target.
     """
 
     history: Tensor
     history_valid: Tensor
+    last: Tensor
     carried: Tensor
     slot: Tensor
     weekday: Tensor
@@ -54,35 +56,58 @@ class Loader(Protocol):
 
 
 class Series:
-    """One feature of all sensors, whole, on one device."""
+    """Features of all sensors, whole, on one device: C columns, of which F are inputs and G targets."""
 
     def __init__(
-        self, values: np.ndarray, valid: np.ndarray, epochs: np.ndarray, step_minutes: int, device: torch.device
+        self,
+        values: np.ndarray,
+        valid: np.ndarray,
+        epochs: np.ndarray,
+        step_minutes: int,
+        device: torch.device,
+        inputs: Sequence[int] = (0,),
+        targets: Sequence[int] = (0,),
     ) -> None:
-        """values, valid [T,N] and epochs [T] as ``open_store`` gives them."""
+        """values, valid [T,N,C] and epochs [T] as ``open_store`` gives them, C features one behind the other.
+
+        inputs, targets: which of the C a model reads and forecasts.
+        """
         slot, weekday = calendar(epochs, step_minutes)
         clean = np.where(valid, values, np.float32(0))
-        self.readings = torch.from_numpy(np.stack([clean, valid.astype(np.float32)], axis=1)).to(device)  # [T,2,N]
-        self.carried = torch.from_numpy(carry_forward(values, valid)).to(device)  # [T,N]
+        self.readings = torch.from_numpy(np.stack([clean, valid.astype(np.float32)], axis=1)).to(device)  # [T,2,N,C]
+        goals = list(targets)
+        self.carried = torch.from_numpy(carry_forward(values[..., goals], valid[..., goals])).to(device)  # [T,N,G]
         self.calendar = torch.from_numpy(np.stack([slot, weekday], axis=1)).to(device)  # [T,2]
+        columns = values.shape[2]
+        self.inputs, self.targets = _chooser(inputs, columns, device), _chooser(targets, columns, device)
         self.device = device
 
     def gather(self, starts: Tensor, history: int, horizon: int) -> Batch:
         """The windows that begin at ``starts`` int64 [B] -> Batch; three gathers, no host work, no sync."""
         rows = starts[:, None] + torch.arange(history + horizon, device=self.device)  # [B,R]
         flat = rows.flatten()
-        readings = self.readings.index_select(0, flat).unflatten(0, rows.shape)  # [B,R,2,N]
+        readings = self.readings.index_select(0, flat).unflatten(0, rows.shape)  # [B,R,2,N,C]
         dates = self.calendar.index_select(0, flat).unflatten(0, rows.shape)  # [B,R,2]
-        values, valid = readings[:, :, 0], readings[:, :, 1] > 0
+        seen, ahead = readings[:, :history], readings[:, history - 1 :]
+        if self.inputs is not None:
+            seen = seen.index_select(-1, self.inputs)
+        if self.targets is not None:
+            ahead = ahead.index_select(-1, self.targets)
         return Batch(
-            history=values[:, :history],
-            history_valid=valid[:, :history],
+            history=seen[:, :, 0],
+            history_valid=seen[:, :, 1] > 0,
+            last=ahead[:, 0, 0],
             carried=self.carried.index_select(0, rows[:, history - 1]),
             slot=dates[..., 0],
             weekday=dates[..., 1],
-            target=values[:, history:],
-            target_valid=valid[:, history:],
+            target=ahead[:, 1:, 0],
+            target_valid=ahead[:, 1:, 1] > 0,
         )
+
+
+def _chooser(chosen: Sequence[int], columns: int, device: torch.device) -> Tensor | None:
+    """The chosen columns, None where that is all of them in their order: then nothing is copied."""
+    return None if list(chosen) == list(range(columns)) else torch.tensor(list(chosen), device=device)
 
 
 class ResidentLoader:
@@ -128,4 +153,4 @@ class ResidentLoader:
 
     def _without_padding(self, batch: Batch, padding: int) -> Batch:
         real = torch.arange(self.batch_size, device=self.series.device) < self.batch_size - padding
-        return batch._replace(target_valid=batch.target_valid & real[:, None, None])
+        return batch._replace(target_valid=batch.target_valid & real[:, None, None, None])

@@ -105,9 +105,10 @@ def fit_scaler(values: np.ndarray, valid: np.ndarray, rows: slice) -> Scaler:
 def carry_forward(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """The latest valid reading at or before each row, however old; NaN before a sensor's first one.
 
-    values, valid [T,N] -> float32 [T,N].  It never looks ahead, so it may be used at any row.
+    values, valid [T,...] -> float32 of the same shape.  It never looks ahead, so it may be used at any row.
     """
-    latest = np.where(valid, np.arange(len(values))[:, None], -1)
+    row = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
+    latest = np.where(valid, row, -1)
     np.maximum.accumulate(latest, axis=0, out=latest)
     carried = np.take_along_axis(values, np.maximum(latest, 0), axis=0)
     return np.where(latest >= 0, carried, np.float32(np.nan)).astype(np.float32)

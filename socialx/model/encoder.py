@@ -5,7 +5,7 @@ Shape letters: S sequences (windows times sensors), T history steps, E width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 import torch.utils.cpp_extension
 from torch import Tensor, nn
 
-from socialx.model.fused import Layers, encode, recomputed
+from socialx.model.fused import Between, Layers, encode, recomputed
 
 IMPLEMENTATIONS = ("auto", "reference", "fused", "triton")
 # Sequences at once on a CPU: one [T,S,2E] float32 tensor of 384 sequences is 2 to 5 MB at widths 64 and 128, so a layer
@@ -90,12 +90,18 @@ class SharedEncoder(nn.Module):
         reason = self._no_kernels or ("" if torch.is_autocast_enabled(device.type) else self._unwise)
         return ("fused", f"no Triton kernels: {reason}") if reason else ("triton", "")
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history."""
+    def forward(self, x: Tensor, between: Between | None = None) -> Tensor:
+        """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history.
+
+        between(i, y) replaces the output of block i, y [Q,S,E] with Q = T, or 1 after the last block.  It may mix
+        sequences, so that all of them run at once then, whatever ``chunk`` says.
+        """
         if x.dim() != 3 or x.shape[2] != self.width:
             raise ValueError(f"x has shape {tuple(x.shape)}: expected [sequences, history, {self.width}]")
         if not 1 <= x.shape[1] <= self.history:
             raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.history}")
+        if between is not None:
+            return self._implementation(x)(x, between)
         if x.device.type != "cpu":
             return self.in_chunks(x, self.chunk, recompute=True)
         # A traced loop over chunks would fix the number of sequences; a compiler tiles for the cache by itself.
@@ -107,29 +113,54 @@ class SharedEncoder(nn.Module):
         recompute: the backward pass has only x and runs each chunk again, so that what one chunk computes is alive at
         a time, for one forward pass more.
         """
-        run = {"reference": self._reference, "fused": self._fused, "triton": self._triton}[self.choice(x.device)[0]]
+        run = self._implementation(x)
         if chunk is None or x.shape[0] <= chunk:
             return run(x)
         return torch.cat([recomputed(run, part, self) if recompute else run(part) for part in x.split(chunk)])
+
+    def _implementation(self, x: Tensor) -> Callable[..., Tensor]:
+        chosen = self.choice(x.device)[0]
+        return {"reference": self._reference, "fused": self._fused, "triton": self._triton}[chosen]
 
     def extra_repr(self) -> str:
         """The arguments that the stack does not show."""
         return f"history={self.history}, impl={self.impl!r}, chunk={self.chunk}, checkpointing={self.checkpointing}"
 
-    def _reference(self, x: Tensor) -> Tensor:
+    def _reference(self, x: Tensor, between: Between | None = None) -> Tensor:
         stack: Any = self.stack
-        if not (self.checkpointing and self.training):
+        again = self.checkpointing and self.training
+        if between is None and not again:
             return stack(x)[:, -1]
-        for block in stack.blocks:
-            x = recomputed(block, x, block)
+        for number, block in enumerate(stack.blocks):
+            x = recomputed(block, x, block) if again else block(x)
+            if between is not None:
+                last = number == len(stack.blocks) - 1
+                x = between(number, (x[:, -1:] if last else x).transpose(0, 1)).transpose(0, 1)
         return stack.post_blocks_norm(x)[:, -1]
 
-    def _fused(self, x: Tensor) -> Tensor:
-        return encode(self.stack, x, checkpointing=self.checkpointing and self.training)
+    def _fused(self, x: Tensor, between: Between | None = None) -> Tensor:
+        return encode(self.stack, x, checkpointing=self.checkpointing and self.training, between=between)
 
-    def _triton(self, x: Tensor) -> Tensor:
+    def _triton(self, x: Tensor, between: Between | None = None) -> Tensor:
         """On a CPU in Triton's interpreter alone, which raises without TRITON_INTERPRET=1."""
-        return encode(self.stack, x, checkpointing=self.checkpointing and self.training, layers=self._layers)
+        again = self.checkpointing and self.training
+        return encode(self.stack, x, checkpointing=again, layers=self._layers, between=between)
+
+
+class WindowMlp(nn.Module):
+    """The encoder that the shared xLSTM is measured against: the flattened window through one hidden layer.
+
+    x [S,T,E] -> [S,E], with T = history.  Its hidden layer is as wide as ``parameters`` allow.
+    """
+
+    def __init__(self, width: int, history: int, parameters: int) -> None:
+        super().__init__()
+        hidden = max(1, round((parameters - width) / (width * history + 1 + width)))
+        self.layers = nn.Sequential(nn.Linear(width * history, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [S,T,E] -> [S,E]."""
+        return self.layers(x.flatten(1))
 
 
 def _kernels(stack: nn.Module, history: int) -> tuple[Layers | None, str, str]:

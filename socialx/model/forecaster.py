@@ -1,10 +1,10 @@
 """embed -> shared encoder -> social layers -> gated fusion -> direct head.  File units in, file units out.
 
-Up to the social layers sensor i depends on sensor i alone, and nothing but the identity tables grows with the number of
-sensors.  The forecast starts from the latest valid reading: the head only learns the change.
+Up to the first social layer sensor i depends on sensor i alone, and nothing but the tables of sensors grows with their
+number.  The forecast starts from the latest valid reading: the head only learns the change.
 """
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, E width
+# Shape letters: B windows, T history steps, P horizon steps, N sensors, E width, F inputs, G targets
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from socialx.data.loaders import Batch
-from socialx.model.encoder import SharedEncoder
+from socialx.model.encoder import SharedEncoder, WindowMlp
+from socialx.model.fused import Between
 from socialx.model.pooling import SocialLayer
+from socialx.model.scale import Scale, Scaled
 
 
 class Tokens(nn.Module):
-    """One token per window, sensor and step: value and missing flag, plus who and when.
+    """One token per window, sensor and step: values and missing flags, plus who and when.
 
     Tables for time of day [slots,E], day of week [7,E], sensor [N,E] and step-and-sensor [N,T,E] are added; the two
     last are free of B, the two first of N.  A table that is switched off does not exist.
@@ -31,21 +33,22 @@ class Tokens(nn.Module):
         sensors: int,
         history: int,
         slots: int,
+        inputs: int = 1,
         time_of_day: bool = True,
         day_of_week: bool = True,
         sensor_identity: bool = True,
         adaptive: bool = True,
     ) -> None:
         super().__init__()
-        self.reading = nn.Linear(2, width)
+        self.reading = nn.Linear(2 * inputs, width)
         self.slot = _table(slots, width) if time_of_day else None
         self.weekday = _table(7, width) if day_of_week else None
         self.sensor = _table(sensors, 1, width) if sensor_identity else None
         self.adaptive = _table(sensors, history, width) if adaptive else None
 
     def forward(self, scaled: Tensor, valid: Tensor, slot: Tensor, weekday: Tensor) -> Tensor:
-        """scaled (0 where missing), valid [B,T,N], slot and weekday [B,T] -> tokens [B,N,T,E]."""
-        reading = torch.stack([scaled, (~valid).to(scaled.dtype)], dim=-1).transpose(1, 2)  # [B,N,T,2]
+        """scaled (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,T,E]."""
+        reading = torch.cat([scaled, (~valid).to(scaled.dtype)], dim=-1).transpose(1, 2)  # [B,N,T,2F]
         tokens = self.reading(reading)  # [B,N,T,E]
         for table, key in ((self.slot, slot), (self.weekday, weekday)):
             if table is not None:
@@ -64,42 +67,70 @@ def _table(*shape: int) -> nn.Parameter:
 class Forecaster(nn.Module):
     """The shared social xLSTM.
 
-    encoder: SharedEncoder of width E.  tokens: Tokens of the same width.  social: layers in their order, may be empty.
-    mean, std: the scaler of the training rows in the file's unit, kept in the state dict.
+    tokens and encoder of width E.  social: a list of layers that act one after the other on the encoder's last step,
+    or a dict of them by the number of the block after which each acts, on every step (a SharedEncoder alone has
+    blocks).  own_last_layer: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
     """
-
-    mean: Tensor
-    std: Tensor
 
     def __init__(
         self,
         tokens: Tokens,
-        encoder: SharedEncoder,
-        social: Sequence[SocialLayer],
+        encoder: SharedEncoder | WindowMlp,
+        social: Sequence[SocialLayer] | dict[int, SocialLayer],
         horizon: int,
-        mean: float,
-        std: float,
+        scale: Scale,
+        own_last_layer: int = 0,
     ) -> None:
         super().__init__()
         width = tokens.reading.out_features
-        self.tokens, self.encoder, self.social = tokens, encoder, nn.ModuleList(social)
-        self.fusion = nn.Linear(2 * width, width) if social else None
-        self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, horizon))
-        self.register_buffer("mean", torch.tensor(float(mean)))
-        self.register_buffer("std", torch.tensor(float(std)))
+        self.tokens, self.encoder, self.scaled = tokens, encoder, Scaled(scale)
+        interleaved = social if isinstance(social, dict) else {}
+        stacked = [] if isinstance(social, dict) else social
+        self.social = nn.ModuleList(stacked)
+        self.interleaved = nn.ModuleDict({str(block): layer for block, layer in interleaved.items()})
+        self.fusion = nn.Linear(2 * width, width) if stacked else None
+        self.horizon, self.targets = horizon, len(scale.target_mean)
+        self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, horizon * self.targets))
+        self.own_last_layer = None
+        if own_last_layer:
+            self.own_last_layer = nn.Parameter(torch.zeros(own_last_layer, horizon * self.targets, width))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Batch -> forecast [B,P,N] in the file's unit; a sensor that was never observed starts from the mean."""
+        """Batch -> forecast [B,P,N,G] in the file's units; a sensor that was never observed starts from the mean."""
+        change = self.last_layer(self.states(batch))  # [B,N,P*G]
+        change = change.unflatten(-1, (self.horizon, self.targets)).transpose(1, 2)  # [B,P,N,G]
+        return self.scaled.from_latest(batch, change)
+
+    def states(self, batch: Batch) -> Tensor:
+        """What is known of every sensor before the head, [B,N,E]."""
         history = batch.history.shape[1]
-        scaled = torch.where(batch.history_valid, (batch.history - self.mean) / self.std, 0.0)  # [B,T,N]
-        tokens = self.tokens(scaled, batch.history_valid, batch.slot[:, :history], batch.weekday[:, :history])
-        own = self.encoder(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])  # [B,N,E]
+        slot, weekday = batch.slot[:, :history], batch.weekday[:, :history]
+        tokens = self.tokens(self.scaled.inputs(batch), batch.history_valid, slot, weekday)  # [B,N,T,E]
+        sequences, shape = tokens.flatten(0, 1), tokens.shape[:2]
+        if self.interleaved:
+            return self.encoder(sequences, self._between(shape[1])).unflatten(0, shape)
+        own = self.encoder(sequences).unflatten(0, shape)  # [B,N,E]
         state = own
         for layer in self.social:
             state = layer(state)
-        if self.fusion is not None:
-            gate = self.fusion(torch.cat([own, state], dim=-1)).sigmoid()
-            state = gate * state + (1 - gate) * own
-        change = self.head(state).transpose(1, 2)  # [B,P,N]
-        start = torch.where(batch.carried.isnan(), self.mean, batch.carried)  # [B,N]
-        return start[:, None] + self.std * change.to(start.dtype)
+        if self.fusion is None:
+            return state
+        gate = self.fusion(torch.cat([own, state], dim=-1)).sigmoid()
+        return gate * state + (1 - gate) * own
+
+    def _between(self, sensors: int) -> Between:
+        def listen(block: int, state: Tensor) -> Tensor:
+            """state [Q,B*N,E]: to a social layer every step of every window is a window."""
+            if str(block) not in self.interleaved:
+                return state
+            return self.interleaved[str(block)](state.reshape(-1, sensors, state.shape[-1])).reshape(state.shape)
+
+        return listen
+
+    def last_layer(self, state: Tensor) -> Tensor:
+        """state [B,N,E] -> scaled change [B,N,P*G]."""
+        hidden = self.head[:-1](state)
+        change = self.head[-1](hidden)
+        if self.own_last_layer is not None:
+            change = change + torch.einsum("bne,npe->bnp", hidden, self.own_last_layer)
+        return change

@@ -33,24 +33,37 @@ class Layers(NamedTuple):
     slstm: Callable[[Any, Tensor, bool], Tensor]
 
 
+# (number of a block, its output [Q,S,E]) -> what the next block reads, of the same shape
+Between = Callable[[int, Tensor], Tensor]
+
+
 def encode(
-    stack: nn.Module, x: Tensor, *, last_only: bool = True, checkpointing: bool = False, layers: Layers | None = None
+    stack: nn.Module,
+    x: Tensor,
+    *,
+    last_only: bool = True,
+    checkpointing: bool = False,
+    layers: Layers | None = None,
+    between: Between | None = None,
 ) -> Tensor:
     """x [S,T,E] -> [S,E], or [S,T,E] without last_only: ``stack(x)[:, -1]``, or ``stack(x)``.
 
     Differentiable in x and in every parameter of the stack.  Never waits for the device.  Under autocast the matrix
     products run in its precision; gates, decay, states and norms stay float32.  checkpointing: the backward pass has
     only each block's input, and computes the rest again.  layers: those of this module, unless others are given.
+    between: called with the number of each block and its output.
     """
     layers = layers or Layers(_mlstm, _slstm)
     blocks: list[Any] = list(stack.blocks)  # type: ignore[arg-type]
     x = x.transpose(0, 1).contiguous()  # [T,S,E]
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(_wide(x))  # the sum over the blocks stays float32
-    for block in blocks:
+    for number, block in enumerate(blocks):
         refuse_unknown(block)
         run = partial(_block, block, last=last_only and block is blocks[-1], layers=layers)
         x = recomputed(run, x, block) if checkpointing else run(x)
+        if between is not None:
+            x = between(number, x)
     if not isinstance(stack.post_blocks_norm, nn.Identity):
         x = _layer_norm(stack.post_blocks_norm, x)
     return x[0] if last_only else x.transpose(0, 1)

@@ -1,6 +1,11 @@
-"""Social pooling: every sensor listens to its K nearest neighbours, by attention with a learned soft radius.
+"""Social pooling: every sensor listens to its neighbours, and a trained soft radius says how far it hears.
 
-    logit_ij = q_i . k_j / sqrt(D)  +  offset_bias(dx, dy)  +  log sigmoid(beta (r - d_ij));   nobody: logit 0, value 0
+    gate_ij = sigmoid(beta (r - d_ij))                      soft; hard: 1 where d_ij <= r, else 0
+    attention      sum_j a_ij v_j,   a_ij = softmax_j [nobody, score_ij + offset_bias(dx, dy) + log gate_ij]
+                   score_ij = q_i . k_j / sqrt(D), or u . gelu(q_i + k_j + phi(dx, dy));  nobody: logit 0, value 0
+    mean           sum_j gate_ij v_j / (number of neighbours)
+    weighted_mean  sum_j w_ij v_j / max(1, sum_j w_ij),   w_ij = gate_ij exp(offset_bias(dx, dy))
+    max            max_j gate_ij v_j, channel by channel
 
 r and beta are trained per head.  The radius is added to the logits, not multiplied onto the weights: then the weights
 of the neighbours and of *nobody* sum to 1, and a sensor whose neighbours are all far, or that has none, hears zeros.
@@ -16,109 +21,236 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from socialx.data.geo import Neighbours
+
 # Up to this many sensors per neighbour, masked N x N products beat gathering K vectors per sensor: gathering moves
 # 2 K E numbers per sensor through memory, and its backward scatters them.  On a CPU, E = 64, K = 32: 4.9 times as fast
 # at N = 207, 1.6 times at 512, 0.6 times at 1000 (benchmarks/pooling_cpu.py).
 DENSE_UP_TO = 16
+OFFSET_WIDTH = 32  # hidden units of what is made of an offset
 
 
-class SocialPooling(nn.Module):
-    """Attention of each sensor over its neighbours.
+class Geometry(nn.Module):
+    """What distance and offset say about each pair, per head; everything of pooling that needs no state.
 
-    width E, heads H with E % H == 0.  index int64 [N,K], exists bool [N,K] as ``geo.nearest`` gives them, offsets
-    float [N,K,2] in km, east and north from the sensor to its neighbour.  radius_km is where the weight starts at one
-    half.  Dead entries (exists False) never get weight.
+    radius_km is where the gate starts at one half; soft: the gate falls there, and radius and softness are trained if
+    ``learnable``.  hard: whoever is farther is no neighbour, and nothing is trained.  positional: offsets matter too.
     """
 
     index: Tensor
     exists: Tensor
+    distance: Tensor
     offsets: Tensor
-    offset_unit: Tensor
 
     def __init__(
         self,
-        width: int,
         heads: int,
-        index: Tensor,
-        exists: Tensor,
-        offsets: Tensor,
+        neighbours: Neighbours,
         radius_km: float = 5.0,
-        learnable_radius: bool = True,
-        use_positional: bool = True,
+        learnable: bool = True,
+        positional: bool = True,
+        mask_mode: str = "soft",
     ) -> None:
         super().__init__()
-        if width % heads:
-            raise ValueError(f"width {width} is not a multiple of {heads} heads")
-        if index.shape != exists.shape or offsets.shape != (*index.shape, 2):
-            raise ValueError(f"index {index.shape}, exists {exists.shape} and offsets {offsets.shape} do not match")
-        self.heads = heads
+        shape = neighbours.index.shape
+        if not shape == neighbours.exists.shape == neighbours.distance.shape == neighbours.offsets.shape[:-1]:
+            raise ValueError(f"index {shape} and the exists, distance or offsets of these neighbours do not match")
+        if mask_mode not in ("soft", "hard"):
+            raise ValueError(f"mask_mode {mask_mode!r}: soft or hard")
+        self.heads, self.soft = heads, mask_mode == "soft"
+        exists = neighbours.exists if self.soft else neighbours.exists & (neighbours.distance <= radius_km)
         # The graph belongs to the network that is forecast, not to the weights: it is not in the state dict.
-        self.register_buffer("index", index, persistent=False)
-        self.register_buffer("exists", exists, persistent=False)
-        self.register_buffer("offsets", torch.where(exists[..., None], offsets, 0.0).float(), persistent=False)
-        self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
-        self.out = nn.Linear(width, width, bias=False)  # nobody heard: exactly zero
-        # Logarithms keep both positive.  beta starts at 1/km: weights fall from 0.73 to 0.27 within 1 km of the radius.
-        self.log_radius = nn.Parameter(torch.full((heads,), math.log(radius_km)), requires_grad=learnable_radius)
-        self.log_beta = nn.Parameter(torch.zeros(heads), requires_grad=learnable_radius)
-        self.register_buffer("offset_unit", torch.tensor(float(radius_km)))
+        self.register_buffer("index", torch.from_numpy(neighbours.index), persistent=False)
+        self.register_buffer("exists", torch.from_numpy(exists), persistent=False)
+        self.register_buffer("distance", torch.from_numpy(neighbours.distance).float(), persistent=False)
+        # In units of the first radius, so that the weights that read them start at a sensible size.
+        self.register_buffer("offsets", torch.from_numpy(neighbours.offsets / radius_km).float(), persistent=False)
+        # Logarithms keep both positive.  beta starts at 1/km: the gate falls from 0.73 to 0.27 within 1 km of r.
+        trained = learnable and self.soft
+        self.log_radius = nn.Parameter(torch.full((heads,), math.log(radius_km)), requires_grad=trained)
+        self.log_beta = nn.Parameter(torch.zeros(heads), requires_grad=trained)
         self.offset_bias = None
-        if use_positional:
-            self.offset_bias = nn.Sequential(nn.Linear(2, 32), nn.GELU(), nn.Linear(32, heads))
+        if positional:
+            self.offset_bias = nn.Sequential(nn.Linear(2, OFFSET_WIDTH), nn.GELU(), nn.Linear(OFFSET_WIDTH, heads))
 
     @property
     def radius_km(self) -> Tensor:
-        """Where each head's weight is one half, [H]."""
+        """Where each head's gate is one half, [H]."""
         return self.log_radius.exp()
 
-    def bias(self) -> Tensor:
-        """What geometry adds to the logits, [H,N,K], -inf where there is no neighbour; fp32 whatever the autocast."""
+    def log_gate(self) -> Tensor:
+        """log gate [H,N,K], -inf where there is no neighbour; fp32 whatever the autocast."""
         with torch.autocast(self.offsets.device.type, enabled=False):
-            offsets = self.offsets.to(self.log_radius.dtype)
-            distance = offsets.square().sum(-1).clamp(min=1e-12).sqrt()  # [N,K]; two sensors at one place: finite slope
-            inside = self.log_beta.exp()[:, None, None] * (self.radius_km[:, None, None] - distance)
-            bias = F.logsigmoid(inside)  # [H,N,K]
-            if self.offset_bias is not None:
-                bias = bias + self.offset_bias(offsets / self.offset_unit).permute(2, 0, 1)
-            return bias.masked_fill(~self.exists, -math.inf)
+            distance = self.distance.to(self.log_radius.dtype)
+            if self.soft:
+                gate = F.logsigmoid(self.log_beta.exp()[:, None, None] * (self.radius_km[:, None, None] - distance))
+            else:
+                gate = distance.new_zeros(self.heads, *distance.shape)
+            return gate.masked_fill(~self.exists, -math.inf)
+
+    def forward(self) -> Tensor:
+        """What geometry adds to the logits, [H,N,K]: the logarithm of the gate, and what is made of the offset."""
+        bias = self.log_gate()
+        if self.offset_bias is not None:
+            with torch.autocast(self.offsets.device.type, enabled=False):
+                bias = bias + self.offset_bias(self.offsets.to(bias.dtype)).permute(2, 0, 1)
+        return bias
+
+    def dense(self, pairs: Tensor, empty: float) -> Tensor:
+        """pairs [H,N,K] at their neighbours' columns, ``empty`` elsewhere, [H,N,N].
+
+        A dead entry is routed to one more column that is cut off again: it must not overwrite a living one.
+        """
+        sensors = self.index.shape[0]
+        column = torch.where(self.exists, self.index, sensors).expand_as(pairs)
+        table = pairs.new_full((len(pairs), sensors, sensors + 1), empty)
+        return table.scatter(2, column, pairs)[..., :sensors]
+
+    def prefers_dense(self) -> bool:
+        """Whether N x N products are the faster way to the same sums."""
+        sensors, neighbours = self.index.shape
+        return sensors <= DENSE_UP_TO * neighbours
+
+    def gather(self, state: Tensor) -> Tensor:
+        """state [B,N,...] -> [B,N,K,...]: each sensor's neighbours."""
+        return state.index_select(1, self.index.flatten()).unflatten(1, self.index.shape)
+
+
+class SocialPooling(nn.Module):
+    """What each sensor hears: a value of every neighbour, pooled per head, and one linear map of all heads.
+
+    width E, a multiple of the heads of its geometry.  The map has no bias: where nobody is heard, it is exactly zero.
+    """
+
+    def __init__(self, width: int, geometry: Geometry) -> None:
+        super().__init__()
+        if width % geometry.heads:
+            raise ValueError(f"width {width} is not a multiple of {geometry.heads} heads")
+        self.heads = geometry.heads
+        self.value, self.out = nn.Linear(width, width), nn.Linear(width, width, bias=False)
+        self.geometry = geometry
 
     def forward(self, state: Tensor) -> Tensor:
-        """What each sensor hears.  state [B,N,E] -> [B,N,E]; exactly 0 where nobody can be heard."""
-        sensors, neighbours = self.index.shape
-        attend = self.attend_dense if sensors <= DENSE_UP_TO * neighbours else self.attend_gathered
-        query = self.query(state).unflatten(-1, (self.heads, -1))  # [B,N,H,D]
+        """state [B,N,E] -> [B,N,E]; exactly 0 where nobody can be heard."""
+        value = self.value(state).unflatten(-1, (self.heads, -1))  # [B,N,H,D]
+        return self.out(self.pool(state, value).flatten(-2))
+
+    def pool(self, state: Tensor, value: Tensor) -> Tensor:
+        """state [B,N,E], value [B,N,H,D] of every sensor -> the pooled values of its neighbours [B,N,H,D]."""
+        raise NotImplementedError
+
+
+class DotAttention(SocialPooling):
+    """Attention by scaled dot products (Vaswani et al. 2017, arXiv:1706.03762, section 3.2)."""
+
+    def __init__(self, width: int, geometry: Geometry) -> None:
+        super().__init__(width, geometry)
+        self.query_key = nn.Linear(width, 2 * width)
+
+    def pool(self, state: Tensor, value: Tensor) -> Tensor:
+        """By whichever of two ways is faster: O(B N K E) or, in few steps, O(B N^2 E)."""
+        query, key = self.query_key(state).unflatten(-1, (2, self.heads, -1)).unbind(2)  # [B,N,H,D] each
         query = query / math.sqrt(query.shape[-1])  # before the product: fp16 ends at 65,504
-        key, value = self.key_value(state).unflatten(-1, (2, self.heads, -1)).unbind(2)  # [B,N,H,D] each
-        return self.out(attend(query, key, value).flatten(-2))
+        attend = self.attend_dense if self.geometry.prefers_dense() else self.attend_gathered
+        return attend(query, key, value)
 
     def attend_gathered(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The definition: gather K keys and values per sensor.  Scaled query, key, value [B,N,H,D] -> [B,N,H,D].
-
-        O(B N K E) time and memory.
-        """
-        chosen = self.index.flatten()
-        key = key.index_select(1, chosen).unflatten(1, self.index.shape)  # [B,N,K,H,D]
-        value = value.index_select(1, chosen).unflatten(1, self.index.shape)
-        logits = torch.einsum("bnhd,bnkhd->bnhk", query, key)
-        weights = _softmax_with_nobody(logits + self.bias().transpose(0, 1))
-        return torch.einsum("bnhk,bnkhd->bnhd", weights.to(value.dtype), value)
+        """The definition: gather K keys and values per sensor.  Scaled query, key, value [B,N,H,D] -> [B,N,H,D]."""
+        logits = torch.einsum("bnhd,bnkhd->bnhk", query, self.geometry.gather(key))
+        weights = _softmax_with_nobody(logits + self.geometry().transpose(0, 1))
+        return torch.einsum("bnhk,bnkhd->bnhd", weights.to(value.dtype), self.geometry.gather(value))
 
     def attend_dense(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """The same by masked N x N products: O(B N^2 E) time, O(B H N^2) memory, and no gather."""
         query, key, value = (t.transpose(1, 2) for t in (query, key, value))  # [B,H,N,D]
         logits = query @ key.transpose(-2, -1)  # [B,H,N,N]
-        weights = _softmax_with_nobody(logits + self._dense_bias())
+        weights = _softmax_with_nobody(logits + self.geometry.dense(self.geometry(), -math.inf))
         return (weights.to(value.dtype) @ value).transpose(1, 2)
 
-    def _dense_bias(self) -> Tensor:
-        """``bias`` at its neighbours' columns, -inf elsewhere, [H,N,N].
+    def weights(self, state: Tensor) -> Tensor:
+        """How much each sensor listens to each neighbour, [B,H,N,K]; what is missing to 1 goes to nobody."""
+        query, key = self.query_key(state).unflatten(-1, (2, self.heads, -1)).unbind(2)
+        query = query / math.sqrt(query.shape[-1])
+        logits = torch.einsum("bnhd,bnkhd->bhnk", query, self.geometry.gather(key))
+        return _softmax_with_nobody(logits + self.geometry())
 
-        A dead entry is routed to one more column that is cut off again: it must not overwrite a living one.
-        """
-        bias, sensors = self.bias(), self.index.shape[0]
-        column = torch.where(self.exists, self.index, sensors).expand_as(bias)
-        table = bias.new_full((self.heads, sensors, sensors + 1), -math.inf)
-        return table.scatter(2, column, bias)[..., :sensors]
+
+class MlpAttention(SocialPooling):
+    """Attention by a small network over both states and the offset, u . gelu(W [h_i, h_j, phi(dx, dy)]), per head.
+
+    W is applied to the states before they are gathered: O(B N E^2 + B N K E).
+    """
+
+    def __init__(self, width: int, geometry: Geometry) -> None:
+        super().__init__(width, geometry)
+        self.query_key = nn.Linear(width, 2 * width)
+        self.score = nn.Parameter(torch.randn(self.heads, width // self.heads) / math.sqrt(width // self.heads))
+        self.offset = None
+        if geometry.offset_bias is not None:
+            to_width = nn.Linear(OFFSET_WIDTH, width, bias=False)
+            self.offset = nn.Sequential(nn.Linear(2, OFFSET_WIDTH), nn.GELU(), to_width)
+
+    def pool(self, state: Tensor, value: Tensor) -> Tensor:
+        """As ``SocialPooling.pool``."""
+        weights = self.weights(state).to(value.dtype)
+        return torch.einsum("bhnk,bnkhd->bnhd", weights, self.geometry.gather(value))
+
+    def weights(self, state: Tensor) -> Tensor:
+        """As ``DotAttention.weights``."""
+        query, key = self.query_key(state).unflatten(-1, (2, self.heads, -1)).unbind(2)  # [B,N,H,D] each
+        pair = query[:, :, None] + self.geometry.gather(key)  # [B,N,K,H,D]
+        if self.offset is not None:
+            offsets = self.geometry.offsets.to(self.score.dtype)
+            pair = pair + self.offset(offsets).unflatten(-1, (self.heads, -1))
+        logits = torch.einsum("bnkhd,hd->bhnk", F.gelu(pair), self.score.to(pair.dtype))
+        return _softmax_with_nobody(logits + self.geometry())
+
+
+class Mean(SocialPooling):
+    """The mean over all neighbours, each faded by its gate."""
+
+    def pool(self, state: Tensor, value: Tensor) -> Tensor:
+        """As ``SocialPooling.pool``."""
+        weights = self.weights()
+        if self.geometry.prefers_dense():
+            table = self.geometry.dense(weights, 0.0).to(value.dtype)
+            return torch.einsum("hnm,bmhd->bnhd", table, value)
+        return torch.einsum("hnk,bnkhd->bnhd", weights.to(value.dtype), self.geometry.gather(value))
+
+    def weights(self) -> Tensor:
+        """How much each sensor listens to each neighbour, [H,N,K]."""
+        count = self.geometry.exists.sum(-1, keepdim=True).clamp(min=1)
+        return self.geometry.log_gate().exp() / count
+
+
+class WeightedMean(Mean):
+    """A mean whose weights distance and offset decide; where they sum to less than 1 the rest goes to nobody."""
+
+    def weights(self) -> Tensor:
+        """As ``Mean.weights``."""
+        weights = self.geometry().exp()
+        return weights / weights.sum(-1, keepdim=True).clamp(min=1)
+
+
+class Max(SocialPooling):
+    """The largest faded value of any neighbour, channel by channel; 0 without neighbours."""
+
+    def pool(self, state: Tensor, value: Tensor) -> Tensor:
+        """As ``SocialPooling.pool``."""
+        gate = self.geometry.log_gate().exp().permute(1, 2, 0)[..., None]  # [N,K,H,1]
+        faded = self.geometry.gather(value) * gate.to(value.dtype)  # [B,N,K,H,D]
+        exists = self.geometry.exists
+        largest = faded.masked_fill(~exists[..., None, None], -math.inf).amax(dim=2)
+        return torch.where(exists.any(-1)[:, None, None], largest, 0.0)
+
+
+KINDS: dict[str, type[SocialPooling]] = {
+    "attention": DotAttention,
+    "attention_mlp": MlpAttention,
+    "mean": Mean,
+    "weighted_mean": WeightedMean,
+    "max": Max,
+}
 
 
 def _softmax_with_nobody(logits: Tensor) -> Tensor:

@@ -22,14 +22,14 @@ IMPUTED = {True: ", zeros filled in by its writer", False: "", None: ", perhaps 
 
 
 def print_scores(
-    rows: Mapping[str, Sequence[Scores]], step_minutes: int, unit: str, part: str, console: Console | None = None
+    rows: Mapping[str, Sequence[Scores]], step_minutes: int, unit: str, title: str, console: Console | None = None
 ) -> None:
     """MAE, RMSE, MAPE and R2 of every model at 15, 30 and 60 minutes and over the whole horizon.
 
     rows: name -> P + 1 scores, the last over all steps.  Horizons beyond P are left out.
     """
     horizon = len(next(iter(rows.values()))) - 1
-    table = Table(title=f"{part} windows", title_justify="left", show_edge=False)
+    table = Table(title=title, title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
     for head in ("at", f"MAE {unit}", f"RMSE {unit}", "MAPE %", "R2"):
         table.add_column(head, no_wrap=True, justify="right")
@@ -52,16 +52,30 @@ def _cells(s: Scores) -> list[str]:
     return ["-" if math.isnan(value) else f"{value:.{places}f}" for value, places in digits]
 
 
+def _missing(values: Mapping[str, float | None]) -> str:
+    """The rule of every feature, once where they agree."""
+    rules = {name: "not finite" if value is None else f"not finite or {value:g}" for name, value in values.items()}
+    if len(set(rules.values())) == 1:
+        return next(iter(rules.values()))
+    return ", ".join(f"{name} {rule}" for name, rule in rules.items())
+
+
 def print_stamp(stamp: Mapping[str, Any], console: Console | None = None) -> None:
     """The protocol stamp in a few lines: what a comparison with these numbers must agree on."""
-    w, scaler = stamp["windows"], stamp["scaler"]
+    w = stamp["windows"]
+    targets = ", ".join(f"{name} ({unit})" for name, unit in stamp["targets"].items())
+    read = "" if stamp["inputs"] == stamp["targets"] else f" from {', '.join(stamp['inputs'])}"
+    scalers = "; ".join(
+        f"{name if len(stamp['scaler']) > 1 else 'scaler'} mean {fit['mean']:.4f} std {fit['std']:.4f}"
+        for name, fit in stamp["scaler"].items()
+    )
     lines = [
-        f"{stamp['dataset']} {stamp['feature']} ({stamp['unit']}), {stamp['sensors']} sensors, every "
+        f"{stamp['dataset']} {targets}{read}, {stamp['sensors']} sensors, every "
         f"{stamp['step_minutes']} min, checksum {stamp['checksum'][:12]}{IMPUTED[stamp['imputed']]}",
         f"{stamp['split']} split: {w['train']} / {w['validation']} / {w['test']} windows of {stamp['history']} + "
         f"{stamp['horizon']} steps, {stamp['windows_across_gaps']} across a time gap",
-        f"missing: {stamp['missing']}; averaged over {stamp['averaging']}",
-        f"scaler mean {scaler['mean']:.4f} std {scaler['std']:.4f}; seed {stamp['seed']}; {stamp['precision']}; "
+        f"missing: {_missing(stamp['missing'])}; averaged over {stamp['averaging']}",
+        f"{scalers}; seed {stamp['seed']}; {stamp['precision']}; "
         f"socialx {stamp['socialx']} {stamp['commit'] or ''}".rstrip(),
     ]
     if "trained_on" in stamp:

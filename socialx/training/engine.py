@@ -46,8 +46,11 @@ class Learner:
         accumulate_grad_batches: int = 1,
         compile: str = "off",
         cuda_graph: bool = False,
+        target_weight: Sequence[float] = (1.0,),
     ) -> None:
         """total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val 0 does not clip.
+
+        target_weight: how much an error of each target counts; several targets have several units.
 
         compile: off, or a mode of torch.compile, default or max-autotune.  cuda_graph: replay the step, on CUDA.  Both
         compute the same step and warn with a ``Fallback`` where they cannot.
@@ -63,6 +66,9 @@ class Learner:
         self.total_steps, self.gradient_clip_val = total_steps, gradient_clip_val
         self.accumulate_grad_batches = accumulate_grad_batches
         self.steps = 0
+        self.target_weight = target_weight
+        several = len(target_weight) > 1
+        self._weight = torch.tensor(target_weight, device=precision.device) if several else None
         self._compile = compile
         self._cuda_graph = cuda_graph and precision.device.type == "cuda"
         if cuda_graph and not self._cuda_graph:
@@ -117,7 +123,7 @@ class Learner:
         for batch in batches:
             with self.precision.autocast():
                 forecast = self._forward(batch)
-            error = masked_absolute_error(forecast, batch.target, batch.target_valid) / count
+            error = masked_absolute_error(forecast, batch.target, batch.target_valid, self._weight) / count
             self.grad_scaler.scale(error).backward()
             total = total + error.detach()
         if self.gradient_clip_val:
@@ -198,19 +204,18 @@ def run_steps(
 def evaluate(
     model: nn.Module,
     loader: Loader,
-    horizon: int,
     precision: Precision,
     bar: Bar | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> list[Scores]:
-    """Scores of a model over every window of a loader: P + 1 entries, the last over all horizons.
+) -> list[list[Scores]]:
+    """Scores of a model over every window of a loader, of each target: P + 1 entries, the last over all horizons.
 
     The errors stay on the device until the end: one transfer whatever the number of batches.  ``stop`` is asked before
     each batch; where it says so, there are no scores.
     """
     was_training = model.training
     model.eval()
-    sums = RunningScores(horizon, precision.device)
+    sums: RunningScores | None = None
     per_batch = loader.num_windows / len(loader)
     for batch in loader.epoch(0):
         if stop():
@@ -219,11 +224,12 @@ def evaluate(
         batch = batch.to(precision.device)
         with precision.autocast():
             forecast = model(batch)
+        sums = sums or RunningScores(batch.target.shape[1], batch.target.shape[3], precision.device)
         sums.add(forecast, batch.target, batch.target_valid)
         if bar is not None:
             bar.advance(per_batch)
     model.train(was_training)
-    return sums.compute()
+    return sums.compute() if sums else []
 
 
 @dataclass
@@ -269,7 +275,6 @@ def fit(
     learner: Learner,
     train: Loader,
     validation: Loader,
-    horizon: int,
     run: RunFolder,
     *,
     max_epochs: int,
@@ -293,12 +298,13 @@ def fit(
             seen = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
             seconds = time.perf_counter() - began
             bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
-            scores = evaluate(learner.model, validation, horizon, learner.precision, stop=lambda: interrupt.asked)
+            scores = evaluate(learner.model, validation, learner.precision, stop=lambda: interrupt.asked)
             if not scores:
                 break
-            if not scores[-1].count:
+            if not all(of_target[-1].count for of_target in scores):
                 raise SocialxError("no validation window has a valid target: use a longer file, or another --split")
-            _end_epoch(learner, progress, scores[-1].mae, seen / seconds, run, max_epochs, bar)
+            maes = (weight * of_target[-1].mae for weight, of_target in zip(learner.target_weight, scores, strict=True))
+            _end_epoch(learner, progress, sum(maes) / len(scores), seen / seconds, run, max_epochs, bar)
     progress.interrupted = interrupt.asked and not progress.complete(max_epochs, patience)
     save_progress(learner, progress, run)
     return progress

@@ -1,10 +1,10 @@
-"""Masked MAE, RMSE, MAPE and R2 as running sums on the device, per horizon step.
+"""Masked MAE, RMSE, MAPE and R2 as running sums on the device, per target and horizon step.
 
 Sums are float64 over all valid entries of everything that was seen: not a mean of batch means.  An empty mask gives
 NaN with count 0, never 0.  Nothing waits for the device until ``compute``.
 """
 
-# Shape letters: B windows, P horizon steps, N sensors
+# Shape letters: B windows, P horizon steps, N sensors, G targets
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 
-def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor, weight: Tensor | None = None) -> Tensor:
     """Sum of absolute errors over the valid entries, in the file's unit: divided by their count it is the masked MAE.
 
-    forecast, target, valid [B,P,N] -> scalar; 0 with a zero gradient where nothing is valid.
+    forecast, target, valid [B,P,N,G], weight [G] of the targets, None: all 1 -> scalar; 0 with a zero gradient where
+    nothing is valid.
     """
-    return torch.where(valid, (forecast - target).abs(), 0.0).sum()
+    error = (forecast - target).abs()
+    return torch.where(valid, error if weight is None else error * weight, 0.0).sum()
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,11 @@ class RunningScores:
 
     _SUMS = ("count", "absolute", "squared", "percent", "percent_count", "value", "value_squared")
 
-    def __init__(self, horizon: int, device: torch.device) -> None:
-        self.sums = torch.zeros(len(self._SUMS), horizon, dtype=torch.float64, device=device)
+    def __init__(self, horizon: int, targets: int, device: torch.device) -> None:
+        self.sums = torch.zeros(len(self._SUMS), horizon, targets, dtype=torch.float64, device=device)
 
     def add(self, forecast: Tensor, target: Tensor, valid: Tensor) -> None:
-        """forecast, target, valid [B,P,N].  MAPE skips targets that are exactly 0: nothing can be divided by them."""
+        """forecast, target, valid [B,P,N,G].  MAPE skips targets that are exactly 0: nothing can be divided by them."""
         y = target.double()
         error = torch.where(valid, forecast.double() - y, 0.0)
         y = torch.where(valid, y, 0.0)
@@ -56,10 +58,10 @@ class RunningScores:
         terms = (valid.double(), error.abs(), error.square(), percent, divisible.double(), y, y.square())
         self.sums += torch.stack([term.sum(dim=(0, 2)) for term in terms])
 
-    def compute(self) -> list[Scores]:
-        """Scores at each horizon step, and over all steps as the last entry: P + 1 in all."""
+    def compute(self) -> list[list[Scores]]:
+        """Of each target the scores at each horizon step, and over all steps as the last entry: P + 1 in all."""
         table = torch.cat([self.sums, self.sums.sum(dim=1, keepdim=True)], dim=1)
-        return [_scores(*column) for column in table.T.tolist()]
+        return [[_scores(*column) for column in target] for target in table.permute(2, 1, 0).tolist()]
 
 
 def _scores(

@@ -50,10 +50,10 @@ def step_peak(learner: Learner, loader: Loader) -> float:
     return torch.cuda.max_memory_allocated(learner.precision.device)
 
 
-def score_peak(model: nn.Module, loader: Loader, horizon: int, precision: Precision) -> float:
+def score_peak(model: nn.Module, loader: Loader, precision: Precision) -> float:
     """Bytes at the peak of scoring the batches of a loader."""
     torch.cuda.reset_peak_memory_stats(precision.device)
-    evaluate(model.to(precision.device), loader, horizon, precision)
+    evaluate(model.to(precision.device), loader, precision)
     return torch.cuda.max_memory_allocated(precision.device)
 
 

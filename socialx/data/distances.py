@@ -1,0 +1,47 @@
+"""Road distances between sensors as published beside the data: a CSV of from, to, cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from socialx.errors import SocialxError, sample
+
+COLUMNS = ("from", "to", "cost")
+# Half of the listed pairs of a real network are farther apart than this; a smaller median is one in km or miles.
+SMALLEST_MEDIAN_METRES = 20.0
+
+
+def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The listed pairs of these sensors: start, end int64 [pairs] as places in ids, and km float64 [pairs].
+
+    DCRNN's ``distances_la_2012.csv``: a header from,to,cost, costs in metres, and many sensors that are not in the
+    data, which are left out.  Raises SocialxError where the columns, the unit or every sensor are others.
+    """
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
+    except (OSError, ValueError, pd.errors.ParserError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
+        raise SocialxError(f"{path}: {reason}: a CSV with the columns from,to,cost is needed") from None
+    names = [str(name).strip().lower() for name in table.columns]
+    if not set(COLUMNS) <= set(names):
+        raise SocialxError(f"{path}: its columns are {sample(names)}: from,to,cost are needed, cost in metres")
+    table.columns = pd.Index(names)
+    cost = pd.to_numeric(table["cost"], errors="coerce").to_numpy(np.float64)
+    wrong = np.flatnonzero(~(np.isfinite(cost) & (cost >= 0)))
+    if len(wrong):
+        cell = table["cost"].iloc[wrong[0]]
+        raise SocialxError(f"{path}: line {wrong[0] + 2}: cost {cell[:40]!r} is no distance: correct it")
+    place = {vdid: number for number, vdid in enumerate(ids)}
+    start, end = (table[name].str.strip().map(place) for name in COLUMNS[:2])
+    known = (start.notna() & end.notna() & (start != end)).to_numpy()
+    if not known.any():
+        listed = sample(list(dict.fromkeys(table["from"])))
+        raise SocialxError(f"{path}: no pair of it is in the data (it has {listed}; the data {sample(list(ids))})")
+    metres = cost[known]
+    if np.median(metres) < SMALLEST_MEDIAN_METRES:
+        raise SocialxError(f"{path}: half of its costs are below {np.median(metres):.3g}: metres are needed")
+    return start[known].to_numpy(np.int64), end[known].to_numpy(np.int64), metres / 1000
