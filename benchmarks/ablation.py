@@ -65,13 +65,12 @@ def main() -> None:
     rows = ROWS | MORE if arguments.full else ROWS
     shared = {"data.path": str(arguments.data)} | ({} if arguments.full else SMALL)
     results: list[dict[str, Any]] = []
-    for seed in range(max(SEEDS.values())):
-        for name, changes in rows.items():
-            if seed < SEEDS.get(name, 1):
-                settings = shared | changes | {"trainer.seed": str(seed)}
-                folder = arguments.runs / f"{name.replace(' ', '-')}-{seed}"
-                results.append({"row": name, "changes": changes, **one_run(folder, base, settings)})
-                write(results, "full" if arguments.full else "small")
+    seeded = [(seed, name) for seed in range(max(SEEDS.values())) for name in SEEDS if seed < SEEDS[name]]
+    for seed, name in [*seeded, *((0, name) for name in rows if name not in SEEDS)]:
+        settings = shared | rows[name] | {"trainer.seed": str(seed)}
+        folder = arguments.runs / f"{name.replace(' ', '-')}-{seed}"
+        results.append({"row": name, "changes": rows[name], **one_run(folder, base, settings)})
+        write(results, "full" if arguments.full else "small")
 
 
 def one_run(folder: Path, base: list[str], settings: dict[str, str]) -> dict[str, Any]:

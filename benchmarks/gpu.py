@@ -33,7 +33,8 @@ from socialx.data.windows import split_windows
 from socialx.errors import Fallback
 from socialx.model.encoder import SharedEncoder
 from socialx.model.forecaster import Forecaster, Tokens
-from socialx.model.pooling import SocialLayer, SocialPooling
+from socialx.model.pooling import DotAttention, Geometry, SocialLayer
+from socialx.model.scale import Scale
 from socialx.profiling.collector import trace_steps
 from socialx.profiling.measure import measure
 from socialx.training.engine import Learner
@@ -362,12 +363,12 @@ def learner(bench: Bench, impl: str, compile: str, cuda_graph: bool, sensors: in
     rng = np.random.default_rng(0)
     width, blocks, slstm_at = (16, 2, [1]) if bench.smoke else (128, 4, [1, 3])
     xy = rng.uniform(0, 30, (sensors, 2))
-    index, exists = geo.nearest(xy, min(32, sensors - 1))
-    graph = (torch.from_numpy(index), torch.from_numpy(exists), torch.from_numpy(xy[index] - xy[:, None]))
+    near = geo.nearest(xy, 32)
     torch.manual_seed(0)
     encoder = SharedEncoder(width, blocks, slstm_at, HEADS, HISTORY, 0.1, impl)
-    social = [SocialLayer(width, SocialPooling(width, 4, *graph), 0.1) for _ in range(2)]
-    model: nn.Module = Forecaster(Tokens(width, sensors, HISTORY, 288), encoder, social, 12, 58.6, 12.8)
+    social = [SocialLayer(width, DotAttention(width, Geometry(4, near)), 0.1) for _ in range(2)]
+    scale = Scale([58.6], [12.8], [58.6], [12.8])
+    model: nn.Module = Forecaster(Tokens(width, sensors, HISTORY, 288), encoder, social, 12, scale)
     options: dict[str, Any] = {"learning_rate": 2e-3, "weight_decay": 3e-4, "total_steps": 1000}
     precision = Precision("32-true" if bench.smoke else "bf16-mixed", bench.device)
     return Learner(model, precision, gradient_clip_val=5.0, compile=compile, cuda_graph=cuda_graph, **options)
@@ -380,7 +381,7 @@ def resident(bench: Bench, sensors: int) -> ResidentLoader:
     values = rng.normal(58, 10, (rows, sensors)).astype(np.float32)
     values[rng.random(values.shape) < 0.08] = 0
     epochs = 1_330_560_000 + 300 * np.arange(rows, dtype=np.int64)
-    series = Series(values, values != 0, epochs, 5, bench.device)
+    series = Series(values[..., None], (values != 0)[..., None], epochs, 5, bench.device)
     starts = split_windows(epochs, 5, HISTORY, 12, "canonical").part("train")
     return ResidentLoader(series, starts, HISTORY, 12, 4 if bench.smoke else 64, shuffle=True)
 

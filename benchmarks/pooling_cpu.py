@@ -15,17 +15,15 @@ import numpy as np
 import torch
 
 from socialx.data import geo
-from socialx.model.pooling import SocialPooling
+from socialx.model.pooling import DotAttention, Geometry
 
 SHAPES = [(16, 207, 32), (16, 325, 32), (8, 512, 32), (4, 1000, 32), (2, 2000, 32)]  # windows, sensors, neighbours
 WIDTH, HEADS, ROUNDS = 64, 4, 5
 
 
-def build(sensors: int, neighbours: int) -> SocialPooling:
+def build(sensors: int, neighbours: int) -> DotAttention:
     xy = np.random.default_rng(0).uniform(0, 30, (sensors, 2))
-    index, exists = geo.nearest(xy, neighbours)
-    graph = (torch.from_numpy(index), torch.from_numpy(exists), torch.from_numpy(xy[index] - xy[:, None]))
-    return SocialPooling(WIDTH, HEADS, *graph)
+    return DotAttention(WIDTH, Geometry(HEADS, geo.nearest(xy, neighbours)))
 
 
 def main() -> None:

@@ -74,15 +74,16 @@ def data(s: Settings, device: torch.device) -> Data:
     """Open ``data.path``, split it, fit the scaler on the training rows and put the series on the device."""
     if s.data.path is None:
         raise SettingsError("data.path: no data file: --data FILE.h5 (socialx convert --help makes one)")
-    names = tuple(dict.fromkeys([*s.data.targets, *s.data.inputs]))
+    targets, inputs = s.data.targets, s.data.inputs or s.data.targets
+    names = tuple(dict.fromkeys([*targets, *inputs]))
     stores = {name: _first_days(open_store(s.data.path, name), s.data.days) for name in names}
     first = stores[names[0]]
     windows = split_windows(first.epochs, first.step_minutes, s.data.history, s.data.horizon, s.data.split)
     scalers = {name: fit_scaler(store.values, store.valid, windows.training_rows) for name, store in stores.items()}
-    inputs, targets = (tuple(names.index(name) for name in chosen) for chosen in (s.data.inputs, s.data.targets))
+    read, forecast = (tuple(names.index(name) for name in chosen) for chosen in (inputs, targets))
     values, valid = (np.stack([getattr(f, what) for f in stores.values()], axis=-1) for what in ("values", "valid"))
-    series = Series(values, valid, first.epochs, first.step_minutes, device, inputs, targets)
-    return Data(stores, s.data.inputs, s.data.targets, windows, scalers, series)
+    series = Series(values, valid, first.epochs, first.step_minutes, device, read, forecast)
+    return Data(stores, inputs, targets, windows, scalers, series)
 
 
 def _first_days(store: Store, days: int | None) -> Store:
@@ -104,7 +105,8 @@ def _first_days(store: Store, days: int | None) -> Store:
 def model(s: Settings, d: Data) -> nn.Module:
     """The model for this network, its weights drawn from ``trainer.seed``."""
     torch.manual_seed(s.trainer.seed)
-    m, slots = s.model, slots_per_day(d.store.step_minutes)
+    m = s.model
+    slots = slots_per_day(d.store.step_minutes)
     sensors, history, horizon = len(d.store.sensors.ids), s.data.history, s.data.horizon
     if m.kind == "linear":
         return Linear(history, horizon, d.scale)
@@ -139,7 +141,8 @@ def model(s: Settings, d: Data) -> nn.Module:
 
 
 def _social(s: Settings, d: Data) -> list[SocialLayer] | dict[int, SocialLayer]:
-    p, width = s.pooling, s.model.width
+    p = s.pooling
+    width = s.model.width
     if p.kind == "none":
         return []
     if width % p.heads:
@@ -164,7 +167,8 @@ def _social(s: Settings, d: Data) -> list[SocialLayer] | dict[int, SocialLayer]:
 
 def _neighbours(s: Settings, d: Data) -> geo.Neighbours:
     """Who may hear whom, found once, in float64.  Raises SocialxError where that is unknown and ``pooling.strict``."""
-    p, sensors, path = s.pooling, d.store.sensors, d.store.path
+    p = s.pooling
+    sensors, path = d.store.sensors, d.store.path
     if p.kind == "own":
         return geo.itself(len(sensors.ids))
     xy = geo.to_plane(sensors.latitude, sensors.longitude)
@@ -201,7 +205,8 @@ def learner(s: Settings, d: Data, m: nn.Module, precision: Precision, train: Res
 
     An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
     """
-    t, deviation = s.trainer, d.scale.target_std
+    t = s.trainer
+    deviation = d.scale.target_std
     steps_per_epoch = -(-len(train) // t.accumulate_grad_batches)
     return Learner(
         m,

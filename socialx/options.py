@@ -331,8 +331,12 @@ def _choices(annotation: Any) -> list[str]:
 
 def name_of_type(annotation: Any) -> str:
     """``int``, ``float``, ``path``, ... for a help line."""
+    if typing.get_origin(annotation) is Annotated:
+        return name_of_type(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) is tuple:
         kind = name_of_type(typing.get_args(annotation)[0])
         return f"{kind},{kind},..."
     kinds = [a for a in typing.get_args(annotation) if a is not NoneType] or [annotation]
+    if len(kinds) == 1 and kinds[0] is not annotation:
+        return name_of_type(kinds[0])
     return "|".join(getattr(kind, "__name__", str(kind)).lower().replace("str", "text") for kind in kinds)

@@ -41,8 +41,8 @@ class Data(Section):
     path: Path | None = Field(
         None, description="the HDF5 file that convert wrote", json_schema_extra={"flag": "--data"}
     )
-    inputs: Names = Field(("avg_speed",), min_length=1, description="features of the file that the model reads")
-    targets: Names = Field(("avg_speed",), min_length=1, description="features of the file that it forecasts")
+    targets: Names = Field(("avg_speed",), min_length=1, description="features of the file that are forecast")
+    inputs: Names | None = Field(None, min_length=1, description="features that the model reads; empty: the targets")
     days: int | None = Field(None, ge=1, description="use the first days of the file alone; empty: all of it")
     history: int = Field(12, ge=1, le=288, description="steps that the model sees")
     horizon: int = Field(12, ge=1, le=288, description="steps that it forecasts")

@@ -167,8 +167,8 @@ def test_evaluate_prints_the_run_beside_the_baselines(run: Path) -> None:
 def test_evaluate_as_json_holds_every_step_and_the_stamp(run: Path) -> None:
     printed = json.loads(socialx("evaluate", run, "--json", "--part", "validation").stdout)
     assert printed["part"] == "validation"
-    assert len(printed["scores"][str(run)]) == 13
-    assert set(printed["scores"][str(run)][0]) == {"mae", "rmse", "mape", "r2", "count"}
+    assert len(printed["scores"][str(run)]["avg_speed"]) == 13
+    assert set(printed["scores"][str(run)]["avg_speed"][0]) == {"mae", "rmse", "mape", "r2", "count"}
     assert printed["stamp"]["precision"] == "32-true"
 
 
@@ -365,7 +365,7 @@ def test_other_data_of_the_same_network_is_scored_and_said(run: Path, tmp_path: 
     result = socialx("evaluate", run, "--data", small_file(tmp_path, rows=390))
     assert result.exit_code == 0, result.stderr
     assert "trained on OTHER data" in result.stdout
-    feature = socialx("evaluate", run, "--feature", "latitude")
+    feature = socialx("evaluate", run, "--targets", "latitude")
     assert feature.exit_code == 2
 
 

@@ -219,7 +219,7 @@ def test_flow_is_not_called_a_speed(tmp_path: Path) -> None:
     data = saved(tmp_path / "PEMS08.npz", data=tiled(VALUES * 9, VALUES / 99, VALUES))
     arguments = ["convert", "pems-npz", data, *CLOCK, "--meta-csv", write_locations(tmp_path / "meta.csv")]
     done = socialx(*arguments, "--channel", "flow", "--output-h5", tmp_path / "out.h5")
-    assert f"next: socialx train --data {tmp_path / 'out.h5'} --feature flow" in done.stderr
+    assert f"next: socialx train --data {tmp_path / 'out.h5'} --targets flow" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.feature, store.unit) == ("flow", "vehicles per step")
     assert socialx("inspect", tmp_path / "out.h5", "--require", "units,positions").exit_code == 0

@@ -15,11 +15,11 @@ from torch import nn
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from socialx.data.loaders import ResidentLoader, Series
+from socialx.data.loaders import ResidentLoader
 from socialx.data.windows import calendar
 from socialx.model.baselines import CopyLast, HistoricalAverage
 from socialx.training.metrics import RunningScores, masked_absolute_error
-from tests.networks import forecaster, loader, speeds
+from tests.networks import forecaster, loader, series, speeds
 
 META = torch.device("meta")
 
@@ -41,11 +41,11 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> ResidentLoader:
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
     real = loader(batch_size=100)
-    series = Series(*speeds(600, 5), 5, torch.device("cpu"))
+    made = series(*speeds(600, 5))
     for name in ("readings", "carried", "calendar"):
-        setattr(series, name, getattr(series, name).to(META))
-    series.device = META
-    return ResidentLoader(series, real.starts.numpy(), 12, 12, 100)
+        setattr(made, name, getattr(made, name).to(META))
+    made.device = META
+    return ResidentLoader(made, real.starts.numpy(), 12, 12, 100)
 
 
 def models() -> dict[str, nn.Module]:
@@ -54,9 +54,9 @@ def models() -> dict[str, nn.Module]:
     return {
         "forecaster": forecaster(social=2),
         "dense and gathered": forecaster(social=1, neighbours=1),
-        "copy-last": CopyLast(False, 50.0),
-        "zeros copied": CopyLast(True, 50.0),
-        "historical average": HistoricalAverage(values, valid, slot, weekday, 288),
+        "copy-last": CopyLast(False, [50.0]),
+        "zeros copied": CopyLast(True, [50.0]),
+        "historical average": HistoricalAverage(values[..., None], valid[..., None], slot, weekday, 288),
     }
 
 
@@ -68,7 +68,7 @@ def test_the_guard_sees_the_host() -> None:
 @pytest.mark.parametrize("name", models())
 def test_forward_loss_and_scores_stay_on_the_device(name: str, on_meta: ResidentLoader) -> None:
     model = models()[name].to(META)
-    sums = RunningScores(12, META)
+    sums = RunningScores(12, 1, META)
     with OneDevice():
         for batch in on_meta.epoch(0):
             forecast = model(batch)

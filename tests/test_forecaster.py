@@ -23,7 +23,7 @@ def perturbed(b: Batch, sensor: int) -> Batch:
 def test_a_forecast_per_step_and_sensor_in_the_files_unit() -> None:
     b = batch(sensors=5, batch_size=4)
     forecast = forecaster()(b)
-    assert forecast.shape == b.target.shape == (4, 12, 5)
+    assert forecast.shape == b.target.shape == (4, 12, 5, 1)
     assert 20 < forecast.mean() < 90
 
 
@@ -44,7 +44,7 @@ def test_without_social_layers_a_sensor_depends_on_itself_alone() -> None:
     model, b = forecaster(social=0), batch()
     b = b._replace(history_valid=torch.ones_like(b.history_valid))
     before, after = model(b), model(perturbed(b, 2))
-    changed = (before != after).any(dim=1).any(dim=0)
+    changed = (before != after).any(dim=1).any(dim=0)[:, 0]
     assert changed.tolist() == [False, False, True, False, False]
 
 
@@ -52,8 +52,8 @@ def test_one_social_layer_reaches_the_neighbours_and_nobody_else() -> None:
     model, b = forecaster(sensors=8, neighbours=2), batch(sensors=8)
     b = b._replace(history_valid=torch.ones_like(b.history_valid))
     before, after = model(b), model(perturbed(b, 3))
-    changed = (before != after).any(dim=1).any(dim=0)
-    index = model.social[0].pooling.index
+    changed = (before != after).any(dim=1).any(dim=0)[:, 0]
+    index = model.social[0].pooling.geometry.index
     listeners = {i for i in range(8) if 3 in index[i].tolist()} | {3}
     assert set(changed.nonzero().flatten().tolist()) == listeners
     assert len(listeners) < 8
@@ -63,8 +63,8 @@ def test_sensors_may_be_permuted_where_they_have_no_identity() -> None:
     b = batch(sensors=5)
     order = torch.tensor([3, 1, 4, 0, 2])
     model = forecaster(social=0, **WITHOUT_SENSORS)
-    swapped = Batch(*(t[..., order] if t.shape[-1] == 5 else t for t in b))
-    torch.testing.assert_close(model(swapped), model(b)[..., order], rtol=1e-5, atol=1e-4)
+    swapped = Batch(*(t[..., order, :] if t.shape[-2] == 5 and t.dim() > 2 else t for t in b))
+    torch.testing.assert_close(model(swapped), model(b)[..., order, :], rtol=1e-5, atol=1e-4)
 
 
 def test_nothing_but_the_identities_grows_with_the_network() -> None:
@@ -95,7 +95,7 @@ def test_the_forecast_starts_from_the_latest_valid_reading() -> None:
     with torch.no_grad():
         model.head[-1].weight.zero_()
         model.head[-1].bias.zero_()
-    never = b._replace(carried=torch.where(torch.arange(5) == 1, math.nan, b.carried))
+    never = b._replace(carried=torch.where(torch.arange(5)[:, None] == 1, math.nan, b.carried))
     forecast = model(never)
     assert torch.equal(forecast[:, :, 1], torch.full_like(forecast[:, :, 1], 55.0))
     assert torch.equal(forecast[:, 5, 2], b.carried[:, 2])

@@ -39,17 +39,56 @@ def test_neighbours_are_the_nearest_others(sensors: int, neighbours: int, seed: 
     rng = np.random.default_rng(seed)
     xy = rng.uniform(0, 10, (sensors, 2))
     xy[rng.random(sensors) < 0.2] = np.nan
-    index, exists = geo.nearest(xy, neighbours)
-    assert index.shape == exists.shape == (sensors, max(1, min(neighbours, sensors - 1)))
+    found = geo.nearest(xy, neighbours)
+    index, exists = found.index, found.exists
+    known = int(np.isfinite(xy).all(1).sum())
+    assert index.shape == exists.shape == (sensors, max(1, min(neighbours, known - 1)))
     for i in range(sensors):
         gaps = np.hypot(*(xy - xy[i]).T)
         gaps[i] = np.nan
         expected = [j for j in np.argsort(gaps, kind="stable") if np.isfinite(gaps[j])][:neighbours]
         assert index[i][exists[i]].tolist() == expected
         assert (index[i][~exists[i]] == i).all()
+        np.testing.assert_array_equal(found.distance[i][exists[i]], gaps[expected])
+        np.testing.assert_allclose(np.hypot(*found.offsets[i].T), found.distance[i], rtol=1e-12)
+
+
+@given(
+    sensors=st.integers(1, 30), reach=st.floats(0.1, 12), count=st.none() | st.integers(1, 5), seed=st.integers(0, 50)
+)
+def test_nobody_is_heard_beyond_the_reach(sensors: int, reach: float, count: int | None, seed: int) -> None:
+    xy = np.random.default_rng(seed).uniform(0, 10, (sensors, 2))
+    found = geo.nearest(xy, count, reach)
+    gaps = np.hypot(*(xy[:, None] - xy[None]).transpose(2, 0, 1))
+    np.fill_diagonal(gaps, np.inf)
+    expected = np.minimum((gaps <= reach).sum(1), sensors if count is None else count)
+    assert found.exists.sum(1).tolist() == expected.tolist()
+    assert found.index.shape[1] == max(1, expected.max())
+
+
+def test_listed_roads_count_both_ways_by_the_shorter_distance() -> None:
+    """0 -> 1 over 2 km and back over 3; 1 -> 2 twice, 5 and 4; 3 is on no list; a pair with itself is none."""
+    start, end = np.array([0, 1, 1, 1, 2]), np.array([1, 0, 2, 2, 2])
+    km = np.array([2.0, 3.0, 5.0, 4.0, 0.0])
+    xy = np.array([[0.0, 0.0], [1.0, 1.0], [np.nan, np.nan], [9.0, 9.0]])
+    found = geo.by_road(start, end, km, xy, count=None)
+    assert found.index.tolist() == [[1, 0], [0, 2], [1, 2], [3, 3]]
+    assert found.exists.tolist() == [[True, False], [True, True], [True, False], [False, False]]
+    assert found.distance.tolist() == [[2.0, 0.0], [2.0, 4.0], [4.0, 0.0], [0.0, 0.0]]
+    assert found.offsets[0, 0].tolist() == [1.0, 1.0]
+    assert found.offsets[1, 1].tolist() == [0.0, 0.0]  # towards a sensor without a position
+    assert geo.by_road(start, end, km, xy, count=1).index.tolist() == [[1], [0], [1], [3]]
+    assert not geo.by_road(start, end, km, xy, None, within_km=1.0).exists.any()
+
+
+def test_every_sensor_may_be_its_own_only_neighbour() -> None:
+    found = geo.itself(3)
+    assert found.index.tolist() == [[0], [1], [2]]
+    assert found.exists.all()
+    assert not found.distance.any()
 
 
 def test_without_any_position_nobody_has_neighbours() -> None:
     xy = geo.to_plane(np.full(3, np.nan), np.full(3, np.nan))
     assert np.isnan(xy).all()
-    assert not geo.nearest(xy, 2)[1].any()
+    assert not geo.nearest(xy, 2).exists.any()

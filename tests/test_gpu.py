@@ -40,7 +40,9 @@ def exact_products() -> Iterator[None]:
 def resident(part: str = "train", batch_size: int = 100, shuffle: bool = True) -> ResidentLoader:
     values, valid, epochs = speeds(600, 5)
     windows = split_windows(epochs, 5, 12, 12, "canonical")
-    return ResidentLoader(Series(values, valid, epochs, 5, CUDA), windows.part(part), 12, 12, batch_size, shuffle)
+    return ResidentLoader(
+        Series(values[..., None], valid[..., None], epochs, 5, CUDA), windows.part(part), 12, 12, batch_size, shuffle
+    )
 
 
 def learner(precision: str = "32-true", dropout: float = 0.1, **options: object) -> Learner:
@@ -64,7 +66,8 @@ def test_batches_equal_the_cpus() -> None:
     values, valid, epochs = speeds(600, 5)
     for start in (0, 17, 300):
         on_cpu, on_cuda = (
-            Series(values, valid, epochs, 5, d).gather(torch.tensor([start], device=d), 12, 12) for d in (CPU, CUDA)
+            Series(values[..., None], valid[..., None], epochs, 5, d).gather(torch.tensor([start], device=d), 12, 12)
+            for d in (CPU, CUDA)
         )
         assert all(torch.equal(a.nan_to_num(), b.cpu().nan_to_num()) for a, b in zip(on_cpu, on_cuda, strict=True))
 
@@ -179,13 +182,21 @@ def test_auto_is_a_mixed_precision() -> None:
 def test_scores_of_the_baselines_equal_the_cpus() -> None:
     values, valid, epochs = speeds(600, 5)
     slot, weekday = calendar(epochs, 5)
-    for model in (CopyLast(True, 50.0), CopyLast(False, 50.0), HistoricalAverage(values, valid, slot, weekday, 288)):
+    for model in (
+        CopyLast(True, [50.0]),
+        CopyLast(False, [50.0]),
+        HistoricalAverage(values, valid, slot, weekday, 288),
+    ):
         maes = []
         for device in (CPU, CUDA):
             data = ResidentLoader(
-                Series(values, valid, epochs, 5, device), resident("test").starts.cpu().numpy(), 12, 12, 16
+                Series(values[..., None], valid[..., None], epochs, 5, device),
+                resident("test").starts.cpu().numpy(),
+                12,
+                12,
+                16,
             )
-            maes.append(evaluate(model.to(device), data, 12, Precision("32-true", device))[-1].mae)
+            maes.append(evaluate(model.to(device), data, Precision("32-true", device))[0][-1].mae)
         assert maes[1] == pytest.approx(maes[0], rel=1e-9)
 
 
@@ -273,7 +284,7 @@ def test_the_line_that_waits_is_named() -> None:
 def test_a_run_resumes(tmp_path: Path) -> None:
     def go(made: Learner, path: Path, epochs: int, progress: Progress | None = None) -> Progress:
         run = RunFolder(path) if progress else create_run(path)
-        return fit(made, resident(), resident("validation"), 12, run, max_epochs=epochs, patience=9, progress=progress)
+        return fit(made, resident(), resident("validation"), run, max_epochs=epochs, patience=9, progress=progress)
 
     made = learner()
     go(made, tmp_path / "run", 1)

@@ -8,29 +8,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.data.loaders import ResidentLoader, Series
-from tests.networks import CPU, MONDAY, loader, speeds
+from tests.networks import CPU, MONDAY, loader, series, speeds
 
 
 def test_a_batch_is_cut_out_of_the_series() -> None:
     values, valid, epochs = speeds(100, 3)
-    b = Series(values, valid, epochs, 5, CPU).gather(torch.tensor([0, 40, 7]), 5, 4)
+    b = series(values, valid, epochs).gather(torch.tensor([0, 40, 7]), 5, 4)
     for row, start in enumerate([0, 40, 7]):
-        np.testing.assert_array_equal(b.history[row], values[start : start + 5])
-        np.testing.assert_array_equal(b.history_valid[row], valid[start : start + 5])
-        np.testing.assert_array_equal(b.target[row], values[start + 5 : start + 9])
-        np.testing.assert_array_equal(b.target_valid[row], valid[start + 5 : start + 9])
+        np.testing.assert_array_equal(b.history[row, ..., 0], values[start : start + 5])
+        np.testing.assert_array_equal(b.history_valid[row, ..., 0], valid[start : start + 5])
+        np.testing.assert_array_equal(b.target[row, ..., 0], values[start + 5 : start + 9])
+        np.testing.assert_array_equal(b.target_valid[row, ..., 0], valid[start + 5 : start + 9])
         minutes = (epochs[start : start + 9] - MONDAY) // 60
         np.testing.assert_array_equal(b.slot[row], minutes % 1440 // 5)
         np.testing.assert_array_equal(b.weekday[row], minutes // 1440)
+        np.testing.assert_array_equal(b.last[row, :, 0], values[start + 4])
     assert b.history.dtype == b.target.dtype == torch.float32
+
+
+@given(
+    inputs=st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True),
+    targets=st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True),
+)
+def test_inputs_and_targets_are_the_named_features_in_their_order(inputs: list[int], targets: list[int]) -> None:
+    parts = [speeds(60, 4, seed=seed) for seed in range(3)]
+    values, valid = (np.stack([part[i] for part in parts], axis=-1) for i in range(2))
+    b = Series(values, valid, parts[0][2], 5, CPU, inputs, targets).gather(torch.tensor([3]), 6, 2)
+    np.testing.assert_array_equal(b.history[0], values[3:9][..., inputs])
+    np.testing.assert_array_equal(b.history_valid[0], valid[3:9][..., inputs])
+    np.testing.assert_array_equal(b.target[0], values[9:11][..., targets])
+    np.testing.assert_array_equal(b.target_valid[0], valid[9:11][..., targets])
+    seen = valid[8][:, targets]
+    np.testing.assert_array_equal(b.last[0], values[8][:, targets])
+    np.testing.assert_array_equal(b.carried[0].numpy()[seen], values[8][:, targets][seen])
 
 
 def test_targets_are_bit_equal_to_the_file_and_missing_ones_are_masked() -> None:
     values = np.array([[61.3], [np.nan], [0.0], [59.888888]], np.float32)
     valid = np.isfinite(values) & (values != 0)
-    b = Series(values, valid, MONDAY + 300 * np.arange(4), 5, CPU).gather(torch.tensor([0]), 1, 3)
+    b = series(values, valid, MONDAY + 300 * np.arange(4)).gather(torch.tensor([0]), 1, 3)
     assert b.target_valid.flatten().tolist() == [False, False, True]
-    assert b.target[0, 2, 0].item() == values[3, 0]
+    assert b.target[0, 2, 0, 0].item() == values[3, 0]
     assert torch.isfinite(b.target).all()
 
 
@@ -38,13 +56,13 @@ def test_targets_are_bit_equal_to_the_file_and_missing_ones_are_masked() -> None
 def test_every_window_once_per_epoch(windows: int, batch_size: int, shuffle: bool, epoch: int) -> None:
     rows = 100
     values = np.arange(1, rows + 1, dtype=np.float32)[:, None]  # the first reading names the window
-    series = Series(values, np.ones_like(values, bool), MONDAY + 300 * np.arange(rows), 5, CPU)
+    made = series(values, np.ones_like(values, bool), MONDAY + 300 * np.arange(rows))
     starts = np.random.default_rng(windows).permutation(60)[:windows].astype(np.int64)
-    loaded = ResidentLoader(series, starts, 3, 2, batch_size, shuffle, seed=4)
+    loaded = ResidentLoader(made, starts, 3, 2, batch_size, shuffle, seed=4)
     batches = list(loaded.epoch(epoch))
     assert len(batches) == len(loaded)
     assert {len(b.target) for b in batches} == {min(batch_size, windows)}  # one static shape
-    seen = [int(b.history[i, 0, 0]) - 1 for b in batches for i in range(len(b.target)) if b.target_valid[i].any()]
+    seen = [int(b.history[i, 0, 0, 0]) - 1 for b in batches for i in range(len(b.target)) if b.target_valid[i].any()]
     assert sorted(seen) == sorted(starts.tolist())
     if not shuffle:
         assert seen == starts.tolist()
@@ -72,7 +90,7 @@ def test_the_test_period_changes_no_training_batch() -> None:
     last_touched = 149 + 24
 
     def batches(values: np.ndarray, valid: np.ndarray) -> list[torch.Tensor]:
-        made = ResidentLoader(Series(values, valid, epochs, 5, CPU), starts, 12, 12, 16, shuffle=True)
+        made = ResidentLoader(series(values, valid, epochs), starts, 12, 12, 16, shuffle=True)
         return [t for b in made.epoch(0) for t in b]
 
     shuffled = np.random.default_rng(1).permutation(300 - last_touched) + last_touched

@@ -28,30 +28,34 @@ def brute(forecast: np.ndarray, target: np.ndarray, valid: np.ndarray) -> list[f
 @given(seed=st.integers(0, 1000), batches=st.integers(1, 4), missing=st.floats(0, 0.6))
 def test_scores_equal_the_definition_over_everything_seen(seed: int, batches: int, missing: float) -> None:
     rng = np.random.default_rng(seed)
-    shape = (batches, 3, 4, 5)
+    shape = (batches, 3, 4, 5, 2)
     target = rng.uniform(0, 70, shape).round().astype(np.float32)
     forecast = (target + rng.normal(0, 3, shape)).astype(np.float32)
     valid = rng.random(shape) >= missing
-    running = RunningScores(4, CPU)
+    running = RunningScores(4, 2, CPU)
     for b in range(batches):
         running.add(*(torch.from_numpy(a[b]) for a in (forecast, target, valid)))
-    scores = running.compute()
-    assert len(scores) == 5
-    for step in range(4):
-        if len(np.unique(target[:, :, step][valid[:, :, step]])) > 2:  # R2 of a constant has no meaning
-            got = [scores[step].mae, scores[step].rmse, scores[step].mape, scores[step].r2]
-            np.testing.assert_allclose(
-                got, brute(forecast[:, :, step], target[:, :, step], valid[:, :, step]), rtol=1e-9
-            )
-    assert scores[-1].count == valid.sum()
-    np.testing.assert_allclose(scores[-1].mae, brute(forecast, target, valid)[0], rtol=1e-12)
+    for of_target, scores in enumerate(running.compute()):
+        f, y, v = (array[..., of_target] for array in (forecast, target, valid))
+        assert len(scores) == 5
+        for step in range(4):
+            if len(np.unique(y[:, :, step][v[:, :, step]])) > 2:  # R2 of a constant has no meaning
+                got = [scores[step].mae, scores[step].rmse, scores[step].mape, scores[step].r2]
+                np.testing.assert_allclose(got, brute(f[:, :, step], y[:, :, step], v[:, :, step]), rtol=1e-9)
+        assert scores[-1].count == v.sum()
+        np.testing.assert_allclose(scores[-1].mae, brute(f, y, v)[0], rtol=1e-12)
+
+
+def test_errors_of_several_targets_are_weighed() -> None:
+    forecast, target, valid = torch.tensor([[[[1.0, 5.0]]]]), torch.zeros(1, 1, 1, 2), torch.ones(1, 1, 1, 2).bool()
+    assert masked_absolute_error(forecast, target, valid, torch.tensor([1.0, 0.1])).item() == pytest.approx(1.5)
 
 
 def test_nothing_valid_is_nan_with_count_zero() -> None:
-    running = RunningScores(2, CPU)
-    zero = torch.zeros(3, 2, 4)
+    running = RunningScores(2, 1, CPU)
+    zero = torch.zeros(3, 2, 4, 1)
     running.add(zero, zero, zero.bool())
-    for scores in running.compute():
+    for scores in running.compute()[0]:
         assert scores.count == 0
         assert all(math.isnan(v) for v in (scores.mae, scores.rmse, scores.mape, scores.r2))
         assert scores.as_dict() == {"mae": None, "rmse": None, "mape": None, "r2": None, "count": 0}
@@ -68,8 +72,9 @@ def test_a_missing_target_may_be_nan_and_gets_no_gradient() -> None:
 
 
 def test_a_target_of_zero_counts_but_not_in_mape() -> None:
-    running = RunningScores(1, CPU)
-    running.add(torch.tensor([[[1.0, 11.0]]]), torch.tensor([[[0.0, 10.0]]]), torch.ones(1, 1, 2, dtype=torch.bool))
-    scores = running.compute()[0]
+    running = RunningScores(1, 1, CPU)
+    forecast, target = (torch.tensor(row)[None, None, :, None] for row in ([1.0, 11.0], [0.0, 10.0]))
+    running.add(forecast, target, torch.ones_like(target, dtype=torch.bool))
+    scores = running.compute()[0][0]
     assert (scores.mae, scores.count) == (1.0, 2)
     assert scores.mape == pytest.approx(10.0)

@@ -52,12 +52,12 @@ class FakeCard:
 
         def step(learner: Learner, batches: Sequence[Batch]) -> Tensor:
             self.made.add(learner)
-            self.check(needed(learner.model, *batches[0].carried.shape, len(batches)))
+            self.check(needed(learner.model, *batches[0].carried.shape[:2], len(batches)))
             return take_step(learner, batches)
 
         def scored(model: Forecaster, b: Batch) -> Tensor:
             if not model.training:
-                self.check(needed(model, *b.carried.shape))
+                self.check(needed(model, *b.carried.shape[:2]))
             return forward(model, b)
 
         monkeypatch.setattr(Learner, "step", step)
@@ -78,11 +78,11 @@ class FakeCard:
         self.alive_when_measured.append(sum(held))
         first = next(loader.epoch(0))
         learner.step([first])
-        return self.check(needed(learner.model, *first.carried.shape, learner.accumulate_grad_batches))
+        return self.check(needed(learner.model, *first.carried.shape[:2], learner.accumulate_grad_batches))
 
-    def score_peak(self, model: nn.Module, loader: Loader, horizon: int, precision: Precision) -> float:
+    def score_peak(self, model: nn.Module, loader: Loader, precision: Precision) -> float:
         model.eval()(next(loader.epoch(0)))
-        return self.check(needed(model, *next(loader.epoch(0)).carried.shape))
+        return self.check(needed(model, *next(loader.epoch(0)).carried.shape[:2]))
 
 
 def named(stderr: str) -> list[list[str]]:

@@ -57,8 +57,8 @@ def test_the_public_names_work_in_a_notebook(tmp_path: Path) -> None:
     precision = socialx.build.machine(settings)
     data = socialx.build.data(settings, precision.device)
     model = socialx.build.model(settings, data)
-    scores = socialx.evaluate(model, data.loader("test", 32), settings.data.horizon, precision)
-    assert scores[-1].count > 0
+    scores = socialx.evaluate(model, data.loader("test", 32), precision)
+    assert scores[0][-1].count > 0
     assert socialx.open_store(settings.data.path).checksum == data.store.checksum
     assert callable(socialx.fit)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

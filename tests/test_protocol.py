@@ -66,7 +66,7 @@ def test_the_baselines_print_what_the_protocol_says(
             "copy-last, last valid": carried[rows + 11],
             "historical average": average[cell[ahead]],
         }[name]
-        got = printed["scores"][name][step - 1]
+        got = printed["scores"][name]["avg_speed"][step - 1]
         expected = scores(forecast, speeds[ahead])
         assert got["count"] == expected["count"]
         for measure in ("mae", "rmse", "mape", "r2"):
@@ -77,8 +77,9 @@ def test_the_stamp_says_what_the_numbers_depend_on(printed: dict[str, dict[str, 
     stamp = printed["stamp"]
     _, speeds = read_csv()
     seen = speeds[: round(0.7 * (len(speeds) - 23)) + 23]
-    assert stamp["scaler"] == {
+    assert stamp["scaler"]["avg_speed"] == {
         "mean": pytest.approx(seen[seen != 0].mean(), rel=1e-6),
         "std": pytest.approx(seen[seen != 0].std(), rel=1e-6),
     }
-    assert (stamp["unit"], stamp["missing"], stamp["split"]) == ("mph", "not finite or 0", "canonical")
+    assert stamp["inputs"] == stamp["targets"] == {"avg_speed": "mph"}
+    assert (stamp["missing"], stamp["split"]) == ({"avg_speed": 0.0}, "canonical")

@@ -53,7 +53,6 @@ def run_fit(
         made,
         train,
         loader(part="validation", batch_size=64),
-        12,
         run,
         max_epochs=epochs,
         patience=9,
@@ -102,7 +101,7 @@ def test_the_tail_of_an_epoch_is_stepped_too() -> None:
 def test_padding_has_no_gradient() -> None:
     b = batch(batch_size=4)
     real = torch.tensor([True, True, True, False])
-    padded = b._replace(target_valid=b.target_valid & real[:, None, None])
+    padded = b._replace(target_valid=b.target_valid & real[:, None, None, None])
     with_padding, without = gradients(learner(), [padded]), gradients(learner(), [Batch(*(t[:3] for t in b))])
     torch.testing.assert_close(with_padding, without, rtol=1e-4, atol=1e-5)
 
@@ -135,7 +134,7 @@ def test_the_schedule_warms_up_and_ends_at_zero() -> None:
 
 def test_evaluation_sees_every_window_once_whatever_the_batch_size() -> None:
     model = forecaster()
-    scores = [evaluate(model, loader(part="test", batch_size=size), 12, FP32) for size in (1, 7, 1000)]
+    scores = [evaluate(model, loader(part="test", batch_size=size), FP32)[0] for size in (1, 7, 1000)]
     for other in scores[1:]:
         assert other[-1].count == scores[0][-1].count
         assert other[-1].mae == pytest.approx(scores[0][-1].mae, rel=1e-6)
@@ -150,7 +149,7 @@ def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> No
     best = checkpoint.load(run.best, CPU)
     model = forecaster(seed=5)
     model.load_state_dict(best["model"])
-    score = evaluate(model, loader(part="validation", batch_size=64), 12, FP32)[-1].mae
+    score = evaluate(model, loader(part="validation", batch_size=64), FP32)[0][-1].mae
     assert score == pytest.approx(progress.best_mae, rel=1e-5)
     assert not list(run.path.glob(".*"))
 
@@ -158,7 +157,7 @@ def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> No
 def test_early_stopping(tmp_path: Path) -> None:
     made = learner(learning_rate=1e-12)  # the first epoch stays the best
     validation = loader(part="validation", batch_size=64)
-    progress = fit(made, loader(batch_size=64), validation, 12, create_run(tmp_path / "r"), max_epochs=50, patience=2)
+    progress = fit(made, loader(batch_size=64), validation, create_run(tmp_path / "r"), max_epochs=50, patience=2)
     assert progress.epoch <= 6
 
 
@@ -223,7 +222,7 @@ def test_a_second_ctrl_c_stops_at_once() -> None:
 def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path: Path) -> None:
     made = learner()
     with torch.no_grad():
-        made.model.mean.fill_(float("nan"))  # type: ignore[operator, union-attr]
+        made.model.scaled.target_std.fill_(float("nan"))  # type: ignore[operator, union-attr]
     with pytest.raises(SocialxError, match=r"not finite .*--learning-rate"):
         run_fit(made, tmp_path / "run")
 
@@ -256,7 +255,7 @@ def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
     validation = loader(part="validation", batch_size=64)
     validation.series.readings[:, 1] = 0
     with pytest.raises(SocialxError, match="no validation window has a valid target"):
-        fit(learner(), loader(batch_size=64), validation, 12, create_run(tmp_path / "r"), max_epochs=1, patience=2)
+        fit(learner(), loader(batch_size=64), validation, create_run(tmp_path / "r"), max_epochs=1, patience=2)
 
 
 def test_a_complete_run_has_nothing_left() -> None:

@@ -95,7 +95,7 @@ def _next(output: Path, readings: Readings) -> str:
     path = shlex.quote(str(output))
     if not all(map(math.isfinite, readings.sensors.latitude)):
         return f"socialx backfill {path} --meta LOCATIONS.csv, or socialx train --data {path} --pooling none"
-    return f"socialx train --data {path}{'' if readings.feature == SPEED else f' --feature {readings.feature}'}"
+    return f"socialx train --data {path}{'' if readings.feature == SPEED else f' --targets {readings.feature}'}"
 
 
 def _one_of(file: Path | None, data_csv: Path | None) -> Path:
