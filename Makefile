@@ -18,7 +18,7 @@ endif
 # Two OpenMP threads that wait for each other beside other work are slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all test-gpu lint format type bench-cpu bench-gpu clean
+.PHONY: help setup demo test test-all test-gpu lint format type bench-cpu bench-gpu ablation clean
 
 help:              ## this list
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/: [^#]*##/:/'
@@ -60,6 +60,9 @@ bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thre
 
 bench-gpu:         ## encoder and training step on a CUDA device, checked and timed; no network, 8 minutes
 	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu.py
+
+ablation: setup    ## what each part of the model is worth; DATA=metr_la.h5, about 2 hours on one core
+	$(BIN)/python benchmarks/ablation.py --data $(or $(DATA),metr_la.h5)
 
 clean:             ## remove what make made
 	rm -rf $(VENV) demo runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -318,8 +318,9 @@ def trained(s: Settings, d: Data, run: RunFolder, now: dict[str, Any]) -> tuple[
     except (RuntimeError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())[:120]
         raise SocialxError(f"{path}: not the weights of {run.settings} ({reason}): train again") from None
-    known = {key: then.get(key) for key in ("checksum", "windows", "scaler", "precision", "socialx", "commit")}
-    return made, {"epoch": content["epoch"] if best else None, **known}
+    known = {key: then.get(key) for key in ("checksum", "windows", "scaler", "seed", "precision", "socialx", "commit")}
+    parameters = sum(p.numel() for p in made.parameters())
+    return made, {"epoch": content["epoch"] if best else None, "parameters": parameters, **known}
 
 
 def _checksum(d: Data) -> str:

@@ -147,14 +147,16 @@ def _record_start(run: RunFolder, loaded: Loaded, environment: dict[str, Any], s
 @with_settings("data", "trainer.device", "model.chunk", *SCORING)
 def evaluate(
     layers: Layers,
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="a run folder")] = None,
-    baselines: Annotated[bool, typer.Option("--baselines", help="score the built-in baselines beside it")] = False,
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="run folders")] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="beside copy-last, the historical average and published results")
+    ] = False,
     part: Annotated[str, typer.Option("--part", metavar="train|validation|test", help="which windows")] = "test",
     as_json: Json = False,
 ) -> None:
-    """Score a run, the baselines, or both: MAE, RMSE, MAPE and R2 at 15, 30 and 60 minutes and over all steps.
+    """Score runs, the baselines, or both: MAE, RMSE, MAPE and R2 at 15, 30 and 60 minutes and over all steps.
 
-    A run is scored on its own data and split, in fp32 unless --precision says otherwise.
+    Runs are scored on their own data and split, in fp32 unless --precision says otherwise.
 
     Examples: socialx evaluate runs/demo --baselines, socialx evaluate --baselines --data metr_la.h5
     """
@@ -163,25 +165,28 @@ def evaluate(
     from socialx.errors import SettingsError
     from socialx.progress import progress_bar
     from socialx.training import engine
-    from socialx.training.runs import open_run
 
     if part not in PARTS:
         raise SettingsError(f"--part {part}: one of {', '.join(PARTS)}")
-    if run is None and not baselines:
+    if not runs and not baselines:
         raise SettingsError("nothing to score: name a run folder, or --baselines with --data FILE.h5, or both")
-    folder = open_run(run) if run is not None else None
-    s = _in_fp32(of_run(layers(folder.settings), folder.settings, SCORABLE) if folder else layers(), folder)
+    folders, settings = _scored_runs(layers, runs or [])
+    s = next(iter(settings.values())) if settings else _in_fp32(layers(), None)
     precision = build.machine(s)
     d = build.data(s, precision.device)
     models: dict[str, Any] = build.baselines(d) if baselines else {}
     stamp = build.stamp(s, d, precision)
-    if folder:
-        models[str(run)], stamp["trained_on"] = build.trained(s, d, folder, stamp)
-        stamp["scaler"] = stamp["trained_on"]["scaler"]  # the one that the model uses
+    trained = {}
+    for name, folder in folders.items():
+        models[name], trained[name] = build.trained(settings[name], d, folder, stamp)
+    if trained:
+        stamp["trained"] = trained
+        stamp["scaler"] = next(iter(trained.values()))["scaler"]  # the one that the model uses
     loader = d.loader(part, s.loader.batch_size)
     scores = {}
     for name, model in models.items():
-        advice = build.scoring_advice(s, d, model, precision, part) if name == str(run) else nullcontext()
+        own = settings.get(name)
+        advice = build.scoring_advice(own, d, model, precision, part) if own else nullcontext()
         with advice, progress_bar(f"score {name}", loader.num_windows, "windows") as bar:
             scores[name] = engine.evaluate(model.to(precision.device), loader, precision, bar)
     if as_json:
@@ -191,13 +196,40 @@ def evaluate(
         }
         typer.echo(json.dumps({"part": part, "scores": rows, "stamp": stamp}, indent=2))
         return
-    from socialx.report.tables import print_scores, print_stamp
+    from socialx.report.ladder import published
+    from socialx.report.tables import print_ladder, print_scores, print_stamp
 
     for place, (target, unit) in enumerate(stamp["targets"].items()):
         title = f"{part} windows" if len(d.targets) == 1 else f"{target}, {part} windows"
         rows_of_target = {name: of_model[place] for name, of_model in scores.items()}
         print_scores(rows_of_target, d.store.step_minutes, unit, title)
+    if baselines and (others := published(stamp, part)):
+        print_ladder({name: of_model[0] for name, of_model in scores.items()}, others, d.store.step_minutes)
     print_stamp(stamp)
+
+
+def _scored_runs(layers: Layers, runs: list[Path]) -> tuple[dict[str, RunFolder], dict[str, Settings]]:
+    """The folder and the settings of every run by its name, once all of them are to be scored on the same windows."""
+    from socialx.errors import SettingsError
+    from socialx.training.runs import open_run
+
+    folders = {str(run): open_run(run) for run in runs}
+    settings = {
+        name: _in_fp32(of_run(layers(folder.settings), folder.settings, SCORABLE), folder)
+        for name, folder in folders.items()
+    }
+    for name, own in settings.items():
+        first = next(iter(settings))
+        if differ := _differences(settings[first].data, own.data):
+            raise SettingsError(f"{name}: other windows than {first} ({differ}): score them one by one")
+    return folders, settings
+
+
+def _differences(data: Any, other: Any) -> str:
+    """The settings that decide what is scored and are not the same, with both values."""
+    names = ("path", "targets", "days", "history", "horizon", "split")
+    pairs = ((name, getattr(other, name), getattr(data, name)) for name in names)
+    return ", ".join(f"{name} {own}, not {theirs}" for name, own, theirs in pairs if own != theirs)
 
 
 def _in_fp32(loaded: Loaded, folder: RunFolder | None) -> Settings:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from socialx.errors import sample
+from socialx.report.ladder import MINUTES, Rung
 
 if TYPE_CHECKING:  # a table of files needs no torch, and one of scores no HDF5
     from socialx.data.backfill import Plan
@@ -38,6 +39,29 @@ def print_scores(
             table.add_row(name, f"{step * step_minutes} min", *_cells(scores[step - 1]))
             name = ""
         table.add_row("", f"all {horizon} steps", *_cells(scores[-1]), end_section=True)
+    (console or Console()).print(table)
+
+
+def print_ladder(
+    rows: Mapping[str, Sequence[Scores]],
+    published: Mapping[str, Rung],
+    step_minutes: int,
+    console: Console | None = None,
+) -> None:
+    """Our rows among the published ones, the worst first by the mean over 15, 30 and 60 minutes; ours in bold."""
+    ladder: list[tuple[Sequence[float], str, str, str]] = [
+        (rung.mae, name, rung.source, "") for name, rung in published.items()
+    ]
+    for name, scores in rows.items():
+        ladder.append(([scores[minutes // step_minutes - 1].mae for minutes in MINUTES], name, "scored now", "bold"))
+    table = Table(title="among published results", title_justify="left", show_edge=False)
+    table.add_column("model", overflow="fold")
+    for minutes in MINUTES:
+        table.add_column(f"MAE {minutes} min", justify="right")
+    table.add_column("from", overflow="fold")
+    for mae, name, source, style in sorted(ladder, key=lambda row: -sum(row[0])):
+        digits = 2 if not style else 4  # as published
+        table.add_row(escape(name), *(f"{value:.{digits}f}" for value in mae), source, style=style)
     (console or Console()).print(table)
 
 
@@ -75,14 +99,11 @@ def print_stamp(stamp: Mapping[str, Any], console: Console | None = None) -> Non
         f"{stamp['split']} split: {w['train']} / {w['validation']} / {w['test']} windows of {stamp['history']} + "
         f"{stamp['horizon']} steps, {stamp['windows_across_gaps']} across a time gap",
         f"missing: {_missing(stamp['missing'])}; averaged over {stamp['averaging']}",
-        f"{scalers}; seed {stamp['seed']}; {stamp['precision']}; "
-        f"socialx {stamp['socialx']} {stamp['commit'] or ''}".rstrip(),
+        f"{scalers}; {stamp['precision']}; socialx {stamp['socialx']} {stamp['commit'] or ''}".rstrip(),
     ]
-    if "trained_on" in stamp:
-        trained = stamp["trained_on"]
-        lines.append(
-            f"weights of epoch {trained['epoch']}" if trained["epoch"] else "weights before the first epoch ended"
-        )
+    for name, trained in stamp.get("trained", {}).items():
+        epoch = f"weights of epoch {trained['epoch']}" if trained["epoch"] else "weights before the first epoch ended"
+        lines.append(f"{name}: {epoch}, {trained['parameters']:,} parameters, seed {trained['seed']}")
         if trained["checksum"] != stamp["checksum"]:
             lines[-1] += (
                 f", trained on OTHER data ({trained['checksum'][:12]}): they may have seen some of these windows"
