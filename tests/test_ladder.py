@@ -1,0 +1,102 @@
+"""Where a score stands among published ones: only where it was scored as they were, and in its place."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from socialx.report.ladder import PUBLISHED, published
+from socialx.report.tables import print_ladder
+from socialx.training.metrics import Scores
+from tests.commands import small_file, socialx
+
+STAMP: dict[str, Any] = {
+    "dataset": "metr_la",
+    "sensors": 207,
+    "windows": {"train": 23_974, "validation": 3_425, "test": 6_850},
+    "split": "canonical",
+    "targets": {"avg_speed": "mph"},
+    "history": 12,
+    "horizon": 12,
+    "step_minutes": 5,
+    "imputed": False,
+}
+SMALL = ["--width", "8", "--blocks", "1", "--slstm-at", "", "--max-epochs", "1"]
+
+
+def scores(*mae: float) -> list[Scores]:
+    """Twelve steps and all of them; mae at 15, 30 and 60 minutes."""
+    at = {2: mae[0], 5: mae[1], 11: mae[2]}
+    return [Scores(at.get(step, 9.0), 9.0, 9.0, 0.5, 10) for step in range(13)]
+
+
+def test_the_whole_data_set_scored_by_their_protocol_may_be_compared() -> None:
+    assert published(STAMP, "test") == PUBLISHED["metr_la"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dataset": "my_city"},
+        {"sensors": 206},
+        {"windows": {"test": 1_500}},
+        {"split": "strict"},
+        {"targets": {"latitude": "degrees"}},
+        {"targets": {"avg_speed": "km/h"}},
+        {"history": 24},
+        {"horizon": 6},
+        {"step_minutes": 15},
+        {"imputed": True},
+    ],
+)
+def test_anything_else_may_not(change: dict[str, Any]) -> None:
+    assert published(STAMP | change, "test") == {}
+
+
+def test_training_windows_may_not() -> None:
+    assert published(STAMP, "train") == {}
+
+
+@pytest.mark.parametrize("rung", [rung for rungs in PUBLISHED.values() for rung in rungs.values()])
+def test_a_published_error_grows_with_the_horizon(rung: Any) -> None:
+    assert list(rung.mae) == sorted(rung.mae)
+
+
+def test_a_score_stands_between_the_next_worse_and_the_next_better() -> None:
+    text = io.StringIO()
+    rows = {"runs/ours": scores(2.70, 3.08, 3.52), "copy-last": scores(4.0, 5.1, 6.8)}
+    print_ladder(rows, PUBLISHED["metr_la"], 5, Console(file=text, width=120))
+    names = [line.split("│")[0].strip() for line in text.getvalue().splitlines() if "│" in line]
+    assert names[0] == "copy-last"
+    place = names.index("runs/ours")
+    assert (names[place - 1], names[place + 1]) == ("GMAN", "Graph WaveNet")
+    assert "2.7000" in text.getvalue()
+
+
+def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
+    data, names = small_file(tmp_path), []
+    for kind in ("linear", "stid"):
+        names.append(str(tmp_path / kind))
+        done = socialx("train", "--data", data, "--model", kind, "--run-dir", names[-1], *SMALL)
+        assert done.exit_code == 0, done.stderr
+    result = socialx("evaluate", *names, "--baselines")
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    for name in names:
+        assert any(line.startswith(f"{name}: weights of epoch 1") for line in lines)
+    assert "historical average" in result.stdout
+    assert "among published results" not in result.stdout  # a small file is not METR-LA
+
+
+def test_runs_of_other_windows_are_not_compared(tmp_path: Path) -> None:
+    data, names = small_file(tmp_path), []
+    for split in ("canonical", "strict"):
+        names.append(str(tmp_path / split))
+        socialx("train", "--data", data, "--model", "linear", "--split", split, "--run-dir", names[-1], *SMALL)
+    result = socialx("evaluate", *names)
+    assert result.exit_code == 2
+    assert "split strict, not canonical" in result.stderr
