@@ -148,19 +148,21 @@ def _social(s: Settings, d: Data) -> list[SocialLayer] | dict[int, SocialLayer]:
     if width % p.heads:
         raise SettingsError(f"pooling.heads {p.heads}: model.width {width} is not a multiple of it")
     neighbours = _neighbours(s, d)
-    positional = p.use_positional and (p.kind == "own" or bool(neighbours.offsets.any()))
 
     def layer() -> SocialLayer:
-        geometry = Geometry(p.heads, neighbours, p.radius_km, p.learnable_radius, positional, p.mask_mode)
+        geometry = Geometry(p.heads, neighbours, p.radius_km, p.learnable_radius, p.use_positional, p.mask_mode)
         return SocialLayer(width, KINDS["attention" if p.kind == "own" else p.kind](width, geometry), s.model.dropout)
 
     if p.placement == "stacked":
         return [layer() for _ in range(p.layers)]
     blocks = s.model.blocks
-    if s.model.encoder != "xlstm" or p.layers > blocks:
+    if s.model.encoder != "xlstm":
+        found = f"encoder {s.model.encoder} has no blocks to put layers after"
+        raise SettingsError(f"pooling.placement interleaved: {found}: --placement stacked, or --encoder xlstm")
+    if p.layers > blocks:
+        found = f"{p.layers} layers do not fit after the {blocks} blocks of the encoder"
         raise SettingsError(
-            f"pooling.placement interleaved: {p.layers} layers do not fit between the {blocks} blocks of encoder "
-            f"{s.model.encoder}: fewer --layers, more --blocks, or --placement stacked"
+            f"pooling.placement interleaved: {found}: fewer --layers, more --blocks, or --placement stacked"
         )
     return {(number + 1) * blocks // p.layers - 1: layer() for number in range(p.layers)}
 
@@ -174,7 +176,12 @@ def _neighbours(s: Settings, d: Data) -> geo.Neighbours:
     xy = geo.to_plane(sensors.latitude, sensors.longitude)
     reach = np.inf if p.reach_km is None else p.reach_km
     if p.distances is not None:
-        return geo.by_road(*read_distances(p.distances, sensors.ids), xy, p.neighbours, reach)
+        start, end, km = read_distances(p.distances, sensors.ids)
+        alone = [sensors.ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([start, end]))]
+        if alone:
+            found = f"{p.distances}: {len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)})"
+            fall_back(f"{found}: these hear nobody and nobody hears them")
+        return geo.by_road(start, end, km, xy, p.neighbours, reach)
     lost = [name for name, known in zip(sensors.ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
     if lost:
         found = f"{path}: {len(lost)} of {len(sensors.ids)} sensors have no position ({sample(lost)})"

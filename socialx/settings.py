@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _split_commas(value: Any) -> Any:
@@ -25,8 +25,16 @@ def _off_is_a_word(value: Any) -> Any:
     return "off" if value is False else value
 
 
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Two scores of one feature would have one name."""
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise ValueError(f"{twice[0]} is named twice")
+    return names
+
+
 Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidator(_each_once)]
 
 
 class Section(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,20 @@ def batch(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Batch:
 def series(values: np.ndarray, valid: np.ndarray, epochs: np.ndarray) -> Series:
     """One feature, every five minutes."""
     return Series(values[..., None], valid[..., None], epochs, 5, CPU)
+
+
+def features(
+    sensors: int = 5, inputs: Sequence[int] = (0, 1, 2), targets: Sequence[int] = (2, 0), batch_size: int = 4
+) -> tuple[Batch, Scale]:
+    """A batch of three features in units of their own, of which some are read and some forecast, and their scale."""
+    one = [speeds(200, sensors, seed=seed) for seed in range(3)]
+    unit, zero = np.float32([1, 100, 0.01]), np.float32([0, -3000, 7])
+    values = np.stack([part[0] for part in one], axis=-1) * unit + zero
+    valid = np.stack([part[1] for part in one], axis=-1)
+    mean, std = (55 * unit + zero).tolist(), (8 * unit).tolist()
+    made = Series(values, valid, one[0][2], 5, CPU, inputs, targets)
+    scale = Scale(*([of[i] for i in chosen] for chosen in (inputs, targets) for of in (mean, std)))
+    return made.gather(torch.arange(0, 7 * batch_size, 7), 12, 12), scale
 
 
 def positions(sensors: int, seed: int = 0, spread_km: float = 10.0) -> np.ndarray:

@@ -1,14 +1,32 @@
-"""Baselines against plain loops, with the fallbacks that the definitions name."""
+"""Baselines against plain loops, with the fallbacks that the definitions name; the plain models that are trained.
+
+The last are what their names say: who reads what, who is told apart, and that they learn and train as any other.
+"""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from socialx import build
+from socialx.cli.models import _note_machine
+from socialx.data.loaders import Batch
 from socialx.data.windows import calendar
-from socialx.model.baselines import CopyLast, HistoricalAverage
-from tests.networks import series, speeds
+from socialx.model.baselines import CopyLast, HistoricalAverage, Linear, SharedLstm, Stid
+from socialx.model.scale import Scale
+from socialx.options import load
+from socialx.training.engine import Learner, evaluate
+from socialx.training.metrics import masked_absolute_error
+from socialx.training.precision import Precision
+from tests.commands import SMALL, small_file, socialx
+from tests.networks import CPU, SCALE, batch, features, loader, series, speeds
 
 
 def test_copy_last_with_and_without_zeros() -> None:
@@ -55,3 +73,251 @@ def test_a_sensor_that_was_never_observed_gets_the_mean_of_all() -> None:
     average = HistoricalAverage(values[:300, :, None], valid[:300, :, None], slot[:300], weekday[:300], 288)
     forecast = average(series(values, valid, epochs).gather(torch.tensor([310]), 12, 12))
     assert forecast[0, 0, 1, 0].item() == pytest.approx(values[:300, 0].astype(np.float64).mean())
+
+
+# --- models that are trained ----------------------------------------------------------------------------------------
+
+MODELS: dict[str, Callable[[int, Scale], Any]] = {
+    "linear": lambda sensors, scale: Linear(12, 12, scale),
+    "lstm": lambda sensors, scale: SharedLstm(12, scale, 16, 2, 0.0),
+    "stid": lambda sensors, scale: Stid(sensors, 12, 12, 288, scale, 32, 0.0),
+}
+
+
+def made(name: str, sensors: int = 5, scale: Scale = SCALE) -> Any:
+    torch.manual_seed(0)
+    return MODELS[name](sensors, scale)
+
+
+def permuted(b: Batch, order: list[int]) -> Batch:
+    """The same windows with their sensors in another order."""
+    return Batch(*(t if name in ("slot", "weekday") else t[..., order, :] for name, t in b._asdict().items()))
+
+
+@pytest.mark.parametrize("targets", [(0,), (2, 0), (0, 1, 2)])
+@pytest.mark.parametrize("inputs", [(1,), (0, 1, 2)])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_forecast_of_every_target_in_its_own_unit(
+    name: str, inputs: tuple[int, ...], targets: tuple[int, ...]
+) -> None:
+    b, scale = features(6, inputs, targets)
+    model = made(name, 6, scale)
+    forecast = model(b)
+    assert forecast.shape == b.target.shape == (4, 12, 6, len(targets))
+    with torch.no_grad():  # a head that says step + 100 target, in deviations, whatever it reads
+        head = model.map if name == "linear" else model.head
+        head.weight.zero_()
+        expected = torch.arange(12.0)[:, None] + 100 * torch.arange(len(targets))
+        head.bias.copy_(expected.flatten())
+    in_units = torch.tensor(scale.target_mean) + torch.tensor(scale.target_std) * expected
+    torch.testing.assert_close(model(b), in_units[None, :, None].expand_as(forecast))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_they_learn(name: str) -> None:
+    """On windows that training did not see, against the same weights before."""
+    learner = Learner(
+        made(name), Precision("32-true", CPU), learning_rate=1e-2, weight_decay=0.0, total_steps=120, schedule="cosine"
+    )
+    unseen = loader(part="validation", batch_size=32)
+    before = evaluate(learner.model, unseen, learner.precision)[0][-1].mae
+    train = loader(batch_size=32, shuffle=True)
+    for epoch in range(9):
+        for b in train.epoch(epoch):
+            learner.step([b])
+    after = evaluate(learner.model, unseen, learner.precision)[0][-1].mae
+    assert after is not None
+    assert before is not None
+    assert after < 0.6 * before
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_that_is_trained_has_a_gradient(name: str) -> None:
+    model, b = made(name), batch()
+    masked_absolute_error(model(b), b.target, b.target_valid).backward()
+    assert not [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+
+
+def test_linear_is_its_matrix() -> None:
+    b, scale = features(3, (2, 0), (1, 0))
+    model = made("linear", 3, scale)
+    history, valid = b.history.double().numpy(), b.history_valid.numpy()
+    weight, bias = (p.detach().double().numpy() for p in (model.map.weight, model.map.bias))
+    mean, deviation = scale.input_mean, scale.input_std
+    assert weight.shape == (12 * 2, 12 * 2)
+    expected = np.zeros((4, 12, 3, 2))
+    for window in range(4):
+        for sensor in range(3):
+            read = []
+            for step in range(12):
+                for feature in range(2):
+                    cell = window, step, sensor, feature
+                    read.append((history[cell] - mean[feature]) / deviation[feature] if valid[cell] else 0.0)
+            scaled = (weight @ np.array(read) + bias).reshape(12, 2)
+            expected[window, :, sensor] = np.array(scale.target_mean) + np.array(scale.target_std) * scaled
+    assert not valid.all()
+    np.testing.assert_allclose(model(b).detach().numpy(), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["linear", "lstm"])
+def test_shared_models_treat_all_sensors_alike(name: str) -> None:
+    model, b, order = made(name), batch(), [3, 1, 4, 0, 2]
+    torch.testing.assert_close(model(permuted(b, order)), model(b)[:, :, order], rtol=1e-5, atol=1e-4)
+    more = batch(sensors=8)
+    assert model(more).shape == more.target.shape  # and as many as there are
+
+
+def test_stid_tells_sensors_apart_by_its_table_alone() -> None:
+    model, b, order = made("stid"), batch(), [3, 1, 4, 0, 2]
+    before, swapped = model(b)[:, :, order], model(permuted(b, order))
+    assert not torch.allclose(swapped, before, atol=0.05)
+    with torch.no_grad():
+        model.sensor.weight.copy_(model.sensor.weight[order].clone())
+    torch.testing.assert_close(model(permuted(b, order)), before, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_sensor_hears_another(name: str) -> None:
+    model, b = made(name), batch()
+    history = b.history.clone()
+    history[:, :, 2] += 7
+    seen = b._replace(history_valid=torch.ones_like(b.history_valid))
+    differs = (model(seen) != model(seen._replace(history=history))).flatten(0, 1).any(0)[:, 0]
+    assert differs.tolist() == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_stands_in_a_missing_cell_is_not_read(name: str) -> None:
+    model, b = made(name), batch()
+    assert not b.history_valid.all()
+    assert torch.equal(model(b), model(b._replace(history=torch.where(b.history_valid, b.history, 1e4))))
+
+
+@pytest.mark.parametrize("name", ["linear", "lstm"])
+def test_values_alone_are_read(name: str) -> None:
+    model, b = made(name), batch()
+    assert torch.equal(model(b), model(b._replace(slot=(b.slot + 100) % 288, weekday=(b.weekday + 1) % 7)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_step_of_the_history_is_read_and_its_order_matters(name: str) -> None:
+    model, b = made(name), batch()
+    b = b._replace(history=b.history.clone().requires_grad_(), history_valid=torch.ones_like(b.history_valid))
+    (gradient,) = torch.autograd.grad(model(b).sum(), b.history)
+    assert gradient.any(-1).any(-1).all()  # every window and step
+    assert not torch.allclose(model(b._replace(history=b.history.detach().flip(1))), model(b))
+
+
+@pytest.mark.parametrize("what", ["slot", "weekday"])
+def test_stid_reads_when_the_history_ended(what: str) -> None:
+    model, b = made("stid"), batch()
+    dates = getattr(b, what)
+    for row in range(24):
+        moved = dates.clone()
+        moved[:, row] = (moved[:, row] + 3) % (288 if what == "slot" else 7)
+        assert torch.equal(model(b), model(b._replace(**{what: moved}))) == (row != 11)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_scale_goes_with_the_weights(name: str) -> None:
+    model, other = made(name), made(name, scale=Scale([0.0], [1.0], [0.0], [1.0]))
+    other.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(other(batch()), model(batch()))
+
+
+# --- from the command line ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"), 150, 4)
+
+
+@pytest.mark.parametrize(("model", "parameters"), [("linear", 156), ("lstm", 460), ("stid", 1164)])
+def test_a_plain_model_is_trained_and_scored_as_any_other(
+    model: str, parameters: int, data: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    options = ["--model", model, "--max-epochs", "2", "--batch-size", "32", *SMALL]
+    result = socialx("train", "--data", data, "--run-dir", run, *options)
+    assert result.exit_code == 0, result.stderr
+    assert f"{parameters:,} parameters" in result.stderr
+    printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
+    own, copied = (printed["scores"][name]["avg_speed"] for name in (str(run), "copy-last, last valid"))
+    assert len(own) == 13
+    assert own[-1]["count"] == copied[-1]["count"]
+    assert own[-1]["mae"] < 30
+    assert socialx("train", "--resume", run, "--max-epochs", "3").exit_code == 0
+    two = socialx(
+        "train", "--data", data, "--run-dir", tmp_path / "two", "--targets", "avg_speed,latitude", *options
+    )  # fmt: skip
+    assert two.exit_code == 0, two.stderr
+    assert list(json.loads(socialx("evaluate", tmp_path / "two", "--json").stdout)["stamp"]["targets"]) == [
+        "avg_speed",
+        "latitude",
+    ]
+    timed = socialx("profile", "--data", data, "--steps", "2", "--warmup-steps", "0", "--json", *options[:2], *SMALL)
+    assert timed.exit_code == 0, timed.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "encoder fused, float32"),
+        ({"model.encoder": "mlp"}, "encoder mlp, float32"),
+        ({"model.kind": "linear"}, "linear, float32"),
+        ({"model.kind": "lstm"}, "lstm, float32"),
+        ({"model.kind": "stid"}, "stid, float32"),
+    ],
+)
+def test_what_runs_on_a_card_is_noted_whatever_the_model(
+    settings: dict[str, str], says: str, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"model.width": 8, "model.heads": 2, "pooling.heads": 2, "model.impl": "fused", "data.path": str(data)}
+    s = load((), {}, (), {**small, **settings}).settings
+    precision = Precision("32-true", torch.device("cuda"))
+    card = SimpleNamespace(model=build.model(s, build.data(s, CPU)), precision=precision)
+    _note_machine(card, s)  # type: ignore[arg-type]
+    assert capsys.readouterr().err == f"{says} products in precision high (TF32)\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            ["--placement", "interleaved", "--layers", "3", "--blocks", "2", "--slstm-at", "1"],
+            ["3 layers do not fit", "2 blocks", "fewer --layers, more --blocks, or --placement stacked"],
+        ),
+        (
+            ["--placement", "interleaved", "--layers", "1", "--encoder", "mlp"],
+            ["encoder mlp has no blocks", "--placement stacked, or --encoder xlstm"],
+        ),
+        (["--pooling-heads", "3"], ["pooling.heads 3", "8 is not a multiple"]),
+        (["--model", "mean"], ["model.kind (--model)", "'linear', 'lstm' or 'stid'"]),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(
+    options: list[str], says: list[str], data: Path, tmp_path: Path
+) -> None:
+    result = socialx("train", "--data", data, "--run-dir", tmp_path / "run", *SMALL, *options)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    for words in says:
+        assert words in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--placement", "interleaved", "--layers", "2", "--blocks", "2", "--slstm-at", "1"],
+        ["--placement", "interleaved", "--layers", "9", "--pooling", "none"],
+        ["--encoder", "mlp", "--sensor-heads"],
+    ],
+    ids=["as many layers as blocks", "no layers at all", "mlp"],
+)
+def test_flags_that_go_together_train(options: list[str], data: Path, tmp_path: Path) -> None:
+    quick = [*SMALL, "--max-epochs", "1", "--batch-size", "32"]
+    result = socialx("train", "--data", data, "--run-dir", tmp_path / "run", *quick, *options)
+    assert result.exit_code == 0, result.stderr
+    assert socialx("evaluate", tmp_path / "run").exit_code == 0

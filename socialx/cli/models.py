@@ -49,7 +49,8 @@ RESUMABLE = (
     *("trainer.compile", "trainer.cuda_graph"),
 )
 SCORING = ("loader.batch_size", "trainer.precision", "trainer.float32_matmul_precision")
-SCORABLE = (*ALWAYS, *SCORING)
+NETWORK = ("pooling.distances", "pooling.strict")  # go with the sensors, as data.path does
+SCORABLE = (*ALWAYS, *SCORING, *NETWORK)
 
 
 @command("train")
@@ -122,12 +123,18 @@ def train(
 def _note_machine(learner: Learner, s: Settings) -> None:
     """What computes on a card, and why it is not the fastest that there is."""
     device = learner.precision.device
-    if device.type == "cuda":
-        with learner.precision.autocast():
-            impl, reason = learner.model.encoder.choice(device)  # type: ignore[operator, union-attr]
-        matmul = s.trainer.float32_matmul_precision
-        products = matmul if matmul == "highest" else f"{matmul} (TF32)"
-        note(f"encoder {impl}{f' ({reason})' if reason else ''}, float32 products in precision {products}")
+    if device.type != "cuda":
+        return
+    what: str = s.model.kind
+    if what == "xlstm":
+        what = f"encoder {s.model.encoder}"
+        if s.model.encoder == "xlstm":
+            with learner.precision.autocast():
+                impl, reason = learner.model.encoder.choice(device)  # type: ignore[operator, union-attr]
+            what = f"encoder {impl}{f' ({reason})' if reason else ''}"
+    matmul = s.trainer.float32_matmul_precision
+    products = matmul if matmul == "highest" else f"{matmul} (TF32)"
+    note(f"{what}, float32 products in precision {products}")
 
 
 def _record_start(run: RunFolder, loaded: Loaded, environment: dict[str, Any], stamp: dict[str, Any] | None) -> None:
@@ -144,7 +151,7 @@ def _record_start(run: RunFolder, loaded: Loaded, environment: dict[str, Any], s
 
 
 @command("evaluate")
-@with_settings("data", "trainer.device", "model.chunk", *SCORING)
+@with_settings("data", "trainer.device", "model.chunk", *SCORING, *NETWORK)
 def evaluate(
     layers: Layers,
     runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="run folders")] = None,

@@ -27,8 +27,8 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
         raise SocialxError(f"{path}: {reason}: a CSV with the columns from,to,cost is needed") from None
     names = [str(name).strip().lower() for name in table.columns]
-    if not set(COLUMNS) <= set(names):
-        raise SocialxError(f"{path}: its columns are {sample(names)}: from,to,cost are needed, cost in metres")
+    if any(names.count(name) != 1 for name in COLUMNS):
+        raise SocialxError(f"{path}: its columns are {sample(names, 8)}: from,to,cost are needed, cost in metres")
     table.columns = pd.Index(names)
     cost = pd.to_numeric(table["cost"], errors="coerce").to_numpy(np.float64)
     wrong = np.flatnonzero(~(np.isfinite(cost) & (cost >= 0)))
@@ -39,9 +39,11 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     start, end = (table[name].str.strip().map(place) for name in COLUMNS[:2])
     known = (start.notna() & end.notna() & (start != end)).to_numpy()
     if not known.any():
-        listed = sample(list(dict.fromkeys(table["from"])))
-        raise SocialxError(f"{path}: no pair of it is in the data (it has {listed}; the data {sample(list(ids))})")
+        listed = sample(list(dict.fromkeys(table["from"]))) or "no rows"
+        found = f"no pair of it is in the data (it has {listed}; the data {sample(list(ids))})"
+        raise SocialxError(f"{path}: {found}: name the distances of this network")
     metres = cost[known]
     if np.median(metres) < SMALLEST_MEDIAN_METRES:
-        raise SocialxError(f"{path}: half of its costs are below {np.median(metres):.3g}: metres are needed")
+        found = f"half of its costs are no more than {np.median(metres):.3g}"
+        raise SocialxError(f"{path}: {found}, which are no metres: multiply kilometres by 1000")
     return start[known].to_numpy(np.int64), end[known].to_numpy(np.int64), metres / 1000

@@ -377,7 +377,7 @@ def read_unit(file: h5py.File, feature: str) -> str:
 def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
     """What vd_info says of each sensor; a position that is absent or impossible becomes NaN."""
     info = file[SENSOR_INFO] if "vd_info" in set(file["metadata"]) else {}  # get() takes a damaged group for no group
-    present = set(info)
+    present = set() if isinstance(info, h5py.Dataset) else set(info)
     found = [dict(info[vdid].attrs) if vdid in present else {} for vdid in ids]
 
     def column(name: str) -> np.ndarray:
