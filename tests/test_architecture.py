@@ -30,9 +30,9 @@ LAYERS = [
         *("profiling.device", "training.precision"),
     },
     {"data.sources", "data.inspect", "model.scale", "training.checkpoint", "training.runs"},
-    {"model.forecaster", "model.baselines"},
+    {"model.forecaster", "model.baselines", "model.listening"},
     {"data.variants", "data.checks", "data.download", "training.capture"},
-    {"training.engine"},
+    {"training.engine", "training.breakdown"},
     {"data.backfill", "data.kinds", "training.probe"},
     {"build"},
     {"profiling.measure", "report"},
@@ -48,7 +48,7 @@ OWNERS = {
     "xlstm": {"model.encoder"},
     "triton": {"model.conv_kernels", "model.kernels", "model.kernel_layers"},
     "pynvml": {"profiling.device"},
-    "matplotlib": {"report.pictures"},
+    "matplotlib": {"report.pictures", "report.explanation"},
     "pydantic": {"settings", "options"},
 }
 

@@ -30,7 +30,7 @@ def run(data: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["", "convert", "inspect", "config", "train", "evaluate", "profile"])
+@pytest.mark.parametrize("command", ["", "convert", "inspect", "config", "train", "evaluate", "explain", "profile"])
 def test_help_needs_no_torch(command: str) -> None:
     code = (
         "import sys, socialx.cli as c\n"

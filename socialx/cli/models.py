@@ -1,11 +1,11 @@
-"""The commands that train and score: config, train, evaluate, profile."""
+"""The commands that train and score: config, train, evaluate, explain, profile."""
 
 from __future__ import annotations
 
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,8 +14,12 @@ from socialx.errors import GateError, SocialxError
 from socialx.options import Loaded, as_tree, flat, of_run, to_yaml, with_settings
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from socialx.build import Data
     from socialx.settings import Settings
     from socialx.training.engine import Learner
+    from socialx.training.precision import Precision
     from socialx.training.runs import RunFolder
 
 
@@ -93,7 +97,7 @@ def train(
     note(f"{d.store.path}: {len(d.store.sensors.ids)} sensors, {loader.num_windows:,} training windows")
     note(f"{precision.device}, precision {precision.name}, {parameters:,} parameters, run folder {run.path}")
     _note_machine(learner, s)
-    if precision.device.type == "cpu" and s.model.width * s.model.blocks > 128:
+    if precision.device.type == "cpu" and s.model.kind == "xlstm" and s.model.width * s.model.blocks > 128:
         note("no CUDA device: on a CPU a small model is wise, for example --width 64 --blocks 2 --slstm-at 1")
     if old and loaded.origin["trainer.max_epochs"] != str(old.settings):
         note(
@@ -150,6 +154,9 @@ def _record_start(run: RunFolder, loaded: Loaded, environment: dict[str, Any], s
     run.add_start(environment)
 
 
+Part = Annotated[str, typer.Option("--part", metavar="train|validation|test", help="which windows")]
+
+
 @command("evaluate")
 @with_settings("data", "trainer.device", "model.chunk", *SCORING, *NETWORK)
 def evaluate(
@@ -158,7 +165,7 @@ def evaluate(
     baselines: Annotated[
         bool, typer.Option("--baselines", help="beside copy-last, the historical average and published results")
     ] = False,
-    part: Annotated[str, typer.Option("--part", metavar="train|validation|test", help="which windows")] = "test",
+    part: Part = "test",
     as_json: Json = False,
 ) -> None:
     """Score runs, the baselines, or both: MAE, RMSE, MAPE and R2 at 15, 30 and 60 minutes and over all steps.
@@ -168,27 +175,15 @@ def evaluate(
     Examples: socialx evaluate runs/demo --baselines, socialx evaluate --baselines --data metr_la.h5
     """
     from socialx import build
-    from socialx.data.windows import PARTS
     from socialx.errors import SettingsError
     from socialx.progress import progress_bar
     from socialx.training import engine
 
-    if part not in PARTS:
-        raise SettingsError(f"--part {part}: one of {', '.join(PARTS)}")
+    _check_part(part)
     if not runs and not baselines:
         raise SettingsError("nothing to score: name a run folder, or --baselines with --data FILE.h5, or both")
-    folders, settings = _scored_runs(layers, runs or [])
-    s = next(iter(settings.values())) if settings else _in_fp32(layers(), None)
-    precision = build.machine(s)
-    d = build.data(s, precision.device)
-    models: dict[str, Any] = build.baselines(d) if baselines else {}
-    stamp = build.stamp(s, d, precision)
-    trained = {}
-    for name, folder in folders.items():
-        models[name], trained[name] = build.trained(settings[name], d, folder, stamp)
-    if trained:
-        stamp["trained"] = trained
-        stamp["scaler"] = next(iter(trained.values()))["scaler"]  # the one that the model uses
+    settings, s, precision, d, trained, stamp = _to_score(layers, runs or [])
+    models = {**(build.baselines(d) if baselines else {}), **trained}
     loader = d.loader(part, s.loader.batch_size)
     scores = {}
     for name, model in models.items():
@@ -215,8 +210,93 @@ def evaluate(
     print_stamp(stamp)
 
 
-def _scored_runs(layers: Layers, runs: list[Path]) -> tuple[dict[str, RunFolder], dict[str, Settings]]:
-    """The folder and the settings of every run by its name, once all of them are to be scored on the same windows."""
+@command("explain")
+@with_settings("data", "trainer.device", "model.chunk", *SCORING, *NETWORK)
+def explain(
+    layers: Layers,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")],
+    part: Part = "test",
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="draw it, with a map of who listens to whom, .png or .svg"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say where a run errs and whom its sensors listen to: MAE by horizon, hour and sensor; radii and attention.
+
+    As in evaluate, a run is scored on its own data and split.  What is listened to is a mean over 8 batches of them.
+
+    Example: socialx explain runs/demo --plot demo.png
+    """
+    from socialx import build
+    from socialx.data.files import check_output
+    from socialx.progress import progress_bar
+    from socialx.report.explanation import plot_explanation
+    from socialx.report.pictures import check_picture
+    from socialx.report.tables import print_explanation, print_stamp
+    from socialx.training.breakdown import as_tree, break_down
+
+    _check_part(part)
+    if plot is not None:
+        check_picture(plot)
+        check_output(plot, overwrite=True)
+    _, s, precision, d, models, stamp = _to_score(layers, [run])
+    model = models[str(run)].to(precision.device)
+    loader = d.loader(part, s.loader.batch_size)
+    advice = build.scoring_advice(s, d, model, precision, part)
+    with advice, progress_bar(f"explain {run}", loader.num_windows, "windows") as bar:
+        errors, heard = break_down(model, loader, precision, d.store.step_minutes, bar)
+    target = d.targets[0]
+    found = {
+        **{"run": str(run), "part": part, "target": target, "unit": d.store.unit},
+        **as_tree(errors, heard, d.store.sensors, d.store.step_minutes),
+        "no_pooling": None if heard else _why_alone(s),
+        "stamp": stamp,
+    }
+    if plot is not None:
+        plot_explanation(found, plot)
+        note(f"drew {plot}")
+    if len(d.targets) > 1:
+        note(f"explained: {target}, the first of the targets {', '.join(d.targets)}")
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, allow_nan=False))
+        return
+    print_explanation(found)
+    print_stamp(stamp)
+
+
+def _why_alone(s: Settings) -> str:
+    """Why a run has no social layer."""
+    if s.model.kind == "xlstm":
+        return "pooling.kind none: no sensor listens to another"
+    return f"model.kind {s.model.kind}: a model without social pooling, no sensor listens to another"
+
+
+def _check_part(part: str) -> None:
+    from socialx.data.windows import PARTS
+    from socialx.errors import SettingsError
+
+    if part not in PARTS:
+        raise SettingsError(f"--part {part}: one of {', '.join(PARTS)}")
+
+
+class Scored(NamedTuple):
+    """What is scored: the settings of each run by its name and those of the first, the models, the stamp."""
+
+    settings: dict[str, Settings]
+    first: Settings
+    precision: Precision
+    data: Data
+    models: dict[str, nn.Module]
+    stamp: dict[str, Any]
+
+
+def _to_score(layers: Layers, runs: list[Path]) -> Scored:
+    """Runs with their weights, once all are to be scored on the same windows; without one what the command line says.
+
+    What each was trained on goes into the stamp.
+    """
+    from socialx import build
     from socialx.errors import SettingsError
     from socialx.training.runs import open_run
 
@@ -225,11 +305,19 @@ def _scored_runs(layers: Layers, runs: list[Path]) -> tuple[dict[str, RunFolder]
         name: _in_fp32(of_run(layers(folder.settings), folder.settings, SCORABLE), folder)
         for name, folder in folders.items()
     }
+    s = next(iter(settings.values())) if settings else _in_fp32(layers(), None)
     for name, own in settings.items():
-        first = next(iter(settings))
-        if differ := _differences(settings[first].data, own.data):
-            raise SettingsError(f"{name}: other windows than {first} ({differ}): score them one by one")
-    return folders, settings
+        if differ := _differences(s.data, own.data):
+            raise SettingsError(f"{name}: other windows than {runs[0]} ({differ}): score them one by one")
+    precision = build.machine(s)
+    d = build.data(s, precision.device)
+    stamp, models, trained = build.stamp(s, d, precision), {}, {}
+    for name, folder in folders.items():
+        models[name], trained[name] = build.trained(settings[name], d, folder, stamp)
+    if trained:
+        stamp["trained"] = trained
+        stamp["scaler"] = next(iter(trained.values()))["scaler"]  # the one that the model uses
+    return Scored(settings, s, precision, d, models, stamp)
 
 
 def _differences(data: Any, other: Any) -> str:

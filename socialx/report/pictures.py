@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,25 +59,37 @@ def plot_report(store: Store, report: Report, path: Path) -> None:
 
     report: of the same store.  Two renders of one file are equal, SVGs to the byte.  About 2 s.
     """
+    with picture(path) as figure:
+        left, right = figure.subplots(1, 2, width_ratios=(2, 3))
+        figure.suptitle(_headline(report), fontsize=14)
+        _draw_week(figure, right, store)
+        _draw_map(figure, left, store, report)
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a name that no picture can have."""
+    if path.suffix.lower() not in FORMATS:
+        raise SettingsError(f"{path}: a picture cannot end in {path.suffix.lower()!r}: name it .png or .svg")
+
+
+@contextmanager
+def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
+    """An empty figure of so many inches, in the style of all pictures; it is written when the block ends well."""
+    check_picture(path)
     kind = path.suffix.lower()
-    if kind not in FORMATS:
-        raise SettingsError(f"{path}: a picture cannot end in {kind!r}: name it .png or .svg")
     try:
         from matplotlib import style
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ModuleNotFoundError as error:
         raise SocialxError(f"{path}: drawing needs the package {error.name}: pip install matplotlib") from None
-    picture = io.BytesIO()
+    drawn = io.BytesIO()
     with style.context(["default", STYLE]):  # undone at the end
-        figure = Figure(figsize=SIZE, dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
-        left, right = figure.subplots(1, 2, width_ratios=(2, 3))
-        figure.suptitle(_headline(report), fontsize=14)
-        _draw_week(figure, right, store)
-        _draw_map(figure, left, store, report)
-        figure.savefig(picture, format=kind[1:], dpi=DPI, metadata={"Date": None} if kind == ".svg" else {})
+        figure = Figure(figsize=size, dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
+        yield figure
+        figure.savefig(drawn, format=kind[1:], dpi=DPI, metadata={"Date": None} if kind == ".svg" else {})
     with replacing(path) as temporary:
-        temporary.write_bytes(picture.getvalue())
+        temporary.write_bytes(drawn.getvalue())
 
 
 def _headline(r: Report) -> str:
@@ -95,7 +109,7 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
     shown = known & ~far if (known & ~far).any() else known  # one astray would press all others into one dot
     counts = {"without position": ~known, "far away, not drawn": known & ~shown, "without any reading (X)": dead}
     notes = [f"{flags.sum()} {what}" for what, flags in counts.items() if flags.any()]
-    _title(axes, "Sensors by share of missing readings", "; ".join(notes) or "every sensor has a position and readings")
+    title(axes, "Sensors by share of missing readings", "; ".join(notes) or "every sensor has a position and readings")
     if not shown.any():
         axes.text(0.5, 0.5, "no sensor has a position", ha="center", va="center", transform=axes.transAxes)
         axes.set(xticks=[], yticks=[])
@@ -126,7 +140,7 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
     bar_box = _scale_bar(axes, degrees[shown], squeeze)
     order = np.argsort(-missing, kind="stable")
     worst = [place for place in order if shown[place] and missing[place]][:LABELLED]
-    _label(axes, [ids[place] for place in worst], degrees[worst], degrees[shown], [bar_box])
+    label(axes, [ids[place] for place in worst], degrees[worst], degrees[shown], [bar_box])
 
 
 def _scale_bar(axes: Axes, degrees: np.ndarray, squeeze: float) -> np.ndarray:
@@ -149,10 +163,10 @@ def _scale_bar(axes: Axes, degrees: np.ndarray, squeeze: float) -> np.ndarray:
     return box
 
 
-def _label(axes: Axes, texts: list[str], anchors: np.ndarray, degrees: np.ndarray, taken: list[np.ndarray]) -> None:
+def label(axes: Axes, texts: list[str], anchors: np.ndarray, degrees: np.ndarray, taken: list[np.ndarray]) -> None:
     """Write texts beside their anchors [m,2], each where it hides no other text and the fewest of the dots [n,2].
 
-    taken: the boxes in points that are full already.
+    Anchors and dots in units of the axes, whose layout is final.  taken: the boxes in points that are full already.
     """
     dots, size = _points(axes, degrees)
     margin = np.array([-4.0, -4.0, 4.0, 4.0])
@@ -219,7 +233,7 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
     rows = "a row is one sensor" if group == 1 else f"a row is the mean of {group} sensors"
     means = "" if span.width == store.step_minutes * 60 else f"; means of {span.width // 60} minutes"
     days = dict.fromkeys((_day(span.start), _day(span.start + span.seconds - 1)))
-    _title(
+    title(
         axes,
         f"Readings of {' to '.join(days)} {_moment(span.start).year}",
         f"{rows}, the highest mean at the top{means}; grey: no reading",
@@ -300,7 +314,7 @@ def _day(epoch: int) -> str:
     return f"{DAYS[moment.weekday()]} {moment.day} {MONTHS[moment.month - 1]}"
 
 
-def _title(axes: Axes, first: str, second: str) -> None:
+def title(axes: Axes, first: str, second: str) -> None:
     """A heading, and in smaller letters what there is to know before one looks."""
     axes.set_title(first, pad=22)
     axes.annotate(second, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # a table of files needs no torch, and one of scores no HDF5
 # What follows the name of a file's data; None: it cannot be told.
 IMPUTED = {True: ", zeros filled in by its writer", False: "", None: ", perhaps with its zeros filled in by its writer"}
 
+WORST = 10  # sensors that are named
+
 
 def print_scores(
     rows: Mapping[str, Sequence[Scores]], step_minutes: int, unit: str, title: str, console: Console | None = None
@@ -196,6 +198,78 @@ def _share(value: float | None) -> str:
 def _count(value: float | None) -> str:
     """A count per step; whole where it is large or whole."""
     return "-" if value is None else f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
+
+
+def print_explanation(found: Mapping[str, Any], console: Console | None = None) -> None:
+    """Where a run errs, and whom its sensors listen to; found: as ``explain --json`` prints it."""
+    out = console or Console()
+    mae, steps = f"MAE {found['unit']}", found["by_horizon"]
+    table = _numbers("at", mae, "forecasts")
+    for step in reported_steps(len(steps), steps[0]["minutes"]):
+        row = steps[step - 1]
+        table.add_row(f"{row['minutes']} min", _number(row["mae"], 4), f"{row['count']:,}")
+    table.add_row(f"all {len(steps)} steps", _number(found["mae"], 4), f"{found['count']:,}")
+    _print_table(out, f"{found['run']}, {found['part']} windows, {found['target']}", table)
+    hours = [(f"{row['hour']:02}:00", _number(row["mae"], 3)) for row in found["by_hour"]]
+    table = _numbers(*("from", mae) * 4)
+    for first in range(6):
+        table.add_row(*(cell for hour in hours[first::6] for cell in hour))
+    _print_table(out, "by the hour of the day that is forecast", table)
+    scored = [sensor for sensor in found["sensors"] if sensor["mae"] is not None][:WORST]
+    table = _numbers("sensor", mae, "forecasts", "position", "hears most", "weight", "km")
+    for sensor in scored:
+        place = "-" if sensor["latitude"] is None else f"{sensor['latitude']:.4f} {sensor['longitude']:.4f}"
+        heard = [(escape(h["id"]), f"{h['weight']:.3f}", f"{h['km']:.1f}") for h in sensor["listens_to"][:1]]
+        numbers = (_number(sensor["mae"], 3), f"{sensor['count']:,}", place)
+        table.add_row(escape(sensor["id"]), *numbers, *(heard[0] if heard else ("-", "-", "-")))
+    _print_table(out, f"the {len(scored)} worst of {len(found['sensors'])} sensors", table)
+    if found["no_pooling"]:
+        out.print(f"no pooling: {found['no_pooling']}", highlight=False, markup=False, soft_wrap=True)
+        return
+    _print_pooling(found["pooling"], out)
+
+
+def _print_pooling(layers: Sequence[Mapping[str, Any]], out: Console) -> None:
+    """What each head of each social layer listens to."""
+    trained = "learned" if any(layer["trained"] for layer in layers) else "fixed"
+    most = layers[0]["neighbours"]
+    columns = ("layer", "head", "radius km", "softness km", "nobody", "entropy nats", "distance km")
+    table = _numbers(*columns)
+    for layer in layers:
+        name = layer["layer"]
+        for head, row in [*enumerate(layer["heads"], start=1), ("all", layer["mean"])]:
+            radius, softness = (_number(row[key], 2) for key in ("radius_km", "softness_km"))
+            nobody = "-" if row["nobody"] is None else f"{row['nobody']:.1%}"
+            rest = (_number(row[key], 2) for key in ("entropy_nats", "distance_km"))
+            table.add_row(name, str(head), radius, softness, nobody, *rest, end_section=head == "all")
+            name = ""
+    _print_table(out, f"what each head listens to: {trained} radii, up to {most} neighbours", table)
+    if any(layer["mean"]["nobody"] is None for layer in layers):
+        out.print("pooling.kind max has no weights: nothing to say of whom it listens to", highlight=False)
+    else:
+        evenly = math.log(most + 1)
+        text = f"entropy: 0 is one neighbour alone, {evenly:.2f} is {most} neighbours and nobody alike"
+        out.print(text, highlight=False, soft_wrap=True)
+
+
+def _numbers(first: str, *others: str) -> Table:
+    """An empty table of numbers behind a first column of names."""
+    table = Table(show_edge=False)
+    table.add_column(escape(first), no_wrap=True)
+    for head in others:
+        table.add_column(escape(head), no_wrap=True, justify="right")
+    return table
+
+
+def _print_table(out: Console, title: str, table: Table) -> None:
+    """A table under a title that may be wider, and an empty line."""
+    out.print(title, style="italic", highlight=False, markup=False, soft_wrap=True)
+    out.print(table)
+    out.print()
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def bar(share: float, width: int = 30) -> str:
