@@ -100,7 +100,7 @@ def test_without_offsets_the_usual_ones_are_meant(tmp_path: Path) -> None:
     check(contents("windows-npz", write(tmp_path, bare), **START), stamps(ROWS), speeds(ROWS), "avg_speed", None)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_any_series_comes_back(data: st.DataObject) -> None:
     before, after = data.draw(st.integers(2, 9), "H"), data.draw(st.integers(1, 9), "P")

@@ -68,7 +68,7 @@ asked_plans = st.builds(
 
 
 @given(laws, asked_plans, st.floats(0.001, 0.999), st.sampled_from([TRAINING, RESUMING, SCORING]))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_what_is_named_fits_and_is_the_largest_that_does(
     law: tuple[Callable[[Plan], int], int], asked: Plan, share: float, kinds: tuple[str, ...]
 ) -> None:
@@ -105,7 +105,7 @@ def test_what_is_named_fits_and_is_the_largest_that_does(
 
 @given(laws, st.integers(2, 300), st.floats(0.1, 0.9), st.floats(0.1, 0.9))
 @example((straight(0, 0, 4, 0, 300), 300), 64, 0.3, 0.5)  # here a line drawn below the corner foretells too little
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_is_named_fits_also_where_the_line_bends_upwards(
     law: tuple[Callable[[Plan], int], int], windows: int, bend: float, share: float
 ) -> None:
