@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -263,6 +263,7 @@ def test_the_hard_radius_is_a_border(kind: str) -> None:
     assert gradient[0].any(-1)[1:].tolist() == [True, False, True]
 
 
+@settings(max_examples=30)
 @given(sensors=st.integers(1, 12), seed=st.integers(0, 99), kind=st.sampled_from(sorted(KINDS)))
 def test_order_of_the_sensors_does_not_matter(sensors: int, seed: int, kind: str) -> None:
     rng = np.random.default_rng(seed)
