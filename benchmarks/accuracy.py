@@ -8,6 +8,7 @@ Each run is scored by ``socialx evaluate``.  Writes benchmarks/results/accuracy.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,8 +41,11 @@ def result(folder: Path, report: dict[str, Any]) -> dict[str, Any]:
         "scores": at,
         "trained": trained,
         "minutes": round(minutes, 1),
-        "settings": (folder / "settings.yaml").read_text(),
-        "environment": json.loads((folder / "environment.json").read_text()),
+        "settings": re.sub(r"(?m)^  path: .*\n", "", (folder / "settings.yaml").read_text()),
+        "environment": [
+            {key: value for key, value in start.items() if key != "command"}  # it names folders of the machine
+            for start in json.loads((folder / "environment.json").read_text())
+        ],
         "curve": curve,
     }
 
