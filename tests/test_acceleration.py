@@ -177,7 +177,7 @@ class Level(nn.Module):
         self.linear = nn.Linear(12, 12)
 
     def forward(self, one: Batch) -> Tensor:
-        change: Tensor = self.linear(one.history.transpose(1, 2)).tanh().transpose(1, 2)
+        change: Tensor = self.linear(one.history.transpose(1, 3)).tanh().transpose(1, 3)
         return one.history[:, -1:] + change
 
 

@@ -185,7 +185,7 @@ def test_scores_of_the_baselines_equal_the_cpus() -> None:
     for model in (
         CopyLast(True, [50.0]),
         CopyLast(False, [50.0]),
-        HistoricalAverage(values, valid, slot, weekday, 288),
+        HistoricalAverage(values[..., None], valid[..., None], slot, weekday, 288),
     ):
         maes = []
         for device in (CPU, CUDA):
