@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.model.forecaster import Forecaster
-from socialx.model.pooling import DotAttention, Mean, MlpAttention, SocialLayer, SocialPooling
+from socialx.model.pooling import Attention, Mean, SocialLayer, SocialPooling
 
 # Numbers that the gathered states of the neighbours may take at a time, B N K E: 64 MiB in fp32.
 AT_A_TIME = 2**24
@@ -75,7 +75,7 @@ class RunningWeights:
         self.add(inputs[0])
 
     def _has_weights(self) -> bool:
-        return isinstance(self.pooling, (DotAttention, MlpAttention, Mean))
+        return isinstance(self.pooling, (Attention, Mean))
 
     def _weights(self, state: Tensor) -> Tensor:
         """state [B,N,E] -> [B,H,N,K]; those of a mean do not depend on it."""

@@ -140,42 +140,63 @@ class SocialPooling(nn.Module):
         raise NotImplementedError
 
 
-class DotAttention(SocialPooling):
-    """Attention by scaled dot products (Vaswani et al. 2017, arXiv:1706.03762, section 3.2)."""
+class Attention(SocialPooling):
+    """Weights from the states of both sensors: ``weigh`` says how.  O(B N K E)."""
 
     def __init__(self, width: int, geometry: Geometry) -> None:
         super().__init__(width, geometry)
         self.query_key = nn.Linear(width, 2 * width)
 
-    def pool(self, state: Tensor, value: Tensor) -> Tensor:
-        """By whichever of two ways is faster: O(B N K E) or, in few steps, O(B N^2 E)."""
-        query, key = self.query_key(state).unflatten(-1, (2, self.heads, -1)).unbind(2)  # [B,N,H,D] each
-        query = query / math.sqrt(query.shape[-1])  # before the product: fp16 ends at 65,504
-        attend = self.attend_dense if self.geometry.prefers_dense() else self.attend_gathered
-        return attend(query, key, value)
+    def query_and_key(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """state [B,N,E] -> query and key [B,N,H,D] each."""
+        query, key = self.query_key(state).unflatten(-1, (2, self.heads, -1)).unbind(2)
+        return query, key
+
+    def weigh(self, query: Tensor, key: Tensor) -> Tensor:
+        """query, key [B,N,H,D] -> how much each sensor listens to each neighbour [B,H,N,K]; the rest is nobody's."""
+        raise NotImplementedError
+
+    def weights(self, state: Tensor) -> Tensor:
+        """``weigh`` of state [B,N,E]."""
+        return self.weigh(*self.query_and_key(state))
 
     def attend_gathered(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The definition: gather K keys and values per sensor.  Scaled query, key, value [B,N,H,D] -> [B,N,H,D]."""
-        logits = torch.einsum("bnhd,bnkhd->bnhk", query, self.geometry.gather(key))
-        weights = _softmax_with_nobody(logits + self.geometry().transpose(0, 1))
-        return torch.einsum("bnhk,bnkhd->bnhd", weights.to(value.dtype), self.geometry.gather(value))
+        """The definition: gather K keys and values per sensor.  query, key, value [B,N,H,D] -> [B,N,H,D]."""
+        weights = self.weigh(query, key).to(value.dtype)
+        return torch.einsum("bhnk,bnkhd->bnhd", weights, self.geometry.gather(value))
+
+    def pool(self, state: Tensor, value: Tensor) -> Tensor:
+        """As ``SocialPooling.pool``."""
+        return self.attend_gathered(*self.query_and_key(state), value)
+
+
+class DotAttention(Attention):
+    """Attention by scaled dot products (Vaswani et al. 2017, arXiv:1706.03762, section 3.2)."""
+
+    def query_and_key(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """As ``Attention.query_and_key``, the query scaled."""
+        query, key = super().query_and_key(state)
+        return query / math.sqrt(query.shape[-1]), key  # before the product: fp16 ends at 65,504
+
+    def weigh(self, query: Tensor, key: Tensor) -> Tensor:
+        """As ``Attention.weigh``."""
+        logits = torch.einsum("bnhd,bnkhd->bhnk", query, self.geometry.gather(key))
+        return _softmax_with_nobody(logits + self.geometry())
 
     def attend_dense(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The same by masked N x N products: O(B N^2 E) time, O(B H N^2) memory, and no gather."""
+        """As ``attend_gathered`` by masked N x N products: O(B N^2 E) time, O(B H N^2) memory, and no gather."""
         query, key, value = (t.transpose(1, 2) for t in (query, key, value))  # [B,H,N,D]
         logits = query @ key.transpose(-2, -1)  # [B,H,N,N]
         weights = _softmax_with_nobody(logits + self.geometry.dense(self.geometry(), -math.inf))
         return (weights.to(value.dtype) @ value).transpose(1, 2)
 
-    def weights(self, state: Tensor) -> Tensor:
-        """How much each sensor listens to each neighbour, [B,H,N,K]; what is missing to 1 goes to nobody."""
-        query, key = self.query_key(state).unflatten(-1, (2, self.heads, -1)).unbind(2)
-        query = query / math.sqrt(query.shape[-1])
-        logits = torch.einsum("bnhd,bnkhd->bhnk", query, self.geometry.gather(key))
-        return _softmax_with_nobody(logits + self.geometry())
+    def pool(self, state: Tensor, value: Tensor) -> Tensor:
+        """By whichever of two ways is faster: O(B N K E) or, in few steps, O(B N^2 E)."""
+        attend = self.attend_dense if self.geometry.prefers_dense() else self.attend_gathered
+        return attend(*self.query_and_key(state), value)
 
 
-class MlpAttention(SocialPooling):
+class MlpAttention(Attention):
     """Attention by a small network over both states and the offset, u . gelu(W [h_i, h_j, phi(dx, dy)]), per head.
 
     W is applied to the states before they are gathered: O(B N E^2 + B N K E).
@@ -183,21 +204,14 @@ class MlpAttention(SocialPooling):
 
     def __init__(self, width: int, geometry: Geometry) -> None:
         super().__init__(width, geometry)
-        self.query_key = nn.Linear(width, 2 * width)
         self.score = nn.Parameter(torch.randn(self.heads, width // self.heads) / math.sqrt(width // self.heads))
         self.offset = None
         if geometry.offset_bias is not None:
             to_width = nn.Linear(OFFSET_WIDTH, width, bias=False)
             self.offset = nn.Sequential(nn.Linear(2, OFFSET_WIDTH), nn.GELU(), to_width)
 
-    def pool(self, state: Tensor, value: Tensor) -> Tensor:
-        """As ``SocialPooling.pool``."""
-        weights = self.weights(state).to(value.dtype)
-        return torch.einsum("bhnk,bnkhd->bnhd", weights, self.geometry.gather(value))
-
-    def weights(self, state: Tensor) -> Tensor:
-        """As ``DotAttention.weights``."""
-        query, key = self.query_key(state).unflatten(-1, (2, self.heads, -1)).unbind(2)  # [B,N,H,D] each
+    def weigh(self, query: Tensor, key: Tensor) -> Tensor:
+        """As ``Attention.weigh``."""
         pair = query[:, :, None] + self.geometry.gather(key)  # [B,N,K,H,D]
         if self.offset is not None:
             offsets = self.geometry.offsets.to(self.score.dtype)
