@@ -19,7 +19,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from socialx import build
 from socialx.options import load
 
 RESULTS = Path(__file__).parent / "results"
@@ -85,13 +84,12 @@ def one_run(folder: Path, base: list[str], settings: dict[str, str]) -> dict[str
     if epochs < loaded.settings.trainer.max_epochs:
         socialx(command)
     report = json.loads(socialx(["evaluate", str(folder), "--json"]))
-    (scores,) = report["scores"].values()
+    (scores,), (trained,) = report["scores"].values(), report["stamp"]["trained"].values()
     mae = [score["mae"] for score in scores["avg_speed"]]
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    model = build.model(loaded.settings, build.data(loaded.settings, build.machine(loaded.settings).device))
     return {
         "seed": loaded.settings.trainer.seed,
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": trained["parameters"],
         "epochs": len(metrics),
         "mae": {"15": mae[2], "30": mae[5], "60": mae[11], "all": mae[-1]},
         "validation_mae": min(row["validation_mae"] for row in metrics),

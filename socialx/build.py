@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -81,9 +82,15 @@ def data(s: Settings, device: torch.device) -> Data:
     windows = split_windows(first.epochs, first.step_minutes, s.data.history, s.data.horizon, s.data.split)
     scalers = {name: fit_scaler(store.values, store.valid, windows.training_rows) for name, store in stores.items()}
     read, forecast = (tuple(names.index(name) for name in chosen) for chosen in (inputs, targets))
-    values, valid = (np.stack([getattr(f, what) for f in stores.values()], axis=-1) for what in ("values", "valid"))
-    series = Series(values, valid, first.epochs, first.step_minutes, device, read, forecast)
+    series = Series(*_columns(stores.values()), first.epochs, first.step_minutes, device, read, forecast)
     return Data(stores, inputs, targets, windows, scalers, series)
+
+
+def _columns(stores: Iterable[Store], rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+    """Values and valid [T,N,C] of these rows, C features one behind the other."""
+    parts = [(store.values[rows], store.valid[rows]) for store in stores]
+    values, valid = (np.stack(part, axis=-1) for part in zip(*parts, strict=True))
+    return values, valid
 
 
 def _first_days(store: Store, days: int | None) -> Store:
@@ -125,6 +132,7 @@ def model(s: Settings, d: Data) -> nn.Module:
         sensor_identity=m.sensor_identity,
         adaptive=m.adaptive,
     )
+    encoder: SharedEncoder | WindowMlp
     try:
         encoder = SharedEncoder(
             m.width, m.blocks, m.slstm_at, m.heads, history, m.dropout, m.impl, m.chunk, m.checkpointing
@@ -135,8 +143,7 @@ def model(s: Settings, d: Data) -> nn.Module:
     own_last_layer = sensors if m.sensor_heads else 0
     if m.encoder == "mlp":
         parameters = sum(p.numel() for p in encoder.parameters())
-        mlp = WindowMlp(m.width, history, parameters)
-        return Forecaster(tokens, mlp, social, horizon, d.scale, own_last_layer)
+        encoder = WindowMlp(m.width, history, parameters)
     return Forecaster(tokens, encoder, social, horizon, d.scale, own_last_layer)
 
 
@@ -196,9 +203,8 @@ def baselines(d: Data) -> dict[str, nn.Module]:
     """The forecasts that cost nothing, by the name of their row."""
     store, rows = d.store, d.windows.training_rows
     slot, weekday = calendar(store.epochs[rows], store.step_minutes)
-    targets = [d.stores[name] for name in d.targets]
-    values, valid = (np.stack([getattr(f, what)[rows] for f in targets], axis=-1) for what in ("values", "valid"))
-    average = HistoricalAverage(values, valid, slot, weekday, slots_per_day(store.step_minutes))
+    columns = _columns((d.stores[name] for name in d.targets), rows)
+    average = HistoricalAverage(*columns, slot, weekday, slots_per_day(store.step_minutes))
     means = list(d.scale.target_mean)
     return {
         "copy-last, zeros copied": CopyLast(zeros=True, fallback=means),
@@ -352,7 +358,7 @@ def stamp(s: Settings, d: Data, precision: Precision) -> dict[str, Any]:
         "split": w.rule,
         "windows": {part: len(w.part(part)) for part in PARTS},
         "windows_across_gaps": w.across_gaps,
-        "missing": {name: None if f.missing is None else f.missing for name, f in d.stores.items()},
+        "missing": {name: f.missing for name, f in d.stores.items()},
         "imputed": store.imputed,
         "averaging": "all valid entries of the whole part at that horizon",
         "scaler": {name: {"mean": f.mean, "std": f.std} for name, f in d.scalers.items()},

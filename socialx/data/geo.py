@@ -87,9 +87,8 @@ def by_road(
     order = np.lexsort((heard, gap, hearer))
     hearer, heard, gap = hearer[order], heard[order], gap[order]
     rank = np.arange(len(hearer)) - np.searchsorted(hearer, hearer)
-    most = int(rank.max(initial=0)) + 1 if count is None else count
+    most = min(sensors if count is None else count, int(rank.max(initial=0)) + 1)
     keep = rank < most
-    most = max(1, min(most, int(rank.max(initial=0)) + 1))
     index = np.zeros((sensors, most), dtype=np.int64)
     distance = np.full((sensors, most), np.inf)
     index[hearer[keep], rank[keep]] = heard[keep]
