@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,7 +17,7 @@ from torch import nn
 
 import socialx
 from socialx.data import geo
-from socialx.data.distances import read_distances
+from socialx.data.distances import distances_checksum, read_distances
 from socialx.data.loaders import ResidentLoader, Series
 from socialx.data.store import Store, checksum, open_store
 from socialx.data.windows import PARTS, Scaler, Windows, calendar, fit_scaler, slots_per_day, split_windows
@@ -147,6 +147,33 @@ def model(s: Settings, d: Data) -> nn.Module:
     return Forecaster(tokens, encoder, social, horizon, d.scale, own_last_layer)
 
 
+# Of the sections model and pooling, what the plain models read beside model.kind.
+READ = {
+    "linear": (),
+    "lstm": ("model.width", "model.blocks", "model.dropout"),
+    "stid": ("model.width", "model.dropout"),
+}
+
+
+def unread(s: Settings, keys: Iterable[str]) -> list[str]:
+    """Those of these settings that the chosen model does nothing with."""
+    if s.model.kind == "xlstm":
+        return []
+    read = ("model.kind", *READ[s.model.kind])
+    return [key for key in keys if key.startswith(("model.", "pooling.")) and key not in read]
+
+
+def _cuts(s: Settings, kinds: Sequence[str]) -> list[str]:
+    """Those of these remedies against running out of memory that the chosen model has."""
+    m, p = s.model, s.pooling
+    lacking = set()
+    if m.kind != "xlstm" or m.encoder != "xlstm":
+        lacking = {"chunk", "checkpointing"}
+    elif p.kind != "none" and p.placement == "interleaved":  # such layers hear all sensors within the encoder
+        lacking = {"chunk"}
+    return [kind for kind in kinds if kind not in lacking]
+
+
 def _social(s: Settings, d: Data) -> list[SocialLayer] | dict[int, SocialLayer]:
     p = s.pooling
     width = s.model.width
@@ -265,7 +292,7 @@ def training_advice(s: Settings, d: Data, made: Learner, resumed: bool = False) 
         asked,
         len(d.store.sensors.ids),
         peak,
-        memory.RESUMING if resumed else memory.TRAINING,
+        _cuts(s, memory.RESUMING if resumed else memory.TRAINING),
         "a training step",
         give_up,
     )
@@ -285,7 +312,7 @@ def scoring_advice(s: Settings, d: Data, m: nn.Module, precision: Precision, par
     asked = memory.Plan(min(s.loader.batch_size, len(starts)), 1, s.model.chunk)
     sensors = len(d.store.sensors.ids)
     return probe.advised(
-        precision.device, asked, sensors, peak, memory.SCORING, "a batch to score", lambda: probe.release(m)
+        precision.device, asked, sensors, peak, _cuts(s, memory.SCORING), "a batch to score", lambda: probe.release(m)
     )
 
 
@@ -331,7 +358,8 @@ def trained(s: Settings, d: Data, run: RunFolder, now: dict[str, Any]) -> tuple[
     except (RuntimeError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())[:120]
         raise SocialxError(f"{path}: not the weights of {run.settings} ({reason}): train again") from None
-    known = {key: then.get(key) for key in ("checksum", "windows", "scaler", "seed", "precision", "socialx", "commit")}
+    keys = ["checksum", "distances", "windows", "scaler", "seed", "precision", "socialx", "commit"]
+    known = {key: then.get(key) for key in keys}
     parameters = sum(p.numel() for p in made.parameters())
     return made, {"epoch": content["epoch"] if best else None, "parameters": parameters, **known}
 
@@ -361,6 +389,7 @@ def stamp(s: Settings, d: Data, precision: Precision) -> dict[str, Any]:
         "missing": {name: f.missing for name, f in d.stores.items()},
         "imputed": store.imputed,
         "averaging": "all valid entries of the whole part at that horizon",
+        "distances": s.pooling.distances and distances_checksum(s.pooling.distances),
         "scaler": {name: {"mean": f.mean, "std": f.std} for name, f in d.scalers.items()},
         "seed": s.trainer.seed,
         "precision": precision.name,

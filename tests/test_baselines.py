@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from socialx import build
-from socialx.cli.models import _note_machine
+from socialx.cli.training import _note_machine
 from socialx.data.loaders import Batch
 from socialx.data.windows import calendar
 from socialx.model.baselines import CopyLast, HistoricalAverage, Linear, SharedLstm, Stid
@@ -279,6 +279,15 @@ def test_what_runs_on_a_card_is_noted_whatever_the_model(
     card = SimpleNamespace(model=build.model(s, build.data(s, CPU)), precision=precision)
     _note_machine(card, s)  # type: ignore[arg-type]
     assert capsys.readouterr().err == f"{says} products in precision high (TF32)\n"
+
+
+def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:
+    run, file = tmp_path / "run", tmp_path / "own.yaml"
+    file.write_text("pooling:\n  kind: mean\n")  # a file may serve several models
+    options = ["-c", file, "--model", "stid", "--width", "8", "--layers", "1", "--max-epochs", "1"]
+    result = socialx("train", "--data", data, "--run-dir", run, *options, "--blocks", "1")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("model.kind stid does nothing with --blocks, --layers\n") == 1
 
 
 @pytest.mark.parametrize(

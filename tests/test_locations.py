@@ -100,6 +100,7 @@ BAD = {
     "no longitude": ("sensor_id,latitude\n1,34\n", "without sensor_id, latitude, longitude"),
     "lon before lat": ("1,-118.5,34.5\n", "line 1 has latitude '-118.5'"),
     "latitude": ("sensor_id,latitude,longitude\n1,90.5,0\n", "line 2 has latitude '90.5'"),
+    "unknown as 0, 0": ("2,34,-118\n3,35,-118\n1,0.0,0\n", "no position for 1 of 3 sensors of the data (1)"),
     "longitude": ("sensor_id,latitude,longitude\n1,9,180.5\n", "longitude '180.5'"),
     "nan": ("sensor_id,latitude,longitude\n1,nan,0\n", "line 2 has latitude 'nan'"),
     "infinite": ("sensor_id,latitude,longitude\n1,1,inf\n", "longitude 'inf'"),

@@ -118,6 +118,15 @@ def test_what_is_set_already_is_where_it_starts(data: Path, tmp_path: Path, monk
     assert named(result.stderr) == expected, result.stderr
 
 
+def test_a_cut_that_the_model_does_not_make_is_not_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeCard(monkeypatch, usable=50 * MIB)
+    interleaved = ["--placement", "interleaved", "--layers", "1"]
+    result = socialx("profile", "--data", data, "--steps", "2", "--batch-size", "256", *SMALL, *interleaved)
+    assert result.exit_code == 1
+    assert "--chunk" not in result.stderr
+    assert named(result.stderr)[0] == ["--batch-size", "128", "--accumulate-grad-batches", "2"]
+
+
 def test_a_run_that_goes_on_keeps_its_batches(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     small = ["--batch-size", "256", *SMALL]

@@ -61,6 +61,10 @@ def remove_attribute(info: h5py.Group, vdid: str) -> None:
     del info[vdid].attrs["position_lon"]
 
 
+def set_to_null_island(info: h5py.Group, vdid: str) -> None:
+    info[vdid].attrs["position_lat"] = info[vdid].attrs["position_lon"] = 0.0
+
+
 def remove_all(info: h5py.Group, vdid: str) -> None:
     del info.parent["vd_info"]
 
@@ -81,6 +85,7 @@ ONE_LOST = {
     "infinite": set_to("position_lon", -np.inf),
     "latitude 95": set_to("position_lat", 95.0),
     "longitude 181": set_to("position_lon", 181.0),
+    "0, 0": set_to_null_island,
     "an array": set_to("position_lat", [34.0, 35.0]),
     "empty": set_to("position_lat", h5py.Empty("f8")),
     "a word": set_to("position_lon", "west"),
@@ -275,3 +280,17 @@ def test_the_list_is_noted_in_the_run(data: Path, tmp_path: Path) -> None:
     result = socialx("evaluate", run)
     assert result.exit_code == 1
     assert f"error: {path}: No such file" in result.stderr
+
+
+def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path: Path) -> None:
+    path, run = roads(data, tmp_path), tmp_path / "run"
+    assert socialx("train", "--data", data, "--run-dir", run, "--distances", path, *QUICK).exit_code == 0
+    moved = path.rename(tmp_path / "moved.csv")
+    changed_list = tmp_path / "changed.csv"
+    changed_list.write_text(moved.read_text().replace(",900", ",901"))
+    for given, says in (([changed_list], f"{changed_list}: not the distances"), ([""], "without the distances")):
+        result = socialx("train", "--resume", run, "--max-epochs", "2", "--distances", *given)
+        assert result.exit_code == 1
+        assert says in result.stderr
+    result = socialx("train", "--resume", run, "--max-epochs", "2", "--distances", moved)
+    assert result.exit_code == 0, result.stderr

@@ -4,7 +4,12 @@ torch and everything that needs it is imported inside the commands, so that ``--
 """
 
 from socialx.cli.app import app, main
-from socialx.cli.files import convert  # the order of these two lines is the order in --help
-from socialx.cli.models import train
 
-__all__ = ["app", "convert", "main", "train"]
+# The order of these lines is the order in --help.
+# isort: off
+from socialx.cli.files import convert
+from socialx.cli.training import train
+from socialx.cli.scoring import evaluate
+
+# isort: on
+__all__ = ["app", "convert", "evaluate", "main", "train"]

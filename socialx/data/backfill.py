@@ -18,9 +18,9 @@ import h5py
 import numpy as np
 
 from socialx.data.files import exclusive, open_hdf5, replacing
-from socialx.data.geo import EARTH_RADIUS_KM
+from socialx.data.geo import EARTH_RADIUS_KM, on_earth
 from socialx.data.sources import DATASETS
-from socialx.data.sources.locations import Location, match_key, on_earth, read_locations
+from socialx.data.sources.locations import Location, match_key, read_locations
 from socialx.data.store import (
     DIRECTIONS,
     EPOCHS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,8 +12,17 @@ import pandas as pd
 from socialx.errors import SocialxError, sample
 
 COLUMNS = ("from", "to", "cost")
+ADVICE = "a CSV with the columns from,to,cost is needed"
 # Half of the listed pairs of a real network are farther apart than this; a smaller median is one in km or miles.
 SMALLEST_MEDIAN_METRES = 20.0
+
+
+def distances_checksum(path: Path) -> str:
+    """12 hex digits that tell this file from others.  Raises SocialxError where it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise SocialxError(f"{path}: {error.strerror or error}: {ADVICE}") from None
 
 
 def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -25,7 +35,7 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
         table = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
     except (OSError, ValueError, pd.errors.ParserError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
-        raise SocialxError(f"{path}: {reason}: a CSV with the columns from,to,cost is needed") from None
+        raise SocialxError(f"{path}: {reason}: {ADVICE}") from None
     names = [str(name).strip().lower() for name in table.columns]
     if any(names.count(name) != 1 for name in COLUMNS):
         raise SocialxError(f"{path}: its columns are {sample(names, 8)}: from,to,cost are needed, cost in metres")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 EARTH_RADIUS_KM = 6371.0088  # mean radius, IUGG
 
@@ -26,6 +27,16 @@ def to_plane(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
     sin_c = np.hypot(east, north)
     scale = np.where(sin_c > 1e-12, np.arctan2(sin_c, cos_c) / np.maximum(sin_c, 1e-12), 1.0)
     return EARTH_RADIUS_KM * scale[:, None] * np.stack([east, north], axis=1)
+
+
+def within_degrees(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> np.ndarray:
+    """Where both are degrees within their limits, bool in their shape; NaN is within none."""
+    return (np.abs(latitude) <= 90) & (np.abs(longitude) <= 180)
+
+
+def on_earth(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> np.ndarray:
+    """Where there can be a sensor: within degrees, and not at 0, 0, in the sea, which exports write for "unknown"."""
+    return within_degrees(latitude, longitude) & (np.not_equal(latitude, 0) | np.not_equal(longitude, 0))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 
 from socialx.data.files import check_output, open_hdf5, replacing
+from socialx.data.geo import on_earth
 from socialx.data.older import TAIWAN_UNITS, in_kilometres, is_taiwan, zeros_replaced
 from socialx.errors import SocialxError, sample
 
@@ -384,8 +385,7 @@ def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
         return np.array([read_number(attributes.get(name)) for attributes in found])
 
     latitude, longitude = column("position_lat"), column("position_lon")
-    wrong = ~((np.abs(latitude) <= 90) & (np.abs(longitude) <= 180))
-    latitude[wrong], longitude[wrong] = np.nan, np.nan
+    latitude, longitude = np.where(on_earth(latitude, longitude), (latitude, longitude), np.nan)
     known: set[str] = set().union(*found)
     lanes, length = (column(name) if name in known else None for name in ("lanes", "length"))
     direction = tuple(read_text(attributes.get("direction", "")) for attributes in found)

@@ -77,6 +77,13 @@ class RunFolder:
         before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
         self.write_json("environment.json", [*before, environment])
 
+    def check_same(self, now: dict[str, Any], key: str, path: Path | None, flag: str) -> None:
+        """SocialxError where ``key`` of the stamp ``now`` is not this run's own: ``path`` is then another file."""
+        if self.read_json("stamp.json").get(key) != now[key]:
+            name = flag.removeprefix("--")
+            found = f"{path}: not" if path else f"no {name}: without"
+            raise SocialxError(f"{found} the {name} that {self.path} was trained on: name that file with {flag}")
+
     def write_metrics(self, row: dict[str, Any]) -> None:
         """Add an epoch; a row of the same epoch or a later one, left by a start that was killed, goes."""
         rows = [json.loads(line) for line in self.metrics.read_text().splitlines()] if self.metrics.exists() else []

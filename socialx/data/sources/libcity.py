@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.data.files import first_bytes
+from socialx.data.geo import within_degrees
 from socialx.data.sources import tables
 from socialx.data.sources.contents import Contents, Format, Request
-from socialx.data.sources.locations import Location, match_key, on_earth
+from socialx.data.sources.locations import Location, match_key
 from socialx.data.store import SPEED, Block
 from socialx.errors import SettingsError, SocialxError, sample
 
@@ -137,7 +138,7 @@ def _sensors(path: Path) -> tuple[tuple[str, ...], dict[int | str, Location]]:
 
 
 def _place(where: str, text: str) -> tuple[float, float] | None:
-    """``[longitude, latitude]`` in degrees; None for ``[]``, which LibCity writes where it knows no position."""
+    """``[longitude, latitude]`` in degrees; None for ``[]``, which LibCity writes where it knows none, and for 0, 0."""
     try:
         pair = json.loads(text)
         if pair == []:
@@ -145,9 +146,9 @@ def _place(where: str, text: str) -> tuple[float, float] | None:
         longitude, latitude = map(float, pair)
     except (ValueError, TypeError, RecursionError):
         longitude = latitude = math.nan
-    if not on_earth(latitude, longitude):
+    if not within_degrees(latitude, longitude):
         raise SocialxError(f"{where} has the coordinates {text[:40]!a}, not [longitude, latitude]: correct it")
-    return longitude, latitude
+    return None if longitude == latitude == 0 else (longitude, latitude)
 
 
 def _layout(path: Path, wanted: str | None) -> Layout:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from socialx.data.files import first_bytes
+from socialx.data.geo import within_degrees
 from socialx.data.sources.texts import check_text
 from socialx.data.store import DIRECTIONS, Sensors
 from socialx.errors import SocialxError, sample
@@ -62,11 +63,13 @@ def read_locations(path: Path) -> dict[int | str, Location]:
     """Locations by ``match_key``, from a CSV whose header names the columns, or headerless id,lat,lon.
 
     For example PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` and LargeST's ca_meta.csv.  A sensor may be listed
-    twice only with one position.
+    twice only with one position; one at 0, 0 counts as not listed.
     """
     locations: dict[int | str, Location] = {}
     for where, cells in _rows(path):
         location = _location(where, cells)
+        if location.latitude == location.longitude == 0:
+            continue  # what exports write for "unknown": as if it were not listed
         known = locations.setdefault(match_key(location.sensor_id), location)
         if (known.latitude, known.longitude) != (location.latitude, location.longitude):
             both = f"({known.latitude}, {known.longitude}) and ({location.latitude}, {location.longitude})"
@@ -161,7 +164,7 @@ def _location(where: str, cells: dict[str, str]) -> Location:
     if not cells["sensor_id"]:
         raise SocialxError(f"{where} has no sensor id: correct it")
     latitude, longitude = _number(cells["latitude"]), _number(cells["longitude"])
-    if not on_earth(latitude, longitude):
+    if not within_degrees(latitude, longitude):
         found = f"latitude {cells['latitude'][:40]!a}, longitude {cells['longitude'][:40]!a}"
         raise SocialxError(f"{where} has {found}, not degrees within +-90 and +-180: correct it")
     direction = cells.get("direction", "").upper()
@@ -174,11 +177,6 @@ def _location(where: str, cells: dict[str, str]) -> Location:
         direction=direction if direction in DIRECTIONS else "",
         other_direction="" if direction in DIRECTIONS else direction,
     )
-
-
-def on_earth(latitude: float, longitude: float) -> bool:
-    """Whether both are degrees within their limits; NaN is within none."""
-    return abs(latitude) <= 90 and abs(longitude) <= 180
 
 
 def _number(cell: str) -> float:
