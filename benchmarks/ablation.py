@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from socialx.options import load
+from socialx.settings import Trainer
 
 RESULTS = Path(__file__).parent / "results"
 SMALL = {
@@ -61,34 +62,34 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the whole series and all rows, for a card")
     arguments = parser.parse_args()
     base = ["-c", str(Path(__file__).parent.parent / "examples/metr_la.yaml")] if arguments.full else []
-    rows = ROWS | MORE if arguments.full else ROWS
+    size, rows = ("full", ROWS | MORE) if arguments.full else ("small", ROWS)
     shared = {"data.path": str(arguments.data)} | ({} if arguments.full else SMALL)
     results: list[dict[str, Any]] = []
     seeded = [(seed, name) for seed in range(max(SEEDS.values())) for name in SEEDS if seed < SEEDS[name]]
     for seed, name in [*seeded, *((0, name) for name in rows if name not in SEEDS)]:
         settings = shared | rows[name] | {"trainer.seed": str(seed)}
-        folder = arguments.runs / f"{name.replace(' ', '-')}-{seed}"
+        folder = arguments.runs / size / f"{name.replace(' ', '-')}-{seed}"
         results.append({"row": name, "changes": rows[name], **one_run(folder, base, settings)})
-        write(results, "full" if arguments.full else "small")
+        write(results, size)
 
 
 def one_run(folder: Path, base: list[str], settings: dict[str, str]) -> dict[str, Any]:
     """Train and score as a user would -> what the table needs of it."""
     layers = [*base, *(item for key, value in settings.items() for item in ("--set", f"{key}={value}"))]
-    epochs = epochs_done(folder)
-    if not epochs:
-        command = ["train", *layers, "--run-dir", str(folder), "--overwrite"]
-    else:
-        command = ["train", "--resume", str(folder)]
-    loaded = load([Path(item) for item in base[1::2]], {}, [f"{key}={value}" for key, value in settings.items()])
-    if epochs < loaded.settings.trainer.max_epochs:
-        socialx(command)
+    s = load([Path(item) for item in base[1::2]], {}, [f"{key}={value}" for key, value in settings.items()]).settings
+    done = epochs_done(folder)
+    if not done:
+        socialx(["train", *layers, "--run-dir", str(folder), "--overwrite"])
+    elif (found := load([folder / "settings.yaml"], {}).settings) != s:
+        sys.exit(f"{folder}: a run of other settings ({found.data.path}): name another --runs")
+    elif not complete(done, s.trainer):
+        socialx(["train", "--resume", str(folder)])
     report = json.loads(socialx(["evaluate", str(folder), "--json"]))
     (scores,), (trained,) = report["scores"].values(), report["stamp"]["trained"].values()
     mae = [score["mae"] for score in scores["avg_speed"]]
-    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    metrics = epochs_done(folder)
     return {
-        "seed": loaded.settings.trainer.seed,
+        "seed": s.trainer.seed,
         "parameters": trained["parameters"],
         "epochs": len(metrics),
         "mae": {"15": mae[2], "30": mae[5], "60": mae[11], "all": mae[-1]},
@@ -98,9 +99,17 @@ def one_run(folder: Path, base: list[str], settings: dict[str, str]) -> dict[str
     }
 
 
-def epochs_done(folder: Path) -> int:
+def epochs_done(folder: Path) -> list[dict[str, Any]]:
+    """The finished epochs of a run, none where there is no run."""
     metrics = folder / "metrics.jsonl"
-    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+    return [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+
+
+def complete(done: list[dict[str, Any]], trainer: Trainer) -> bool:
+    """Whether these epochs are all, or early stopping has ended the run."""
+    validation = [row["validation_mae"] for row in done]
+    best = validation.index(min(validation)) + 1
+    return len(done) >= trainer.max_epochs or len(done) - best >= trainer.patience
 
 
 def socialx(arguments: list[str]) -> str:

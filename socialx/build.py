@@ -27,7 +27,7 @@ from socialx.model.encoder import SharedEncoder, WindowMlp
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import KINDS, Geometry, SocialLayer
 from socialx.model.scale import Scale
-from socialx.settings import Settings
+from socialx.settings import Settings, unread
 from socialx.training import checkpoint, memory, probe
 from socialx.training.engine import Learner
 from socialx.training.precision import Precision, resolve_device, resolve_precision
@@ -143,35 +143,13 @@ def model(s: Settings, d: Data) -> nn.Module:
     own_last_layer = sensors if m.sensor_heads else 0
     if m.encoder == "mlp":
         parameters = sum(p.numel() for p in encoder.parameters())
-        encoder = WindowMlp(m.width, history, parameters)
+        encoder = WindowMlp(m.width, history, parameters, m.dropout)
     return Forecaster(tokens, encoder, social, horizon, d.scale, own_last_layer)
-
-
-# Of the sections model and pooling, what the plain models read beside model.kind.
-READ = {
-    "linear": (),
-    "lstm": ("model.width", "model.blocks", "model.dropout"),
-    "stid": ("model.width", "model.dropout"),
-}
-
-
-def unread(s: Settings, keys: Iterable[str]) -> list[str]:
-    """Those of these settings that the chosen model does nothing with."""
-    if s.model.kind == "xlstm":
-        return []
-    read = ("model.kind", *READ[s.model.kind])
-    return [key for key in keys if key.startswith(("model.", "pooling.")) and key not in read]
 
 
 def _cuts(s: Settings, kinds: Sequence[str]) -> list[str]:
     """Those of these remedies against running out of memory that the chosen model has."""
-    m, p = s.model, s.pooling
-    lacking = set()
-    if m.kind != "xlstm" or m.encoder != "xlstm":
-        lacking = {"chunk", "checkpointing"}
-    elif p.kind != "none" and p.placement == "interleaved":  # such layers hear all sensors within the encoder
-        lacking = {"chunk"}
-    return [kind for kind in kinds if kind not in lacking]
+    return [kind for kind in kinds if f"model.{kind}" not in unread(s)]
 
 
 def _social(s: Settings, d: Data) -> list[SocialLayer] | dict[int, SocialLayer]:
@@ -183,9 +161,12 @@ def _social(s: Settings, d: Data) -> list[SocialLayer] | dict[int, SocialLayer]:
         raise SettingsError(f"pooling.heads {p.heads}: model.width {width} is not a multiple of it")
     neighbours = _neighbours(s, d)
 
+    pooling = KINDS["attention" if p.kind == "own" else p.kind]
+
     def layer() -> SocialLayer:
-        geometry = Geometry(p.heads, neighbours, p.radius_km, p.learnable_radius, p.use_positional, p.mask_mode)
-        return SocialLayer(width, KINDS["attention" if p.kind == "own" else p.kind](width, geometry), s.model.dropout)
+        positional = p.use_positional and pooling.reads_offsets
+        geometry = Geometry(p.heads, neighbours, p.radius_km, p.learnable_radius, positional, p.mask_mode)
+        return SocialLayer(width, pooling(width, geometry), s.model.dropout)
 
     if p.placement == "stacked":
         return [layer() for _ in range(p.layers)]
@@ -359,6 +340,9 @@ def trained(s: Settings, d: Data, run: RunFolder, now: dict[str, Any]) -> tuple[
         reason = " ".join(str(error).split())[:120]
         raise SocialxError(f"{path}: not the weights of {run.settings} ({reason}): train again") from None
     keys = ["checksum", "distances", "windows", "scaler", "seed", "precision", "socialx", "commit"]
+    if now["network"] == then.get("network") and _distances(s) != then.get("distances"):
+        heard = "other roads" if s.pooling.distances else "straight lines"
+        fall_back(f"{run.path}: sensors are heard along {heard}, not as in its training")
     known = {key: then.get(key) for key in keys}
     parameters = sum(p.numel() for p in made.parameters())
     return made, {"epoch": content["epoch"] if best else None, "parameters": parameters, **known}
@@ -368,6 +352,12 @@ def _checksum(d: Data) -> str:
     """That of the only feature, or of all of them."""
     sums = [store.checksum for store in d.stores.values()]
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+
+
+def _distances(s: Settings) -> str | None:
+    """Checksum of the roads along which sensors are heard; None where that is along straight lines, or not at all."""
+    path = s.pooling.distances
+    return None if path is None or "pooling.distances" in unread(s) else distances_checksum(path)
 
 
 def stamp(s: Settings, d: Data, precision: Precision) -> dict[str, Any]:
@@ -389,7 +379,7 @@ def stamp(s: Settings, d: Data, precision: Precision) -> dict[str, Any]:
         "missing": {name: f.missing for name, f in d.stores.items()},
         "imputed": store.imputed,
         "averaging": "all valid entries of the whole part at that horizon",
-        "distances": s.pooling.distances and distances_checksum(s.pooling.distances),
+        "distances": _distances(s),
         "scaler": {name: {"mean": f.mean, "std": f.std} for name, f in d.scalers.items()},
         "seed": s.trainer.seed,
         "precision": precision.name,

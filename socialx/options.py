@@ -59,6 +59,9 @@ def leaves() -> Iterator[tuple[str, str, FieldInfo]]:
 KEYS: dict[str, FieldInfo] = {f"{section}.{name}": field for section, name, field in leaves()}
 
 
+FILES = tuple(key for key, field in KEYS.items() if Path in (field.annotation, *typing.get_args(field.annotation)))
+
+
 def flag_of(key: str) -> str:
     """The flag of a setting: its own name where that is unique in the tree, else ``--section-name``."""
     extra = KEYS[key].json_schema_extra
@@ -213,23 +216,28 @@ def to_yaml(settings: Settings) -> str:
 def of_run(loaded: Loaded, saved: Path, may_change: Collection[str]) -> Loaded:
     """The settings of a run, changed only where that is sound.
 
-    loaded: all layers over the run's own file ``saved``.  A key of ``may_change`` is taken from any layer.  Another
-    one that was changed on the command line is refused with a SettingsError; the environment does not reach it.
+    loaded: all layers over the run's own file ``saved``.  A key of ``may_change`` is taken from any layer, a file that
+    the run names from the command line alone.  Another key that was changed on the command line is refused with a
+    SettingsError; the environment and the local settings do not reach it.
     """
     own = load([saved], {})
     given, kept = flat(loaded.settings), flat(own.settings)
-    by_hand = [k for k in KEYS if k not in may_change and given[k] != kept[k] and not loaded.origin[k].startswith("$")]
-    if by_hand:
+    by_hand = {key for key, origin in loaded.origin.items() if not origin.startswith("$") and origin != str(HERE)}
+    if refused := [key for key in KEYS if key in by_hand and key not in may_change and given[key] != kept[key]]:
         raise SettingsError(
             "\n".join(
                 f"{key} ({loaded.origin[key]}): {saved.parent} was trained with {kept[key]}, got {given[key]}: "
                 "leave it, or train another run"
-                for key in by_hand
+                for key in refused
             )
         )
-    merged = load((), {}, (), {key: given[key] if key in may_change else kept[key] for key in KEYS}).settings
-    origin = {key: (loaded if key in may_change else own).origin[key] for key in KEYS}
-    return Loaded(merged, origin)
+    taken = {key for key in may_change if key in by_hand or key not in FILES}
+    tree = as_tree(own.settings)
+    for key in taken:
+        section, name = key.split(".")
+        tree[section][name] = given[key]
+    origin = {key: (loaded if key in taken else own).origin[key] for key in KEYS}
+    return Loaded(Settings.model_validate(tree), origin)
 
 
 def flat(settings: Settings) -> dict[str, Any]:

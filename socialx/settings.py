@@ -194,6 +194,30 @@ class Settings(Section):
     download: Download = Download()
 
 
+def unread(s: Settings) -> set[str]:
+    """Keys of the sections model and pooling that the chosen model does nothing with."""
+    model = {f"model.{name}" for name in Model.model_fields}
+    pooling = {f"pooling.{name}" for name in Pooling.model_fields}
+    m, p = s.model, s.pooling
+    if m.kind != "xlstm":
+        plain = {"linear": (), "lstm": ("width", "blocks", "dropout"), "stid": ("width", "dropout")}
+        return (model | pooling) - {f"model.{name}" for name in ("kind", *plain[m.kind])}
+    found: set[str] = set()
+    if m.encoder == "mlp":
+        found |= {"model.impl", "model.chunk", "model.checkpointing"}
+    elif p.kind != "none" and p.placement == "interleaved":  # its layers hear all sensors in the midst of the encoder
+        found |= {"model.chunk"}
+    if p.kind == "none":
+        found |= pooling - {"pooling.kind"}
+    elif p.kind == "own":
+        found |= {"pooling.neighbours", "pooling.reach_km", "pooling.distances", "pooling.strict"}
+    elif p.kind in ("mean", "max"):
+        found |= {"pooling.use_positional"}
+    if p.mask_mode == "hard":
+        found |= {"pooling.learnable_radius"}
+    return found
+
+
 # The YAML keys of the project that socialx descends from -> the key here, or why there is none.
 OLD_KEYS: dict[str, str] = {
     "data.loader.batch_size": "loader.batch_size",

@@ -287,7 +287,7 @@ def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:
     options = ["-c", file, "--model", "stid", "--width", "8", "--layers", "1", "--max-epochs", "1"]
     result = socialx("train", "--data", data, "--run-dir", run, *options, "--blocks", "1")
     assert result.exit_code == 0, result.stderr
-    assert result.stderr.count("model.kind stid does nothing with --blocks, --layers\n") == 1
+    assert result.stderr.count("this model does nothing with --blocks, --layers\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -6,20 +6,24 @@ Also what may be put in: several features, layers between the blocks, last layer
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from socialx import build
 from socialx.data import geo
 from socialx.data.loaders import Batch
 from socialx.model.encoder import SharedEncoder, WindowMlp
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import KINDS, Geometry, SocialLayer
 from socialx.model.scale import Scale, Scaled
+from socialx.options import load
 from socialx.training.metrics import masked_absolute_error
-from tests.networks import SCALE, batch, features, forecaster, pooling, positions
+from tests.commands import small_file
+from tests.networks import CPU, SCALE, batch, features, forecaster, pooling, positions
 
 WITHOUT_SENSORS = {"sensor_identity": False, "adaptive": False}
 
@@ -45,6 +49,22 @@ def test_every_parameter_is_trained(social: int) -> None:
         for parameter in model.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
     b = batch()
+    masked_absolute_error(model(b), b.target, b.target_valid).backward()
+    silent = [n for n, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+    assert not silent
+
+
+@pytest.mark.parametrize("kind", ["attention", "attention_mlp", "mean", "weighted_mean", "max"])
+def test_no_kind_of_pooling_has_idle_weights(kind: str, tmp_path: Path) -> None:
+    data = small_file(tmp_path, 150, 5)
+    small = {"model.width": 8, "model.heads": 2, "model.blocks": 1, "model.slstm_at": "0", "pooling.heads": 2}
+    s = load((), {}, (), {**small, "data.path": str(data), "pooling.kind": kind, "model.dropout": "0"}).settings
+    d = build.data(s, CPU)
+    model = build.model(s, d)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    b = next(d.loader("train", 32).epoch(0))
     masked_absolute_error(model(b), b.target, b.target_valid).backward()
     silent = [n for n, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
     assert not silent
@@ -307,6 +327,13 @@ def test_the_window_mlp_has_as_many_parameters_as_asked(width: int) -> None:
     for parameters in (asked, 3 * asked):
         made = sum(p.numel() for p in WindowMlp(width, 12, parameters).parameters())
         assert made == pytest.approx(parameters, rel=0.02)
+
+
+def test_the_window_mlp_drops_as_the_encoder_does() -> None:
+    torch.manual_seed(0)
+    mlp, x = WindowMlp(16, 12, 5000, dropout=0.5), torch.randn(3, 12, 16)
+    assert not torch.equal(mlp(x), mlp(x))
+    assert torch.equal(mlp.eval()(x), mlp(x))
 
 
 def test_the_window_mlp_depends_on_every_step_of_the_history() -> None:

@@ -24,6 +24,7 @@ STAMP: dict[str, Any] = {
     "horizon": 12,
     "step_minutes": 5,
     "imputed": False,
+    "missing": {"avg_speed": 0.0},
 }
 SMALL = ["--width", "8", "--blocks", "1", "--slstm-at", "", "--max-epochs", "1"]
 
@@ -51,6 +52,7 @@ def test_the_whole_data_set_scored_by_their_protocol_may_be_compared() -> None:
         {"horizon": 6},
         {"step_minutes": 15},
         {"imputed": True},
+        {"missing": {"avg_speed": None}},
     ],
 )
 def test_anything_else_may_not(change: dict[str, Any]) -> None:
@@ -92,11 +94,18 @@ def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
     assert "among published results" not in result.stdout  # a small file is not METR-LA
 
 
-def test_runs_of_other_windows_are_not_compared(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flag", "values", "says"),
+    [
+        ("--split", ["canonical", "strict"], "split strict, not canonical"),
+        ("--inputs", ["", "avg_speed,latitude"], "inputs ('avg_speed', 'latitude'), not ('avg_speed',)"),
+    ],
+)
+def test_runs_of_other_windows_are_not_compared(flag: str, values: list[str], says: str, tmp_path: Path) -> None:
     data, names = small_file(tmp_path), []
-    for split in ("canonical", "strict"):
-        names.append(str(tmp_path / split))
-        socialx("train", "--data", data, "--model", "linear", "--split", split, "--run-dir", names[-1], *SMALL)
+    for value in values:
+        names.append(str(tmp_path / f"run-{value}"))
+        socialx("train", "--data", data, "--model", "linear", flag, value, "--run-dir", names[-1], *SMALL)
     result = socialx("evaluate", *names)
     assert result.exit_code == 2
-    assert "split strict, not canonical" in result.stderr
+    assert says in result.stderr

@@ -26,6 +26,8 @@ from socialx.model.pooling import (
 )
 from tests.networks import pooling, positions
 
+HAVE_DENSE = ["attention", "mean", "weighted_mean"]  # the others always gather
+
 
 def brute_force(p: SocialPooling, state: Tensor) -> np.ndarray:
     """Sensor by sensor and neighbour by neighbour, in NumPy and float64."""
@@ -130,7 +132,7 @@ def test_every_precision_stays_close_to_the_definition(kind: str, low: torch.dty
     assert np.abs(got.detach().double().numpy() - exact).max() < tolerance * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", HAVE_DENSE)
 def test_gathering_equals_the_dense_sums_with_all_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     p, state = network(kind)
     p, state = p.double(), state.double().requires_grad_()
@@ -193,8 +195,9 @@ def test_its_own_state_is_no_value_of_its_own() -> None:
         assert gradient[0, p.geometry.index[i]].any(-1).all()
 
 
-@pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "dense"), [(kind, dense) for kind in KINDS for dense in (True, False) if dense or kind in HAVE_DENSE]
+)
 def test_isolated_sensors_hear_exactly_nothing(kind: str, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Geometry, "prefers_dense", lambda self: dense)
     xy = positions(5)
@@ -226,6 +229,33 @@ def test_far_neighbours_fade_to_nothing(kind: str) -> None:
 def test_two_sensors_at_one_place_are_finite(kind: str) -> None:
     p = pooling(np.zeros((3, 2)), neighbours=2, kind=kind)
     p(torch.randn(1, 3, 16)).sum().backward()
+    assert all(torch.isfinite(q.grad).all() for q in p.parameters() if q.grad is not None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_small_radius_keeps_a_large_network_finite_and_local(kind: str) -> None:
+    """Half of the sensors are 30 km away: they fade, whatever an offset of 300 radii says."""
+    xy = positions(12)
+    xy[6:] += 30
+    for seed in range(10):
+        torch.manual_seed(seed)
+        p, state = pooling(xy, kind=kind, neighbours=11, radius_km=0.1), torch.randn(1, 12, 16)
+        heard = p(state)
+        assert torch.isfinite(heard).all()
+        other = state.clone()
+        other[:, 6:] += 1
+        torch.testing.assert_close(p(other)[:, :6], heard[:, :6], rtol=0, atol=1e-3)
+
+
+def test_a_weighted_mean_of_overwhelming_weights_is_a_mean() -> None:
+    p, state = network("weighted_mean")
+    assert p.geometry.offset_bias is not None
+    with torch.no_grad():
+        p.geometry.offset_bias[-1].bias.fill_(200.0)  # type: ignore[union-attr, operator]  # exp of it is inf
+    weights = p.weights()  # type: ignore[operator]
+    some = p.geometry.exists.any(-1)
+    torch.testing.assert_close(weights.sum(-1)[:, some], torch.ones(2, int(some.sum())))
+    p(state).sum().backward()
     assert all(torch.isfinite(q.grad).all() for q in p.parameters() if q.grad is not None)
 
 

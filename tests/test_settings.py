@@ -11,7 +11,9 @@ from pydantic import ValidationError
 
 from socialx.errors import SettingsError
 from socialx.options import KEYS, as_tree, flag_of, load, of_run, to_yaml
-from socialx.settings import OLD_KEYS, Settings
+from socialx.settings import OLD_KEYS, Settings, unread
+
+MODEL, POOLING = ({key for key in KEYS if key.startswith(section)} for section in ("model.", "pooling."))
 
 
 def write(path: Path, text: str) -> Path:
@@ -209,6 +211,45 @@ def test_settings_survive_their_file(
     assert again.settings == settings
     assert as_tree(again.settings) == as_tree(settings)
     assert {k for k, place in again.origin.items() if place != str(path)} == {"trainer.run_dir"}
+
+
+def test_a_setting_that_a_run_left_empty_stays_so(tmp_path: Path) -> None:
+    empty = load((), {}, (), {"pooling.neighbours": ""}).settings
+    assert empty.pooling.neighbours is None
+    saved = write(tmp_path / "settings.yaml", to_yaml(empty))
+    merged = of_run(load([saved], {}, (), {"trainer.max_epochs": "7"}), saved, ["trainer.max_epochs"])
+    assert merged.settings.pooling.neighbours is None
+    assert merged.settings.trainer.max_epochs == 7
+
+
+def test_files_of_a_run_are_replaced_by_the_command_line_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = write(Path("socialx.yaml"), "trainer: {run_dir: runs/first, device: cpu}\ndata: {path: here.h5}")
+    saved = write(tmp_path / "settings.yaml", "data: {path: own.h5}")
+    env = {"SOCIALX_DATA__PATH": "other.h5"}
+    may = ["data.path", "trainer.device"]
+    merged = of_run(load([here, saved], env), saved, may)
+    assert (merged.settings.data.path, merged.origin["data.path"]) == (Path("own.h5"), str(saved))
+    assert (merged.settings.trainer.device, merged.settings.trainer.run_dir) == ("cpu", None)
+    merged = of_run(load([here, saved], env, (), {"data.path": "new.h5"}), saved, may)
+    assert (merged.settings.data.path, merged.origin["data.path"]) == (Path("new.h5"), "--data")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, set()),
+        ({"model.encoder": "mlp"}, {"model.impl", "model.chunk", "model.checkpointing"}),
+        ({"pooling.placement": "interleaved"}, {"model.chunk"}),
+        ({"pooling.placement": "interleaved", "pooling.kind": "none"}, POOLING - {"pooling.kind"}),
+        ({"pooling.kind": "none"}, POOLING - {"pooling.kind"}),
+        ({"pooling.kind": "max"}, {"pooling.use_positional"}),
+        ({"pooling.mask_mode": "hard"}, {"pooling.learnable_radius"}),
+        ({"model.kind": "lstm"}, (MODEL | POOLING) - {"model.kind", "model.width", "model.blocks", "model.dropout"}),
+    ],
+)
+def test_what_a_model_does_nothing_with(settings: dict[str, str], expected: set[str]) -> None:
+    assert unread(load((), {}, (), settings).settings) == expected
 
 
 def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx import build
+from socialx.data.distances import read_distances
 from socialx.errors import Fallback
 from socialx.options import load
 from socialx.training.runs import open_run
@@ -232,6 +233,8 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
     ),
     "a word": (lambda data, folder: roads(data, folder, "7,8,far"), ("line 5: cost 'far' is no distance", "correct")),
     "no cost": (lambda data, folder: roads(data, folder, "7,8"), ("line 5: cost '' is no distance", "correct it")),
+    "a blank line before": (lambda data, folder: roads(data, folder, "", "7,8,-4"), ("line 6: cost '-4'",)),
+    "no header": (lambda data, folder: text(folder, "1,2,300\n\n3,4,x\n"), ("line 3: cost 'x'",)),
     "negative": (lambda data, folder: roads(data, folder, "7,8,-4"), ("line 5: cost '-4' is no distance",)),
     "infinite": (lambda data, folder: roads(data, folder, "7,8,inf"), ("line 5: cost 'inf' is no distance",)),
     "NaN": (lambda data, folder: roads(data, folder, "7,8,nan"), ("line 5: cost 'nan' is no distance",)),
@@ -264,6 +267,16 @@ def test_a_faulty_list_of_roads_is_one_line(case: str, data: Path, tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
+def test_the_header_of_a_list_may_be_missing(data: Path, tmp_path: Path) -> None:
+    """As in DCRNN's distances_bay_2017.csv."""
+    path, ids = roads(data, tmp_path), ids_of(data)
+    with_header = read_distances(path, ids)
+    path.write_text(path.read_text().removeprefix("from,to,cost\n") + "\n")
+    for found, expected in zip(read_distances(path, ids), with_header, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert with_header[2].tolist() == [0.9] * 3
+
+
 def test_the_limit_between_metres_and_kilometres(data: Path, tmp_path: Path) -> None:
     for metres, code in ((19.9, 1), (20, 0)):
         path = roads(data, tmp_path, metres=metres)
@@ -294,3 +307,28 @@ def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path
         assert says in result.stderr
     result = socialx("train", "--resume", run, "--max-epochs", "2", "--distances", moved)
     assert result.exit_code == 0, result.stderr
+    straight = tmp_path / "straight"
+    assert socialx("train", "--data", data, "--run-dir", straight, *QUICK).exit_code == 0
+    result = socialx("train", "--resume", straight, "--max-epochs", "2", "--distances", moved)
+    assert result.exit_code == 1
+    assert f"{straight} was trained without distances: leave --distances out" in result.stderr
+
+
+def test_scores_along_other_roads_than_in_training_say_so(data: Path, tmp_path: Path) -> None:
+    path, run = roads(data, tmp_path), tmp_path / "run"
+    assert socialx("train", "--data", data, "--run-dir", run, "--distances", path, *QUICK).exit_code == 0
+    assert "in its training" not in socialx("evaluate", run).stderr
+    straight = socialx("evaluate", run, "--distances", "")
+    assert f"{run}: sensors are heard along straight lines, not as in its training" in straight.stderr
+    path.write_text(path.read_text().replace(",900", ",901"))
+    assert f"{run}: sensors are heard along other roads, not as in its training" in socialx("evaluate", run).stderr
+
+
+def test_roads_that_nobody_hears_along_are_not_read(data: Path, tmp_path: Path) -> None:
+    path, run = roads(data, tmp_path), tmp_path / "run"
+    alone = ["--distances", path, "--pooling", "none"]
+    result = socialx("train", "--data", data, "--run-dir", run, *alone, *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert "--neighbours, --distances\n" in result.stderr
+    path.unlink()
+    assert socialx("evaluate", run).exit_code == 0

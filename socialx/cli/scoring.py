@@ -193,13 +193,14 @@ def _to_score(layers: Layers, runs: list[Path]) -> Scored:
 def _differences(data: Any, other: Any) -> str:
     """The settings that decide what is scored and are not the same, with both values."""
     names = ("path", "targets", "days", "history", "horizon", "split")
-    pairs = ((name, getattr(other, name), getattr(data, name)) for name in names)
+    pairs = [(name, getattr(other, name), getattr(data, name)) for name in names]
+    pairs.append(("inputs", other.inputs or other.targets, data.inputs or data.targets))
     return ", ".join(f"{name} {own}, not {theirs}" for name, own, theirs in pairs if own != theirs)
 
 
 def _in_fp32(loaded: Loaded, folder: RunFolder | None) -> Settings:
-    """Settings for scoring: precision 32-true, unless this command line or environment set another."""
-    s, origin = loaded.settings, loaded.origin["trainer.precision"]
-    if origin not in ("default", str(folder.settings) if folder else ""):
-        return s
-    return s.model_copy(update={"trainer": s.trainer.model_copy(update={"precision": "32-true"})})
+    """Settings for scoring: full precision, unless this command line or environment set another."""
+    s, unset = loaded.settings, ("default", str(folder.settings) if folder else "")
+    full = {"precision": "32-true", "float32_matmul_precision": "highest"}
+    update = {name: value for name, value in full.items() if loaded.origin[f"trainer.{name}"] in unset}
+    return s.model_copy(update={"trainer": s.trainer.model_copy(update=update)})

@@ -119,12 +119,12 @@ def train(
 
 
 def _note_unread(loaded: Loaded) -> None:
-    """Flags of this command line that the chosen model does nothing with."""
-    from socialx import build
+    """Say which flags of this command line have no effect."""
+    from socialx.settings import unread
 
-    s, typed = loaded.settings, [key for key, origin in loaded.origin.items() if origin == flag_of(key)]
-    if unread := build.unread(s, typed):
-        note(f"model.kind {s.model.kind} does nothing with {', '.join(map(flag_of, unread))}")
+    ignored = unread(loaded.settings)
+    if typed := [flag_of(key) for key, origin in loaded.origin.items() if key in ignored and origin == flag_of(key)]:
+        note(f"this model does nothing with {', '.join(typed)}")
 
 
 def _note_machine(learner: Learner, s: Settings) -> None:

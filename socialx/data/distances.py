@@ -29,13 +29,10 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     """The listed pairs of these sensors: start, end int64 [pairs] as places in ids, and km float64 [pairs].
 
     DCRNN's ``distances_la_2012.csv``: a header from,to,cost, costs in metres, and many sensors that are not in the
-    data, which are left out.  Raises SocialxError where the columns, the unit or every sensor are others.
+    data, which are left out; its ``distances_bay_2017.csv`` is the same without the header.  Raises SocialxError where
+    the columns, the unit or every sensor are others.
     """
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
-    except (OSError, ValueError, pd.errors.ParserError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
-        raise SocialxError(f"{path}: {reason}: {ADVICE}") from None
+    table = _read_table(path)
     names = [str(name).strip().lower() for name in table.columns]
     if any(names.count(name) != 1 for name in COLUMNS):
         raise SocialxError(f"{path}: its columns are {sample(names, 8)}: from,to,cost are needed, cost in metres")
@@ -44,7 +41,7 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     wrong = np.flatnonzero(~(np.isfinite(cost) & (cost >= 0)))
     if len(wrong):
         cell = table["cost"].iloc[wrong[0]]
-        raise SocialxError(f"{path}: line {wrong[0] + 2}: cost {cell[:40]!r} is no distance: correct it")
+        raise SocialxError(f"{path}: line {table.index[wrong[0]]}: cost {cell[:40]!r} is no distance: correct it")
     place = {vdid: number for number, vdid in enumerate(ids)}
     start, end = (table[name].str.strip().map(place) for name in COLUMNS[:2])
     known = (start.notna() & end.notna() & (start != end)).to_numpy()
@@ -57,3 +54,30 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
         found = f"half of its costs are no more than {np.median(metres):.3g}"
         raise SocialxError(f"{path}: {found}, which are no metres: multiply kilometres by 1000")
     return start[known].to_numpy(np.int64), end[known].to_numpy(np.int64), metres / 1000
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    """The cells as text, by the number of their line; blank lines are left out."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            header = None if _is_a_pair(file.readline()) else 0
+        table = pd.read_csv(
+            path, header=header, dtype=str, keep_default_na=False, skipinitialspace=True, skip_blank_lines=False
+        )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
+        raise SocialxError(f"{path}: {reason}: {ADVICE}") from None
+    if header is None:
+        table.columns = pd.Index(COLUMNS)
+    table.index += 1 if header is None else 2
+    return table.fillna("").loc[lambda cells: (cells != "").any(axis=1)]
+
+
+def _is_a_pair(line: str) -> bool:
+    """Whether a line is ``from,to,cost`` of two sensors, not the names of these columns."""
+    try:
+        _, _, cost = line.split(",")
+        float(cost)
+    except ValueError:
+        return False
+    return True

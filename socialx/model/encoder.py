@@ -153,10 +153,12 @@ class WindowMlp(nn.Module):
     x [S,T,E] -> [S,E], with T = history.  Its hidden layer is as wide as ``parameters`` allow.
     """
 
-    def __init__(self, width: int, history: int, parameters: int) -> None:
+    def __init__(self, width: int, history: int, parameters: int, dropout: float = 0.0) -> None:
         super().__init__()
         hidden = max(1, round((parameters - width) / (width * history + 1 + width)))
-        self.layers = nn.Sequential(nn.Linear(width * history, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.layers = nn.Sequential(
+            nn.Linear(width * history, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, width)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """x [S,T,E] -> [S,E]."""

@@ -63,8 +63,10 @@ class Geometry(nn.Module):
         self.register_buffer("index", torch.from_numpy(neighbours.index), persistent=False)
         self.register_buffer("exists", torch.from_numpy(exists), persistent=False)
         self.register_buffer("distance", torch.from_numpy(neighbours.distance).float(), persistent=False)
-        # In units of the first radius, so that the weights that read them start at a sensible size.
-        self.register_buffer("offsets", torch.from_numpy(neighbours.offsets / radius_km).float(), persistent=False)
+        # In units of the first radius, so that the weights that read them start at a sensible size.  But at least of
+        # 1 km, over which the gate falls: in smaller units what is far would count more by its offset than it fades.
+        offsets = neighbours.offsets / max(radius_km, 1.0)
+        self.register_buffer("offsets", torch.from_numpy(offsets).float(), persistent=False)
         # Logarithms keep both positive.  beta starts at 1/km: the gate falls from 0.73 to 0.27 within 1 km of r.
         trained = learnable and self.soft
         self.log_radius = nn.Parameter(torch.full((heads,), math.log(radius_km)), requires_grad=trained)
@@ -121,6 +123,8 @@ class SocialPooling(nn.Module):
 
     width E, a multiple of the heads of its geometry.  The map has no bias: where nobody is heard, it is exactly zero.
     """
+
+    reads_offsets = True  # whether the offset bias of its geometry counts
 
     def __init__(self, width: int, geometry: Geometry) -> None:
         super().__init__()
@@ -223,6 +227,8 @@ class MlpAttention(Attention):
 class Mean(SocialPooling):
     """The mean over all neighbours, each faded by its gate."""
 
+    reads_offsets = False
+
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
         """As ``SocialPooling.pool``."""
         weights = self.weights()
@@ -240,14 +246,22 @@ class Mean(SocialPooling):
 class WeightedMean(Mean):
     """A mean whose weights distance and offset decide; where they sum to less than 1 the rest goes to nobody."""
 
+    reads_offsets = True
+
     def weights(self) -> Tensor:
         """As ``Mean.weights``."""
-        weights = self.geometry().exp()
-        return weights / weights.sum(-1, keepdim=True).clamp(min=1)
+        logits = self.geometry()
+        peak = (
+            logits.detach().amax(-1, keepdim=True).clamp(min=0)
+        )  # taken out of the fraction, so that exp stays finite
+        weights = (logits - peak).exp()
+        return weights / torch.maximum(weights.sum(-1, keepdim=True), (-peak).exp())
 
 
 class Max(SocialPooling):
     """The largest faded value of any neighbour, channel by channel; 0 without neighbours."""
+
+    reads_offsets = False
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
         """As ``SocialPooling.pool``."""
