@@ -20,6 +20,8 @@ def to_plane(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
     lat, lon = np.radians(latitude), np.radians(longitude)
     if not np.isfinite(lat * lon).any():
         return np.full((len(lat), 2), np.nan)
+    if np.nanmax(lon) - np.nanmin(lon) > np.pi:  # a network on both sides of the date line
+        lon = np.where(lon < 0, lon + 2 * np.pi, lon)
     lat0, lon0 = np.nanmean(lat), np.nanmean(lon)
     cos_c = np.sin(lat0) * np.sin(lat) + np.cos(lat0) * np.cos(lat) * np.cos(lon - lon0)
     east = np.cos(lat) * np.sin(lon - lon0)
