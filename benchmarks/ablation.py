@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from socialx.options import load
+from socialx.options import Loaded, flat, load
 from socialx.settings import Trainer
 
 RESULTS = Path(__file__).parent / "results"
@@ -76,12 +76,12 @@ def main() -> None:
 def one_run(folder: Path, base: list[str], settings: dict[str, str]) -> dict[str, Any]:
     """Train and score as a user would -> what the table needs of it."""
     layers = [*base, *(item for key, value in settings.items() for item in ("--set", f"{key}={value}"))]
-    s = load([Path(item) for item in base[1::2]], {}, [f"{key}={value}" for key, value in settings.items()]).settings
-    done = epochs_done(folder)
+    asked = load([Path(item) for item in base[1::2]], {}, [f"{key}={value}" for key, value in settings.items()])
+    s, done = asked.settings, epochs_done(folder)
     if not done:
         socialx(["train", *layers, "--run-dir", str(folder), "--overwrite"])
-    elif (found := load([folder / "settings.yaml"], {}).settings) != s:
-        sys.exit(f"{folder}: a run of other settings ({found.data.path}): name another --runs")
+    elif differ := differences(folder, asked):
+        sys.exit(f"{folder}: a run with {differ}: name another --runs")
     elif not complete(done, s.trainer):
         socialx(["train", "--resume", str(folder)])
     report = json.loads(socialx(["evaluate", str(folder), "--json"]))
@@ -103,6 +103,13 @@ def epochs_done(folder: Path) -> list[dict[str, Any]]:
     """The finished epochs of a run, none where there is no run."""
     metrics = folder / "metrics.jsonl"
     return [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+
+
+def differences(folder: Path, asked: Loaded) -> str:
+    """What a run was told otherwise than it is asked now."""
+    found, wanted = flat(load([folder / "settings.yaml"], {}).settings), flat(asked.settings)
+    told = [key for key, origin in asked.origin.items() if origin != "default"]
+    return ", ".join(f"{key} {found[key]}, not {wanted[key]}" for key in told if found[key] != wanted[key])
 
 
 def complete(done: list[dict[str, Any]], trainer: Trainer) -> bool:
