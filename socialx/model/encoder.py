@@ -156,13 +156,12 @@ class WindowMlp(nn.Module):
     def __init__(self, width: int, history: int, parameters: int, dropout: float = 0.0) -> None:
         super().__init__()
         hidden = max(1, round((parameters - width) / (width * history + 1 + width)))
-        self.layers = nn.Sequential(
-            nn.Linear(width * history, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, width)
-        )
+        self.layers = nn.Sequential(nn.Linear(width * history, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [S,T,E] -> [S,E]."""
-        return self.layers(x.flatten(1))
+        return self.dropout(self.layers(x.flatten(1)))
 
 
 def _kernels(stack: nn.Module, history: int) -> tuple[Layers | None, str, str]:
