@@ -95,7 +95,7 @@ def one_run(folder: Path, base: list[str], settings: dict[str, str]) -> dict[str
         "mae": {"15": mae[2], "30": mae[5], "60": mae[11], "all": mae[-1]},
         "validation_mae": min(row["validation_mae"] for row in metrics),
         "windows_per_s": statistics.median(row["windows_per_s"] for row in metrics),
-        "stamp": report["stamp"],
+        "stamp": report["stamp"] | {"trained": trained},  # without the folder of this machine
     }
 
 
@@ -132,17 +132,18 @@ def write(results: list[dict[str, Any]], size: str) -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"ablation-{size}.json").write_text(json.dumps(results, indent=1) + "\n")
     lines = [
-        "| row | seeds | parameters | MAE 15 min | 30 min | 60 min | all | spread of all | against the full model |",
+        "| row | seeds | parameters | MAE 15 min | 30 min | 60 min | all | spread of all | to full model, same seeds |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    full = statistics.mean(run["mae"]["all"] for run in results if run["row"] == "full model")
+    full = {run["seed"]: run["mae"]["all"] for run in results if run["row"] == "full model"}
     for name in dict.fromkeys(run["row"] for run in results):
         runs = [run for run in results if run["row"] == name]
         mean = {at: statistics.mean(run["mae"][at] for run in runs) for at in runs[0]["mae"]}
         every = [run["mae"]["all"] for run in runs]
+        worse = statistics.mean(run["mae"]["all"] - full[run["seed"]] for run in runs)
         spread = f"{min(every):.3f} .. {max(every):.3f}" if len(runs) > 1 else ""
         cells = [name, str(len(runs)), f"{runs[0]['parameters']:,}", *(f"{value:.3f}" for value in mean.values())]
-        lines.append("| " + " | ".join([*cells, spread, f"{mean['all'] - full:+.3f}"]) + " |")
+        lines.append("| " + " | ".join([*cells, spread, f"{worse:+.3f}"]) + " |")
     (RESULTS / f"ablation-{size}.md").write_text("\n".join(lines) + "\n")
 
 
