@@ -331,13 +331,18 @@ def test_sensors_in_one_place(tmp_path: Path) -> None:
         ([(34 + 14.1 * KM, -118)], ["f"]),
         ([(34 + 14.1 * KM, -118), (34 + 14.1 * KM, -118)], ["f", "g"]),  # two in one place are no company
         ([(34 + 40 * KM, -118), (34 + 42 * KM, -118)], []),
-        ([(0, 0)], ["f"]),
+        ([(0, 1)], ["f"]),
+        ([(0, 0)], []),  # no place at all
         ([(39, -118), (39 + KM, -118)], ["f", "g"]),  # 555 km away, together
         ([(38, -118), (38 + KM, -118)], []),
     ],
 )
 def test_sensors_far_from_all_others(tmp_path: Path, more: list[tuple[float, float]], expected: list[str]) -> None:
     assert reported(tmp_path, moving(20, 5 + len(more)), degrees=LINE + more).outlier_sensors == expected
+
+
+def test_a_sensor_at_0_0_has_no_position(tmp_path: Path) -> None:
+    assert reported(tmp_path, moving(20, 6), degrees=[*LINE, (0, 0)]).without_position == ["f"]
 
 
 def test_far_is_measured_by_the_network_itself(tmp_path: Path) -> None:
