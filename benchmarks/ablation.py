@@ -21,6 +21,7 @@ from typing import Any
 
 from socialx.options import Loaded, flat, load
 from socialx.settings import Trainer
+from socialx.training.engine import Progress
 
 RESULTS = Path(__file__).parent / "results"
 SMALL = {
@@ -115,8 +116,8 @@ def differences(folder: Path, asked: Loaded) -> str:
 def complete(done: list[dict[str, Any]], trainer: Trainer) -> bool:
     """Whether these epochs are all, or early stopping has ended the run."""
     validation = [row["validation_mae"] for row in done]
-    best = validation.index(min(validation)) + 1
-    return len(done) >= trainer.max_epochs or len(done) - best >= trainer.patience
+    progress = Progress(epoch=len(done), best_epoch=validation.index(min(validation)))
+    return progress.complete(trainer.max_epochs, trainer.patience)
 
 
 def socialx(arguments: list[str]) -> str:

@@ -57,8 +57,7 @@ def leaves() -> Iterator[tuple[str, str, FieldInfo]]:
 
 
 KEYS: dict[str, FieldInfo] = {f"{section}.{name}": field for section, name, field in leaves()}
-
-
+# Those that name a file or a folder.
 FILES = tuple(key for key, field in KEYS.items() if Path in (field.annotation, *typing.get_args(field.annotation)))
 
 

@@ -11,9 +11,9 @@ import typer
 from socialx.cli.app import Json, Layers, command, note
 from socialx.errors import GateError, SocialxError
 from socialx.options import Loaded, as_tree, flag_of, flat, of_run, to_yaml, with_settings
+from socialx.settings import Settings, unread
 
 if TYPE_CHECKING:
-    from socialx.settings import Settings
     from socialx.training.engine import Learner
     from socialx.training.runs import RunFolder
 
@@ -120,8 +120,6 @@ def train(
 
 def _note_unread(loaded: Loaded) -> None:
     """Say which flags of this command line have no effect."""
-    from socialx.settings import unread
-
     ignored = unread(loaded.settings)
     if typed := [flag_of(key) for key, origin in loaded.origin.items() if key in ignored and origin == flag_of(key)]:
         note(f"this model does nothing with {', '.join(typed)}")

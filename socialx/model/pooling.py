@@ -251,9 +251,8 @@ class WeightedMean(Mean):
     def weights(self) -> Tensor:
         """As ``Mean.weights``."""
         logits = self.geometry()
-        peak = (
-            logits.detach().amax(-1, keepdim=True).clamp(min=0)
-        )  # taken out of the fraction, so that exp stays finite
+        # exp(peak) is taken out of both sides of the fraction, so that exp stays finite.
+        peak = logits.detach().amax(-1, keepdim=True).clamp(min=0)
         weights = (logits - peak).exp()
         return weights / torch.maximum(weights.sum(-1, keepdim=True), (-peak).exp())
 

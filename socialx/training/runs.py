@@ -80,11 +80,12 @@ class RunFolder:
     def check_same(self, now: dict[str, Any], key: str, path: Path | None, flag: str) -> None:
         """SocialxError where ``key`` of the stamp ``now`` is not this run's own: ``path`` is then another file."""
         then, name = self.read_json("stamp.json").get(key), flag.removeprefix("--")
-        if then != now[key] and then is None:
+        if then == now[key]:
+            return
+        if then is None:
             raise SocialxError(f"{path}: {self.path} was trained without {name}: leave {flag} out")
-        if then != now[key]:
-            found = f"{path}: not" if path else f"no {name}: without"
-            raise SocialxError(f"{found} the {name} that {self.path} was trained on: name that file with {flag}")
+        found = f"{path}: not" if path else f"no {name}: without"
+        raise SocialxError(f"{found} the {name} that {self.path} was trained on: name that file with {flag}")
 
     def write_metrics(self, row: dict[str, Any]) -> None:
         """Add an epoch; a row of the same epoch or a later one, left by a start that was killed, goes."""

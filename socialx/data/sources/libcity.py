@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.data.files import first_bytes
-from socialx.data.geo import within_degrees
+from socialx.data.geo import on_earth, within_degrees
 from socialx.data.sources import tables
 from socialx.data.sources.contents import Contents, Format, Request
 from socialx.data.sources.locations import Location, match_key
@@ -148,7 +148,7 @@ def _place(where: str, text: str) -> tuple[float, float] | None:
         longitude = latitude = math.nan
     if not within_degrees(latitude, longitude):
         raise SocialxError(f"{where} has the coordinates {text[:40]!a}, not [longitude, latitude]: correct it")
-    return None if longitude == latitude == 0 else (longitude, latitude)
+    return (longitude, latitude) if on_earth(latitude, longitude) else None
 
 
 def _layout(path: Path, wanted: str | None) -> Layout:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from socialx.data.files import first_bytes
-from socialx.data.geo import within_degrees
+from socialx.data.geo import on_earth, within_degrees
 from socialx.data.sources.texts import check_text
 from socialx.data.store import DIRECTIONS, Sensors
 from socialx.errors import SocialxError, sample
@@ -68,8 +68,8 @@ def read_locations(path: Path) -> dict[int | str, Location]:
     locations: dict[int | str, Location] = {}
     for where, cells in _rows(path):
         location = _location(where, cells)
-        if location.latitude == location.longitude == 0:
-            continue  # what exports write for "unknown": as if it were not listed
+        if not on_earth(location.latitude, location.longitude):
+            continue  # 0, 0: as if it were not listed
         known = locations.setdefault(match_key(location.sensor_id), location)
         if (known.latitude, known.longitude) != (location.latitude, location.longitude):
             both = f"({known.latitude}, {known.longitude}) and ({location.latitude}, {location.longitude})"
