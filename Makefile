@@ -33,15 +33,15 @@ $(VENV)/ready: pyproject.toml constraints-cpu.txt
 demo: setup        ## raw METR-LA excerpt -> HDF5 -> training -> scores -> profile, about 3 minutes
 	PATH="$(BIN):$$PATH" sh examples/demo.sh
 
-test: setup        ## the fast tests, under 3 minutes
-	$(BIN)/python -m pytest -n 2
+test: setup        ## the fast tests, under 3 minutes; T=model for those of one room
+	$(BIN)/python -m pytest -n 2 $(if $(T),tests/$(T))
 
 test-all: setup    ## all tests that need no GPU
 	$(BIN)/python -m pytest -n 2 -m 'not gpu'
 
 # No setup here: a CUDA machine may be offline, and its own python may have torch and the packages already.
 test-gpu:          ## the tests that need a CUDA device, with .venv if it is there, else with python3
-	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu tests/test_gpu.py
+	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu tests/gpu
 
 lint: setup        ## ruff: rules and format
 	$(BIN)/ruff check .

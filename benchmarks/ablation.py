@@ -12,47 +12,48 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from socialx.options import Loaded, flat, load
-from socialx.settings import Trainer
-from socialx.training.engine import Progress
+import socialx
+from socialx.cli.progress import Show
+from socialx.options import ARGUMENT, Layers, flat
+from socialx.settings import Settings
+from socialx.training.loop import Progress
 
 RESULTS = Path(__file__).parent / "results"
-SMALL = {
-    "data.days": "28",
-    "model.width": "32",
-    "model.blocks": "2",
+SMALL: dict[str, Any] = {
+    "data.days": 28,
+    "model.width": 32,
+    "model.blocks": 2,
     "model.slstm_at": "1",
-    "model.dropout": "0",
-    "loader.batch_size": "32",
-    "trainer.max_epochs": "2",
-    "trainer.lr_warmup_steps": "50",
+    "model.dropout": 0,
+    "loader.batch_size": 32,
+    "trainer.max_epochs": 2,
+    "trainer.lr_warmup_steps": 50,
 }
-NO_IDENTITIES = {f"model.{table}": "false" for table in ("time_of_day", "day_of_week", "sensor_identity", "adaptive")}
+NO_IDENTITIES = {f"model.{table}": False for table in ("time_of_day", "day_of_week", "sensor_identity", "adaptive")}
 SEEDS = {"full model": 3, "pooling off": 3, "encoder off": 3}  # every other row has one
-ROWS: dict[str, dict[str, str]] = {
+ROWS: dict[str, dict[str, Any]] = {
     "full model": {},
-    "pooling off": {"pooling.kind": "own"},  # the same layers, as large: each hears the sensor itself alone
+    "pooling off": {"pooling.kind": "own"},  # the same layers, as large, over the sensor itself only
     "encoder off": {"model.encoder": "mlp"},  # the flattened window through an MLP of as many parameters
     "identities off": NO_IDENTITIES,
     "pooling by mean": {"pooling.kind": "mean"},
-    "radius fixed": {"pooling.learnable_radius": "false"},
+    "radius fixed": {"pooling.learnable_radius": False},
     "interleaved": {"pooling.placement": "interleaved"},
     "mLSTM alone": {"model.slstm_at": ""},
 }
-MORE: dict[str, dict[str, str]] = {  # where there is a card
+MORE: dict[str, dict[str, Any]] = {  # where there is a card
     "pooling by weighted mean": {"pooling.kind": "weighted_mean"},
     "pooling by max": {"pooling.kind": "max"},
     "attention by MLP": {"pooling.kind": "attention_mlp"},
-    "one social layer": {"pooling.layers": "1"},
-    "three social layers": {"pooling.layers": "3"},
-    "half the width": {"model.width": "64"},
+    "one social layer": {"pooling.layers": 1},
+    "three social layers": {"pooling.layers": 3},
+    "half the width": {"model.width": 64},
 }
 
 
@@ -62,70 +63,53 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/ablation"), help="where the run folders go")
     parser.add_argument("--full", action="store_true", help="the whole series and all rows, for a card")
     arguments = parser.parse_args()
-    base = ["-c", str(Path(__file__).parent.parent / "examples/metr_la.yaml")] if arguments.full else []
+    base = (Path(__file__).parent.parent / "examples/metr_la.yaml",) if arguments.full else ()
     size, rows = ("full", ROWS | MORE) if arguments.full else ("small", ROWS)
-    shared = {"data.path": str(arguments.data)} | ({} if arguments.full else SMALL)
+    shared = {"data.path": arguments.data} | ({} if arguments.full else SMALL)
     results: list[dict[str, Any]] = []
     seeded = [(seed, name) for seed in range(max(SEEDS.values())) for name in SEEDS if seed < SEEDS[name]]
     for seed, name in [*seeded, *((0, name) for name in rows if name not in SEEDS)]:
-        settings = shared | rows[name] | {"trainer.seed": str(seed)}
+        layers = Layers(files=base, given=shared | rows[name] | {"trainer.seed": seed})
         folder = arguments.runs / size / f"{name.replace(' ', '-')}-{seed}"
-        results.append({"row": name, "changes": rows[name], **one_run(folder, base, settings)})
+        results.append({"row": name, "changes": rows[name], **one_run(folder, layers)})
         write(results, size)
 
 
-def one_run(folder: Path, base: list[str], settings: dict[str, str]) -> dict[str, Any]:
-    """Train and score as a user would -> what the table needs of it."""
-    layers = [*base, *(item for key, value in settings.items() for item in ("--set", f"{key}={value}"))]
-    asked = load([Path(item) for item in base[1::2]], {}, [f"{key}={value}" for key, value in settings.items()])
-    s, done = asked.settings, epochs_done(folder)
-    if not done:
-        socialx(["train", *layers, "--run-dir", str(folder), "--overwrite"])
-    elif differ := differences(folder, asked):
+def one_run(folder: Path, layers: Layers) -> dict[str, Any]:
+    """Train, unless that is done, and score -> what the table needs of it."""
+    asked = layers.load()
+    run = socialx.load_run(folder) if (folder / "metrics.jsonl").exists() else None
+    if run is None:
+        run = socialx.train(settings=layers, run_dir=folder, overwrite=True, progress=Show("train"))
+    elif differ := differences(run.settings, asked.settings, [k for k, v in asked.origin.items() if v == ARGUMENT]):
         sys.exit(f"{folder}: a run with {differ}: name another --runs")
-    elif not complete(done, s.trainer):
-        socialx(["train", "--resume", str(folder)])
-    report = json.loads(socialx(["evaluate", str(folder), "--json"]))
-    (scores,), (trained,) = report["scores"].values(), report["stamp"]["trained"].values()
-    mae = [score["mae"] for score in scores["avg_speed"]]
-    metrics = epochs_done(folder)
+    elif not complete(run):
+        run = socialx.train(resume=run, progress=Show("train"))
+    found = socialx.evaluate([run], progress=Show("evaluate"))
+    scores, (trained,) = found[run], found.protocol.trained.values()
     return {
-        "seed": s.trainer.seed,
-        "parameters": trained["parameters"],
-        "epochs": len(metrics),
-        "mae": {"15": mae[2], "30": mae[5], "60": mae[11], "all": mae[-1]},
-        "validation_mae": min(row["validation_mae"] for row in metrics),
-        "windows_per_s": statistics.median(row["windows_per_s"] for row in metrics),
-        "stamp": report["stamp"] | {"trained": trained},  # without the folder of this machine
+        "seed": run.settings.trainer.seed,
+        "parameters": trained.parameters,
+        "epochs": len(run.epochs),
+        "mae": {**{str(at): scores.at(at).mae for at in (15, 30, 60)}, "all": scores.overall().mae},
+        "validation_mae": run.best.validation_mae if run.best else None,
+        "windows_per_s": statistics.median(row.windows_per_s for row in run.epochs),
+        "protocol": found.protocol.as_dict() | {"trained": asdict(trained)},  # without the folder of this machine
     }
 
 
-def epochs_done(folder: Path) -> list[dict[str, Any]]:
-    """The finished epochs of a run, none where there is no run."""
-    metrics = folder / "metrics.jsonl"
-    return [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
-
-
-def differences(folder: Path, asked: Loaded) -> str:
+def differences(found: Settings, wanted: Settings, keys: list[str]) -> str:
     """What a run was told otherwise than it is asked now."""
-    found, wanted = flat(load([folder / "settings.yaml"], {}).settings), flat(asked.settings)
-    told = [key for key, origin in asked.origin.items() if origin != "default"]
-    return ", ".join(f"{key} {found[key]}, not {wanted[key]}" for key in told if found[key] != wanted[key])
+    mine, theirs = flat(wanted), flat(found)
+    return ", ".join(f"{key} {theirs[key]}, not {mine[key]}" for key in keys if theirs[key] != mine[key])
 
 
-def complete(done: list[dict[str, Any]], trainer: Trainer) -> bool:
+def complete(run: socialx.Run) -> bool:
     """Whether these epochs are all, or early stopping has ended the run."""
-    validation = [row["validation_mae"] for row in done]
-    progress = Progress(epoch=len(done), best_epoch=validation.index(min(validation)))
-    return progress.complete(trainer.max_epochs, trainer.patience)
-
-
-def socialx(arguments: list[str]) -> str:
-    """The command's output; its progress stays on the terminal."""
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}
-    command = [sys.executable, "-m", "socialx", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=True)
-    return done.stdout
+    best = run.best.epoch - 1 if run.best else -1
+    return Progress(epoch=len(run.epochs), best_epoch=best).complete(
+        run.settings.trainer.max_epochs, run.settings.trainer.patience
+    )
 
 
 def write(results: list[dict[str, Any]], size: str) -> None:

@@ -1,18 +1,21 @@
-"""Scores of finished runs on their test windows, with stamps and learning curves: the figures of docs/accuracy.md.
+"""Scores of finished runs on their test windows, with protocol and learning curves: the figures of docs/accuracy.md.
 
     python benchmarks/accuracy.py runs/metr_la_cpu runs/stid runs/linear
 
-Each run is scored by ``socialx evaluate``.  Writes benchmarks/results/accuracy.json and accuracy.md.
+Writes benchmarks/results/accuracy.json and accuracy.md.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import socialx
+from socialx.cli.progress import Show
+from socialx.options import as_tree
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -21,32 +24,30 @@ def main() -> None:
     folders = [Path(name) for name in sys.argv[1:]]
     if not folders:
         sys.exit(__doc__)
-    command = [sys.executable, "-m", "socialx", "evaluate", *map(str, folders), "--json"]
-    report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
-    runs = {folder.name: result(folder, report) for folder in folders}
-    stamp = {key: value for key, value in report["stamp"].items() if key not in ("trained", "seed")}
+    found = socialx.evaluate(folders, progress=Show("evaluate"))
+    runs = {folder.name: result(folder, found) for folder in folders}
+    protocol = {key: value for key, value in found.protocol.as_dict().items() if key not in ("trained", "seed")}
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "accuracy.json").write_text(json.dumps({"stamp": stamp, "runs": runs}, indent=1) + "\n")
+    (RESULTS / "accuracy.json").write_text(json.dumps({"protocol": protocol, "runs": runs}, indent=1) + "\n")
     (RESULTS / "accuracy.md").write_text("\n\n".join([table(runs), *map(curve, runs, runs.values())]) + "\n")
 
 
-def result(folder: Path, report: dict[str, Any]) -> dict[str, Any]:
-    """Scores, stamp and learning curve of one run."""
-    (scores,) = report["scores"][str(folder)].values()
-    trained = report["stamp"]["trained"][str(folder)]
-    curve = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    minutes = sum(trained["windows"]["train"] / row["windows_per_s"] for row in curve) / 60
-    at = {"15": scores[2], "30": scores[5], "60": scores[11], "all": scores[-1]}
+def result(folder: Path, found: Any) -> dict[str, Any]:
+    """Scores, protocol and learning curve of one run."""
+    run, scores, trained = socialx.load_run(folder), found[str(folder)], found.protocol.trained[str(folder)]
+    settings = as_tree(run.settings)
+    for section, name in (("data", "path"), ("pooling", "distances"), ("trainer", "run_dir")):  # files of this machine
+        settings[section].pop(name)
     return {
-        "scores": at,
-        "trained": trained,
-        "minutes": round(minutes, 1),
-        "settings": re.sub(r"(?m)^  path: .*\n", "", (folder / "settings.yaml").read_text()),
+        "scores": {**{str(at): scores.at(at).as_dict() for at in (15, 30, 60)}, "all": scores.overall().as_dict()},
+        "trained": asdict(trained),
+        "minutes": round(sum(trained.windows["train"] / row.windows_per_s for row in run.epochs) / 60, 1),
+        "settings": settings,
         "environment": [
             {key: value for key, value in start.items() if key != "command"}  # it names folders of the machine
             for start in json.loads((folder / "environment.json").read_text())
         ],
-        "curve": curve,
+        "curve": [asdict(row) for row in run.epochs],
     }
 
 

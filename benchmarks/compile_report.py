@@ -24,11 +24,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from socialx.model import conv_kernels, kernel_layers, kernels
+from socialx.model.xlstm import cells, convolution, operations
 
 KERNELS = {
-    conv_kernels: ("conv_forward", "conv_backward"),
-    kernels: ("mlstm_forward", "mlstm_backward", "slstm_forward", "slstm_backward"),
+    convolution: ("conv_forward", "conv_backward"),
+    cells: ("mlstm_forward", "mlstm_backward", "slstm_forward", "slstm_backward"),
 }
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SEQUENCES, HEADS = 1000, 4
@@ -66,7 +66,7 @@ def launches(operation: str, width: int, steps: int, dtype: torch.dtype, last: b
             u = meta(steps, SEQUENCES, channels if last else 2 * channels)
             z = meta(1, SEQUENCES, channels) if last else None
             table = meta(15 + 4 * HEADS, channels, of=wide)
-            forward, backward = kernel_layers.mlstm._init_fn, kernel_layers.mlstm_backward._init_fn
+            forward, backward = operations.mlstm._init_fn, operations.mlstm_backward._init_fn
             h, *kept = forward(u, z, table, meta(2 * HEADS, of=wide), HEADS, 1e-5)
             backward(h, u, z, table, *kept, 1e-5)
         else:
@@ -77,7 +77,7 @@ def launches(operation: str, width: int, steps: int, dtype: torch.dtype, last: b
                 meta(4 * channels, of=wide),
             )
             keep = meta(1 if last else steps, SEQUENCES, channels, of=torch.bool)
-            forward, backward = kernel_layers.slstm._init_fn, kernel_layers.slstm_backward._init_fn
+            forward, backward = operations.slstm._init_fn, operations.slstm_backward._init_fn
             y, *kept = forward(meta(steps, SEQUENCES, channels), *weights, keep, HEADS, 1e-5, 1.1, last)
             backward(y, *weights, keep, *kept, 1e-5, 1.1)
     return made

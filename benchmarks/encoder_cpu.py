@@ -27,8 +27,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from socialx.model.encoder import CPU_CHUNK, SharedEncoder
-from socialx.model.fused import encode
+from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
+from socialx.model.xlstm.exact import encode
+from socialx.model.xlstm.weights import weights_of
 
 SENSORS, HISTORY, BLOCKS, SLSTM_AT, HEADS = 207, 12, 2, [1], 4
 SEQUENCES = 16 * SENSORS
@@ -123,7 +124,7 @@ def measure(width: int, rounds: int) -> dict[str, float]:
     runs: Runs = {
         "package": lambda x: encoder.stack(x)[:, -1],
         "fused": encoder,
-        "whole": lambda x: encode(encoder.stack, x),  # fused, but all sequences at once
+        "whole": lambda x: encode(weights_of(encoder.stack), x),  # fused, but all sequences at once
     }
     spent_ms, results = in_turns(runs, encoder, x, rounds)
     package_ms, fused_ms, whole_ms = (statistics.median(spent_ms[name]) for name in runs)

@@ -28,19 +28,20 @@ import torch
 from torch import Tensor, nn
 
 from socialx.data import geo
-from socialx.data.loaders import ResidentLoader, Series
+from socialx.data.loaders import ResidentLoader
+from socialx.data.normaliser import Moments, Normaliser
+from socialx.data.series import Series
 from socialx.data.windows import split_windows
 from socialx.errors import Fallback
-from socialx.model.encoder import SharedEncoder
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
-from socialx.model.scale import Scale
+from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.precision import Precision
 from socialx.profiling.collector import trace_steps
 from socialx.profiling.measure import measure
-from socialx.training.engine import Learner
-from socialx.training.precision import Precision
+from socialx.training.learner import Learner
 
-HISTORY, HEADS = 12, 4
+HISTORY, HORIZON, HEADS = 12, 12, 4
 ROUNDS, ROUND_MS = 5, 40.0
 CHECKED = 512  # sequences of a timed case that are compared with the package in float64
 NAMES = {"fp32": "32-true", "fp16": "16-mixed", "bf16": "bf16-mixed"}
@@ -367,8 +368,9 @@ def learner(bench: Bench, impl: str, compile: str, cuda_graph: bool, sensors: in
     torch.manual_seed(0)
     encoder = SharedEncoder(width, blocks, slstm_at, HEADS, HISTORY, 0.1, impl)
     social = [SocialLayer(width, DotAttention(width, Geometry(4, near)), 0.1) for _ in range(2)]
-    scale = Scale([58.6], [12.8], [58.6], [12.8])
-    model: nn.Module = Forecaster(Tokens(width, sensors, HISTORY, 288), encoder, social, 12, scale)
+    moments = [Moments(58.6, 12.8)]
+    tokens = Tokens(width, sensors, HISTORY, 288)
+    model: nn.Module = Forecaster(tokens, encoder, social, HORIZON, Normaliser(moments, moments))
     options: dict[str, Any] = {"learning_rate": 2e-3, "weight_decay": 3e-4, "total_steps": 1000}
     precision = Precision("32-true" if bench.smoke else "bf16-mixed", bench.device)
     return Learner(model, precision, gradient_clip_val=5.0, compile=compile, cuda_graph=cuda_graph, **options)
@@ -380,10 +382,11 @@ def resident(bench: Bench, sensors: int) -> ResidentLoader:
     rng = np.random.default_rng(0)
     values = rng.normal(58, 10, (rows, sensors)).astype(np.float32)
     values[rng.random(values.shape) < 0.08] = 0
-    epochs = 1_330_560_000 + 300 * np.arange(rows, dtype=np.int64)
-    series = Series(values[..., None], (values != 0)[..., None], epochs, 5, bench.device)
-    starts = split_windows(epochs, 5, HISTORY, 12, "canonical").part("train")
-    return ResidentLoader(series, starts, HISTORY, 12, 4 if bench.smoke else 64, shuffle=True)
+    seconds = 1_330_560_000 + 300 * np.arange(rows, dtype=np.int64)
+    valid = (values != 0)[..., None]
+    series = Series(values[..., None], valid, seconds, 5, HISTORY, HORIZON, bench.device)
+    starts = split_windows(seconds, 5, HISTORY, HORIZON, "canonical").part("train")
+    return ResidentLoader(series, starts, 4 if bench.smoke else 64, shuffle=True)
 
 
 TRAINING = [
@@ -397,8 +400,8 @@ def training(bench: Bench) -> None:
     """Time the step that ``train`` takes, from the resident loader on."""
     sensors = 5 if bench.smoke else 207
     data = resident(bench, sensors)
-    batches = itertools.cycle(itertools.islice(data.epoch(0), 20))
-    loader_ms = statistics.median(bench.in_turns({"loader": lambda: next(batches)})["loader"])
+    examples = itertools.cycle(itertools.islice(data.epoch(0), 20))
+    loader_ms = statistics.median(bench.in_turns({"loader": lambda: next(examples)})["loader"])
     for impl, compile, cuda_graph in TRAINING:
         row: dict[str, Any] = {"impl": impl, "compile": compile, "cuda_graph": cuda_graph, "loader_ms": loader_ms}
         bench.add("training", {**row, **steps_of(bench, row, sensors, data, traced=False)})
@@ -413,7 +416,8 @@ def steps_of(bench: Bench, row: dict[str, Any], sensors: int, data: ResidentLoad
         with warnings.catch_warnings():
             warnings.simplefilter("error", Fallback)
             made = learner(bench, row["impl"], row["compile"], row["cuda_graph"], sensors)
-            return measure(made, data, steps, max(5, steps // 4), 50, trace_steps=8 if traced else 0)
+            trace = 8 if traced else 0
+            return measure(made, data, steps, max(5, steps // 4), 50, trace_steps=trace).as_dict()
     except (RuntimeError, ValueError, Fallback) as error:
         return {"why_not": in_short(error)}
 

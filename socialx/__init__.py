@@ -1,27 +1,79 @@
 """socialx: traffic forecasting with one shared xLSTM encoder and learned social pooling.
 
-For a notebook: ``socialx.load_settings``, ``socialx.open_store``, ``socialx.build``, ``socialx.fit``,
-``socialx.evaluate``.  They are imported when they are first named, so that ``import socialx`` stays quick.
+    import socialx
+
+    run = socialx.train("metr_la.h5", model={"width": 64}, trainer={"max_epochs": 5}, run_dir="runs/a")
+    socialx.evaluate([run], baselines=True)["runs/a"].at(minutes=15).mae
+    socialx.predict(run).to_csv("next_hour.csv")
+
+Every command of the command line is a function here.  Names are imported when they are first used, so that ``import
+socialx`` stays quick.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_PUBLIC = {
-    "load_settings": ("socialx.options", "load"),
-    "open_store": ("socialx.data.store", "open_store"),
-    "build": ("socialx.build", None),
-    "fit": ("socialx.training.engine", "fit"),
-    "evaluate": ("socialx.training.engine", "evaluate"),
+if TYPE_CHECKING:
+    from socialx.errors import Fallback, GateError, SettingsError, SocialxError
+    from socialx.files.store import open_store
+    from socialx.forecast import Forecast
+    from socialx.options import load_settings
+    from socialx.settings import Settings
+    from socialx.tasks import (
+        Run,
+        backfill,
+        convert,
+        download,
+        evaluate,
+        explain,
+        inspect,
+        load_run,
+        predict,
+        profile,
+        train,
+    )
+
+_WHERE = {
+    "socialx.errors": ("Fallback", "GateError", "SettingsError", "SocialxError"),
+    "socialx.files.store": ("open_store",),
+    "socialx.forecast": ("Forecast",),
+    "socialx.options": ("load_settings",),
+    "socialx.settings": ("Settings",),
+    "socialx.tasks": (
+        *("Run", "backfill", "convert", "download", "evaluate", "explain", "inspect", "load_run", "predict", "profile"),
+        "train",
+    ),
 }
-__all__ = ["__version__", *_PUBLIC]
+_MODULES = {name: module for module, names in _WHERE.items() for name in names}
+__all__ = [
+    "Fallback",
+    "Forecast",
+    "GateError",
+    "Run",
+    "Settings",
+    "SettingsError",
+    "SocialxError",
+    "__version__",
+    "backfill",
+    "convert",
+    "download",
+    "evaluate",
+    "explain",
+    "inspect",
+    "load_run",
+    "load_settings",
+    "open_store",
+    "predict",
+    "profile",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name not in _MODULES:
         raise AttributeError(f"module 'socialx' has no attribute {name!r}")
-    module, attribute = _PUBLIC[name]
-    found = import_module(module)
-    return found if attribute is None else getattr(found, attribute)
+    return getattr(import_module(_MODULES[name]), name)

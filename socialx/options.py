@@ -2,8 +2,8 @@
 
     default < socialx.yaml here < --config files, later over earlier < $SOCIALX_SECTION__KEY < --set a.b=c < flags
 
-Flags are parsed as plain text and pydantic alone validates, once, after merging: a wrong value gives the same line
-wherever it came from, and all wrong values are reported at once.
+A value is validated once, by pydantic, after all layers are merged: a wrong value gives the same line wherever it came
+from, and all wrong values are reported at once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import inspect
 import os
 import tomllib
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal
@@ -24,11 +24,47 @@ import typer
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from socialx.errors import SettingsError
-from socialx.settings import OLD_KEYS, Section, Settings
+from socialx.errors import Argument, Message, SettingsError
+from socialx.progress import note
+from socialx.settings import Section, Settings, facts
 
 PREFIX = "SOCIALX_"
 HERE = Path("socialx.yaml")
+ARGUMENT = "argument"  # the origin of a value that was passed to a Python function
+DEFAULT = "default"
+LIST = "socialx config lists all"
+
+
+def leaves() -> Iterator[tuple[str, str, FieldInfo]]:
+    """Every setting as (section, name, field), in the order of the tree."""
+    for section, holder in Settings.model_fields.items():
+        kind = typing.cast(type[Section], holder.annotation)
+        for name, field_ in kind.model_fields.items():
+            yield section, name, field_
+
+
+KEYS: dict[str, FieldInfo] = {f"{section}.{name}": field_ for section, name, field_ in leaves()}
+# Those that name a file or a folder.
+FILES = tuple(key for key, field_ in KEYS.items() if Path in (field_.annotation, *typing.get_args(field_.annotation)))
+
+
+def keys_where(test: Callable[[Any], bool]) -> tuple[str, ...]:
+    """The settings whose facts pass a test, in the order of the tree."""
+    return tuple(key for key, field_ in KEYS.items() if test(facts(field_)))
+
+
+def may_change(purpose: str) -> tuple[str, ...]:
+    """The settings that may differ from a run's own when it is resumed or scored."""
+    return keys_where(lambda f: purpose in f.may_change)
+
+
+def flag_of(key: str) -> str:
+    """The flag of a setting: its own name where that is unique in the tree, else ``--section-name``."""
+    if flag := facts(KEYS[key]).flag:
+        return f"--{flag}"
+    section, name = key.split(".")
+    unique = sum(other.split(".")[1] == name for other in KEYS) == 1
+    return "--" + (name if unique else f"{section}-{name}").replace("_", "-")
 
 
 @dataclass(frozen=True)
@@ -37,6 +73,137 @@ class Loaded:
 
     settings: Settings
     origin: dict[str, str]
+
+    def in_full_precision(self, own: Path | None = None) -> Settings:
+        """Settings for scores and forecasts: float32, unless this call or the environment set another precision.
+
+        own: the run's file of settings, whose precision is that of its training.
+        """
+        unset = (DEFAULT, str(own) if own else "")
+        full = {"precision": "32-true", "float32_matmul_precision": "highest"}
+        update = {name: value for name, value in full.items() if self.origin[f"trainer.{name}"] in unset}
+        return self.settings.model_copy(update={"trainer": self.settings.trainer.model_copy(update=update)})
+
+    def note_unread(self) -> None:
+        """Tell which flags or arguments have no effect on the chosen model."""
+        if idle := [key for key in KEYS if key in self.settings.unread() and self.given(key)]:
+            listed = tuple(part for key in idle for part in (", ", Argument(key)))[1:]
+            note(Message("", "these settings have no effect on this model", listed))
+
+    def given(self, key: str) -> bool:
+        """Whether a flag of this command line, or an argument of this call, set the value."""
+        return self.origin[key] in (flag_of(key), ARGUMENT)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What was said about settings, each layer over the one before, not merged yet.
+
+    local: the settings file of the current folder.  files: YAML or TOML, later over earlier.  env: the environment.
+    sets: ``section.key=value``.  given: dotted key -> value, of flags (typed) or of arguments of a Python call.
+    """
+
+    local: tuple[Path, ...] = ()
+    files: tuple[Path, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    sets: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
+    typed: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings | Layers | None, sections: Mapping[str, Any], **given: Any) -> Layers:
+        """The layers of a Python call: settings, then sections such as ``model={"width": 64}``, then ``given``.
+
+        given: dotted keys with ``__`` for the dot, None where nothing is said; data: a path or a section.  Raises
+        SettingsError for a section that does not exist.
+        """
+        layers = settings if isinstance(settings, Layers) else Layers()
+        said = dict(layers.given)
+        if isinstance(settings, Settings):
+            for section in settings.model_fields_set:
+                holder = getattr(settings, section)
+                said |= {f"{section}.{name}": getattr(holder, name) for name in holder.model_fields_set}
+        if isinstance(given.get("data"), Mapping):
+            sections = {**sections, "data": given.pop("data")}
+        for section, names in sections.items():
+            if section not in Settings.model_fields:
+                raise SettingsError(section, "no such argument or section of settings", _nearest(section))
+            if names is None:
+                continue
+            if not isinstance(names, Mapping):
+                raise SettingsError(section, f"{names!r} is not a dict of settings", f"for example {section}={{...}}")
+            said |= {f"{section}.{name}": value for name, value in names.items()}
+        given["data__path"] = given.pop("data", None)
+        said |= {key.replace("__", "."): value for key, value in given.items() if value is not None}
+        return replace(layers, given=said)
+
+    def load(self, *base: Path) -> Loaded:
+        """Merge all layers and validate once; the files ``base`` count between the local one and the others.
+
+        Raises SettingsError with one line per wrong value.
+        """
+        layers: list[_Given] = []
+        for path in (*self.local, *base, *self.files):
+            layers += _from_file(path)
+        layers += _from_env(self.env)
+        layers += [_from_set(text) for text in self.sets]
+        for key, value in self.given.items():
+            if value is not None:
+                layers.append(_Given(key, value, flag_of(key) if self.typed else ARGUMENT))
+        unknown = [_unknown(g) for g in layers if g.key not in KEYS]
+        if unknown:
+            raise SettingsError.together(unknown)
+        latest = {given.key: given for given in layers}
+        tree: dict[str, dict[str, Any]] = {}
+        for key, given in latest.items():
+            section, name = key.split(".")
+            tree.setdefault(section, {})[name] = _empty_is_none(KEYS[key], given.value)
+        try:
+            settings = Settings.model_validate(tree)
+        except ValidationError as error:
+            raise SettingsError.together([_complaint(e, latest) for e in error.errors()]) from None
+        origin = {key: latest[key].place if key in latest else DEFAULT for key in KEYS}
+        return Loaded(settings, origin)
+
+    def of_run(self, saved: Path, purpose: str) -> Loaded:
+        """The settings of a run, changed only where that is sound.
+
+        saved: the run's own file of settings.  A setting that may change with this purpose (resume, scoring) is taken
+        from any layer; one that names a file only from a flag, argument or file of this call.  Any other setting that
+        was changed in this call is refused with a SettingsError; the environment and the local settings do not count.
+        """
+        free = may_change(purpose)
+        loaded, own = self.load(saved), Layers().load(saved)
+        given, kept = flat(loaded.settings), flat(own.settings)
+        by_hand = {key for key, origin in loaded.origin.items() if not origin.startswith("$") and origin != str(HERE)}
+        refused = [key for key in KEYS if key in by_hand and key not in free and given[key] != kept[key]]
+        if refused:
+            raise SettingsError.together(
+                Message(
+                    f"{key} ({loaded.origin[key]})",
+                    f"{saved.parent} was trained with {kept[key]}, got {given[key]}",
+                    "leave it, or train another run",
+                )
+                for key in refused
+            )
+        taken = {key for key in free if key in by_hand or key not in FILES}
+        tree = as_tree(own.settings)
+        for key in taken:
+            section, name = key.split(".")
+            tree[section][name] = given[key]
+        origin = {key: (loaded if key in taken else own).origin[key] for key in KEYS}
+        return Loaded(Settings.model_validate(tree), origin)
+
+
+def load_settings(
+    files: Sequence[str | Path] = (), env: Mapping[str, str] | None = None, sets: Sequence[str] = (), **sections: Any
+) -> Settings:
+    """Settings of YAML or TOML files, the environment (os.environ if None), ``section.key=value`` texts and sections.
+
+    Later layers win, in this order.  Raises SettingsError with one line per wrong value.
+    """
+    layers = Layers(files=tuple(map(Path, files)), env=os.environ if env is None else env, sets=tuple(sets))
+    return Layers.of(layers, sections).load().settings
 
 
 @dataclass(frozen=True)
@@ -48,91 +215,42 @@ class _Given:
     place: str
 
 
-def leaves() -> Iterator[tuple[str, str, FieldInfo]]:
-    """Every setting as (section, name, field), in the order of the tree."""
-    for section, holder in Settings.model_fields.items():
-        kind = typing.cast(type[Section], holder.annotation)
-        for name, field in kind.model_fields.items():
-            yield section, name, field
-
-
-KEYS: dict[str, FieldInfo] = {f"{section}.{name}": field for section, name, field in leaves()}
-# Those that name a file or a folder.
-FILES = tuple(key for key, field in KEYS.items() if Path in (field.annotation, *typing.get_args(field.annotation)))
-
-
-def flag_of(key: str) -> str:
-    """The flag of a setting: its own name where that is unique in the tree, else ``--section-name``."""
-    extra = KEYS[key].json_schema_extra
-    if isinstance(extra, dict) and "flag" in extra:
-        return str(extra["flag"])
-    section, name = key.split(".")
-    unique = sum(other.split(".")[1] == name for other in KEYS) == 1
-    return "--" + (name if unique else f"{section}-{name}").replace("_", "-")
-
-
-def load(
-    files: Sequence[Path] = (),
-    env: Mapping[str, str] | None = None,
-    sets: Sequence[str] = (),
-    flags: Mapping[str, Any] | None = None,
-) -> Loaded:
-    """Merge all layers and validate once.
-
-    files: YAML or TOML, later over earlier.  env: the environment (os.environ if None).  sets: ``section.key=value``.
-    flags: dotted key -> value, None where the flag was not given.  Raises SettingsError with one line per wrong value.
-    """
-    layers: list[_Given] = []
-    for path in files:
-        layers += _from_file(path)
-    layers += _from_env(os.environ if env is None else env)
-    layers += [_from_set(text) for text in sets]
-    layers += [_Given(key, value, flag_of(key)) for key, value in (flags or {}).items() if value is not None]
-
-    complaints = [f"{g.key} ({g.place}): {_unknown(g.key)}" for g in layers if g.key not in KEYS]
-    if complaints:
-        raise SettingsError("\n".join(complaints))
-    latest = {given.key: given for given in layers}
-    tree: dict[str, dict[str, Any]] = {}
-    for key, given in latest.items():
-        section, name = key.split(".")
-        tree.setdefault(section, {})[name] = _empty_is_none(KEYS[key], given.value)
-    try:
-        settings = Settings.model_validate(tree)
-    except ValidationError as error:
-        raise SettingsError("\n".join(_complaint(e, latest) for e in error.errors())) from None
-    origin = {key: latest[key].place if key in latest else "default" for key in KEYS}
-    return Loaded(settings, origin)
-
-
-def _empty_is_none(field: FieldInfo, value: Any) -> Any:
+def _empty_is_none(field_: FieldInfo, value: Any) -> Any:
     """The empty text on a command line unsets a setting that may be unset."""
-    return None if value == "" and NoneType in typing.get_args(field.annotation) else value
+    return None if value == "" and NoneType in typing.get_args(field_.annotation) else value
 
 
-def _complaint(error: Any, latest: Mapping[str, _Given]) -> str:
+def _complaint(error: Any, latest: Mapping[str, _Given]) -> Message:
     key = ".".join(str(part) for part in error["loc"][:2])
-    return f"{key} ({latest[key].place}): {error['msg']}, got {latest[key].value!r}"
+    what = error["msg"].removeprefix("Value error, ")
+    return Message(f"{key} ({latest[key].place})", f"{what}, got {latest[key].value!r}")
 
 
-def _unknown(key: str) -> str:
+def _unknown(given: _Given) -> Message:
+    key, where = given.key, f"{given.key} ({given.place})"
     old = next((o for o in OLD_KEYS if key == o or key.startswith(o + ".")), None)
     if old is not None:
         new = OLD_KEYS[old]
-        return f"an old key {new}" if new.startswith("(") else f"an old key; it is {new} now"
-    section, _, name = key.partition(".")
+        return Message(where, f"an old key {new}" if new.startswith("(") else f"an old key; it is {new} now")
     if key in Settings.model_fields:
-        return f"is a section; its settings are {', '.join(k for k in KEYS if k.startswith(key + '.'))}"
+        return Message(where, f"is a section; its settings are {', '.join(k for k in KEYS if k.startswith(key + '.'))}")
+    near = _nearest(key)
+    return Message(where, f"unknown setting; {near}") if near else Message(where, "unknown setting", LIST)
+
+
+def _nearest(key: str) -> str:
+    """``did you mean ...?`` for a key that does not exist; empty where nothing is near."""
+    section, _, name = key.partition(".")
     near = difflib.get_close_matches(key, KEYS, 1, 0.75)
     near = near or [k for k in KEYS if k.endswith(f".{name or section}")]
     near = near or difflib.get_close_matches(key, KEYS, 1, 0.5)
-    return "unknown setting" + (f"; did you mean {near[0]}?" if near else ": socialx config lists all")
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def _from_set(text: str) -> _Given:
     key, equals, value = text.partition("=")
     if not equals:
-        raise SettingsError(f"--set {text}: expected section.key=value, for example --set trainer.max_epochs=5")
+        raise SettingsError(f"--set {text}", "expected section.key=value, for example --set trainer.max_epochs=5")
     return _Given(key.strip(), value, "--set")
 
 
@@ -145,9 +263,9 @@ def _from_file(path: Path) -> list[_Given]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror or error}: name a YAML or TOML file of settings") from None
+        raise SettingsError(path, error.strerror or error, "name a YAML or TOML file of settings") from None
     except UnicodeDecodeError:
-        raise SettingsError(f"{path}: is not text: name a YAML or TOML file of settings") from None
+        raise SettingsError(path, "is not text", "name a YAML or TOML file of settings") from None
     tree = _parse_toml(path, text) if path.suffix == ".toml" else _parse_yaml(path, text)
     return list(_flatten(tree, "", str(path)))
 
@@ -167,7 +285,7 @@ def _parse_toml(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path}: is not TOML: {error}") from None
+        raise SettingsError(path, "is not TOML", str(error)) from None
 
 
 def _parse_yaml(path: Path, text: str) -> dict[str, Any]:
@@ -181,17 +299,17 @@ def _parse_yaml(path: Path, text: str) -> dict[str, Any]:
             for name in names:
                 if names.count(name) > 1:
                     line = node.start_mark.line + 1
-                    raise SettingsError(f"{path}: {name} stands twice in the block from line {line}: keep one")
+                    raise SettingsError(path, f"{name} stands twice in the block from line {line}", "keep one")
             return super().construct_mapping(node, deep)
 
     try:
         tree = yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
-        raise SettingsError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+        raise SettingsError(path, "is not YAML", " ".join(str(error).split())) from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise SettingsError(f"{path}: expected sections (data, model, trainer, ...), found {type(tree).__name__}")
+        raise SettingsError(path, f"expected sections (data, model, trainer, ...), found {type(tree).__name__}")
     return tree
 
 
@@ -212,31 +330,13 @@ def to_yaml(settings: Settings) -> str:
     return yaml.safe_dump(tree, sort_keys=False)
 
 
-def of_run(loaded: Loaded, saved: Path, may_change: Collection[str]) -> Loaded:
-    """The settings of a run, changed only where that is sound.
-
-    loaded: all layers over the run's own file ``saved``.  A key of ``may_change`` is taken from any layer, a file that
-    the run names from the command line alone.  Another key that was changed on the command line is refused with a
-    SettingsError; the environment and the local settings do not reach it.
-    """
-    own = load([saved], {})
-    given, kept = flat(loaded.settings), flat(own.settings)
-    by_hand = {key for key, origin in loaded.origin.items() if not origin.startswith("$") and origin != str(HERE)}
-    if refused := [key for key in KEYS if key in by_hand and key not in may_change and given[key] != kept[key]]:
-        raise SettingsError(
-            "\n".join(
-                f"{key} ({loaded.origin[key]}): {saved.parent} was trained with {kept[key]}, got {given[key]}: "
-                "leave it, or train another run"
-                for key in refused
-            )
-        )
-    taken = {key for key in may_change if key in by_hand or key not in FILES}
-    tree = as_tree(own.settings)
-    for key in taken:
-        section, name = key.split(".")
-        tree[section][name] = given[key]
-    origin = {key: (loaded if key in taken else own).origin[key] for key in KEYS}
-    return Loaded(Settings.model_validate(tree), origin)
+def differences(settings: Settings, other: Settings) -> str:
+    """The settings that decide which windows are scored and are not the same, with both values."""
+    mine, theirs = flat(settings), flat(other)
+    for values in (mine, theirs):
+        values["data.inputs"] = values["data.inputs"] or values["data.targets"]
+    differ = [key for key in keys_where(lambda f: f.scored) if mine[key] != theirs[key]]
+    return ", ".join(f"{key.removeprefix('data.')} {theirs[key]}, not {mine[key]}" for key in differ)
 
 
 def flat(settings: Settings) -> dict[str, Any]:
@@ -248,25 +348,21 @@ def flat(settings: Settings) -> dict[str, Any]:
 # --- flags ----------------------------------------------------------------------------------------------------------
 
 
-def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a Typer command ``--config``, ``--set`` and a flag for each of these settings or whole sections.
+def with_settings(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give the Typer command ``name`` the options ``--config`` and ``--set`` and a flag for each setting that it shows.
 
-    The command takes ``layers``, a callable ``(*base files) -> Loaded`` beside its own parameters: a command that
-    starts from a run folder passes that folder's settings file, which counts as the first --config file.
+    The command takes ``layers`` beside its own parameters, which it passes on to its task.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        keys = [key for key in KEYS if key in names or key.split(".")[0] in names]
+        keys = list(KEYS) if name == "config" else keys_where(lambda f: name in f.commands)
 
         def run(**given: Any) -> None:
             config, sets = given.pop("config") or [], given.pop("set_") or []
             flags = {key: given.pop(key.replace(".", "__")) for key in keys}
 
-            def layers(*base: Path) -> Loaded:
-                here = [HERE] if HERE.is_file() else []
-                return load([*here, *base, *config], None, sets, flags)
-
-            command(layers=layers, **given)
+            here = (HERE,) if HERE.is_file() else ()
+            command(layers=Layers(here, tuple(config), os.environ, tuple(sets), flags, typed=True), **given)
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "layers"]
         parameters = own + _general_parameters() + [_parameter(key) for key in keys]
@@ -308,19 +404,19 @@ def _keyword(name: str, annotation: Any) -> inspect.Parameter:
 
 
 def _parameter(key: str) -> inspect.Parameter:
-    field, flag, section = KEYS[key], flag_of(key), key.split(".")[0]
-    default = "" if field.default is None else f" [{_shown(field.default)}]"
-    text = f"{field.description}{default}".replace("[", r"\[")
+    field_, flag, section = KEYS[key], flag_of(key), key.split(".")[0]
+    default = "" if field_.default is None else f" [{_shown(field_.default)}]"
+    text = f"{field_.description}{default}".replace("[", r"\[")
     panel = f"{section} settings"
-    if field.annotation is bool:
+    if field_.annotation is bool:
         declaration = f"{flag}/--no-{flag.removeprefix('--')}"
         option: Any = typer.Option(declaration, help=text, show_default=False, rich_help_panel=panel)
         return _keyword(key.replace(".", "__"), Annotated[bool | None, option])
-    choices = _choices(field.annotation)
+    choices = facts(field_).choices or _choices(field_.annotation)
     option = typer.Option(
         flag,
         help=text,
-        metavar="|".join(choices) if choices else name_of_type(field.annotation),
+        metavar="|".join(choices) if choices else name_of_type(field_.annotation),
         show_default=False,
         rich_help_panel=panel,
         autocompletion=(lambda incomplete: [c for c in choices if c.startswith(incomplete)]) if choices else None,
@@ -347,3 +443,36 @@ def name_of_type(annotation: Any) -> str:
     if len(kinds) == 1 and kinds[0] is not annotation:
         return name_of_type(kinds[0])
     return "|".join(getattr(kind, "__name__", str(kind)).lower().replace("str", "text") for kind in kinds)
+
+
+# The YAML keys of the project that socialx descends from -> the key here, or why there is none.
+OLD_KEYS: dict[str, str] = {
+    "data.loader.batch_size": "loader.batch_size",
+    "data.loader.shuffle": "loader.shuffle",
+    "data.loader.num_workers": "(gone: the series is resident on the device, there are no workers)",
+    "data.loader.prefetch_factor": "(gone: the series is resident on the device, there are no workers)",
+    "data.loader.persistent_workers": "(gone: the series is resident on the device, there are no workers)",
+    "data.loader.pin_memory": "(gone: the series is resident on the device, nothing is copied per step)",
+    "data.loader": "loader",
+    "data.sequence_length": "data.history",
+    "data.prediction_length": "data.horizon",
+    "social_pooling.enabled": "pooling.kind (none turns it off)",
+    "social_pooling.type": "pooling.kind",
+    "social_pooling.radius": "pooling.radius_km",
+    "social_pooling.learnable_radius": "pooling.learnable_radius",
+    "social_pooling.use_positional": "pooling.use_positional",
+    "social_pooling.max_neighbors": "pooling.neighbours",
+    "social_pooling.mask_mode": "pooling.mask_mode",
+    "social_pooling": "pooling",
+    "model.xlstm.embedding_dim": "model.width",
+    "model.xlstm.num_blocks": "model.blocks",
+    "model.xlstm.slstm_at": "model.slstm_at",
+    "model.xlstm.num_heads": "model.heads",
+    "model.xlstm.dropout": "model.dropout",
+    "model.xlstm.context_length": "data.history",
+    "model.xlstm.slstm_backend": "model.impl",
+    "model.xlstm.mlstm_backend": "model.impl",
+    "model.xlstm": "model",
+    "trainer.lr": "trainer.learning_rate",
+    "trainer.gradient_clip": "trainer.gradient_clip_val",
+}

@@ -1,54 +1,124 @@
-"""One progress bar for all long work: on stderr, and silent where stderr is not a terminal."""
+"""How long work tells what it does: events for whoever listens, and nothing where nobody does.
+
+A task of ``socialx.tasks`` takes a callback and passes it to ``listening``; everything below announces its work with
+``work`` and ``say``.  No module of the library prints.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
-
-
-class _Rate(ProgressColumn):
-    """Units per second since the start, in the bar's own unit."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f} {task.fields['unit']}/s")
+from socialx.errors import Message
 
 
-class Bar:
-    """A running bar: ``advance`` moves it, ``note`` is the free text at its end (a loss, an epoch)."""
+@dataclass(frozen=True)
+class Work:
+    """How far a piece of long work is: ``done`` of ``total`` units; total is None where it is not known."""
 
-    def __init__(self, progress: Progress, task: int) -> None:
-        self._progress, self._task = progress, task
+    name: str
+    total: float | None
+    unit: str
+    done: float = 0.0
+    note: str = ""
+    finished: bool = False
 
-    def advance(self, amount: float = 1, note: str | None = None) -> None:
-        """Move the bar by ``amount`` of its unit; ``note`` replaces the text at its end."""
-        fields = {} if note is None else {"note": note}
-        self._progress.update(self._task, advance=amount, **fields)  # type: ignore[arg-type]
 
-    def say(self, line: str) -> None:
-        """Print a lasting line above the bar, on stderr, also where the bar itself is silent."""
-        self._progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+@dataclass(frozen=True)
+class Start:
+    """Training begins: the data, the machine and the model.  ``computes``: what runs on a card; empty on a CPU."""
+
+    data: str
+    sensors: int
+    windows: int
+    device: str
+    precision: str
+    parameters: int
+    run_dir: str
+    computes: str = ""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of training has ended; errors in the unit of the first target."""
+
+    number: int
+    of: int
+    train_mae: float
+    validation_mae: float
+    windows_per_s: float
+    best: bool
+
+
+@dataclass(frozen=True)
+class Note:
+    """One lasting line for the user."""
+
+    message: Message
+
+
+Event = Work | Start | Epoch | Note
+Callback = Callable[[Event], None]
+
+_LISTENER: ContextVar[Callback | None] = ContextVar("socialx_progress", default=None)
 
 
 @contextmanager
-def progress_bar(description: str, total: float | None, unit: str, note: str = "") -> Iterator[Bar]:
-    """A bar with share, rate in ``unit``/s and time left; it disappears when the work is done.
+def listening(callback: Callback | None) -> Iterator[None]:
+    """Send every event of the block to ``callback``; None keeps the listener that is there."""
+    if callback is None:
+        yield
+        return
+    token = _LISTENER.set(callback)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
 
-    total: how many units there are, or None where that is not known.
-    """
-    console = Console(file=sys.stderr)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.percentage:>3.0f}%"),
-        _Rate(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Bar(progress, progress.add_task(description, total=total, unit=unit, note=note))
+
+def say(event: Event) -> None:
+    """Send one event to the listener."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        listener(event)
+
+
+def note(message: Message) -> None:
+    """Send one lasting line to the listener."""
+    say(Note(message))
+
+
+class Bar:
+    """A piece of work that is under way: ``advance`` moves it."""
+
+    def __init__(self, work: Work) -> None:
+        self._listener, self._work = _LISTENER.get(), work
+        self._send()
+
+    def advance(self, amount: float = 1, note: str | None = None) -> None:
+        """Move on by ``amount`` units; ``note`` replaces the text beside it, such as the loss."""
+        if self._listener is not None:
+            text = self._work.note if note is None else note
+            self._work = replace(self._work, done=self._work.done + amount, note=text)
+            self._send()
+
+    def finish(self) -> None:
+        """The work is done, or was given up."""
+        self._work = replace(self._work, finished=True)
+        self._send()
+
+    def _send(self) -> None:
+        if self._listener is not None:
+            self._listener(self._work)
+
+
+@contextmanager
+def work(name: str, total: float | None, unit: str, note: str = "") -> Iterator[Bar]:
+    """Announce long work of ``total`` units; the block advances the bar that it is given."""
+    bar = Bar(Work(name, total, unit, note=note))
+    try:
+        yield bar
+    finally:
+        bar.finish()

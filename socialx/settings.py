@@ -1,16 +1,55 @@
-"""The one settings tree, shared by every subcommand: data, loader, model, pooling, trainer, profile, download.
+"""The one settings tree that all commands share: data, loader, model, pooling, trainer, profile, download.
 
-Sections are frozen and refuse unknown keys.  A field's description is its help text and its default is printed
-beside it; settings that exist in Lightning keep Lightning's names.  Only ``options``, ``build`` and ``cli`` see
-this tree: everything below takes plain arguments.  torch is not imported here, so ``--help`` stays quick.
+Sections are frozen and refuse unknown keys.  Everything about a setting stands on the setting: its default, its help
+text, which commands show it, and when it may differ from what a run was trained with.  Settings that exist in Lightning
+keep Lightning's names.  Only ``options``, ``build``, ``tasks`` and ``cli`` see this tree; everything below takes plain
+arguments.  torch is not imported here, so that ``--help`` stays quick.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from socialx.errors import Argument, SettingsError
+from socialx.kinds import ENCODERS, MODELS, POOLINGS, Kind
+
+TRAIN, STEP = ("train",), ("train", "profile")  # STEP: what a training step depends on
+SCORE = ("evaluate", "explain", "predict")
+RESUME, SCORING = "resume", "scoring"  # when a setting may differ from the run's own
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What else is known of a setting.
+
+    flag: its flag without dashes, where that is not made of its name.  commands: those that show it.  may_change: with
+    which purposes (resume, scoring) it may differ from what the run was trained with.  scored: it decides which windows
+    are scored.  choices: the words that it takes.
+    """
+
+    flag: str | None = None
+    commands: tuple[str, ...] = ()
+    may_change: tuple[str, ...] = ()
+    scored: bool = False
+    choices: tuple[str, ...] = ()
+
+
+def setting(default: Any, description: str, facts: Facts | None = None, **limits: Any) -> Any:
+    """A field of a section with its help text, its facts, and pydantic's limits."""
+    return Field(default, description=description, json_schema_extra={"facts": facts or Facts()}, **limits)  # type: ignore[dict-item]
+
+
+def facts(field: FieldInfo) -> Facts:
+    """The facts of a field."""
+    extra = field.json_schema_extra
+    found = extra.get("facts") if isinstance(extra, dict) else None
+    return found if isinstance(found, Facts) else Facts()
 
 
 def _split_commas(value: Any) -> Any:
@@ -33,6 +72,22 @@ def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _known(kinds: Collection[str]) -> AfterValidator:
+    """One of these kinds, in pydantic's own words for a choice."""
+
+    def check(name: str) -> str:
+        if name not in kinds:
+            *first, last = (repr(kind) for kind in kinds)
+            raise ValueError(f"Input should be {', '.join(first)} or {last}")
+        return name
+
+    return AfterValidator(check)
+
+
+def _kinds(table: Mapping[str, Kind]) -> str:
+    return "; ".join(f"{kind.name}: {kind.what}" for kind in table.values())
+
+
 Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidator(_each_once)]
 
@@ -43,143 +98,201 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+_WINDOWS = Facts(commands=(*STEP, "evaluate", "explain"), scored=True)
+_STEP = Facts(commands=STEP)
+_TRAIN = Facts(commands=TRAIN)
+
+
 class Data(Section):
     """Which file, and how it is cut into windows."""
 
-    path: Path | None = Field(
-        None, description="the HDF5 file that convert wrote", json_schema_extra={"flag": "--data"}
+    path: Path | None = setting(
+        None,
+        "HDF5 file that convert wrote",
+        Facts(flag="data", commands=(*STEP, *SCORE), may_change=(RESUME, SCORING), scored=True),
     )
-    targets: Names = Field(("avg_speed",), min_length=1, description="features of the file that are forecast")
-    inputs: Names | None = Field(None, min_length=1, description="features that the model reads; empty: the targets")
-    days: int | None = Field(None, ge=1, description="use the first days of the file alone; empty: all of it")
-    history: int = Field(12, ge=1, le=288, description="steps that the model sees")
-    horizon: int = Field(12, ge=1, le=288, description="steps that it forecasts")
-    split: Literal["canonical", "strict"] = Field(
+    targets: Names = setting(("avg_speed",), "features of the file to forecast", _WINDOWS, min_length=1)
+    inputs: Names | None = setting(None, "features that the model reads; not set: the targets", _WINDOWS, min_length=1)
+    days: int | None = setting(None, "use only the first days of the file; not set: all of it", _WINDOWS, ge=1)
+    history: int = setting(12, "time steps that the model reads", _WINDOWS, ge=1, le=288)
+    horizon: int = setting(12, "time steps that the model forecasts", _WINDOWS, ge=1, le=288)
+    split: Literal["canonical", "strict"] = setting(
         "canonical",
-        description="canonical: windows first, then 70/10/20 as the papers do; strict: time first, no window "
-        "crosses a border or a gap",
+        "canonical: cut windows, then split them 70/10/20 as the papers do; strict: split the rows first, and use no "
+        "window that crosses a border or a gap",
+        _WINDOWS,
     )
 
 
 class Loader(Section):
     """How windows become batches."""
 
-    batch_size: int = Field(64, ge=1, description="windows per batch, each of all sensors")
-    shuffle: bool = Field(True, description="a new seeded order of the training windows in every epoch")
+    batch_size: int = setting(
+        64,
+        "windows per batch, each of all sensors",
+        Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
+        ge=1,
+    )
+    shuffle: bool = setting(True, "draw a new order of the training windows in every epoch", _STEP)
 
 
 class Model(Section):
     """The shared xLSTM encoder and what its tokens carry; or a plain model to compare it with."""
 
-    kind: Literal["xlstm", "linear", "lstm", "stid"] = Field(
+    kind: Annotated[str, _known(MODELS)] = setting(
         "xlstm",
-        description="xlstm: the shared social xLSTM; plain models for comparison, none of which pools: linear: one map "
-        "from history to horizon; lstm: a shared LSTM of the values; stid: identities and an MLP",
-        json_schema_extra={"flag": "--model"},
+        f"{_kinds(MODELS)}. Only the first uses neighbours",
+        Facts(flag="model", commands=STEP, choices=tuple(MODELS)),
     )
-    encoder: Literal["xlstm", "mlp"] = Field(
-        "xlstm", description="mlp: in place of the xLSTM, the flattened window through an MLP of as many parameters"
+    encoder: Annotated[str, _known(ENCODERS)] = setting(
+        "xlstm", _kinds(ENCODERS), Facts(commands=STEP, choices=tuple(ENCODERS))
     )
-    width: int = Field(128, ge=8, le=2048, description="embedding width E, a multiple of heads")
-    blocks: int = Field(4, ge=1, le=64, description="xLSTM blocks in the stack")
-    slstm_at: Positions = Field((1, 3), description="which blocks are sLSTM, from 0; the others are mLSTM")
-    heads: int = Field(4, ge=1, description="heads of every xLSTM block")
-    dropout: float = Field(0.1, ge=0, lt=1, description="dropout of the encoder and of the social layers")
-    impl: Literal["auto", "reference", "fused", "triton"] = Field(
+    width: int = setting(128, "embedding width E, a multiple of heads", _STEP, ge=8, le=2048)
+    blocks: int = setting(4, "xLSTM blocks in the stack", _STEP, ge=1, le=64)
+    slstm_at: Positions = setting((1, 3), "which blocks are sLSTM, from 0; the others are mLSTM", _STEP)
+    heads: int = setting(4, "heads of every xLSTM block", _STEP, ge=1)
+    dropout: float = setting(0.1, "dropout of the encoder and of the social layers", _STEP, ge=0, lt=1)
+    impl: Literal["auto", "reference", "fused", "triton"] = setting(
         "auto",
-        description="encoder implementation, all one function; auto: triton on CUDA where it can run, else fused; "
-        "reference: the xlstm package's own forward",
+        "implementation of the encoder; all compute the same function. auto: triton on CUDA where it can run, else "
+        "fused; reference: the forward pass of the xlstm package",
+        Facts(commands=STEP, may_change=(RESUME, SCORING)),
     )
-    chunk: int | None = Field(
+    chunk: int | None = setting(
         None,
+        "sequences that the encoder processes at once. Not set: 384 on a CPU, all on CUDA. On CUDA a smaller number "
+        "saves memory and costs one extra forward pass",
+        Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
         ge=1,
-        description="sequences per encoder call; empty: the measured best on a CPU, all on CUDA, where a chunk saves "
-        "memory: its backward pass runs it a second time",
     )
-    checkpointing: bool = Field(
-        False, description="keep only the blocks' inputs for the backward pass, which runs each block a second time"
+    checkpointing: bool = setting(
+        False,
+        "keep only the input of each block for the backward pass, which then runs each block a second time",
+        Facts(commands=STEP, may_change=(RESUME, SCORING)),
     )
-    time_of_day: bool = Field(True, description="a learned vector per slot of the day")
-    day_of_week: bool = Field(True, description="a learned vector per weekday")
-    sensor_identity: bool = Field(True, description="a learned vector per sensor; off for a network unseen in training")
-    adaptive: bool = Field(True, description="a learned vector per history step and sensor; off for an unseen network")
-    sensor_heads: bool = Field(False, description="a last layer per sensor on top of the shared one")
+    time_of_day: bool = setting(True, "learn a vector per slot of the day", _STEP)
+    day_of_week: bool = setting(True, "learn a vector per weekday", _STEP)
+    sensor_identity: bool = setting(
+        True, "learn a vector per sensor; turn it off to forecast a network that is unseen in training", _STEP
+    )
+    adaptive: bool = setting(
+        True, "learn a vector per sensor and history step; turn it off to forecast an unseen network", _STEP
+    )
+    sensor_heads: bool = setting(False, "learn a last layer per sensor on top of the shared one", _STEP)
 
 
 class Pooling(Section):
-    """How a sensor listens to its neighbours."""
+    """How a sensor uses its neighbours."""
 
-    kind: Literal["attention", "attention_mlp", "mean", "weighted_mean", "max", "own", "none"] = Field(
-        "attention",
-        description="attention: weights by dot products; attention_mlp: by a small network; weighted_mean: by distance "
-        "and offset; own: the same layers hear the sensor itself alone, for comparison; none: no layers",
-        json_schema_extra={"flag": "--pooling"},
+    kind: Annotated[str, _known(POOLINGS)] = setting(
+        "attention", _kinds(POOLINGS), Facts(flag="pooling", commands=STEP, choices=tuple(POOLINGS))
     )
-    layers: int = Field(2, ge=1, le=16, description="social layers, one after the other")
-    placement: Literal["stacked", "interleaved"] = Field(
+    layers: int = setting(2, "social layers, one after the other", _STEP, ge=1, le=16)
+    placement: Literal["stacked", "interleaved"] = setting(
         "stacked",
-        description="stacked: all layers after the encoder, on the last step; interleaved: spread over the encoder's "
-        "blocks, on every step",
+        "stacked: all layers after the encoder, on the last step; interleaved: between the blocks of the encoder, on "
+        "every step",
+        _STEP,
     )
-    heads: int = Field(4, ge=1, description="heads of every social layer; the width is a multiple")
-    neighbours: int | None = Field(32, ge=1, description="the K nearest sensors may be heard; empty: all within reach")
-    reach_km: float | None = Field(None, gt=0, description="nobody farther away is heard; empty: no limit")
-    distances: Path | None = Field(
-        None, description="CSV of from,to,cost with road distances in metres, in place of straight ones"
+    heads: int = setting(4, "heads of every social layer; the width is a multiple of it", _STEP, ge=1)
+    neighbours: int | None = setting(32, "use the K nearest sensors; an empty value: all within reach", _STEP, ge=1)
+    reach_km: float | None = setting(None, "use no sensor that is farther away; not set: no limit", _STEP, gt=0)
+    distances: Path | None = setting(
+        None,
+        "CSV of from,to,cost with road distances in metres, in place of straight distances",
+        Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
     )
-    radius_km: float = Field(5.0, gt=0, le=1000, description="where the radius starts: half weight there")
-    learnable_radius: bool = Field(True, description="train a soft radius and its softness; off: they stay")
-    mask_mode: Literal["soft", "hard"] = Field(
-        "soft", description="soft: weights fall around the radius; hard: nobody beyond it, and it is not trained"
+    radius_km: float = setting(5.0, "distance at which the attention gate starts at one half", _STEP, gt=0, le=1000)
+    learnable_radius: bool = setting(True, "train the radius and its softness", _STEP)
+    mask_mode: Literal["soft", "hard"] = setting(
+        "soft", "soft: weights fall around the radius; hard: no weight beyond it, and no training of it", _STEP
     )
-    use_positional: bool = Field(True, description="let the weight depend on the offset (east, north) too")
-    strict: bool = Field(
-        True, description="refuse a file in which sensors have no position; off: those hear nobody, and it is said"
+    use_positional: bool = setting(True, "let the weights depend on the offset (east, north) too", _STEP)
+    strict: bool = setting(
+        True,
+        "refuse a file in which sensors have no position; off: those sensors use no neighbours, with a warning",
+        Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
     )
 
 
 class Trainer(Section):
     """The optimisation and the machine it runs on."""
 
-    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = Field(
-        "auto", description="auto: bf16-mixed on CUDA, 32-true on a CPU"
+    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = setting(
+        "auto",
+        "auto: for training bf16-mixed on CUDA and 32-true on a CPU, for scores and forecasts 32-true",
+        Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
     )
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto | cpu | cuda | cuda:1")
-    float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
-        "high", description="fp32 matrix products on CUDA; high is TF32"
+    device: str = setting(
+        "auto",
+        "auto, cpu, cuda, or one card such as cuda:1",
+        Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
     )
-    compile: Annotated[Literal["off", "default", "max-autotune"], BeforeValidator(_off_is_a_word)] = Field(
-        "off", description="torch.compile of the forward and backward pass; where it fails, it says why and goes on"
+    float32_matmul_precision: Literal["highest", "high", "medium"] = setting(
+        "high",
+        "float32 matrix products on CUDA; high is TF32; scores and forecasts use highest",
+        Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
     )
-    cuda_graph: bool = Field(
-        False, description="record the training step once per shape and replay it; where it fails, it says why"
+    compile: Annotated[Literal["off", "default", "max-autotune"], BeforeValidator(_off_is_a_word)] = setting(
+        "off",
+        "torch.compile of the training step; where that fails, a warning says why and training goes on",
+        Facts(commands=STEP, may_change=(RESUME,)),
     )
-    max_epochs: int = Field(30, ge=1, description="the schedule ends here, early stopping may end before")
-    learning_rate: float = Field(2e-3, gt=0, description="AdamW's peak learning rate")
-    weight_decay: float = Field(3e-4, ge=0, description="AdamW's weight decay")
-    schedule: Literal["cosine", "constant"] = Field("cosine", description="of the learning rate, after the warm-up")
-    lr_warmup_steps: int = Field(100, ge=0, description="optimizer steps of linear warm-up")
-    gradient_clip_val: float = Field(5.0, ge=0, description="largest gradient norm; 0: no clipping")
-    accumulate_grad_batches: int = Field(1, ge=1, description="batches per optimizer step")
-    patience: int = Field(10, ge=1, description="epochs without a better validation MAE before stopping")
-    seed: int = Field(0, ge=0, lt=2**32, description="of weights, order and dropout")
-    log_every_n_steps: int = Field(50, ge=1, description="steps between two readings of the loss, each a host sync")
-    run_dir: Path | None = Field(None, description="run folder; empty: runs/DATASET-DATE-TIME")
+    cuda_graph: bool = setting(
+        False,
+        "record the training step once per shape and replay it; where that fails, a warning says why",
+        Facts(commands=STEP, may_change=(RESUME,)),
+    )
+    max_epochs: int = setting(
+        30,
+        "epochs after which the schedule ends; early stopping may end before",
+        Facts(commands=TRAIN, may_change=(RESUME,)),
+        ge=1,
+    )
+    learning_rate: float = setting(2e-3, "peak learning rate of AdamW", _TRAIN, gt=0)
+    weight_decay: float = setting(3e-4, "weight decay of AdamW", _TRAIN, ge=0)
+    schedule: Literal["cosine", "constant"] = setting("cosine", "learning rate after the warm-up", _TRAIN)
+    lr_warmup_steps: int = setting(100, "optimizer steps of linear warm-up", _TRAIN, ge=0)
+    gradient_clip_val: float = setting(5.0, "largest gradient norm; 0: no clipping", _STEP, ge=0)
+    accumulate_grad_batches: int = setting(1, "batches per optimizer step", _STEP, ge=1)
+    patience: int = setting(
+        10,
+        "epochs without a better validation MAE before training stops",
+        Facts(commands=TRAIN, may_change=(RESUME,)),
+        ge=1,
+    )
+    seed: int = setting(0, "seed of weights, order and dropout", _STEP, ge=0, lt=2**32)
+    log_every_n_steps: int = setting(
+        50,
+        "steps between two readings of the loss; each reading waits for the device",
+        Facts(commands=STEP, may_change=(RESUME,)),
+        ge=1,
+    )
+    run_dir: Path | None = setting(None, "run folder; not set: runs/DATASET-DATE-TIME", _TRAIN)
+
+
+_PROFILE = Facts(commands=("profile",), may_change=(RESUME, SCORING))
 
 
 class Profile(Section):
-    """How long socialx profile looks."""
+    """How long socialx profile measures."""
 
-    steps: int = Field(200, ge=2, description="measured training steps")
-    warmup_steps: int = Field(10, ge=0, description="steps before the measurement")
-    trace_steps: int = Field(8, ge=0, description="steps under a kernel trace after it, on CUDA; 0: none")
+    steps: int = setting(200, "measured training steps", _PROFILE, ge=2)
+    warmup_steps: int = setting(10, "steps before the measurement", _PROFILE, ge=0)
+    trace_steps: int = setting(8, "steps under a kernel trace after it, on CUDA; 0: none", _PROFILE, ge=0)
+
+
+_DOWNLOAD = Facts(commands=("download",), may_change=(RESUME, SCORING))
 
 
 class Download(Section):
     """Where published files come from."""
 
-    mirror: str | None = Field(None, description="address of a folder that holds them, in place of the published one")
-    retries: int = Field(5, ge=0, description="tries in a row that bring nothing before it gives up")
+    mirror: str | None = setting(
+        None, "address of a folder that holds the files, in place of the published one", _DOWNLOAD
+    )
+    retries: int = setting(5, "tries in a row that bring nothing before download gives up", _DOWNLOAD, ge=0)
 
 
 class Settings(Section):
@@ -193,59 +306,43 @@ class Settings(Section):
     profile: Profile = Profile()
     download: Download = Download()
 
+    def unread(self) -> set[str]:
+        """Keys of the sections model and pooling that have no effect on the chosen model."""
+        model = {f"model.{name}" for name in Model.model_fields}
+        pooling = {f"pooling.{name}" for name in Pooling.model_fields}
+        kind = MODELS[self.model.kind]
+        if not kind.social:
+            return (model | pooling) - {f"model.{name}" for name in ("kind", *(kind.reads or ()))}
+        pools = POOLINGS[self.pooling.kind]
+        found = {*ENCODERS[self.model.encoder].ignores, *pools.ignores}
+        if pools.path is None:
+            found |= pooling - {"pooling.kind"}
+        elif self.pooling.placement == "interleaved":  # its layers need all sensors between two blocks
+            found |= {"model.chunk"}
+        if self.pooling.mask_mode == "hard":
+            found |= {"pooling.learnable_radius"}
+        return found
 
-def unread(s: Settings) -> set[str]:
-    """Keys of the sections model and pooling that the chosen model does nothing with."""
-    model = {f"model.{name}" for name in Model.model_fields}
-    pooling = {f"pooling.{name}" for name in Pooling.model_fields}
-    m, p = s.model, s.pooling
-    if m.kind != "xlstm":
-        plain = {"linear": (), "lstm": ("width", "blocks", "dropout"), "stid": ("width", "dropout")}
-        return (model | pooling) - {f"model.{name}" for name in ("kind", *plain[m.kind])}
-    found: set[str] = set()
-    if m.encoder == "mlp":
-        found |= {"model.impl", "model.chunk", "model.checkpointing"}
-    elif p.kind != "none" and p.placement == "interleaved":  # its layers hear all sensors in the midst of the encoder
-        found |= {"model.chunk"}
-    if p.kind == "none":
-        found |= pooling - {"pooling.kind"}
-    elif p.kind == "own":
-        found |= {"pooling.neighbours", "pooling.reach_km", "pooling.distances", "pooling.strict"}
-    elif p.kind in ("mean", "max"):
-        found |= {"pooling.use_positional"}
-    if p.mask_mode == "hard":
-        found |= {"pooling.learnable_radius"}
-    return found
+    def refuse_conflicts(self) -> None:
+        """Raise SettingsError for settings that exclude each other."""
+        m, p = self.model, self.pooling
+        if not MODELS[m.kind].social or POOLINGS[p.kind].path is None:
+            return
+        if m.width % p.heads:
+            where, remedy = f"pooling.heads {p.heads}", (Argument("pooling.heads"), " must divide the width")
+            raise SettingsError(where, f"model.width {m.width} is not a multiple of it", remedy)
+        if p.placement == "stacked":
+            return
+        where, stacked = "pooling.placement interleaved", Argument("pooling.placement", "stacked")
+        if m.encoder != "xlstm":
+            found = f"encoder {m.encoder} has no blocks to put layers after"
+            raise SettingsError(where, found, (stacked, ", or ", Argument("model.encoder", "xlstm")))
+        if p.layers > m.blocks:
+            found = f"{p.layers} layers do not fit after the {m.blocks} blocks of the encoder"
+            fewer = ("fewer ", Argument("pooling.layers"), ", more ", Argument("model.blocks"), ", or ", stacked)
+            raise SettingsError(where, found, fewer)
 
-
-# The YAML keys of the project that socialx descends from -> the key here, or why there is none.
-OLD_KEYS: dict[str, str] = {
-    "data.loader.batch_size": "loader.batch_size",
-    "data.loader.shuffle": "loader.shuffle",
-    "data.loader.num_workers": "(gone: the series is resident on the device, there are no workers)",
-    "data.loader.prefetch_factor": "(gone: the series is resident on the device, there are no workers)",
-    "data.loader.persistent_workers": "(gone: the series is resident on the device, there are no workers)",
-    "data.loader.pin_memory": "(gone: the series is resident on the device, nothing is copied per step)",
-    "data.loader": "loader",
-    "data.sequence_length": "data.history",
-    "data.prediction_length": "data.horizon",
-    "social_pooling.enabled": "pooling.kind (none turns it off)",
-    "social_pooling.type": "pooling.kind",
-    "social_pooling.radius": "pooling.radius_km",
-    "social_pooling.learnable_radius": "pooling.learnable_radius",
-    "social_pooling.use_positional": "pooling.use_positional",
-    "social_pooling.max_neighbors": "pooling.neighbours",
-    "social_pooling.mask_mode": "pooling.mask_mode",
-    "social_pooling": "pooling",
-    "model.xlstm.embedding_dim": "model.width",
-    "model.xlstm.num_blocks": "model.blocks",
-    "model.xlstm.slstm_at": "model.slstm_at",
-    "model.xlstm.num_heads": "model.heads",
-    "model.xlstm.dropout": "model.dropout",
-    "model.xlstm.context_length": "data.history",
-    "model.xlstm.slstm_backend": "model.impl",
-    "model.xlstm.mlstm_backend": "model.impl",
-    "model.xlstm": "model",
-    "trainer.lr": "trainer.learning_rate",
-    "trainer.gradient_clip": "trainer.gradient_clip_val",
-}
+    def sensor_tables(self) -> bool:
+        """Whether the chosen model has weights of its own per sensor, so that it fits one network only."""
+        tables = MODELS[self.model.kind].sensor_tables
+        return tables if isinstance(tables, bool) else any(getattr(self.model, name) for name in tables)

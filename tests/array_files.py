@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from socialx.data.sources import FORMATS
-from socialx.data.sources.contents import Contents, Request
+from socialx.files.formats.contents import Contents, Request
+from socialx.files.formats.registry import FORMATS
 
 
 def npy_bytes(array: np.ndarray) -> bytes:
@@ -41,20 +41,20 @@ def contents(kind: str, data: Path, **request: object) -> Contents:
 
 
 def joined(found: Contents) -> tuple[list[str], np.ndarray]:
-    """All stamps and all speeds [T,N]."""
+    """All timestamps and all speeds [T,N]."""
     blocks = list(found.blocks)
-    assert all(block.stamps.dtype == "S19" and block.speeds.dtype == np.float32 for block in blocks)
-    assert all(block.speeds.shape == (len(block.stamps), found.sensors) for block in blocks)
-    stamps = [stamp.decode() for block in blocks for stamp in block.stamps.tolist()]
-    return stamps, np.concatenate([block.speeds for block in blocks])
+    assert all(block.timestamps.dtype == "S19" and block.speeds.dtype == np.float32 for block in blocks)
+    assert all(block.speeds.shape == (len(block.timestamps), found.sensors) for block in blocks)
+    timestamps = [timestamp.decode() for block in blocks for timestamp in block.timestamps.tolist()]
+    return timestamps, np.concatenate([block.speeds for block in blocks])
 
 
 def check(found: Contents, times: list[str], values: np.ndarray, feature: str, units: str | None) -> None:
     """Every field but the notes."""
     assert (found.ids, found.sensors, found.locations) == (None, values.shape[1], None)
     assert (found.feature, found.units) == (feature, units)
-    stamps, speeds = joined(found)
-    assert stamps == times
+    timestamps, speeds = joined(found)
+    assert timestamps == times
     assert speeds.tobytes() == values.astype(np.float32).tobytes()
 
 

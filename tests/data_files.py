@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from socialx.data import sources, store
-from socialx.data.store import Block, Readings, Sensors, Summary
-from socialx.errors import SocialxError
+from socialx.cli.shell import write
+from socialx.errors import Message, SocialxError
+from socialx.files import store
+from socialx.files.formats.contents import Request
+from socialx.files.readings import read
+from socialx.files.store import Block, Readings, Sensors, Summary
 
 IDS = ("773869", "767541", "717447")  # of METR-LA
 BAY_IDS = ("400001", "400017", "400030")
 
 
-def stamps(rows: int, start: str = "2012-03-01T00:00:00", minutes: int = 5) -> list[str]:
+def timestamps(rows: int, start: str = "2012-03-01T00:00:00", minutes: int = 5) -> list[str]:
     """``YYYY-MM-DD HH:MM:SS`` every few minutes."""
     times = np.datetime64(start, "s") + np.arange(rows) * np.timedelta64(minutes * 60, "s")
     return [str(time).replace("T", " ") for time in times]
@@ -79,12 +83,12 @@ def write_frame(
 
 def convert(kind: str, data: Path, meta: Path, output: Path, **options: bool) -> Summary:
     """What the command does."""
-    return store.create(output, sources.read(kind, sources.Request(data), meta).readings, **options)
+    return store.create(output, read(kind, Request(data), meta).readings, **options)
 
 
 def small_store(path: Path, rows: int = 40, minutes: int = 5) -> Path:
     """A canonical METR-LA-like file of 3 sensors."""
-    data = write_csv(path.with_suffix(".csv"), stamps(rows, minutes=minutes), speeds(rows))
+    data = write_csv(path.with_suffix(".csv"), timestamps(rows, minutes=minutes), speeds(rows))
     convert("metr-la", data, write_locations(path.with_name("locations.csv")), path)
     return path
 
@@ -101,16 +105,24 @@ def block(times: list[str], values: np.ndarray) -> Block:
     return Block(np.array(times, "S19"), values.astype(np.float32))
 
 
-def refusal(action: Callable[[], object], *words: str) -> str:
-    """The one line with which ``action`` refuses; it holds each of ``words`` and ends with a next step."""
+def refusal(action: Callable[[], object], *words: str, task: str = "convert") -> str:
+    """The one line with which ``action`` refuses, as a user of the command ``task`` sees it.
+
+    It holds each of ``words`` and ends with a next step.
+    """
     with pytest.raises(SocialxError) as caught:
         action()
-    line = str(caught.value)
+    (line,) = caught.value.lines(partial(write, task))
     assert "\n" not in line
     assert re.fullmatch(r".+?: .+: \S.*", line), line
     for word in words:
         assert word in line, line
     return line
+
+
+def shown(notes: Iterable[Message | str], task: str = "convert") -> list[str]:
+    """Notes as a user of the command ``task`` sees them."""
+    return [note if isinstance(note, str) else note.line(partial(write, task)) for note in notes]
 
 
 def left_behind(folder: Path) -> list[str]:

@@ -8,23 +8,28 @@ from typing import Any
 import numpy as np
 import torch
 
+from socialx.batch import Batch, Example
 from socialx.data import geo
-from socialx.data.loaders import Batch, ResidentLoader, Series
+from socialx.data.loaders import ResidentLoader
+from socialx.data.network import Network
+from socialx.data.normaliser import Moments
+from socialx.data.series import Series
 from socialx.data.windows import split_windows
-from socialx.model.encoder import SharedEncoder
+from socialx.kinds import POOLINGS
 from socialx.model.forecaster import Forecaster, Tokens
-from socialx.model.pooling import KINDS, Geometry, SocialLayer, SocialPooling
-from socialx.model.scale import Scale
+from socialx.model.pooling import Geometry, SocialLayer, SocialPooling
+from socialx.model.xlstm.encoder import SharedEncoder
 
 CPU = torch.device("cpu")
-SCALE = Scale([55.0], [8.0], [55.0], [8.0])
+MOMENTS = (Moments(55.0, 8.0),)
+KINDS = ("attention", "attention_mlp", "mean", "weighted_mean", "max")  # of pooling, those that use neighbours
 MONDAY = 1_331_510_400  # 2012-03-12 00:00:00 read as UTC
 
 
 def speeds(
     rows: int = 600, sensors: int = 5, missing: float = 0.1, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values float32 [T,N] with 0 where missing, valid bool [T,N], epochs int64 [T] every five minutes."""
+    """Values float32 [T,N] with 0 where missing, valid bool [T,N], seconds int64 [T] every five minutes."""
     rng = np.random.default_rng(seed)
     step = np.arange(rows)[:, None]
     values = 55 + 8 * np.sin(2 * np.pi * step / 96 + rng.uniform(0, 6, sensors)) + rng.normal(0, 1, (rows, sensors))
@@ -36,35 +41,46 @@ def loader(
     rows: int = 600, sensors: int = 5, batch_size: int = 8, part: str = "train", **options: object
 ) -> ResidentLoader:
     """Windows of 12 + 12 steps of made-up speeds."""
-    values, valid, epochs = speeds(rows, sensors)
-    windows = split_windows(epochs, 5, 12, 12, "canonical")
-    return ResidentLoader(series(values, valid, epochs), windows.part(part), 12, 12, batch_size, **options)  # type: ignore[arg-type]
+    values, valid, seconds = speeds(rows, sensors)
+    windows = split_windows(seconds, 5, 12, 12, "canonical")
+    return ResidentLoader(series(values, valid, seconds), windows.part(part), batch_size, **options)  # type: ignore[arg-type]
+
+
+def example(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Example:
+    """One batch of the above with its target."""
+    values, valid, seconds = speeds(200, sensors, seed=seed)
+    starts = torch.arange(0, 7 * batch_size, 7)
+    made = series(values, valid, seconds)
+    return Example(made.window(starts), made.target(starts))
 
 
 def batch(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Batch:
-    """One batch of the above."""
-    values, valid, epochs = speeds(200, sensors, seed=seed)
-    starts = torch.arange(0, 7 * batch_size, 7)
-    return series(values, valid, epochs).gather(starts, 12, 12)
+    """What is known of it."""
+    return example(sensors, batch_size, seed).batch
 
 
-def series(values: np.ndarray, valid: np.ndarray, epochs: np.ndarray) -> Series:
+def series(values: np.ndarray, valid: np.ndarray, seconds: np.ndarray, history: int = 12, horizon: int = 12) -> Series:
     """One feature, every five minutes."""
-    return Series(values[..., None], valid[..., None], epochs, 5, CPU)
+    return Series(values[..., None], valid[..., None], seconds, 5, history, horizon, CPU)
+
+
+def network(sensors: int = 5, inputs: Sequence[Moments] = MOMENTS, targets: Sequence[Moments] = MOMENTS) -> Network:
+    """What a model must know: 12 + 12 steps of five minutes."""
+    return Network(sensors, 12, 12, 288, tuple(inputs), tuple(targets))
 
 
 def features(
     sensors: int = 5, inputs: Sequence[int] = (0, 1, 2), targets: Sequence[int] = (2, 0), batch_size: int = 4
-) -> tuple[Batch, Scale]:
-    """A batch of three features in units of their own, of which some are read and some forecast, and their scale."""
+) -> tuple[Example, Network]:
+    """An example of three features in units of their own, of which some are read and some forecast, and its network."""
     one = [speeds(200, sensors, seed=seed) for seed in range(3)]
     unit, zero = np.float32([1, 100, 0.01]), np.float32([0, -3000, 7])
     values = np.stack([part[0] for part in one], axis=-1) * unit + zero
     valid = np.stack([part[1] for part in one], axis=-1)
-    mean, std = (55 * unit + zero).tolist(), (8 * unit).tolist()
-    made = Series(values, valid, one[0][2], 5, CPU, inputs, targets)
-    scale = Scale(*([of[i] for i in chosen] for chosen in (inputs, targets) for of in (mean, std)))
-    return made.gather(torch.arange(0, 7 * batch_size, 7), 12, 12), scale
+    moments = [Moments(mean, std) for mean, std in zip((55 * unit + zero).tolist(), (8 * unit).tolist(), strict=True)]
+    made, starts = Series(values, valid, one[0][2], 5, 12, 12, CPU, inputs, targets), torch.arange(0, 7 * batch_size, 7)
+    read, forecast = ([moments[i] for i in chosen] for chosen in (inputs, targets))
+    return Example(made.window(starts), made.target(starts)), network(sensors, read, forecast)
 
 
 def positions(sensors: int, seed: int = 0, spread_km: float = 10.0) -> np.ndarray:
@@ -81,7 +97,7 @@ def pooling(
     **options: Any,
 ) -> SocialPooling:
     """Pooling over the nearest neighbours of these places; options: those of Geometry."""
-    return KINDS[kind](width, Geometry(heads, geo.nearest(xy, neighbours), **options))
+    return POOLINGS[kind].load()(width, Geometry(heads, geo.nearest(xy, neighbours), **options))
 
 
 def forecaster(
@@ -99,4 +115,4 @@ def forecaster(
     layers = [SocialLayer(width, pooling(xy, width, neighbours=neighbours), dropout) for _ in range(social)]
     tokens = Tokens(width, sensors, 12, 288, **tables)
     encoder = SharedEncoder(width, blocks=2, slstm_at=[1], heads=2, history=12, dropout=dropout)
-    return Forecaster(tokens, encoder, layers, 12, SCALE)
+    return Forecaster(tokens, encoder, layers, 12, network(sensors).normaliser())

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from tests.data_files import stamps
+from tests.data_files import timestamps
 
 IDS = ("400001", "400017", "400030", "400040")
 LATITUDE = np.array([37.364085, 37.253071, 37.359087, 37.2941])
@@ -66,7 +66,7 @@ def grouped(
     storage: dict[str, object] | None = None,
 ) -> Path:
     """The layout with groups; ``storage`` goes to create_dataset of the features."""
-    times = stamps(len(features), "2017-01-01T00:00:00") if times is None else times
+    times = timestamps(len(features), "2017-01-01T00:00:00") if times is None else times
     with h5py.File(path, "w") as file:
         file.attrs.update(attributes)
         file.create_dataset("data/features", data=features, **(storage or {}))
@@ -107,7 +107,7 @@ def _la(path: Path, unit: str, zeros: bool, described: bool, placed: bool = True
     places = (LATITUDE, LONGITUDE) if placed else (np.full(4, np.nan), np.full(4, np.nan))
     features = static(values, *places).astype(np.float32)
     kind = "metr_la_v1_reduced" if unit == "km/h" else "metr_la_v1"
-    times = stamps(ROWS, "2012-03-01T00:00:00")
+    times = timestamps(ROWS, "2012-03-01T00:00:00")
     if keep := more.get("keep"):
         features, times = features[keep], [times[row] for row in keep]  # type: ignore[index,union-attr]
     storage = {"compression": "gzip", "chunks": True}
@@ -121,7 +121,7 @@ def _la(path: Path, unit: str, zeros: bool, described: bool, placed: bool = True
 def v0(path: Path) -> Path:
     with h5py.File(path, "w") as file:
         file["features"] = bay_features(speeds(), CODES)
-        file["dates"] = np.array(stamps(ROWS, "2017-01-01T00:00:00"), "S19")
+        file["dates"] = np.array(timestamps(ROWS, "2017-01-01T00:00:00"), "S19")
         file["sensors"] = np.array(IDS, "S")
     return path
 

@@ -28,8 +28,8 @@ def test_every_dependency_has_its_reason() -> None:
 def test_the_tree_of_the_architecture_page_is_the_real_one() -> None:
     text = (ROOT / "docs/architecture.md").read_text().split("## Who may")[0]
     named = set(re.findall(r"^ +(\w+\.py) ", text, re.MULTILINE))
-    real = {p.name for p in (ROOT / "socialx").rglob("*.py") if p.name != "__init__.py" and p.parent.name != "sources"}
-    assert named == real
+    real = {p.name for p in (ROOT / "socialx").rglob("*.py") if p.parent.name != "formats"} - {"__init__.py"}
+    assert named - {"__init__.py"} == real
 
 
 def test_python_dash_m_is_the_same_program() -> None:
@@ -49,17 +49,50 @@ def test_no_path_of_a_machine_is_in_the_tree() -> None:
             assert not re.search(r"(?<![\w.])/(root|home|work)/\w", text), path
 
 
-def test_the_public_names_work_in_a_notebook(tmp_path: Path) -> None:
-    import socialx
-    from tests.commands import small_file
+PUBLIC = [
+    *("Fallback", "Forecast", "GateError", "Run", "Settings", "SettingsError", "SocialxError", "__version__"),
+    *("backfill", "convert", "download", "evaluate", "explain", "inspect", "load_run", "load_settings"),
+    *("open_store", "predict", "profile", "train"),
+]
 
-    settings = socialx.load_settings(sets=[f"data.path={small_file(tmp_path)}", "model.width=8"], env={}).settings
-    precision = socialx.build.machine(settings)
-    data = socialx.build.data(settings, precision.device)
-    model = socialx.build.model(settings, data)
-    scores = socialx.evaluate(model, data.loader("test", 32), precision)
-    assert scores[0][-1].count > 0
-    assert socialx.open_store(settings.data.path).checksum == data.store.checksum
-    assert callable(socialx.fit)
+
+def test_the_public_names_are_these() -> None:
+    import socialx
+
+    assert socialx.__all__ == PUBLIC
+    for name in PUBLIC[:-1]:
+        assert getattr(socialx, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = socialx.nothing
+
+
+def test_the_package_is_typed() -> None:
+    assert (ROOT / "socialx/py.typed").exists()
+
+
+def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import socialx
+    from socialx.progress import Epoch, Start
+    from tests.commands import small_file
+
+    path, heard = small_file(tmp_path), []
+    run = socialx.train(
+        str(path),
+        model={"width": 8, "blocks": 1, "slstm_at": ()},
+        trainer={"max_epochs": 1},
+        run_dir=str(tmp_path / "run"),
+        progress=heard.append,
+    )
+    assert [type(event) for event in heard if isinstance(event, (Start, Epoch))] == [Start, Epoch]
+    assert socialx.load_run(str(run)).epochs == run.epochs
+    scored = socialx.evaluate([run], baselines=True)
+    assert scored[str(run)].at(minutes=15).mae > 0
+    forecast = socialx.predict(run)
+    frame = forecast.to_frame()
+    assert {"sensor", "time", "horizon", "value"} < set(frame)
+    assert len(frame) == forecast.values.size
+    report = socialx.inspect(str(path)).report
+    assert report is not None
+    assert report.sensors == len(socialx.open_store(path).sensors.ids)
+    assert socialx.profile(str(path), profile={"steps": 2, "warmup_steps": 0}, model={"width": 8}).window.steps == 2
+    assert capfd.readouterr() == ("", "")

@@ -1,4 +1,4 @@
-"""The commands: parse, load the settings, call one function, print.  stdout is the result, stderr the progress.
+"""The commands: parse, call one task, print.  stdout is the result, stderr the progress.
 
 torch and everything that needs it is imported inside the commands, so that ``--help`` answers at once.
 """

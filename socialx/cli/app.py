@@ -1,8 +1,9 @@
-"""The Typer app, and what all commands share: user errors as one line with their exit code, notes on stderr."""
+"""The Typer app, and what all commands share: user errors as one line with their exit code, progress on stderr."""
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import signal
 import sys
@@ -14,8 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from socialx import __version__
-from socialx.errors import Fallback, SocialxError
-from socialx.options import Loaded
+from socialx.cli.shell import write
+from socialx.errors import Fallback, Message, SocialxError
 
 app = typer.Typer(
     help="Traffic forecasting with one shared xLSTM encoder and learned social pooling.",
@@ -23,7 +24,6 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Layers = Callable[..., Loaded]
 Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
 
 
@@ -55,10 +55,10 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
             try:
-                with _fallbacks_as_notes():
+                with _fallbacks_as_notes(name):
                     function(*args, **kwargs)
             except SocialxError as error:
-                for line in str(error).splitlines():
+                for line in error.lines(functools.partial(write, name)):
                     typer.echo(f"error: {line}", err=True)
                 raise typer.Exit(error.exit_code) from None
             except RuntimeError as error:
@@ -77,14 +77,14 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 @contextmanager
-def _fallbacks_as_notes() -> Iterator[None]:
+def _fallbacks_as_notes(name: str) -> Iterator[None]:
     """What could not be done as asked is said in one line, every time."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
         def show_as_note(message: Warning | str, category: type[Warning], *where: Any) -> None:
-            if issubclass(category, Fallback):
-                note(str(message))
+            if isinstance(message, Fallback):
+                note(message.message, name)
             else:
                 show(message, category, *where)
 
@@ -98,9 +98,15 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
-def note(line: str) -> None:
-    """A line of progress."""
-    typer.echo(line, err=True)
+def note(message: Message | str, command: str = "") -> None:
+    """A line of progress, on stderr."""
+    text = message if isinstance(message, str) else message.line(functools.partial(write, command))
+    typer.echo(text, err=True)
+
+
+def print_json(content: Any) -> None:
+    """The result as JSON, on stdout."""
+    typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))
 
 
 @app.callback(invoke_without_command=True)

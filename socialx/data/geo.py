@@ -1,4 +1,4 @@
-"""Where sensors are: degrees -> a local plane, and who is near whom.  numpy only, float64, done once per network."""
+"""Where sensors are: degrees -> a local plane, and which are near.  numpy only, float64, done once per network."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def on_earth(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Who may hear whom: K candidates of each of N sensors, the nearest first.
+    """The neighbours of each of N sensors: K candidates, the nearest first.
 
     index int64 [N,K]; exists bool [N,K], False where a sensor has fewer, index is then its own so that a gather stays
     in range; distance float64 [N,K] in km and offsets float64 [N,K,2] in km, east and north from the sensor to its
@@ -89,28 +89,28 @@ def by_road(
     that is not listed is no neighbour.  xy [N,2] in km gives the offsets, 0 where a position is NaN.
     """
     sensors = len(xy)
-    hearer, heard, gap = np.concatenate([start, end]), np.concatenate([end, start]), np.concatenate([km, km])
-    keep = (hearer != heard) & (gap <= within_km)
-    hearer, heard, gap = hearer[keep], heard[keep], gap[keep]
-    order = np.lexsort((gap, heard, hearer))  # the shortest of each pair first
-    hearer, heard, gap = hearer[order], heard[order], gap[order]
-    first = np.ones(len(hearer), dtype=bool)
-    first[1:] = (hearer[1:] != hearer[:-1]) | (heard[1:] != heard[:-1])
-    hearer, heard, gap = hearer[first], heard[first], gap[first]
-    order = np.lexsort((heard, gap, hearer))
-    hearer, heard, gap = hearer[order], heard[order], gap[order]
-    rank = np.arange(len(hearer)) - np.searchsorted(hearer, hearer)
+    sensor, neighbour, gap = np.concatenate([start, end]), np.concatenate([end, start]), np.concatenate([km, km])
+    keep = (sensor != neighbour) & (gap <= within_km)
+    sensor, neighbour, gap = sensor[keep], neighbour[keep], gap[keep]
+    order = np.lexsort((gap, neighbour, sensor))  # the shortest of each pair first
+    sensor, neighbour, gap = sensor[order], neighbour[order], gap[order]
+    first = np.ones(len(sensor), dtype=bool)
+    first[1:] = (sensor[1:] != sensor[:-1]) | (neighbour[1:] != neighbour[:-1])
+    sensor, neighbour, gap = sensor[first], neighbour[first], gap[first]
+    order = np.lexsort((neighbour, gap, sensor))
+    sensor, neighbour, gap = sensor[order], neighbour[order], gap[order]
+    rank = np.arange(len(sensor)) - np.searchsorted(sensor, sensor)
     most = min(sensors if count is None else count, int(rank.max(initial=0)) + 1)
     keep = rank < most
     index = np.zeros((sensors, most), dtype=np.int64)
     distance = np.full((sensors, most), np.inf)
-    index[hearer[keep], rank[keep]] = heard[keep]
-    distance[hearer[keep], rank[keep]] = gap[keep]
+    index[sensor[keep], rank[keep]] = neighbour[keep]
+    distance[sensor[keep], rank[keep]] = gap[keep]
     return _padded([(index, distance)], xy)
 
 
 def itself(sensors: int) -> Neighbours:
-    """Every sensor as its own only neighbour: social layers of the same size that hear nobody else."""
+    """Every sensor as its own only neighbour: social layers of the same size that use no other sensor."""
     index = np.arange(sensors)[:, None]
     return Neighbours(index, np.ones((sensors, 1), dtype=bool), np.zeros((sensors, 1)), np.zeros((sensors, 1, 2)))
 

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from socialx.data.loaders import Batch
-from socialx.model.encoder import SharedEncoder, WindowMlp
-from socialx.model.fused import Between
-from socialx.model.pooling import SocialLayer
-from socialx.model.scale import Scale, Scaled
+from socialx.batch import Batch
+from socialx.data.network import Network
+from socialx.data.normaliser import Normaliser
+from socialx.model.plain import WindowMlp
+from socialx.model.pooling import Social, SocialLayer
+from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.model.xlstm.exact import Between
 
 
 class Tokens(nn.Module):
@@ -46,9 +48,9 @@ class Tokens(nn.Module):
         self.sensor = _table(sensors, 1, width) if sensor_identity else None
         self.adaptive = _table(sensors, history, width) if adaptive else None
 
-    def forward(self, scaled: Tensor, valid: Tensor, slot: Tensor, weekday: Tensor) -> Tensor:
-        """scaled (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,T,E]."""
-        reading = torch.cat([scaled, (~valid).to(scaled.dtype)], dim=-1).transpose(1, 2)  # [B,N,T,2F]
+    def forward(self, normalised: Tensor, valid: Tensor, slot: Tensor, weekday: Tensor) -> Tensor:
+        """normalised (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,T,E]."""
+        reading = torch.cat([normalised, (~valid).to(normalised.dtype)], dim=-1).transpose(1, 2)  # [B,N,T,2F]
         tokens = self.reading(reading)  # [B,N,T,E]
         for table, key in ((self.slot, slot), (self.weekday, weekday)):
             if table is not None:
@@ -69,7 +71,7 @@ class Forecaster(nn.Module):
 
     tokens and encoder of width E.  social: a list of layers that act one after the other on the encoder's last step,
     or a dict of them by the number of the block after which each acts, on every step (a SharedEncoder alone has
-    blocks).  own_last_layer: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
+    blocks).  sensor_heads: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
     """
 
     def __init__(
@@ -78,34 +80,34 @@ class Forecaster(nn.Module):
         encoder: SharedEncoder | WindowMlp,
         social: Sequence[SocialLayer] | dict[int, SocialLayer],
         horizon: int,
-        scale: Scale,
-        own_last_layer: int = 0,
+        normaliser: Normaliser,
+        sensor_heads: int = 0,
     ) -> None:
         super().__init__()
         width = tokens.reading.out_features
-        self.tokens, self.encoder, self.scaled = tokens, encoder, Scaled(scale)
+        self.tokens, self.encoder, self.normaliser = tokens, encoder, normaliser
         interleaved = social if isinstance(social, dict) else {}
         stacked = [] if isinstance(social, dict) else social
         self.social = nn.ModuleList(stacked)
         self.interleaved = nn.ModuleDict({str(block): layer for block, layer in interleaved.items()})
         self.fusion = nn.Linear(2 * width, width) if stacked else None
-        self.horizon, self.targets = horizon, len(scale.target_mean)
+        self.horizon, self.targets = horizon, len(normaliser.target_mean)
         self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, horizon * self.targets))
-        self.own_last_layer = None
-        if own_last_layer:
-            self.own_last_layer = nn.Parameter(torch.zeros(own_last_layer, horizon * self.targets, width))
+        self.sensor_heads = None
+        if sensor_heads:
+            self.sensor_heads = nn.Parameter(torch.zeros(sensor_heads, horizon * self.targets, width))
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> forecast [B,P,N,G] in the file's units; a sensor that was never observed starts from the mean."""
         change = self.last_layer(self.states(batch))  # [B,N,P*G]
         change = change.unflatten(-1, (self.horizon, self.targets)).transpose(1, 2)  # [B,P,N,G]
-        return self.scaled.from_latest(batch, change)
+        return self.normaliser.from_latest(batch, change)
 
     def states(self, batch: Batch) -> Tensor:
         """What is known of every sensor before the head, [B,N,E]."""
         history = batch.history.shape[1]
         slot, weekday = batch.slot[:, :history], batch.weekday[:, :history]
-        tokens = self.tokens(self.scaled.inputs(batch), batch.history_valid, slot, weekday)  # [B,N,T,E]
+        tokens = self.tokens(self.normaliser.inputs(batch), batch.valid, slot, weekday)  # [B,N,T,E]
         sequences, shape = tokens.flatten(0, 1), tokens.shape[:2]
         if self.interleaved:
             return self.encoder(sequences, self._between(shape[1])).unflatten(0, shape)
@@ -119,18 +121,65 @@ class Forecaster(nn.Module):
         return gate * state + (1 - gate) * own
 
     def _between(self, sensors: int) -> Between:
-        def listen(block: int, state: Tensor) -> Tensor:
+        def between(block: int, state: Tensor) -> Tensor:
             """state [Q,B*N,E]: to a social layer every step of every window is a window."""
             if str(block) not in self.interleaved:
                 return state
             return self.interleaved[str(block)](state.reshape(-1, sensors, state.shape[-1])).reshape(state.shape)
 
-        return listen
+        return between
 
     def last_layer(self, state: Tensor) -> Tensor:
-        """state [B,N,E] -> scaled change [B,N,P*G]."""
+        """state [B,N,E] -> normalised change [B,N,P*G]."""
         hidden = self.head[:-1](state)
         change = self.head[-1](hidden)
-        if self.own_last_layer is not None:
-            change = change + torch.einsum("bne,npe->bnp", hidden, self.own_last_layer)
+        if self.sensor_heads is not None:
+            change = change + torch.einsum("bne,npe->bnp", hidden, self.sensor_heads)
         return change
+
+
+def social_forecaster(
+    network: Network,
+    social: Social | None = None,
+    *,
+    encoder: str = "xlstm",
+    width: int = 128,
+    blocks: int = 4,
+    slstm_at: Sequence[int] = (1, 3),
+    heads: int = 4,
+    dropout: float = 0.1,
+    impl: str = "auto",
+    chunk: int | None = None,
+    checkpointing: bool = False,
+    time_of_day: bool = True,
+    day_of_week: bool = True,
+    sensor_identity: bool = True,
+    adaptive: bool = True,
+    sensor_heads: bool = False,
+) -> Forecaster:
+    """The shared social xLSTM for a network, with fresh weights; the arguments are the settings of these names.
+
+    social: its social layers, None: it has none.  ValueError for sizes that cannot be built.  The order of the draws
+    decides the weights of a seed.
+    """
+    tokens = Tokens(
+        width,
+        network.sensors,
+        network.history,
+        network.slots,
+        inputs=len(network.inputs),
+        time_of_day=time_of_day,
+        day_of_week=day_of_week,
+        sensor_identity=sensor_identity,
+        adaptive=adaptive,
+    )
+    shared: SharedEncoder | WindowMlp
+    shared = SharedEncoder(width, blocks, slstm_at, heads, network.history, dropout, impl, chunk, checkpointing)
+    made = social.make(width, dropout) if social else []
+    layers: list[SocialLayer] | dict[int, SocialLayer] = made
+    if social and social.interleaved:
+        layers = {(number + 1) * blocks // len(made) - 1: layer for number, layer in enumerate(made)}
+    if encoder == "mlp":
+        shared = WindowMlp(width, network.history, sum(p.numel() for p in shared.parameters()), dropout)
+    own_heads = network.sensors if sensor_heads else 0
+    return Forecaster(tokens, shared, layers, network.horizon, network.normaliser(), own_heads)

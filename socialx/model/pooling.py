@@ -1,14 +1,15 @@
-"""Social pooling: every sensor listens to its neighbours, and a trained soft radius says how far it hears.
+"""Social pooling: every sensor combines values of its neighbours, within a soft radius that is trained.
 
     gate_ij = sigmoid(beta (r - d_ij))                      soft; hard: 1 where d_ij <= r, else 0
-    attention      sum_j a_ij v_j,   a_ij = softmax_j [nobody, score_ij + offset_bias(dx, dy) + log gate_ij]
-                   score_ij = q_i . k_j / sqrt(D), or u . gelu(q_i + k_j + phi(dx, dy));  nobody: logit 0, value 0
+    attention      sum_j a_ij v_j,   a_ij = softmax_j [0, score_ij + offset_bias(dx, dy) + log gate_ij]
+                   score_ij = q_i . k_j / sqrt(D), or u . gelu(q_i + k_j + phi(dx, dy))
     mean           sum_j gate_ij v_j / (number of neighbours)
     weighted_mean  sum_j w_ij v_j / max(1, sum_j w_ij),   w_ij = gate_ij exp(offset_bias(dx, dy))
     max            max_j gate_ij v_j, channel by channel
 
-r and beta are trained per head.  The radius is added to the logits, not multiplied onto the weights: then the weights
-of the neighbours and of *nobody* sum to 1, and a sensor whose neighbours are all far, or that has none, hears zeros.
+r and beta are trained per head.  The first entry of the softmax is the *null key*: its logit and its value are 0.  The
+gate is added to the logits, not multiplied onto the weights, so that the attention weights of the neighbours and of the
+null key sum to 1.  The pooled value of a sensor whose neighbours are all far, or that has none, is zero.
 """
 
 # Shape letters: B windows, N sensors, K neighbours, E width, H heads, D = E / H
@@ -16,6 +17,7 @@ of the neighbours and of *nobody* sum to 1, and a sensor whose neighbours are al
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +35,9 @@ OFFSET_WIDTH = 32  # hidden units of what is made of an offset
 class Geometry(nn.Module):
     """What distance and offset say about each pair, per head; everything of pooling that needs no state.
 
-    radius_km is where the gate starts at one half; soft: the gate falls there, and radius and softness are trained if
-    ``learnable``.  hard: whoever is farther is no neighbour, and nothing is trained.  positional: offsets matter too.
+    radius_km is the distance at which the gate starts at one half.  soft: the gate falls there, and radius and softness
+    are trained if ``learnable``.  hard: a sensor that is farther is no neighbour, and nothing is trained.  positional:
+    the offset (east, north) of a neighbour adds to its logit.
     """
 
     index: Tensor
@@ -119,12 +122,10 @@ class Geometry(nn.Module):
 
 
 class SocialPooling(nn.Module):
-    """What each sensor hears: a value of every neighbour, pooled per head, and one linear map of all heads.
+    """A value of every neighbour, pooled per head, and one linear map of all heads.
 
-    width E, a multiple of the heads of its geometry.  The map has no bias: where nobody is heard, it is exactly zero.
+    width E, a multiple of the heads of its geometry.  The map has no bias: without neighbours it gives exactly zero.
     """
-
-    reads_offsets = True  # whether the offset bias of its geometry counts
 
     def __init__(self, width: int, geometry: Geometry) -> None:
         super().__init__()
@@ -135,13 +136,20 @@ class SocialPooling(nn.Module):
         self.geometry = geometry
 
     def forward(self, state: Tensor) -> Tensor:
-        """state [B,N,E] -> [B,N,E]; exactly 0 where nobody can be heard."""
+        """state [B,N,E] -> [B,N,E]; exactly 0 for a sensor without neighbours."""
         value = self.value(state).unflatten(-1, (self.heads, -1))  # [B,N,H,D]
         return self.out(self.pool(state, value).flatten(-2))
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
         """state [B,N,E], value [B,N,H,D] of every sensor -> the pooled values of its neighbours [B,N,H,D]."""
         raise NotImplementedError
+
+    def weights(self, state: Tensor) -> Tensor | None:
+        """state [B,N,E] -> attention weight of each neighbour [B,H,N,K]; the rest is the null key's.
+
+        None for a kind that takes no weighted sum (max).
+        """
+        return None
 
 
 class Attention(SocialPooling):
@@ -157,11 +165,11 @@ class Attention(SocialPooling):
         return query, key
 
     def weigh(self, query: Tensor, key: Tensor) -> Tensor:
-        """query, key [B,N,H,D] -> how much each sensor listens to each neighbour [B,H,N,K]; the rest is nobody's."""
+        """query, key [B,N,H,D] -> attention weight of each neighbour [B,H,N,K]; the rest is the null key's."""
         raise NotImplementedError
 
     def weights(self, state: Tensor) -> Tensor:
-        """``weigh`` of state [B,N,E]."""
+        """As ``SocialPooling.weights``."""
         return self.weigh(*self.query_and_key(state))
 
     def attend_gathered(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -185,13 +193,13 @@ class DotAttention(Attention):
     def weigh(self, query: Tensor, key: Tensor) -> Tensor:
         """As ``Attention.weigh``."""
         logits = torch.einsum("bnhd,bnkhd->bhnk", query, self.geometry.gather(key))
-        return _softmax_with_nobody(logits + self.geometry())
+        return _softmax_with_null_key(logits + self.geometry())
 
     def attend_dense(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """As ``attend_gathered`` by masked N x N products: O(B N^2 E) time, O(B H N^2) memory, and no gather."""
         query, key, value = (t.transpose(1, 2) for t in (query, key, value))  # [B,H,N,D]
         logits = query @ key.transpose(-2, -1)  # [B,H,N,N]
-        weights = _softmax_with_nobody(logits + self.geometry.dense(self.geometry(), -math.inf))
+        weights = _softmax_with_null_key(logits + self.geometry.dense(self.geometry(), -math.inf))
         return (weights.to(value.dtype) @ value).transpose(1, 2)
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
@@ -221,35 +229,35 @@ class MlpAttention(Attention):
             offsets = self.geometry.offsets.to(self.score.dtype)
             pair = pair + self.offset(offsets).unflatten(-1, (self.heads, -1))
         logits = torch.einsum("bnkhd,hd->bhnk", F.gelu(pair), self.score.to(pair.dtype))
-        return _softmax_with_nobody(logits + self.geometry())
+        return _softmax_with_null_key(logits + self.geometry())
 
 
 class Mean(SocialPooling):
-    """The mean over all neighbours, each faded by its gate."""
-
-    reads_offsets = False
+    """The mean over all neighbours, each times its gate."""
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
         """As ``SocialPooling.pool``."""
-        weights = self.weights()
+        weights = self.fixed_weights()
         if self.geometry.prefers_dense():
             table = self.geometry.dense(weights, 0.0).to(value.dtype)
             return torch.einsum("hnm,bmhd->bnhd", table, value)
         return torch.einsum("hnk,bnkhd->bnhd", weights.to(value.dtype), self.geometry.gather(value))
 
-    def weights(self) -> Tensor:
-        """How much each sensor listens to each neighbour, [H,N,K]."""
+    def weights(self, state: Tensor) -> Tensor:
+        """As ``SocialPooling.weights``; they do not depend on the state."""
+        return self.fixed_weights().expand(len(state), -1, -1, -1)
+
+    def fixed_weights(self) -> Tensor:
+        """Weight of each neighbour, [H,N,K]."""
         count = self.geometry.exists.sum(-1, keepdim=True).clamp(min=1)
         return self.geometry.log_gate().exp() / count
 
 
 class WeightedMean(Mean):
-    """A mean whose weights distance and offset decide; where they sum to less than 1 the rest goes to nobody."""
+    """A mean whose weights distance and offset decide; where they sum to less than 1 the rest is the null key's."""
 
-    reads_offsets = True
-
-    def weights(self) -> Tensor:
-        """As ``Mean.weights``."""
+    def fixed_weights(self) -> Tensor:
+        """As ``Mean.fixed_weights``."""
         logits = self.geometry()
         # exp(peak) is taken out of both sides of the fraction, so that exp stays finite.
         peak = logits.detach().amax(-1, keepdim=True).clamp(min=0)
@@ -258,9 +266,7 @@ class WeightedMean(Mean):
 
 
 class Max(SocialPooling):
-    """The largest faded value of any neighbour, channel by channel; 0 without neighbours."""
-
-    reads_offsets = False
+    """The largest value times gate of any neighbour, channel by channel; 0 without neighbours."""
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
         """As ``SocialPooling.pool``."""
@@ -271,26 +277,17 @@ class Max(SocialPooling):
         return torch.where(exists.any(-1)[:, None, None], largest, 0.0)
 
 
-KINDS: dict[str, type[SocialPooling]] = {
-    "attention": DotAttention,
-    "attention_mlp": MlpAttention,
-    "mean": Mean,
-    "weighted_mean": WeightedMean,
-    "max": Max,
-}
+def _softmax_with_null_key(logits: Tensor) -> Tensor:
+    """Softmax over the last axis beside one more logit of 0, the null key's, which keeps the rest of the weight.
 
-
-def _softmax_with_nobody(logits: Tensor) -> Tensor:
-    """Softmax over the last axis beside one more logit of 0, which keeps the rest of the weight.
-
-    The same as softmax over [nobody, neighbours] with nobody's column cut off; finite whatever is -inf.
+    The same as softmax over [null key, neighbours] with the first column cut off; finite whatever is -inf.
     """
-    nobody = logits.new_zeros(*logits.shape[:-1], 1)
-    return torch.cat([nobody, logits], dim=-1).softmax(dim=-1)[..., 1:]
+    null_key = logits.new_zeros(*logits.shape[:-1], 1)
+    return torch.cat([null_key, logits], dim=-1).softmax(dim=-1)[..., 1:]
 
 
 class SocialLayer(nn.Module):
-    """Pre-norm pooling and feed-forward, each with a residual: one round of listening.  [B,N,E] -> [B,N,E]."""
+    """Pre-norm pooling and feed-forward, each with a residual.  [B,N,E] -> [B,N,E]."""
 
     def __init__(self, width: int, pooling: SocialPooling, dropout: float) -> None:
         super().__init__()
@@ -305,3 +302,27 @@ class SocialLayer(nn.Module):
         """state [B,N,E] -> [B,N,E]."""
         state = state + self.dropout(self.pooling(self.pool_norm(state)))
         return state + self.dropout(self.feed(self.feed_norm(state)))
+
+
+@dataclass(frozen=True)
+class Social:
+    """The social layers of a model before they are made; the arguments are those of ``Geometry``.
+
+    pool: the kind of pooling.  interleaved: the layers act between the blocks of the encoder, not after it.
+    """
+
+    pool: type[SocialPooling]
+    neighbours: Neighbours
+    layers: int = 2
+    heads: int = 4
+    radius_km: float = 5.0
+    learnable: bool = True
+    positional: bool = True
+    mask_mode: str = "soft"
+    interleaved: bool = False
+
+    def make(self, width: int, dropout: float) -> list[SocialLayer]:
+        """The layers, with fresh weights."""
+        options = (self.radius_km, self.learnable, self.positional, self.mask_mode)
+        geometries = (Geometry(self.heads, self.neighbours, *options) for _ in range(self.layers))
+        return [SocialLayer(width, self.pool(width, geometry), dropout) for geometry in geometries]

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from socialx.profiling.profile import DeviceSummary
+
 INTERVAL_S = 0.2
 
 
@@ -25,17 +27,17 @@ class DeviceSamples:
     used_bytes: list[int] = field(default_factory=list)
     why: str | None = None
 
-    def summary(self) -> dict[str, float | int | None] | None:
+    def summary(self) -> DeviceSummary | None:
         """Mean, lowest and highest utilisation and the highest memory; None where nothing was sampled."""
         if not self.utilisation:
             return None
-        return {
-            "utilisation_mean": sum(self.utilisation) / len(self.utilisation) / 100,
-            "utilisation_min": min(self.utilisation) / 100,
-            "utilisation_max": max(self.utilisation) / 100,
-            "used_bytes_max": max(self.used_bytes),
-            "samples": len(self.utilisation),
-        }
+        return DeviceSummary(
+            utilisation_mean=sum(self.utilisation) / len(self.utilisation) / 100,
+            utilisation_min=min(self.utilisation) / 100,
+            utilisation_max=max(self.utilisation) / 100,
+            used_bytes_max=max(self.used_bytes),
+            samples=len(self.utilisation),
+        )
 
 
 @contextmanager

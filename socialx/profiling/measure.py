@@ -9,22 +9,33 @@ not do, and what is not measured is null with a reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from typing import Any
+from dataclasses import astuple, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from socialx.data.loaders import Batch, Loader
+from socialx.batch import Example
+from socialx.data.loaders import Loader
 from socialx.profiling import collector
 from socialx.profiling.analysis import Partition, partition, quantile, variation
 from socialx.profiling.device import sampling
+from socialx.profiling.profile import (
+    Memory,
+    Profile,
+    Shares,
+    StepTimes,
+    Throughput,
+    TracedKernels,
+    TracedSync,
+    Window,
+)
 from socialx.profiling.trace import Trace
-from socialx.progress import progress_bar
+from socialx.progress import work
 from socialx.training.clock import StepClock, clock_for
-from socialx.training.engine import Learner, run_steps
+from socialx.training.learner import Learner
+from socialx.training.loop import run_steps
 
-SCHEMA = "socialx.profile/1"
 TRACE_STEPS = 8
 
 
@@ -35,8 +46,8 @@ def measure(
     warmup_steps: int,
     log_every_n_steps: int,
     trace_steps: int = TRACE_STEPS,
-) -> dict[str, Any]:
-    """Warm up, then measure ``steps`` optimizer steps -> the profile as plain data, units in the key names.
+) -> Profile:
+    """Warm up, then measure ``steps`` optimizer steps.
 
     On CUDA ``trace_steps`` more are taken under a kernel trace (0: none), after the clock has stopped.  The model is
     trained while it is measured; throw it away afterwards.
@@ -44,7 +55,7 @@ def measure(
     device = learner.precision.device
     windows_per_step = loader.num_windows / len(loader) * learner.accumulate_grad_batches
     learner.model.train()
-    with progress_bar("profile", warmup_steps + steps, "steps") as bar:
+    with work("profile", warmup_steps + steps, "steps") as bar:
         training = _Training(learner, loader, log_every_n_steps, bar.advance)
         training.take(warmup_steps)
         if device.type == "cuda":
@@ -57,35 +68,29 @@ def measure(
         memory = _memory(device)
         trace, sites = _trace(training, trace_steps, device)
     traced = _traced(trace, sites, parts, steps)
-    why: dict[str, str] = traced.pop("why")
+    why = dict(traced.why)
     if memory is None:
         why["memory"] = "no CUDA device: allocator statistics exist for CUDA alone"
     if samples.why:
         why["device"] = samples.why
-    shares = {**parts.shares, **traced.pop("shares")}
     ms = 1e3 * parts.wall / steps
-    return {
-        "schema": SCHEMA,
-        "window": {
-            "steps": steps,
-            "seconds": parts.wall,
-            "warmup_steps": warmup_steps,
-            "clock": clock.kind,
-        },
-        "shares": shares,
-        **traced,
-        "step_ms": {
-            "p50": 1e3 * quantile(parts.step_seconds, 0.5),
-            "p95": 1e3 * quantile(parts.step_seconds, 0.95),
-            "p99": 1e3 * quantile(parts.step_seconds, 0.99),
-            "cv": variation(parts.step_seconds),
-        },
-        "ms_per_step": {phase: ms * share for phase, share in shares.items() if share is not None},
-        "throughput": {"windows_per_s": windows_per_step * steps / parts.wall},
-        "memory": memory,
-        "device": samples.summary(),
-        "why": why,
-    }
+    p50, p95, p99 = (1e3 * quantile(parts.step_seconds, share) for share in (0.5, 0.95, 0.99))
+    return Profile(
+        window=Window(steps, parts.wall, warmup_steps, clock.kind),
+        shares=traced.shares,
+        ms_per_step=Shares(*(None if s is None else ms * s for s in astuple(traced.shares))),  # type: ignore[arg-type]
+        step_ms=StepTimes(p50, p95, p99, variation(parts.step_seconds)),
+        throughput=Throughput(windows_per_step * steps / parts.wall),
+        gpu_busy=trace.gpu_busy,
+        sm_efficiency=trace.sm_efficiency,
+        bubble=traced.bubble,
+        kernels=traced.kernels,
+        sync=traced.sync,
+        copy=trace.copy,
+        memory=memory,
+        device=samples.summary(),
+        why=why,
+    )
 
 
 def _trace(training: _Training, steps: int, device: torch.device) -> tuple[Trace, list[str]]:
@@ -99,38 +104,35 @@ def _trace(training: _Training, steps: int, device: torch.device) -> tuple[Trace
     return trace, collector.sync_sites(lambda: training.take(1))
 
 
-def _traced(trace: Trace, sites: list[str], parts: Partition, steps: int) -> dict[str, Any]:
-    """What the trace adds to the profile.
+class _Traced(NamedTuple):
+    shares: Shares
+    bubble: dict[str, float] | None
+    kernels: TracedKernels | None
+    sync: TracedSync | None
+    why: dict[str, str]
+
+
+def _traced(trace: Trace, sites: list[str], parts: Partition, steps: int) -> _Traced:
+    """What the trace adds to the clock's partition.
 
     The clock's window is the truth about time, so the trace only divides its span: kernel and bubble sum to the span,
     and the causes of the bubble to the bubble.
     """
-    shares: dict[str, float | None] = {"kernel": None, "bubble": None}
-    bubble = None
+    shares, bubble = Shares(**parts.shares), None
     if trace.span is not None:
-        causes = {cause: parts.shares["span"] * share for cause, share in trace.span.items()}
-        shares["kernel"] = causes.pop("kernel")
-        shares["bubble"] = sum(causes.values())
-        bubble = causes
+        bubble = {cause: parts.shares["span"] * share for cause, share in trace.span.items()}
+        kernel = bubble.pop("kernel")
+        shares = replace(shares, kernel=kernel, bubble=sum(bubble.values()))
     kernels = sync = None
     if trace.kernels is not None and trace.wall_us is not None:
         slowdown = trace.wall_us / trace.steps / (1e6 * parts.wall / steps)
-        kernels = {"traced_steps": trace.steps, "slowdown": slowdown, **asdict(trace.kernels)}
+        kernels = TracedKernels(**vars(trace.kernels), traced_steps=trace.steps, slowdown=slowdown)
     if trace.sync is not None:
-        sync = {**asdict(trace.sync), "sites": sites}
+        sync = TracedSync(**vars(trace.sync), sites=sites)
     why = {key: reason for key, reason in trace.why.items() if key != "span"}
     if "span" in trace.why:
         why = {**dict.fromkeys(("shares.kernel", "shares.bubble", "bubble"), trace.why["span"]), **why}
-    return {
-        "shares": shares,
-        "gpu_busy": trace.gpu_busy,
-        "sm_efficiency": trace.sm_efficiency,
-        "bubble": bubble,
-        "kernels": kernels,
-        "sync": sync,
-        "copy": trace.copy and asdict(trace.copy),
-        "why": why,
-    }
+    return _Traced(shares, bubble, kernels, sync, why)
 
 
 class _Training:
@@ -158,20 +160,20 @@ class _Training:
             run_steps(self._learner, self._batches, after_step, clock)
 
 
-def _endless(loader: Loader) -> Iterator[Batch]:
+def _endless(loader: Loader) -> Iterator[Example]:
     epoch = 0
     while True:
         yield from loader.epoch(epoch)
         epoch += 1
 
 
-def _memory(device: torch.device) -> dict[str, int] | None:
+def _memory(device: torch.device) -> Memory | None:
     if device.type != "cuda":
         return None
     stats = torch.cuda.memory_stats(device)
-    return {
-        "peak_bytes": torch.cuda.max_memory_allocated(device),
-        "reserved_bytes": torch.cuda.max_memory_reserved(device),
-        "capacity_bytes": torch.cuda.get_device_properties(device).total_memory,
-        "alloc_retries": stats.get("num_alloc_retries", 0),
-    }
+    return Memory(
+        peak_bytes=torch.cuda.max_memory_allocated(device),
+        reserved_bytes=torch.cuda.max_memory_reserved(device),
+        capacity_bytes=torch.cuda.get_device_properties(device).total_memory,
+        alloc_retries=stats.get("num_alloc_retries", 0),
+    )

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from socialx.errors import SettingsError
+from socialx.errors import Argument, Message, SettingsError
+from socialx.profiling.profile import Profile, number_names
 
-# Where a number stands in the profile; shares and efficiencies are 0 to 1.
-NAMES = (
-    *("gpu_busy", "sm_efficiency", "shares.input", "shares.transfer", "shares.span", "shares.hooks", "shares.kernel"),
-    *("shares.bubble", "step_ms.p50", "step_ms.p95", "step_ms.p99", "step_ms.cv", "throughput.windows_per_s"),
-    *("kernels.per_step", "kernels.launches_per_step", "kernels.tiny_share", "kernels.occupancy", "sync.per_step"),
-    *("copy.h2d_bytes_per_step", "memory.peak_bytes", "memory.reserved_bytes", "memory.alloc_retries"),
-)
+NAMES = number_names()
 
 
 class Requirement(NamedTuple):
@@ -32,25 +27,28 @@ def parse(text: str) -> list[Requirement]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=)\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*", part)
         if not match:
-            advice = "--require 'gpu_busy>=0.8', in quotes because > is the shell's"
-            raise SettingsError(f"requirement {part!a}: not NAME>=NUMBER or NAME<=NUMBER: {advice}")
+            raise SettingsError(
+                f"requirement {part!a}",
+                "not NAME>=NUMBER or NAME<=NUMBER",
+                ("for example ", Argument("require", "gpu_busy>=0.8"), ", in quotes on a command line"),
+            )
         if match[1] not in NAMES:
-            near = difflib.get_close_matches(match[1], NAMES, 1, 0.5)
+            near = difflib.get_close_matches(match[1], NAMES, 1, 0.6)
             hint = f"did you mean {near[0]}?" if near else "choose from these"
-            raise SettingsError(f"requirement {match[1]!a}: not one of {', '.join(NAMES)}: {hint}")
+            raise SettingsError(f"requirement {match[1]!a}", f"not one of {', '.join(NAMES)}", hint)
         found.append(Requirement(match[1], match[2], float(match[3])))
     return found
 
 
-def failed(profile: Mapping[str, Any], requirements: Sequence[Requirement]) -> list[str]:
-    """A line for each that is not met or was not measured."""
+def failed(profile: Profile, requirements: Sequence[Requirement]) -> list[Message]:
+    """A message for each that is not met or was not measured."""
     lines = []
     for name, sign, limit in requirements:
-        section, _, key = name.partition(".")
-        value = profile[section] if not key else (profile[section] or {}).get(key)
+        value, asked = profile.value(name), f"required {sign} {limit:g}"
         if value is None:
-            why = profile["why"]
-            lines.append(f"{name}: not measured ({why.get(name) or why.get(section)}): required {sign} {limit:g}")
+            share = name.replace("ms_per_step.", "shares.")  # measured or not together
+            why = profile.why.get(share) or profile.why.get(name.partition(".")[0])
+            lines.append(Message(name, f"not measured ({why})", asked))
         elif not (value >= limit if sign == ">=" else value <= limit):
-            lines.append(f"{name}: {value:.4g}: required {sign} {limit:g}")
+            lines.append(Message(name, f"{value:.4g}", asked))
     return lines

@@ -1,194 +1,68 @@
-"""A run at a glance: where it errs, on a map and by horizon, hour and sensor, and how far its heads listen."""
+"""Where a run errs and its attention weights, as terminal tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Sequence
 
-import numpy as np
+from rich.console import Console
+from rich.markup import escape
 
-from socialx.data.geo import to_plane
-from socialx.report.pictures import BAR, DOT, SMALL, label, picture, title
-from socialx.report.tables import WORST
+from socialx.report.scores import reported_steps
+from socialx.report.tables import number, numbers, print_table
+from socialx.scoring.results import Explanation, Layer
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-LABELLED = 3  # sensors of the map with their id
-LINKS = 2  # neighbours of each sensor from which a wedge is drawn
-WEDGE = 1 / 150  # half the width of the widest, in widths of the network
-MOST_HEADS = 20  # with a number each
-LINE, POINT = "#0072b2", "#d55e00"  # blue and vermilion of Okabe and Ito's palette
-GREY = "0.35"
+WORST = 10  # sensors that are named
 
 
-def plot_explanation(found: Mapping[str, Any], path: Path) -> None:
-    """Draw what ``explain --json`` prints into a .png or .svg, atomically.
-
-    Two renders of the same are equal, SVGs to the byte.
-    """
-    radii = [layer for layer in found["pooling"] if layer["heads"]]
-    panels: list[Any] = [["map", "horizon", "radii" if radii else "horizon"], ["map", "hour", "worst"]]
-    with picture(path) as figure:
-        axes = figure.subplot_mosaic(panels, width_ratios=(3, 1.4, 1.4))
-        count = f"{found['count']:,} forecasts" if found["count"] else "no valid target"
-        mae = "" if found["mae"] is None else f", MAE {found['mae']:.3f} {found['unit']}"
-        name = f"{Path(found['run']).name} on {found['stamp']['dataset']}"
-        figure.suptitle(f"{name}: {found['target']}, {found['part']} part, {count}{mae}", fontsize=14)
-        _draw_horizon(axes["horizon"], found["by_horizon"], found["unit"])
-        _draw_hours(axes["hour"], found["by_hour"], found["mae"], found["unit"])
-        _draw_worst(axes["worst"], found["sensors"], found["mae"], found["unit"])
-        if radii:
-            _draw_radii(axes["radii"], radii)
-        _draw_map(figure, axes["map"], found)
-
-
-def _draw_map(figure: Figure, axes: Axes, found: Mapping[str, Any]) -> None:
-    """Sensors in km, coloured by their MAE, and lines from those that are listened to most to their listeners."""
-    sensors, unit = found["sensors"], found["unit"]
-    heading = f"Sensors by MAE, {unit}"
-    degrees = np.array([[_nan(s["latitude"]), _nan(s["longitude"])] for s in sensors])
-    mae = np.array([_nan(s["mae"]) for s in sensors])
-    xy = to_plane(*degrees.T)
-    known = np.isfinite(xy).all(axis=1)
-    if not known.any():
-        title(axes, heading, "no sensor has a position: no map")
-        axes.text(0.5, 0.5, "no sensor has a position", ha="center", va="center", transform=axes.transAxes)
-        axes.set(xticks=[], yticks=[])
-        return
-    shown = known & ~_astray(xy)
-    degrees[~shown] = np.nan
-    xy = to_plane(*degrees.T)  # around the centre of those that are drawn
-    axes.set(xlabel="km east of the centre", ylabel="km north of the centre")
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.margins(0.06)
-    middle = np.median(xy[shown], axis=0)
-    axes.update_datalim([middle - 1, middle + 1])  # 2 km even for one place alone
-    axes.grid(color="0.93")
-    axes.set_axisbelow(True)
-    links = _draw_links(axes, sensors, xy, shown)
-    scored, silent = np.flatnonzero(shown & np.isfinite(mae)), shown & np.isnan(mae)
-    scored = scored[np.argsort(mae[scored], kind="stable")]  # the worst on top
-    edge: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
-    size = max(4, DOT**2 * min(1.0, 300 / shown.sum()))
-    east, north = xy.T
-    axes.scatter(east[silent], north[silent], s=size, c="0.8", zorder=3, **edge)
-    counts = {"without position": ~known, "far away, not drawn": known & ~shown, "without valid target (grey)": silent}
-    notes = [f"{flags.sum()} {what}" for what, flags in counts.items() if flags.any()]
-    links = links if found["pooling"] else "no sensor listens to another"
-    title(axes, heading, "; ".join([*([links] if links else []), *notes]))
-    if not len(scored):
-        return
-    low, high = np.quantile(mae[scored], [0, 0.99])  # one sensor alone does not take all colours
-    high = high if high > low else low + 1
-    colours: dict[str, Any] = {"c": mae[scored], "vmin": low, "vmax": high, "cmap": "plasma_r"}
-    dots = axes.scatter(east[scored], north[scored], s=size, zorder=3, **colours, **edge)
-    extend = "max" if mae[scored].max() > high else "neither"
-    figure.colorbar(dots, ax=axes, label=f"MAE, {unit}", extend=extend, **BAR)
-    figure.draw_without_rendering()  # lays the figure out, so that the limits are final
-    figure.set_layout_engine("none")
-    worst = scored[::-1][:LABELLED]
-    label(axes, [sensors[i]["id"] for i in worst], xy[worst], xy[shown], [])
+def print_explanation(found: Explanation, console: Console | None = None) -> None:
+    """Errors by horizon, hour and sensor, and what each head of each social layer does."""
+    out = console or Console()
+    mae, steps = f"MAE {found.unit}", found.by_horizon
+    table = numbers("at", mae, "forecasts")
+    for step in reported_steps(len(steps), steps[0].key):
+        row = steps[step - 1]
+        table.add_row(f"{row.key} min", number(row.mae, 4), f"{row.count:,}")
+    table.add_row(f"all {len(steps)} steps", number(found.mae, 4), f"{found.count:,}")
+    print_table(out, f"{found.run}, {found.part} windows, {found.target}", table)
+    hours = [(f"{row.key:02}:00", number(row.mae, 3)) for row in found.by_hour]
+    table = numbers(*("from", mae) * 4)
+    for first in range(6):
+        table.add_row(*(cell for hour in hours[first::6] for cell in hour))
+    print_table(out, "by the hour of the day that is forecast", table)
+    scored = [sensor for sensor in found.sensors if sensor.mae is not None][:WORST]
+    table = numbers("sensor", mae, "forecasts", "position", "neighbour", "weight", "km")
+    for sensor in scored:
+        place = "-" if sensor.latitude is None else f"{sensor.latitude:.4f} {sensor.longitude:.4f}"
+        largest = [(escape(near.id), f"{near.weight:.3f}", f"{near.km:.1f}") for near in sensor.neighbours[:1]]
+        errors = (number(sensor.mae, 3), f"{sensor.count:,}", place)
+        table.add_row(escape(sensor.id), *errors, *(largest[0] if largest else ("-", "-", "-")))
+    worst = f"the {len(scored)} worst of {len(found.sensors)} sensors"
+    print_table(out, f"{worst}, and the neighbour with the largest weight", table)
+    if found.no_pooling:
+        out.print(f"no pooling: {found.no_pooling}", highlight=False, markup=False, soft_wrap=True)
+    else:
+        _print_layers(found.layers, out)
 
 
-def _draw_links(axes: Axes, sensors: Sequence[Mapping[str, Any]], xy: np.ndarray, shown: np.ndarray) -> str:
-    """Wedges from each sensor's strongest neighbours to it, wide and dark where it listens much -> what they are.
-
-    A wedge that ends in a point shows its direction with less ink than an arrow (Holten and van Wijk 2009, CHI).
-    """
-    from matplotlib.collections import PolyCollection
-
-    place = {s["id"]: i for i, s in enumerate(sensors)}
-    links = [
-        (heard["weight"], place[heard["id"]], i)
-        for i, sensor in enumerate(sensors)
-        for heard in sensor["listens_to"][:LINKS]
-        if place[heard["id"]] != i and shown[i] and shown[place[heard["id"]]]
-    ]
-    if not links:
-        return ""
-    links.sort()  # the strongest on top
-    strongest = links[-1][0]
-    share = np.array([weight / strongest for weight, _, _ in links])
-    start, end = (xy[[link[column] for link in links]] for column in (1, 2))
-    along = end - start
-    length = np.maximum(np.hypot(*along.T), 1e-9)[:, None]
-    across = along[:, ::-1] * [-1, 1] / length * (np.ptp(xy[shown], axis=0).max() * WEDGE * share)[:, None]
-    wedges = np.stack([start + across, start - across, end], axis=1)
-    colours = np.column_stack([np.tile([0.0, 0.447, 0.698], (len(links), 1)), 0.15 + 0.6 * share])
-    axes.add_collection(PolyCollection(list(wedges), facecolors=colours, edgecolors="none", zorder=2), autolim=False)
-    return f"wedges: from the {LINKS} most listened to, to the listener; widest {strongest:.0%}"
-
-
-def _astray(xy: np.ndarray) -> np.ndarray:
-    """Whether a sensor is so far from all others that it would press them into one dot; xy [N,2] in km."""
-    gap = np.hypot(*(xy - np.nanmedian(xy, axis=0)).T)
-    return gap > 20 * max(1.0, float(np.nanmedian(gap)))
-
-
-def _draw_horizon(axes: Axes, rows: Sequence[Mapping[str, Any]], unit: str) -> None:
-    minutes, mae = [row["minutes"] for row in rows], [_nan(row["mae"]) for row in rows]
-    axes.plot(minutes, mae, color=LINE, marker="o", markersize=4)
-    title(axes, "MAE by horizon", unit)
-    axes.set(xlabel="minutes ahead", xlim=(0, None), ylim=(0, None))
-    axes.set_xticks([m for m in minutes if m % 15 == 0][:8] or minutes[:8])
-    _plain(axes, "both")
-
-
-def _draw_hours(axes: Axes, rows: Sequence[Mapping[str, Any]], mean: float | None, unit: str) -> None:
-    axes.bar([row["hour"] + 0.5 for row in rows], [_nan(row["mae"]) for row in rows], width=0.85, color=LINE)
-    title(axes, "MAE by hour of the day", f"{unit}; dashed: all hours")
-    if mean is not None:
-        axes.axhline(mean, color=GREY, linestyle="--", linewidth=1)
-    axes.set(xlabel="hour that is forecast", xlim=(0, 24), xticks=range(0, 25, 6))
-    _plain(axes, "y")
-
-
-def _draw_worst(axes: Axes, sensors: Sequence[Mapping[str, Any]], mean: float | None, unit: str) -> None:
-    worst = [s for s in sensors if s["mae"] is not None][:WORST]
-    places = range(len(worst))
-    axes.barh(places, [s["mae"] for s in worst], color=LINE, height=0.75)
-    axes.set_yticks(places, [s["id"] for s in worst], fontsize=SMALL)
-    axes.invert_yaxis()
-    title(axes, f"The {len(worst)} worst sensors", f"MAE, {unit}; dashed: all sensors")
-    if mean is not None:
-        axes.axvline(mean, color=GREY, linestyle="--", linewidth=1)
-    axes.set(xlabel=f"MAE, {unit}")
-    _plain(axes, "x")
-
-
-def _draw_radii(axes: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
-    """Each head as a bar over the km in which its gate falls, its radius, and the mean distance that it listens to."""
-    rows = [
-        (f"{layer['layer']}   {number}" if number == 1 else str(number), head)  # of a layer its first head is named
-        for layer in layers
-        for number, head in enumerate(layer["heads"], start=1)
-    ]
-    places = np.arange(len(rows))
-    radius, softness, distance = (
-        np.array([_nan(head[key]) for _, head in rows]) for key in ("radius_km", "softness_km", "distance_km")
-    )
-    low = np.maximum(radius - softness, 0)
-    axes.barh(places, radius + softness - low, left=low, height=0.5, color=LINE, alpha=0.3)
-    axes.scatter(radius, places, marker="|", s=90, color=LINE, linewidths=2)
-    if np.isfinite(distance).any():
-        axes.scatter(distance, places, marker="o", s=20, color=POINT, zorder=3)
-    names = [name if len(rows) <= MOST_HEADS or len(name) > 2 else "" for name, _ in rows]
-    axes.set_yticks(places, names, fontsize=SMALL if len(rows) <= 10 else SMALL - 3)
-    axes.invert_yaxis()
-    title(axes, "How far each head listens", "bar: soft radius; dot: mean distance")
-    axes.set(xlabel="km", ylabel="head", xlim=(0, None))
-    _plain(axes, "x")
-
-
-def _plain(axes: Axes, grid: str) -> None:
-    """No frame where there is nothing, a quiet grid behind the data."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, color="0.93")  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
-
-
-def _nan(value: float | None) -> float:
-    return np.nan if value is None else value
+def _print_layers(layers: Sequence[Layer], out: Console) -> None:
+    trained = "trained" if any(layer.trained for layer in layers) else "fixed"
+    most = layers[0].neighbours
+    table = numbers("layer", "head", "radius km", "softness km", "null key", "entropy nats", "distance km")
+    for layer in layers:
+        name = layer.name
+        for head, row in [*((str(i), head) for i, head in enumerate(layer.heads, start=1)), ("all", layer.mean)]:
+            null_key = "-" if row.null_key is None else f"{row.null_key:.1%}"
+            radius, softness = number(row.radius_km, 2), number(row.softness_km, 2)
+            rest = (number(row.entropy_nats, 2), number(row.distance_km, 2))
+            table.add_row(name, head, radius, softness, null_key, *rest, end_section=head == "all")
+            name = ""
+    print_table(out, f"attention weights of each head: {trained} radii, up to {most} neighbours", table)
+    if any(layer.mean.null_key is None for layer in layers):
+        out.print("pooling.kind max has no weights: it takes the largest value of all neighbours", highlight=False)
+    else:
+        text = (
+            f"entropy of the attention weights: 0 = one neighbour only, {math.log(most + 1):.2f} = uniform over {most} "
+            "neighbours and the null key; null key: weight that goes to no neighbour"
+        )
+        out.print(text, highlight=False, soft_wrap=True)

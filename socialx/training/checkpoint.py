@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from socialx.data.files import replacing
+from socialx.disk import replacing
 from socialx.errors import SocialxError
 
 
@@ -26,16 +26,16 @@ def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
-        raise SocialxError(f"{path}: no such checkpoint: socialx train writes one into its run folder") from None
+        raise SocialxError(path, "no such checkpoint", "train writes one into its run folder") from None
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, EOFError, KeyError, ValueError, OSError, pickle.UnpicklingError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise SocialxError(
-            f"{path}: not a readable checkpoint ({reason[:100]}): train again or name another run"
+            path, f"not a readable checkpoint ({reason[:100]})", "train again or name another run"
         ) from None
     if not isinstance(content, dict) or not set(keys) <= set(content):
-        raise SocialxError(f"{path}: a checkpoint without {', '.join(keys)}: train again or name another run")
+        raise SocialxError(path, f"a checkpoint without {', '.join(keys)}", "train again or name another run")
     return content
 
 

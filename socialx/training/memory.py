@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from socialx.errors import Argument, Part, SocialxError
+
 SPARE = 0.1  # the share of the card that a named step leaves free: the allocator loses some between its blocks
 SMALL = 0.25  # a step that needs this share of what may be used is large enough to draw a line through
 SMALLEST_CHUNK = 256  # sequences: fewer keep a card from working, each launch computes too little
@@ -31,15 +33,16 @@ class Plan:
     chunk: int | None = None  # sequences that the encoder takes at a time; None: all
     checkpointing: bool = False
 
-    def flags(self, asked: Plan) -> str:
-        """What to type for this plan in place of ``asked``."""
-        words = [
-            f"--chunk {self.chunk}" * (self.chunk != asked.chunk),
-            f"--batch-size {self.windows}" * (self.windows != asked.windows),
-            f"--accumulate-grad-batches {self.batches}" * (self.batches != asked.batches),
-            "--checkpointing" * (self.checkpointing != asked.checkpointing),
-        ]
-        return " ".join(filter(None, words))
+    def changes(self, asked: Plan) -> tuple[Part, ...]:
+        """The settings of this plan that are not those of ``asked``, with a space between two."""
+        values = {
+            "model.chunk": (self.chunk, asked.chunk),
+            "loader.batch_size": (self.windows, asked.windows),
+            "trainer.accumulate_grad_batches": (self.batches, asked.batches),
+            "model.checkpointing": (self.checkpointing, asked.checkpointing),
+        }
+        changed = [Argument(name, own) for name, (own, other) in values.items() if own != other]
+        return tuple(part for argument in changed for part in (" ", argument))[1:]
 
 
 Peak = Callable[[Plan], float]  # bytes at the peak of a step, inf where it does not fit
@@ -141,22 +144,27 @@ def advise(
     return Advice(needed, [found] if smallest != asked and found[1] <= budget else [], found)
 
 
-def message(advice: Advice, asked: Plan, sensors: int, device: str, total: float, usable: float, work: str) -> str:
-    """One line for who ran out of memory on a device with ``total`` bytes, ``usable`` of them for this process."""
+def message(
+    advice: Advice, asked: Plan, sensors: int, device: str, total: float, usable: float, work: str
+) -> SocialxError:
+    """The error for who ran out of memory on a device with ``total`` bytes, ``usable`` of them for this process."""
     start = (
-        f"{device}: out of memory: it has {_size(total)}, {_size(usable)} of that for this process, and {work} of "
+        f"out of memory: it has {_size(total)}, {_size(usable)} of that for this process, and {work} of "
         f"{asked.windows} windows x {sensors} sensors needs "
     )
+    spare = f"{SPARE:.0%} should stay free"
     needs = "more than that" if advice.needed == math.inf else f"about {_size(advice.needed)}"
     if advice.fitting:
-        named = ", or ".join(f"{plan.flags(asked)} (measured: {_size(bytes_)})" for plan, bytes_ in advice.fitting)
-        return f"{start}{needs}; {SPARE:.0%} should stay free: add {named}"
+        named = [(", or ", *plan.changes(asked), f" (measured: {_size(bytes_)})") for plan, bytes_ in advice.fitting]
+        parts = tuple(part for each in named for part in each)[1:]
+        return SocialxError(device, f"{start}{needs}; {spare}", ("add ", *parts))
     plan, bytes_ = advice.smallest or (asked, advice.needed)
     least = "more than there is" if bytes_ == math.inf else _size(bytes_)
-    even = f"even {plan.flags(asked)}" if plan != asked else "cut no smaller, it"
-    return (
-        f"{start}{needs}; {even} needs {least}, and {SPARE:.0%} should stay free: a smaller --width, or fewer --blocks"
-    )
+    smaller = ("a smaller ", Argument("model.width"), ", or fewer ", Argument("model.blocks"))
+    if plan == asked:
+        return SocialxError(device, f"{start}{needs}; cut no smaller, it needs {least}, and {spare}", smaller)
+    even = ("even ", *plan.changes(asked), f" needs {least}, and {spare}; ")
+    return SocialxError(device, f"{start}{needs}", (*even, *smaller))
 
 
 def _size(bytes_: float) -> str:

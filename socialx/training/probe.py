@@ -9,8 +9,7 @@ import gc
 import itertools
 import math
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,10 +17,11 @@ from torch import nn
 
 from socialx.data.loaders import Loader
 from socialx.errors import SocialxError
-from socialx.progress import progress_bar
-from socialx.training.engine import Learner, evaluate
+from socialx.precision import Precision
+from socialx.progress import work
+from socialx.scoring.evaluation import Accumulator, run
+from socialx.training.learner import Learner
 from socialx.training.memory import Peak, Plan, advise, message
-from socialx.training.precision import Precision
 
 COUNTED = ("cuda",)  # the devices whose allocator counts
 
@@ -42,7 +42,7 @@ def card(device: torch.device) -> Card:
 
 def step_peak(learner: Learner, loader: Loader) -> float:
     """Bytes at the peak of one optimizer step, readings and all; of the second step, when AdamW has its moments."""
-    group = list(itertools.islice(loader.epoch(0), learner.accumulate_grad_batches))
+    group = [e.to(learner.precision.device) for e in itertools.islice(loader.epoch(0), learner.accumulate_grad_batches)]
     learner.model.train()
     learner.step(group[:1])
     torch.cuda.reset_peak_memory_stats(learner.precision.device)
@@ -50,10 +50,10 @@ def step_peak(learner: Learner, loader: Loader) -> float:
     return torch.cuda.max_memory_allocated(learner.precision.device)
 
 
-def score_peak(model: nn.Module, loader: Loader, precision: Precision) -> float:
+def score_peak(model: nn.Module, loader: Loader, precision: Precision, *accumulators: Accumulator) -> float:
     """Bytes at the peak of scoring the batches of a loader."""
     torch.cuda.reset_peak_memory_stats(precision.device)
-    evaluate(model.to(precision.device), loader, precision)
+    run(model.to(precision.device), loader, precision, *accumulators)
     return torch.cuda.max_memory_allocated(precision.device)
 
 
@@ -68,39 +68,36 @@ def measured(measure: Callable[[], float]) -> float:
         _collect()
 
 
-@contextmanager
-def advised(
-    device: torch.device,
-    asked: Plan,
-    sensors: int,
-    peak: Peak,
-    kinds: Sequence[str],
-    work: str,
-    give_up: Callable[[], None],
-) -> Iterator[None]:
-    """Turn torch.OutOfMemoryError inside into a SocialxError that names what would fit, measured by ``peak``.
+class Failed(NamedTuple):
+    """Work that ran out of memory: how it was cut, and how another cut is measured.
 
-    give_up: frees what the failed work holds on the device; the tensors in its frames are dropped here.  work: what
-    failed, in words.  Takes 10 to 20 measurements, each two steps of a fresh model.
+    peak: bytes at the peak of a plan.  kinds: the remedies that it has.  name: what it is, in words.
     """
-    try:
-        yield
-        return
-    except torch.OutOfMemoryError as error:
-        if device.type not in COUNTED:
-            raise
-        traceback.clear_frames(error.__traceback__)
-    give_up()
+
+    device: torch.device
+    asked: Plan
+    sensors: int
+    peak: Peak
+    kinds: Sequence[str]
+    name: str
+
+
+def advice(failed: Failed) -> SocialxError:
+    """The error for work that ran out of memory: it names what would fit, as measured.
+
+    Takes 10 to 20 measurements, each two steps of a fresh model.
+    """
+    device, asked, sensors, peak, kinds, name = failed
     _collect()
     there = card(device)
-    with progress_bar("out of memory: measuring what fits", None, "steps") as bar:
+    with work("out of memory: measuring what fits", None, "steps") as bar:
 
         def counted(plan: Plan) -> float:
             bar.advance()
             return peak(plan)
 
-        advice = advise(asked, sensors, counted, there.usable, kinds)
-    raise SocialxError(message(advice, asked, sensors, str(device), there.total, there.usable, work)) from None
+        found = advise(asked, sensors, counted, there.usable, kinds)
+    return message(found, asked, sensors, str(device), there.total, there.usable, name)
 
 
 def release(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:

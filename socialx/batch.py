@@ -1,0 +1,56 @@
+"""What a model reads and what its forecast is compared with, apart: a forecast needs no row of the future."""
+
+# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets, R = T + P
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """What is known of B windows of all sensors when a forecast is issued; values in the file's units.
+
+    history float32 [B,T,N,F], valid bool [B,T,N,F]: a missing value is 0 with valid False.  Of the targets: last
+    float32 [B,N,G], the reading at the end of the history (0 where missing), and carried float32 [B,N,G], the latest
+    valid reading, however old; NaN where there never was one.  slot, weekday int64 [B,R]: the calendar of history and
+    horizon.
+    """
+
+    history: Tensor
+    valid: Tensor
+    last: Tensor
+    carried: Tensor
+    slot: Tensor
+    weekday: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on ``device``; tensors already there are not copied."""
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+class Target(NamedTuple):
+    """What came after the history: values float32 [B,P,N,G] in the file's units, valid bool [B,P,N,G].
+
+    A missing value is 0 with valid False; the windows that pad a batch to its size have no valid entry.
+    """
+
+    values: Tensor
+    valid: Tensor
+
+    def to(self, device: torch.device) -> Target:
+        """The same target on ``device``; tensors already there are not copied."""
+        return Target(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+class Example(NamedTuple):
+    """One batch with its target: what training and scoring take."""
+
+    batch: Batch
+    target: Target
+
+    def to(self, device: torch.device) -> Example:
+        """The same example on ``device``."""
+        return Example(self.batch.to(device), self.target.to(device))

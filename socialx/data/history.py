@@ -1,0 +1,114 @@
+"""Histories that end at given times, looked up by time: a row that the data lacks counts as a missing reading."""
+
+# Shape letters: B windows, T history steps, P horizon steps, N sensors, C features, F inputs, G targets, R rows
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from socialx.batch import Batch
+from socialx.data.calendar import calendar
+from socialx.data.series import carry_forward
+
+BLOCK_ROWS = 4096  # rows of the file that are looked through at a time for the latest readings
+
+
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """Readings by row and the time of each row, from which histories are cut.
+
+    values float32, valid bool [R,N,C]; seconds int64 [R], wall time read as UTC; a row may miss its time by slack_s.
+    inputs, targets: which of the C features a model reads and forecasts.
+    """
+
+    values: np.ndarray
+    valid: np.ndarray
+    seconds: np.ndarray
+    step_minutes: int
+    history: int
+    horizon: int
+    inputs: Sequence[int]
+    targets: Sequence[int]
+    slack_s: int = 0
+
+    @cached_property
+    def _order(self) -> np.ndarray:
+        return np.argsort(self.seconds, kind="stable")
+
+    def rows_at(self, seconds: np.ndarray) -> np.ndarray:
+        """The row of each time, int64 of the same shape; -1 where there is none."""
+        order = self._order
+        found = np.searchsorted(self.seconds, seconds - self.slack_s, sorter=order)
+        rows = order[np.minimum(found, len(order) - 1)]
+        right = (found < len(order)) & (np.abs(self.seconds[rows] - seconds) <= self.slack_s)
+        return np.where(right, rows, -1)
+
+    def seconds_until(self, issued: np.ndarray, steps: int) -> np.ndarray:
+        """The ``steps`` times that end at each issue, int64 [B,steps]."""
+        return issued[:, None] + 60 * self.step_minutes * np.arange(1 - steps, 1)
+
+    def batches(self, issued: np.ndarray, size: int) -> Iterator[tuple[slice, Batch]]:
+        """Batches of at most ``size`` histories that end at these ascending times int64 [W], each with its places.
+
+        The time of each issue must be that of a row.
+        """
+        latest = np.full((self.values.shape[1], len(self.targets)), np.nan, np.float32)  # [N,G]
+        read = 0
+        for first in range(0, len(issued), size):
+            places = slice(first, min(first + size, len(issued)))
+            carried = []
+            for row in self.rows_at(issued[places]):
+                latest, read = self._latest(latest, read, int(row) + 1), int(row) + 1
+                carried.append(latest)
+            yield places, self._batch(issued[places], np.stack(carried))
+
+    def around(self, issued: np.ndarray, before: int) -> tuple[np.ndarray, np.ndarray]:
+        """What was read around these issues: ``before`` steps until the first one, and the horizon after the last.
+
+        -> times int64 [R] and values float32 [R,N,G] of the targets, NaN where nothing was read.
+        """
+        step_s, goals = 60 * self.step_minutes, list(self.targets)
+        times = np.arange(int(issued[0]) - (before - 1) * step_s, int(issued[-1]) + self.horizon * step_s + 1, step_s)
+        rows = self.rows_at(times)
+        valid = self.valid[rows][..., goals] & (rows >= 0)[:, None, None]
+        return times, np.where(valid, self.values[rows][..., goals], np.float32(np.nan))
+
+    def readings(self, batch: Batch) -> np.ndarray:
+        """Rows of each history with a reading of the first target, of any input where that is no input: int64 [B,N]."""
+        first = next(iter(self.targets))
+        place = list(self.inputs).index(first) if first in self.inputs else None
+        valid = batch.valid.any(dim=-1) if place is None else batch.valid[..., place]
+        return valid.sum(dim=1).numpy()
+
+    def _latest(self, before: np.ndarray, first: int, last: int) -> np.ndarray:
+        """The latest valid reading [N,G] of ``before`` and rows first to last; NaN where there never was one."""
+        goals = list(self.targets)
+        for start in range(first, last, BLOCK_ROWS):
+            rows = slice(start, min(start + BLOCK_ROWS, last))
+            values = np.concatenate([before[None], self.values[rows][..., goals]])
+            valid = np.concatenate([~np.isnan(before)[None], self.valid[rows][..., goals]])
+            before = carry_forward(values, valid)[-1]
+        return before
+
+    def _batch(self, issued: np.ndarray, carried: np.ndarray) -> Batch:
+        """issued int64 [B], carried float32 [B,N,G] -> Batch on the host."""
+        rows = self.rows_at(self.seconds_until(issued, self.history))  # [B,T]
+        there = (rows >= 0)[..., None, None]
+        valid = self.valid[rows] & there  # [B,T,N,C]
+        clean = np.where(valid, self.values[rows], np.float32(0))
+        ahead = issued[:, None] + 60 * self.step_minutes * np.arange(1 - self.history, self.horizon + 1)  # [B,R]
+        slot, weekday = calendar(ahead, self.step_minutes)
+        inputs, targets = list(self.inputs), list(self.targets)
+        return Batch(
+            history=torch.from_numpy(np.ascontiguousarray(clean[..., inputs])),
+            valid=torch.from_numpy(np.ascontiguousarray(valid[..., inputs])),
+            last=torch.from_numpy(np.ascontiguousarray(clean[:, -1][..., targets])),
+            carried=torch.from_numpy(carried),
+            slot=torch.from_numpy(slot),
+            weekday=torch.from_numpy(weekday),
+        )

@@ -1,0 +1,67 @@
+"""Readings in the file's units -> normalised inputs, and back; only training rows decide mean and deviation."""
+
+# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from socialx.batch import Batch
+from socialx.errors import SocialxError
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and deviation of the valid readings of the training rows of one feature, in the file's unit."""
+
+    mean: float
+    std: float
+
+
+def measure(values: np.ndarray, valid: np.ndarray, rows: slice, where: object = "") -> Moments:
+    """Masked z-score.
+
+    values, valid [T,N] -> Moments, summed in float64.  Missing readings do not count: METR-LA stores an outage as 0
+    mph, which would pull the mean down by 8 %.  Raises SocialxError if no reading of these rows is valid.
+    """
+    readings = values[rows][valid[rows]].astype(np.float64)
+    if not len(readings):
+        raise SocialxError(where, f"no valid reading in the {rows.stop - rows.start} training rows", "inspect the file")
+    return Moments(float(readings.mean()), float(readings.std()) or 1.0)
+
+
+class Normaliser(nn.Module):
+    """Normalises inputs and forecasts by what the training rows were like: z = (reading - mean) / std.
+
+    inputs: of the F features that are read; targets: of the G that are forecast.  The numbers are kept in the state
+    dict: a model forecasts another network by what it learned on its own.
+    """
+
+    input_mean: Tensor
+    input_std: Tensor
+    target_mean: Tensor
+    target_std: Tensor
+
+    def __init__(self, inputs: Sequence[Moments], targets: Sequence[Moments]) -> None:
+        super().__init__()
+        for name, of in (("input", inputs), ("target", targets)):
+            self.register_buffer(f"{name}_mean", torch.tensor([float(feature.mean) for feature in of]))
+            self.register_buffer(f"{name}_std", torch.tensor([float(feature.std) for feature in of]))
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """The normalised history [B,T,N,F], 0 where a reading is missing."""
+        return torch.where(batch.valid, (batch.history - self.input_mean) / self.input_std, 0.0)
+
+    def from_latest(self, batch: Batch, change: Tensor) -> Tensor:
+        """The latest valid reading plus the normalised change [B,P,N,G]; the mean where there never was a reading."""
+        start = torch.where(batch.carried.isnan(), self.target_mean, batch.carried)  # [B,N,G]
+        return start[:, None] + self.target_std * change.to(start.dtype)
+
+    def from_mean(self, normalised: Tensor) -> Tensor:
+        """A normalised forecast [B,P,N,G] in the file's units."""
+        return self.target_mean + self.target_std * normalised.to(self.target_mean.dtype)

@@ -1,0 +1,109 @@
+"""Writing files so that each is the old one or the complete new one, and keeping other processes out meanwhile."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from socialx.errors import Argument, SocialxError
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Keep everybody else who locks a file, HDF5 included, out of ``path`` until the block ends."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise SocialxError(path, "no such file", "check the path") from None
+    except OSError as error:
+        raise SocialxError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(handle).st_ino != path.stat().st_ino:  # replaced between the two calls: what is locked is gone
+            raise BlockingIOError
+        yield
+    except BlockingIOError:
+        raise SocialxError(path, "another process has it open", "wait until it is done, then try again") from None
+    finally:
+        os.close(handle)  # which also unlocks it
+
+
+@contextmanager
+def folder_for(folder: Path) -> Iterator[None]:
+    """A folder to write in, made if it is missing; those made go again where the block fails and leaves them empty."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for each in made:
+            with suppress(OSError):  # it is not empty, or never came to be
+                each.rmdir()
+        raise
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
+
+    A link stays, what it points to is replaced.  The folder is made if it is missing.  What a killed process left here
+    is swept away first.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with folder_for(target.parent):
+            try:
+                _sweep(target)
+                yield temporary
+                if target.exists():
+                    shutil.copymode(target, temporary)
+                _sync(temporary)
+                temporary.replace(target)
+                _sync(target.parent)
+            finally:
+                with suppress(OSError):  # whatever kept it from being written may keep it from being removed
+                    temporary.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:  # h5py reports a full disk as either
+        raise SocialxError(path, f"cannot be written ({_cause(error)})", "check the folder and its space") from error
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed processes that were to replace ``target`` left beside it."""
+    for stale in target.parent.iterdir():
+        if owner := re.fullmatch(rf"\.{re.escape(target.name)}\.([0-9]{{1,9}})\.tmp", stale.name):
+            try:
+                os.kill(int(owner[1]), 0)
+            except ProcessLookupError:
+                stale.unlink(missing_ok=True)
+            except PermissionError:
+                continue  # somebody else's process, so it lives
+
+
+def _cause(error: Exception) -> str:
+    """The system's own words; HDF5 wraps them in a page, or gives only their number."""
+    number = getattr(error, "errno", None) or next(iter(re.findall(r"errno = (\d+)", str(error))), None)
+    return os.strerror(int(number)) if number else ascii(str(error)[:160])
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def check_output(path: Path, overwrite: bool, inputs: tuple[str, ...] = ()) -> None:
+    """Refuse an output that exists, or is an input or a folder, before anything is read."""
+    if path.is_dir():
+        raise SocialxError(path, "a folder, not a file", "name a file in it")
+    if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):
+        raise SocialxError(path, "is an input of this conversion", "choose another output")
+    if path.exists() and not overwrite:
+        raise SocialxError(path, "exists already", ("add ", Argument("overwrite", True), " to replace it"))

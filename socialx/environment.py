@@ -1,0 +1,46 @@
+"""The machine and the versions that a run or a score depends on, for the record."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import socialx
+from socialx.precision import Precision
+
+
+def environment(precision: Precision) -> dict[str, Any]:
+    """The machine and the versions, for the record."""
+    device = precision.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "socialx": socialx.__version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **{name: version(name) for name in ("xlstm", "numpy", "h5py", "pandas", "pydantic")},
+        "device": device.type,
+        "device_name": name,
+        "precision": precision.name,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "threads": torch.get_num_threads(),
+        "command": sys.argv,
+    }
+
+
+def commit() -> str | None:
+    """The commit of the source tree that runs, with -dirty; None for an installed wheel."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,138 @@
+"""What the readers of users' files take and give, and the clock for files that hold no times.
+
+T rows, N sensors, t rows of one block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from socialx.errors import Argument, Message, SettingsError, SocialxError
+from socialx.files.locations import Location
+from socialx.files.store import SPEED, TIMESTAMP, Block
+
+DAY_S = 86_400
+UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user says about a source; everything but ``data`` may be left out."""
+
+    data: Path  # a file, or the folder of the formats that have several
+    ids: Path | None = None  # the sensors' ids in column order, for formats that only number them
+    start: str | None = None  # the wall time of the first row, for formats without times
+    step_s: int | None = None  # seconds between two rows, for formats without times
+    channel: str | None = None  # which of several channels, by name or number
+    published: bool = False  # ``start`` was not said: it is that of the data set as published
+
+    @property
+    def said_start(self) -> str:
+        """How a message calls ``start``."""
+        return "the published start" if self.published else "the given start"
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What a reader finds; None or NaN = the source does not say."""
+
+    ids: tuple[str, ...] | None  # in column order; None where sensors are only numbered
+    sensors: int
+    blocks: Generator[Block, None, None]
+    feature: str = SPEED
+    units: str | None = None
+    locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
+    notes: tuple[Message | str, ...] = ()  # what was assumed or left out, a line each
+    paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
+
+
+@dataclass(frozen=True)
+class Format:
+    """One shape in which files are published."""
+
+    name: str  # as convert takes it
+    title: str
+    recognise: Callable[[Path], str | None]  # why a file or folder is one, or None; never raises for another kind
+    read: Callable[[Request], Contents]
+    has_clock: bool = True  # False: rows without date and time of day, so start and freq must say both
+    takes: frozenset[str] = frozenset({"ids", "start", "step_s", "channel"})  # what of a Request it does not ignore
+    needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # what of a Request this file needs besides its clock
+
+
+class Clock:
+    """Wall times for the rows of a source that holds no dates."""
+
+    def __init__(self, request: Request, step_s: int | None = None) -> None:
+        """``step_s``: seconds between rows where the source itself says; else ``request`` must."""
+        if step_s and request.step_s:
+            raise SettingsError(
+                Argument("freq"), f"{request.data} says itself that its rows are {step_s} s apart", "drop it"
+            )
+        step_s = step_s or request.step_s
+        if request.start is None or step_s is None:
+            freq = () if step_s else (" ", Argument("freq", "5min"))
+            start = Argument("start", "YYYY-MM-DD HH:MM:SS")
+            raise SocialxError(request.data, "its rows have no dates", ("add ", start, *freq))
+        if not TIMESTAMP.fullmatch(request.start.encode()):
+            raise SettingsError(
+                Argument("start", request.start), "not YYYY-MM-DD HH:MM:SS", "for example 2012-03-01 00:00:00"
+            )
+        try:
+            self._next = int(np.datetime64(request.start, "s").astype(np.int64))  # seconds since 1970, as if UTC
+        except ValueError:
+            raise SettingsError(
+                Argument("start", request.start), "no such time", "for example 2012-03-01 00:00:00"
+            ) from None
+        self._where, self._step, self._row, self._said = request.data, step_s, 0, request.said_start
+
+    def timestamps(self, count: int) -> np.ndarray:
+        """The next ``count`` rows, a step apart -> S19 [t]."""
+        times = self._next + self._step * np.arange(count, dtype=np.int64)
+        self._next += self._step * count
+        self._row += count
+        return _timestamps(times)
+
+    def timestamps_at(self, seconds: np.ndarray) -> np.ndarray:
+        """The next rows, each at the first moment with its second of the day, int [t] -> S19 [t].
+
+        A missing hour is so found again, and a repeated time of day is the next day's.
+        """
+        if not len(seconds):
+            return np.empty(0, "S19")
+        first = (int(seconds[0]) - self._next) % DAY_S
+        if self._row == 0 and first:
+            found, said = _of_day(int(seconds[0])), _of_day(self._next % DAY_S)
+            raise SocialxError(
+                self._where,
+                f"its first row is at {found}, not {said} as {self._said}",
+                ("say the right ", Argument("start")),
+            )
+        days = seconds.astype(np.int64)
+        steps = (days[1:] - days[:-1]) % DAY_S
+        steps[steps == 0] = DAY_S
+        times = self._next + first + np.concatenate([[0], np.cumsum(steps)])
+        self._next = int(times[-1]) + 1
+        self._row += len(seconds)
+        return _timestamps(times)
+
+
+def parse_freq(text: str, argument: str = "freq") -> int:
+    """``5min``, ``300s`` or ``1h`` -> seconds; ``argument`` is what an error names."""
+    match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
+    step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
+    if not step or step % 60:
+        raise SettingsError(Argument(argument, text), "not a time between rows in whole minutes", "for example 5min")
+    return step
+
+
+def _timestamps(times: np.ndarray) -> np.ndarray:
+    return np.char.replace(np.datetime_as_string(times.astype("datetime64[s]")), "T", " ").astype("S19")
+
+
+def _of_day(second: int) -> str:
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"

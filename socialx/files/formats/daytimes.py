@@ -1,0 +1,115 @@
+"""The times of rows that carry their time of day, and perhaps their day of week, in channels beside the readings.
+
+T rows, N sensors, C channels, t rows of one piece.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from socialx.errors import Argument, SocialxError
+from socialx.files.formats.contents import DAY_S, Clock, Request
+
+DAY_MINUTES = 1440
+SLACK = 0.1  # minutes; a float32 fraction of a day is off by milliseconds
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+def is_time_of_day(column: np.ndarray) -> bool:
+    """Whether rows [t,N] look like fractions of a day: whole minutes, one for all sensors, mostly a step apart."""
+    minutes, right = _minutes(column)
+    if len(column) < 2 or not right.all():
+        return False
+    steps = np.diff(minutes) % DAY_MINUTES
+    return bool((steps > 0).all() and (steps == np.median(steps)).mean() > 0.5)
+
+
+class Calendar:
+    """Times for rows [t,N,C] one after the other, as their channels say them or, without channels, a step apart."""
+
+    def __init__(
+        self, request: Request, head: np.ndarray, time: int | None, day: int | None = None, step_s: int | None = None
+    ) -> None:
+        """``head``: the first rows [t,N,C]; ``time``, ``day``: the channels' numbers, None = there is no such one."""
+        self._where, self._time, self._row, self._said = request.data, time, 0, request.said_start
+        self.notes: tuple[str, ...] = ()
+        if time is not None and len(head) > 1:
+            first, second = self._seconds(head[:2])
+            step_s = int(second - first) % DAY_S or DAY_S
+        self._clock = Clock(request, step_s)
+        found = -1 if time is None or day is None else int(_weekdays(head[:1, 0, day])[0])
+        self._day, self._shift = (None if found < 0 else day), 0
+        if found >= 0:
+            self._check_date(str(request.start)[:10], found)
+        elif time is not None:
+            self.notes = ("the times follow from the times of day, which do not show gaps of whole days",)
+
+    def _check_date(self, date: str, found: int) -> None:
+        said = int(_weekdays_of(np.array([date], "datetime64[D]"))[0])
+        if found and found != said:
+            raise SocialxError(
+                self._where,
+                f"its first row is on a {WEEKDAYS[found]}, and {self._said}, {date}, is a {WEEKDAYS[said]}",
+                ("say the right ", Argument("start")),
+            )
+        # Files made of arrays without dates, PEMS08.npz among them, count the days from 0 whatever the first one was.
+        self._shift = said - found
+        if self._shift:
+            weekday = WEEKDAYS[said]
+            self.notes = (f"its days of week count from 0 in the first row, which {self._said} makes a {weekday}",)
+
+    def timestamps(self, cells: np.ndarray) -> np.ndarray:
+        """The next rows [t,N,C] -> S19 [t]."""
+        if self._time is None:
+            return self._clock.timestamps(len(cells))
+        timestamps = self._clock.timestamps_at(self._seconds(cells))
+        if self._day is not None:
+            days = _weekdays(cells[:, 0, self._day])
+            wrong = (days < 0) | ((days + self._shift) % 7 != _weekdays_of(timestamps.astype("U10").astype("M8[D]")))
+            if wrong.any():
+                row = int(wrong.argmax())
+                raise SocialxError(
+                    self._where,
+                    f"row {self._row + row + 1} is at {timestamps[row].decode()} but on another day of the week",
+                    "whole days are missing, so use a source with dates",
+                )
+        self._row += len(cells)
+        return timestamps
+
+    def _seconds(self, cells: np.ndarray) -> np.ndarray:
+        """Rows [t,N,C] -> seconds of the day int64 [t]."""
+        column = cells[..., self._time]
+        minutes, right = _minutes(column)
+        if not right.all():
+            row = int(right.argmin())
+            raise SocialxError(
+                self._where,
+                f"row {self._row + row + 1} has {column[row, 0]} in channel {self._time}, "
+                "no time of day in whole minutes for all sensors",
+                "correct it",
+            )
+        return minutes.astype(np.int64) * 60
+
+
+def _minutes(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [t,N] -> minutes of the day float64 [t], and whether they are whole and every sensor's bool [t]."""
+    exact = column[:, 0].astype(np.float64) * DAY_MINUTES
+    with np.errstate(invalid="ignore"):
+        minutes = np.rint(exact)
+        right = (column[:, 0] >= 0) & (column[:, 0] < 1) & (np.abs(exact - minutes) < SLACK)
+        return minutes % DAY_MINUTES, right & (column == column[:, :1]).all(axis=1)
+
+
+def _weekdays(values: np.ndarray) -> np.ndarray:
+    """0 to 6, or these divided by 7 -> int64 [t] with 0 = Monday; -1 for anything else."""
+    with np.errstate(invalid="ignore"):
+        days = np.where(values < 1, values * 7.0, values)
+        whole = np.rint(days)
+        right = (np.abs(days - whole) < 0.01) & (whole >= 0) & (whole <= 6)
+    return np.where(right, whole, -1).astype(np.int64)
+
+
+def _weekdays_of(dates: np.ndarray) -> np.ndarray:
+    """datetime64[D] [t] -> int64 [t] with 0 = Monday; 1970 began on a Thursday."""
+    weekdays: np.ndarray = (dates.astype(np.int64) + 3) % 7
+    return weekdays

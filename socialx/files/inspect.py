@@ -1,0 +1,301 @@
+"""What is in a canonical file, measured.  T rows, N sensors; ``files.checks`` says what of it is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import h5py
+import numpy as np
+
+from socialx.data.geo import nearest, to_plane
+from socialx.files.hdf5 import open_hdf5
+from socialx.files.store import (
+    FEATURE_NAMES,
+    JITTER_S,
+    ROWS_ATTR,
+    SECONDS,
+    SENSOR_INFO,
+    TIMESTAMPS,
+    Sensors,
+    Store,
+    common_step,
+    open_store,
+    read_text,
+    read_unit,
+)
+
+WORST = 5  # sensors listed with their share of missing readings
+GAPS_LISTED = 20  # time gaps listed with their ends, the largest ones
+DAY = 86_400  # seconds
+# A sensor is stuck when it repeats one valid value exactly for 6 hours.  Calm nights repeat too, but less: 5.2 h at
+# most at METR-LA's cap of 70 mph, 4.3 h in PEMS-BAY-74 (71.7 mph).  What is longer there was filled in by somebody:
+# 10.2 mph from 17:50 to 23:55, whole days from 00:00.  6 h finds 1 of METR-LA's 207 sensors and 26 of PEMS-BAY-74's
+# 74; 3 h would find 2 and 31, calm nights among them.  The highest speed of the whole file may be a cap, which a calm
+# road may keep to from evening to morning, so there it takes a day: that changes neither count, it spares other files.
+STUCK_HOURS, STUCK_AT_CAP_HOURS = 6.0, 24.0
+FAR_KM, FAR_RATIO, ASTRAY_KM = 10.0, 10.0, 500.0  # METR-LA's loneliest sensor is 6.8 km from the next
+
+
+@dataclass(frozen=True)
+class Report:
+    """Findings as plain numbers and texts, ready for JSON; None where the file does not say.  Shares are 0 to 1."""
+
+    path: str
+    dataset: str
+    feature: str
+    unit: str
+    features: list[str]
+    units: dict[str, str]  # feature -> unit, or "unknown"
+    timezone: str | None
+    epoch_basis: str | None
+    missing: float | None
+    imputed: bool | None  # None = whether zeros had been replaced cannot be told
+    checksum: str
+    rows: int
+    declared_rows: int | None
+    failed_rows: int  # stored rows without a time, which are left out of all else
+    sensors: int
+    first_timestamp: str
+    last_timestamp: str
+    step_minutes: int
+    gaps: int
+    largest_gap_minutes: float  # between the two rows around it; 0 without a gap
+    gap_list: list[dict[str, str | int]]  # the 20 largest in order of time: from and to (rows around it), missing_rows
+    irregular_steps: int  # steps between two rows that are not a multiple of the common step
+    duplicates: int  # rows whose time an earlier row has
+    nonexistent_rows: int | None  # rows in an hour that daylight saving skips; None = no timezone, or an unknown one
+    nonexistent_rows_read: int | None  # how many of these have any reading
+    ambiguous_rows: int | None  # rows in an hour that daylight saving repeats
+    missing_share: float
+    zero_share: float
+    sensor_missing_share: dict[str, float]  # id -> share of rows without a valid reading, all N in column order
+    sensor_zero_share: dict[str, float]  # id -> share of rows that are exactly 0, whether that is missing or not
+    sensor_nan_share: dict[str, float]  # id -> share of rows that are not finite
+    worst_sensors: dict[str, float]  # id -> share of missing readings, the worst first
+    dead_sensors: list[str]  # ids without any valid reading
+    stuck_sensors: dict[str, float]  # id -> hours of its longest stuck run, the longest first
+    all_missing_rows: int
+    longest_outage_steps: int  # the longest run of rows in which no sensor has a reading
+    sensor_longest_outage: dict[str, str | int] | None  # sensor, steps, first_timestamp; None = no reading is missing
+    without_position: list[str]  # ids whose latitude or longitude is absent, not finite or out of range
+    duplicate_positions: list[list[str]]  # ids that share exactly one position
+    outlier_sensors: list[str]  # ids far from all others
+    extent_km: list[float] | None  # width and height; None = no sensor has a position
+    without_info: list[str]  # ids of the data that vd_info does not have
+    unknown_info: list[str]  # ids of vd_info that the data does not have
+    backward_steps: int  # rows that are not later than the row before, by the stored epochs where there are some
+    wrong_epochs: int | None  # stored seconds that are not their row's time read as UTC; None = none are stored
+
+
+def inspect(path: Path) -> Report:
+    """Load the speeds of a canonical file and look at times, readings and sensors."""
+    return examine(open_store(path))
+
+
+def examine(store: Store) -> Report:
+    """The same of a file that is open already; what a ``Store`` does not keep is read from its path again."""
+    return Report(
+        path=str(store.path),
+        dataset=store.dataset_name,
+        feature=store.feature,
+        unit=store.unit,
+        timezone=store.timezone,
+        missing=store.missing,
+        imputed=store.imputed,
+        checksum=store.checksum,
+        rows=len(store.timestamps),
+        sensors=len(store.sensors.ids),
+        first_timestamp=store.timestamps[0].decode(),
+        last_timestamp=store.timestamps[-1].decode(),
+        step_minutes=store.step_minutes,
+        **_described(store),
+        **_time_axis(store),
+        **_clock_changes(store),
+        **_shares(store),
+        **_runs_of_readings(store),
+        **_positions(store.sensors),
+    )
+
+
+def _described(store: Store) -> dict[str, Any]:
+    """What the file says of itself: names, units, counts, seconds."""
+    with open_hdf5(store.path, "convert it again") as file:
+        declared, basis = file.attrs.get(ROWS_ATTR), file["metadata"].attrs.get("epoch_basis")
+        info, seconds = file.get(SENSOR_INFO), file.get(SECONDS)
+        described = set(info) if isinstance(info, h5py.Group) else set()
+        stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
+        timed = file[TIMESTAMPS].asstr("utf-8", "replace")[:] != ""
+        names = file[FEATURE_NAMES].asstr("utf-8", "replace")[:].tolist()
+        units = {name: read_unit(file, name) for name in names}
+    if stored is not None and stored.shape == timed.shape:
+        stored = stored[timed]
+    ids = store.sensors.ids
+    return {
+        "features": names,
+        "units": units,
+        "epoch_basis": None if basis is None else read_text(basis),
+        "declared_rows": None if declared is None else int(declared),
+        "failed_rows": len(timed) - int(timed.sum()),
+        "without_info": [vdid for vdid in ids if vdid not in described],
+        "unknown_info": sorted(described - set(ids)),
+        "backward_steps": int((np.diff(store.seconds if stored is None else stored) <= 0).sum()),
+        "wrong_epochs": None if stored is None else _differences(stored, store.seconds),
+    }
+
+
+def _differences(stored: np.ndarray, seconds: np.ndarray) -> int:
+    """How many entries differ; all of them where the lengths do."""
+    return int(np.count_nonzero(stored != seconds)) if stored.shape == seconds.shape else stored.size
+
+
+def _time_axis(store: Store) -> dict[str, Any]:
+    """Gaps, repeated times and steps that fit no grid; a crawler's clock may jitter by ``JITTER_S``."""
+    steps, common = np.diff(store.seconds), common_step(store.seconds)
+    gaps = np.flatnonzero(steps > common + JITTER_S)
+    listed = np.sort(gaps[np.argsort(-steps[gaps], kind="stable")[:GAPS_LISTED]])
+    return {
+        "gaps": len(gaps),
+        "largest_gap_minutes": float(steps[gaps].max(initial=0)) / 60,
+        "gap_list": [
+            {
+                "from": store.timestamps[row].decode(),
+                "to": store.timestamps[row + 1].decode(),
+                "missing_rows": int((steps[row] - 1 - JITTER_S) // common),
+            }
+            for row in listed
+        ],
+        "irregular_steps": int(np.count_nonzero((steps + JITTER_S) % common > 2 * JITTER_S)),
+        "duplicates": len(store.seconds) - len(np.unique(store.seconds)),
+    }
+
+
+def _clock_changes(store: Store) -> dict[str, Any]:
+    """Rows whose wall time the clocks of the time zone skip or show twice."""
+    names = ("nonexistent_rows", "nonexistent_rows_read", "ambiguous_rows")
+    try:
+        if store.timezone is None:
+            return dict.fromkeys(names)
+        zone = ZoneInfo(store.timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # unknown or without tzdata, a path, a folder of zones
+        return dict.fromkeys(names)
+    skipped, repeated = (np.zeros(len(store.seconds), bool) for _ in range(2))
+    for moment, before, after in _changes(zone, np.unique(store.seconds // DAY)):
+        first, last = moment + min(before, after), moment + max(before, after)
+        flags = skipped if after > before else repeated
+        flags |= (store.seconds >= first) & (store.seconds < last)
+    counts = skipped.sum(), (skipped & store.valid.any(axis=1)).sum(), repeated.sum()
+    return {name: int(count) for name, count in zip(names, counts, strict=True)}
+
+
+def _changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]]:
+    """The clock changes on or beside the days [D] since 1970: the second in UTC, the offsets before and after it.
+
+    About 1 us for a day of the file.  Two changes within one day that undo each other are not seen.
+    """
+
+    def offset(second: int) -> int:
+        shift = datetime.fromtimestamp(second, UTC).astimezone(zone).utcoffset()
+        return int((shift or timedelta()).total_seconds())
+
+    near = np.unique(days[:, None] + np.arange(-1, 2))
+    found = []
+    for day in near[(near > -700_000) & (near < 2_900_000)].tolist():  # far inside the years that datetime can hold
+        low, high = day * DAY, (day + 1) * DAY
+        before, after = offset(low), offset(high)
+        if before == after:
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if offset(middle) == before else (low, middle)
+        found.append((high, before, after))
+    return found
+
+
+def _shares(store: Store) -> dict[str, Any]:
+    """How much is missing, zero or not finite, in all and of each sensor."""
+    ids, rows = store.sensors.ids, len(store.timestamps)
+    observed, zeros = store.valid.sum(axis=0), (store.values == 0).sum(axis=0)
+    infinite = rows - np.isfinite(store.values).sum(axis=0)
+    missing = 1.0 - observed / rows
+    worst = np.argsort(-missing, kind="stable")[:WORST]
+    return {
+        "missing_share": float(1.0 - store.valid.mean()),
+        "zero_share": float(zeros.mean() / rows),
+        "sensor_missing_share": dict(zip(ids, missing.tolist(), strict=True)),
+        "sensor_zero_share": dict(zip(ids, (zeros / rows).tolist(), strict=True)),
+        "sensor_nan_share": dict(zip(ids, (infinite / rows).tolist(), strict=True)),
+        "worst_sensors": {ids[place]: float(missing[place]) for place in worst},
+        "dead_sensors": [ids[place] for place in np.flatnonzero(observed == 0)],
+    }
+
+
+def _runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every run of neighbouring True values in the columns of a bool [T,N]: sensor, first row, rows; each [runs].
+
+    Sensor by sensor in order of time.  The columns stand in one line with a False between them: O(T N) bytes.
+    """
+    rows, count = flags.shape
+    line = np.zeros(count * (rows + 1) + 1, bool)
+    line[1:].reshape(count, rows + 1)[:, :rows] = flags.T
+    edges = np.flatnonzero(line[1:] != line[:-1])
+    sensor, first = np.divmod(edges[::2], rows + 1)
+    return sensor, first, edges[1::2] - edges[::2]
+
+
+def _runs_of_readings(store: Store) -> dict[str, Any]:
+    """Outages of all sensors and of one, and sensors that repeat one value."""
+    dark = np.logical_not(store.valid.any(axis=1))
+    sensor, first, rows = _runs(~store.valid)
+    worst = None
+    if len(rows):
+        run = int(rows.argmax())
+        timestamp = store.timestamps[first[run]].decode()
+        worst = {"sensor": store.sensors.ids[sensor[run]], "steps": int(rows[run]), "first_timestamp": timestamp}
+    return {
+        "all_missing_rows": int(dark.sum()),
+        "longest_outage_steps": int(_runs(dark[:, None])[2].max(initial=0)),
+        "sensor_longest_outage": worst,
+        "stuck_sensors": _stuck(store),
+    }
+
+
+def _stuck(store: Store) -> dict[str, float]:
+    """id -> hours of the longest run of one valid value, the longest first; a time gap ends a run."""
+    values, valid = store.values, store.valid
+    same = (values[1:] == values[:-1]) & valid[1:] & valid[:-1]
+    same &= (np.abs(np.diff(store.seconds) - common_step(store.seconds)) <= JITTER_S)[:, None]
+    sensor, first, repeats = _runs(same)
+    hours = (repeats + 1) * store.step_minutes / 60
+    at_cap = values[first, sensor] == values.max(where=valid, initial=-np.inf)
+    long = np.flatnonzero(hours >= np.where(at_cap, STUCK_AT_CAP_HOURS, STUCK_HOURS))
+    found: dict[str, float] = {}
+    for run in long[np.argsort(-hours[long], kind="stable")]:
+        found.setdefault(store.sensors.ids[sensor[run]], float(hours[run]))
+    return found
+
+
+def _positions(sensors: Sensors) -> dict[str, Any]:
+    """Sensors nowhere, in one place, or far from all others.
+
+    Far is more than 10 km and 10 median distances from the next place, or more than 500 km from the median place.
+    Places, not sensors, are compared: two sensors that went astray together are as far off as one.
+    """
+    ids = np.array(sensors.ids)
+    degrees = np.stack([sensors.latitude, sensors.longitude], axis=1)
+    known = np.isfinite(degrees).all(axis=1)
+    places, place, count = np.unique(degrees[known], axis=0, return_inverse=True, return_counts=True)
+    xy = to_plane(*places.T)
+    gap = nearest(xy, 1).distance[:, 0]
+    far = (gap > FAR_KM) & (gap > FAR_RATIO * np.median(gap)) if len(xy) else np.zeros(0, bool)
+    if len(xy):
+        far |= np.hypot(*(xy - np.median(xy[place], axis=0)).T) > ASTRAY_KM
+    return {
+        "without_position": ids[~known].tolist(),
+        "duplicate_positions": [ids[known][place == shared].tolist() for shared in np.flatnonzero(count > 1)],
+        "outlier_sensors": ids[known][far[place]].tolist(),
+        "extent_km": np.ptp(xy, axis=0).tolist() if len(xy) else None,
+    }

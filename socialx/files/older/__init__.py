@@ -1,0 +1,1 @@
+"""Files of earlier writers: what they are, and how they are completed."""

@@ -1,0 +1,403 @@
+"""Give an older file what it lacks: positions, times in seconds, rules, units.  Its readings are never touched.
+
+The file is copied, the copy is patched and checked, and then takes the file's place in one step.
+T rows, N sensors, F features, t rows of one block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Generator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from socialx.data.geo import EARTH_RADIUS_KM, on_earth
+from socialx.disk import exclusive, replacing
+from socialx.errors import Argument, Command, Message, SocialxError, sample
+from socialx.files.hdf5 import open_hdf5
+from socialx.files.locations import Location, match_key, read_locations
+from socialx.files.older.variants import Variant, lacking_units, missing_value, recognise
+from socialx.files.published import DATASETS
+from socialx.files.store import (
+    DIRECTIONS,
+    FEATURES,
+    IMPUTED_ATTR,
+    MISSING_ATTR,
+    SECONDS,
+    SENSOR_INFO,
+    STATIC_UNITS,
+    UNITS,
+    UNKNOWN,
+    Block,
+    Readings,
+    Sensors,
+    read_layout,
+    read_number,
+    read_text,
+    read_units,
+    timestamp_seconds,
+    write,
+)
+
+ADVICE = "convert its source again"
+CRS_ATTR, CRS = "coord_crs", "EPSG:4326"
+NO_TIME = np.iinfo(np.int64).min  # numpy's NaT: the epoch of a row without a time
+CODED_DIRECTIONS = "NSEW"  # codes 0 to 3 in the files that need a rewrite; the canonical layout has degrees
+BLOCK_ROWS = 288
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What ``backfill`` does, or would do, with one file; no actions = nothing is lacking."""
+
+    path: Path
+    variant: Variant
+    rows: int
+    sensors: int
+    actions: tuple[str, ...]
+    unplaced: tuple[str, ...]  # ids for which nothing gives a position in range; they fail the command
+    locations: Mapping[str, Location]  # by vdid: the entries of vd_info that are new or change
+    add_crs: bool
+    seconds: np.ndarray | None  # int64 [T] to be stored
+    attributes: Mapping[str, float | bool | str]  # of metadata: the rules that the file does not state
+    units: dict[str, str]  # feature -> unit, where the file states none
+    meta: Path | None  # the locations file, and ``rewrite``, as they were given
+    rewrite: bool = False
+    without_positions: bool = False
+
+    def refusal(self) -> Message | None:
+        """Why it cannot be done, with the command that does it; None where it can."""
+        rewrite = True if self.variant.rewrite else None
+        if self.unplaced and not self.without_positions:
+            lost = f"{len(self.unplaced)} of {self.sensors} sensors ({sample(self.unplaced, 10)})"
+            command = Command("backfill", self.path, rewrite=rewrite, meta="LOCATIONS.csv")
+            without = (Argument("without_positions", True), " leaves them without one, and this gives them one: ")
+            return Message(self.path, f"no position in range for {lost}", (*without, command))
+        if self.variant.rewrite and not self.rewrite:
+            what = f"{self.variant.name}, {self.variant.what}: it must be written anew"
+            return Message(self.path, what, Command("backfill", self.path, rewrite=rewrite, meta=self.meta))
+        return None
+
+
+def backfill(
+    path: Path,
+    meta: Path | None = None,
+    *,
+    known: Mapping[int | str, Location] | None = None,
+    rewrite: bool = False,
+    without_positions: bool = False,
+    backup: bool = False,
+    dry_run: bool = False,
+) -> Plan:
+    """Patch one file, or only plan it.
+
+    meta: a table of locations; it wins over what the file holds.  known: what is in it, where that was read before.
+    rewrite: write files of the two oldest layouts anew.  without_positions: sensors may stay without one.  backup:
+    keep the old file as ``NAME.bak``.  Raises SocialxError, and leaves the file as it was, where a sensor stays
+    without a position, somebody else has the file open, or the disk fails.
+    """
+    if known is None:
+        known = read_locations(meta) if meta else {}
+    if not dry_run and path.exists() and not os.access(path, os.W_OK):
+        raise SocialxError(path, "read-only", "make it writable, or work on a copy")
+    with nullcontext() if dry_run else exclusive(path):
+        with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
+            plan = replace(_plan(path, file, meta, known), rewrite=rewrite, without_positions=without_positions)
+        if dry_run:
+            return plan
+        if found := plan.refusal():
+            raise SocialxError.together([found])
+        if plan.actions:
+            if backup:
+                _keep(path)
+            with replacing(path) as temporary:
+                if plan.variant.rewrite:
+                    with open_hdf5(path, ADVICE, locking=False) as file:
+                        write(temporary, _readings(path, file, plan))
+                else:
+                    shutil.copyfile(path, temporary)
+                    _patch(temporary, plan)
+                    _check_patched(path, temporary, plan)
+        return plan
+
+
+def _keep(path: Path) -> None:
+    """``NAME.bak`` beside the file; the oldest one is the original, so it is never overwritten."""
+    copy = path.with_name(f"{path.name}.bak")
+    if not copy.exists():
+        with replacing(copy) as temporary:
+            shutil.copyfile(path, temporary)
+            shutil.copymode(path, temporary)
+
+
+def _plan(path: Path, file: h5py.File, meta: Path | None, known: Mapping[int | str, Location]) -> Plan:
+    variant = recognise(path, file)
+    features, ids, names, timestamps = _layout(path, file, variant)
+    info = None if variant.rewrite else file.get(SENSOR_INFO)
+    described = {} if info is None else {name: _location(path, name, info[name]) for name in info}
+    if variant.rewrite:
+        described = _columns(features, ids, names, variant)
+    crs = "" if info is None else read_text(info.attrs.get(CRS_ATTR, ""))
+    if crs not in ("", CRS):
+        raise SocialxError(
+            path,
+            f"its positions are in {crs}, not degrees",
+            ("drop vd_info and give ", Argument("meta", "LOCATIONS.csv")),
+        )
+    locations, actions, unplaced = _locate(ids, known, described, lambda: _columns(features, ids, names, variant))
+    seconds, wrong = None, 0
+    if variant.rewrite:
+        actions.insert(0, "written anew in the canonical layout: float32, directions in degrees")
+    else:
+        seconds, wrong = _lacking_seconds(path, file, timestamps)
+    if crs != CRS and not variant.rewrite:
+        actions.append(f"{CRS_ATTR} {CRS}")
+    if seconds is not None:
+        actions.append(f"timestamps_epoch corrected in {wrong:,} rows" if wrong else "timestamps_epoch added")
+    attributes, units, stated = ({}, {}, []) if variant.rewrite else _lacking_rules(file, names, variant)
+    found = (tuple(actions + stated), unplaced, locations, crs != CRS, seconds, attributes, units)
+    return Plan(path, variant, len(timestamps), len(ids), *found, meta)
+
+
+def _lacking_rules(
+    file: h5py.File, names: list[str], variant: Variant
+) -> tuple[dict[str, float | bool | str], dict[str, str], list[str]]:
+    """Attributes and units that the file does not state, and the actions that say so."""
+    attributes: dict[str, float | bool | str] = {}
+    actions, known = [], file["metadata"].attrs
+    if MISSING_ATTR not in known:
+        missing = attributes[MISSING_ATTR] = missing_value(file)
+        actions.append(f"missing readings: {'only NaN' if np.isnan(missing) else f'{missing:g}'}")
+    if IMPUTED_ATTR not in known and variant.imputed:
+        attributes[IMPUTED_ATTR] = True
+        actions.append("marked as imputed: its zeros had been replaced")
+    if IMPUTED_ATTR not in known and variant.imputed is None:
+        attributes[IMPUTED_ATTR] = UNKNOWN
+        actions.append("marked as perhaps imputed")
+    if units := lacking_units(file, names):
+        actions.append(f"units of {', '.join(units)}")
+    return attributes, units, actions
+
+
+def _layout(
+    path: Path, file: h5py.File, variant: Variant
+) -> tuple[h5py.Dataset, tuple[str, ...], list[str], np.ndarray]:
+    """What ``read_layout`` gives, for the flat files too."""
+    if variant.name != "V0":
+        return read_layout(path, file)
+    features, dates, sensors = file["features"], file["dates"], file["sensors"]
+    if features.ndim != 3 or features.shape != (*dates.shape, *sensors.shape, 6) or 0 in features.shape:
+        raise SocialxError(
+            path,
+            f"shapes do not agree (features {features.shape}, dates {dates.shape}, sensors {sensors.shape})",
+            ADVICE,
+        )
+    names = ["avg_speed", "lanes", "length", "latitude", "longitude", "direction"]
+    return features, tuple(read_text(item) for item in sensors[:]), names, dates[:].astype("S19")
+
+
+def _location(path: Path, vdid: str, entry: object) -> Location:
+    if not isinstance(entry, h5py.Group):
+        raise SocialxError(path, f"{SENSOR_INFO}/{vdid} is not a group", ADVICE)
+    names = ("position_lat", "position_lon", "lanes", "length")
+    latitude, longitude, lanes, length = (read_number(entry.attrs.get(name)) for name in names)
+    return Location(vdid, latitude, longitude, lanes, length, read_text(entry.attrs.get("direction", "")))
+
+
+def _locate(
+    ids: tuple[str, ...],
+    meta: Mapping[int | str, Location],
+    described: Mapping[str, Location],
+    columns: Callable[[], Mapping[str, Location]],
+) -> tuple[dict[str, Location], list[str], tuple[str, ...]]:
+    """The entries that are new or change, the actions that say so, and the ids that stay without a position.
+
+    The locations file wins over vd_info, and that over the file's own columns, which are read only if needed.
+    """
+    respelt = {match_key(name): location for name, location in described.items()}
+    changed: dict[str, Location] = {}
+    counts = {"the locations file": 0, "another spelling of the id": 0, "the file's columns": 0}
+    added: dict[str, list[str]] = {}  # by vdid: what else the locations file tells of it, and vd_info does not
+    moved_km, pending = 0.0, []
+    for vdid in ids:
+        known, given = described.get(vdid), meta.get(match_key(vdid))
+        if given is not None:
+            if known is None or (known.latitude, known.longitude) != (given.latitude, given.longitude):
+                changed[vdid] = given
+                counts["the locations file"] += 1
+                moved_km = max(moved_km, _distance_km(known, given))
+            if lacking := _lacking(known, given):
+                changed[vdid], added[vdid] = given, lacking
+        elif known and on_earth(known.latitude, known.longitude):
+            continue
+        elif (other := respelt.get(match_key(vdid))) and on_earth(other.latitude, other.longitude):
+            changed[vdid] = other
+            counts["another spelling of the id"] += 1
+        else:
+            pending.append(vdid)
+    found = columns() if pending else {}
+    for vdid in pending:
+        if (place := found.get(vdid)) and on_earth(place.latitude, place.longitude):
+            changed[vdid] = place
+            counts["the file's columns"] += 1
+    actions = [f"vd_info: {count} positions from {origin}" for origin, count in counts.items() if count]
+    if moved_km:
+        actions[0] += f", moved by up to {1000 * moved_km:,.1f} m"
+    if added:
+        names = [name for name in ("lanes", "length", "direction") if any(name in more for more in added.values())]
+        actions.append(f"vd_info: {', '.join(names)} of {len(added)} sensors from the locations file")
+    return changed, actions, tuple(vdid for vdid in pending if vdid not in changed)
+
+
+def _lacking(known: Location | None, given: Location) -> list[str]:
+    """What one location says of its sensor besides the position and the other does not."""
+    unknown = known or Location("", np.nan, np.nan, np.nan, np.nan, "")
+    numbers = {"lanes": (unknown.lanes, given.lanes), "length": (unknown.length, given.length)}
+    found = [name for name, (old, new) in numbers.items() if np.isfinite(new) and not np.isfinite(old)]
+    return [*found, "direction"] if given.direction and not unknown.direction else found
+
+
+def _distance_km(one: Location | None, other: Location) -> float:
+    """Along the Earth between two near places, to about 0.1 %; 0 where one has no position."""
+    if one is None or not on_earth(one.latitude, one.longitude):
+        return 0.0
+    north = np.radians(other.latitude - one.latitude)
+    east = np.radians(other.longitude - one.longitude) * np.cos(np.radians(one.latitude))
+    return float(EARTH_RADIUS_KM * np.hypot(north, east))
+
+
+def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Location]:
+    """What the static columns say of each sensor; a value that changes in time is no value."""
+    wanted = [name for name in names if name in STATIC_UNITS]
+    low = high = np.full((len(ids), len(wanted)), np.nan)
+    places = [names.index(name) for name in wanted]
+    for first in range(0, len(features), BLOCK_ROWS):
+        cells = features[first : first + BLOCK_ROWS][:, :, places].astype(np.float64)
+        low, high = np.fmin(low, np.fmin.reduce(cells)), np.fmax(high, np.fmax.reduce(cells))
+    values = dict(zip(wanted, np.where(low == high, low, np.nan).T, strict=True))
+    unknown = np.full(len(ids), np.nan)
+    latitude, longitude, lanes, length, codes = (
+        values.get(name, unknown) for name in ("latitude", "longitude", "lanes", "length", "direction")
+    )
+    letters = dict(enumerate(CODED_DIRECTIONS)) if variant.rewrite else {v: k for k, v in DIRECTIONS.items()}
+    columns = zip(ids, latitude.tolist(), longitude.tolist(), lanes.tolist(), length.tolist(), strict=True)
+    return {row[0]: Location(*row, letters.get(code, "")) for row, code in zip(columns, codes.tolist(), strict=True)}
+
+
+def _lacking_seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> tuple[np.ndarray | None, int]:
+    """The seconds that the file lacks or has wrong, and in how many rows they are wrong; None where all is well."""
+    seconds = np.full(len(timestamps), NO_TIME, np.int64)
+    timed = timestamps != b""
+    seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
+    stored = file.get(SECONDS)
+    if not isinstance(stored, h5py.Dataset):
+        return seconds, 0
+    values = stored[()]
+    if values.shape != seconds.shape:
+        return seconds, len(seconds)
+    wrong = int(np.count_nonzero(values[timed] != seconds[timed]))
+    return (seconds, wrong) if wrong else (None, 0)
+
+
+def _patch(path: Path, plan: Plan) -> None:
+    """Write what the plan adds; objects are in the oldest form that HDF5 knows, so that every reader reads them."""
+    try:
+        with h5py.File(path, "r+", libver=("earliest", "v110")) as file:
+            _add(file, plan)
+    except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet
+        raise SocialxError(plan.path, f"damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
+
+
+def _add(file: h5py.File, plan: Plan) -> None:
+    info = file.require_group(SENSOR_INFO)
+    if plan.add_crs:
+        info.attrs[CRS_ATTR] = CRS
+    for vdid, place in plan.locations.items():
+        attributes = info.require_group(vdid).attrs
+        attributes.update(position_lat=float(place.latitude), position_lon=float(place.longitude))
+        for name in _lacking(_location(plan.path, vdid, info[vdid]), place):
+            attributes[name] = getattr(place, name)
+    if plan.seconds is not None:
+        if SECONDS in file:
+            del file[SECONDS]
+        file[SECONDS] = plan.seconds
+        file["metadata"].attrs["epoch_basis"] = "naive-utc"
+    file["metadata"].attrs.update(plan.attributes)
+    if plan.units:
+        units = read_units(file) | plan.units
+        if UNITS in file:
+            del file[UNITS]
+        file[UNITS] = np.bytes_(json.dumps(units))
+
+
+def _check_patched(old: Path, new: Path, plan: Plan) -> None:
+    """Refuse a patched copy whose features are not the very bytes of the old file, or in which the plan is not done."""
+    with open_hdf5(old, ADVICE, locking=False) as before, open_hdf5(new, ADVICE) as after:
+        extents = _extents(before[FEATURES])
+        same = extents == _extents(after[FEATURES])
+        info = after[SENSOR_INFO]
+        for vdid, place in plan.locations.items():
+            attributes = info[vdid].attrs
+            same &= (attributes["position_lat"], attributes["position_lon"]) == (place.latitude, place.longitude)
+            same &= not _lacking(_location(new, vdid, info[vdid]), place)
+        same &= plan.seconds is None or np.array_equal(after[SECONDS][:], plan.seconds)
+        rules = after["metadata"].attrs
+        same &= all(read_text(rules[name]) == str(value) for name, value in plan.attributes.items())
+        same &= read_units(after).items() >= plan.units.items()
+    with old.open("rb") as left, new.open("rb") as right:
+        for offset, size in extents:
+            left.seek(offset)
+            right.seek(offset)
+            same &= left.read(size) == right.read(size)
+    if not same:
+        raise SocialxError(old, "the disk does not give back what was written", "check the disk")
+
+
+def _extents(features: h5py.Dataset) -> list[tuple[int, int]]:
+    """Where the bytes of a dataset lie in its file: (offset, size) of every chunk, or of the whole."""
+    if features.chunks is None:
+        offset = features.id.get_offset()
+        return [] if offset is None else [(offset, features.id.get_storage_size())]
+    found: list[tuple[int, int]] = []
+    features.id.chunk_iter(lambda chunk: found.append((chunk.byte_offset, chunk.size)))
+    return sorted(found)
+
+
+def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
+    """The readings of a file of one of the two oldest layouts, both PEMS-BAY, with the plan's positions."""
+    features, ids, names, timestamps = _layout(path, file, plan.variant)
+    columns = _columns(features, ids, names, plan.variant)
+    places = [(columns[vdid], plan.locations.get(vdid, columns[vdid])) for vdid in ids]
+    sensors = Sensors(
+        ids,
+        np.array([place.latitude for _, place in places]),
+        np.array([place.longitude for _, place in places]),
+        np.array([own.lanes if np.isfinite(own.lanes) else place.lanes for own, place in places]),
+        np.array([own.length if np.isfinite(own.length) else place.length for own, place in places]),
+        tuple(own.direction or place.direction for own, place in places),
+    )
+
+    def blocks() -> Generator[Block, None, None]:
+        for first in range(0, len(timestamps), BLOCK_ROWS):
+            rows = slice(first, first + BLOCK_ROWS)
+            yield Block(timestamps[rows], features[rows, :, 0].astype(np.float32))
+
+    d = DATASETS["pems-bay"]
+    origin, name = f"{path} ({plan.variant.name})", read_text(file.attrs.get("dataset_name", d.dataset_name))
+    return Readings(name, d.feature_set, sensors, blocks(), d.units, d.missing, d.timezone, origin, "the same file")
+
+
+def expand(path: Path) -> list[Path]:
+    """A file as it is; a folder as the .h5 and .hdf5 files in it, by name."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(p for p in path.iterdir() if p.suffix in (".h5", ".hdf5") and not p.name.startswith("."))
+    if not found:
+        raise SocialxError(path, "no .h5 or .hdf5 file in this folder", "name the files")
+    return found

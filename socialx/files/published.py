@@ -1,0 +1,147 @@
+"""Published facts, each in one place: what a data set's files do not say, their addresses and md5, published scores.
+
+The scores are MAE in mph at 15, 30 and 60 minutes under the canonical protocol: 12 steps in and out, windows split
+70/10/20, missing readings masked, errors over the whole test part at each horizon.
+
+How sure the addresses are.  None of them could be tried where this was written.  The md5 of the CSVs are those that
+others quote from Zenodo record 5146275: METR-LA.csv, rebuilt from another copy, has it; PEMS-BAY.csv was not at hand.
+The md5 of graph_sensor_locations*.csv are of copies whose SHA-256 several projects pin for exactly these addresses.
+PEMS-BAY-META.csv has the address of an older version of the record, where others found it, and no md5: it is only
+checked for being a table of locations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SCORED_MINUTES = (15, 30, 60)
+RERUN = "Torch-MTS logs, one protocol for all, seed 233"
+
+_RECORD, _OLDER = "https://zenodo.org/records/5146275/files", "https://zenodo.org/records/4264005/files"
+_DCRNN = "https://raw.githubusercontent.com/liyaguang/DCRNN/master/data/sensor_graph"
+_LA, _BAY, _META = "graph_sensor_locations.csv", "graph_sensor_locations_bay.csv", "PEMS-BAY-META.csv"
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """One file as published; md5 is None where it is not known."""
+
+    name: str
+    md5: str | None
+    url: str
+    what: str
+
+
+class PublishedScore(NamedTuple):
+    """One published result: MAE at 15, 30 and 60 minutes, and where it was published."""
+
+    model: str
+    mae: tuple[float, float, float]
+    source: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A published data set: how users name it, what its files do not say, where they are and how others scored."""
+
+    name: str  # as in ``socialx convert NAME``
+    aliases: tuple[str, ...]
+    dataset_name: str
+    feature_set: str
+    units: str
+    missing: float | None
+    timezone: str
+    static: bool  # the canonical file has lanes, length and direction
+    sensors: int
+    ids: range  # the ids of its sensors lie in it; with their number this tells it from other networks
+    start: str
+    gapless: bool  # all rows are a step apart
+    test_windows: int  # of the canonical split with 12 + 12 steps
+    files: tuple[PublishedFile, ...]
+    scores: tuple[PublishedScore, ...]
+    step_s: int = 300
+
+
+DATASETS = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset(
+            name="metr-la",
+            aliases=("metrla", "la"),
+            dataset_name="metr_la",
+            feature_set="metr_la_v1",
+            units="mph",
+            missing=0.0,
+            timezone="America/Los_Angeles",
+            static=False,
+            sensors=207,
+            ids=range(716328, 774204 + 1),
+            start="2012-03-01 00:00:00",
+            gapless=True,
+            test_windows=6_850,
+            files=(
+                PublishedFile("METR-LA.csv", "d3adaa79856bf610f25558fc242c7190", f"{_RECORD}/METR-LA.csv", "speeds"),
+                PublishedFile(_LA, "ecf7246e5aaddd5d971ef5886b9a8ae4", f"{_DCRNN}/{_LA}", "positions"),
+            ),
+            scores=(
+                PublishedScore("MLP per sensor", (3.11, 3.81, 4.93), RERUN),
+                PublishedScore("shared LSTM", (3.06, 3.76, 4.86), RERUN),
+                PublishedScore("GCLSTM", (2.84, 3.25, 3.81), RERUN),
+                PublishedScore("AGCRN", (2.88, 3.27, 3.68), RERUN),
+                PublishedScore("STGCN", (2.80, 3.17, 3.60), RERUN),
+                PublishedScore("STID", (2.81, 3.17, 3.55), RERUN),
+                PublishedScore("DCRNN", (2.72, 3.12, 3.59), RERUN),
+                PublishedScore("GMAN", (2.84, 3.11, 3.46), RERUN),
+                PublishedScore("Graph WaveNet", (2.68, 3.06, 3.50), RERUN),
+                PublishedScore("MTGNN", (2.67, 3.04, 3.49), RERUN),
+                PublishedScore("MegaCRN", (2.62, 3.01, 3.48), RERUN),
+                PublishedScore("STAEformer", (2.65, 2.96, 3.35), RERUN),
+                PublishedScore("HimNet", (2.61, 2.96, 3.38), RERUN),
+                PublishedScore("D2STGNN", (2.56, 2.90, 3.35), "its paper"),
+            ),
+        ),
+        Dataset(
+            name="pems-bay",
+            aliases=("pemsbay", "bay"),
+            dataset_name="pems_bay",
+            feature_set="pems_bay_v1",
+            units="mph",
+            missing=0.0,
+            timezone="America/Los_Angeles",
+            static=True,
+            sensors=325,
+            ids=range(400001, 414694 + 1),
+            start="2017-01-01 00:00:00",
+            gapless=False,
+            test_windows=10_419,
+            files=(  # what has no md5 is last: a second run refuses it, and keeps the files before it
+                PublishedFile("PEMS-BAY.csv", "c8dea58987a5882e946217c22fdb8256", f"{_RECORD}/PEMS-BAY.csv", "speeds"),
+                PublishedFile(_BAY, "b4132fda15443d68dd05b376bb6735c5", f"{_DCRNN}/{_BAY}", "positions"),
+                PublishedFile(_META, None, f"{_OLDER}/{_META}", "positions, lanes, lengths and directions"),
+            ),
+            scores=(
+                PublishedScore("MLP per sensor", (1.46, 2.00, 2.76), RERUN),
+                PublishedScore("shared LSTM", (1.44, 1.97, 2.70), RERUN),
+                PublishedScore("GCLSTM", (1.37, 1.73, 2.13), RERUN),
+                PublishedScore("AGCRN", (1.40, 1.73, 2.01), RERUN),
+                PublishedScore("STGCN", (1.36, 1.69, 1.99), RERUN),
+                PublishedScore("DCRNN", (1.32, 1.65, 1.96), RERUN),
+                PublishedScore("Graph WaveNet", (1.30, 1.64, 1.96), RERUN),
+                PublishedScore("MTGNN", (1.32, 1.64, 1.94), RERUN),
+                PublishedScore("STID", (1.31, 1.63, 1.91), RERUN),
+                PublishedScore("GMAN", (1.35, 1.63, 1.87), RERUN),
+                PublishedScore("MegaCRN", (1.28, 1.60, 1.89), RERUN),
+                PublishedScore("STAEformer", (1.30, 1.60, 1.85), RERUN),
+                PublishedScore("HimNet", (1.27, 1.58, 1.86), RERUN),
+                PublishedScore("D2STGNN", (1.24, 1.55, 1.85), "its paper"),
+            ),
+        ),
+    )
+}
+
+
+def dataset(name: str) -> Dataset | None:
+    """The data set that a user calls ``name``, whatever its case and with ``_`` or ``-``; None for any other."""
+    plain = name.strip().lower().replace("_", "-")
+    return next((d for d in DATASETS.values() if plain in (d.name, *d.aliases)), None)

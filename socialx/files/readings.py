@@ -1,0 +1,227 @@
+"""The one function that reads whatever users hold: data, positions and what the user says, joined into Readings."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from zoneinfo import available_timezones
+
+import numpy as np
+
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, sample
+from socialx.files.formats.contents import Contents, Format, Request
+from socialx.files.locations import Location, index_ids, join, match_key, read_ids, read_locations
+from socialx.files.published import DATASETS, Dataset
+from socialx.files.recognition import ARGUMENTS, find, recognise
+from socialx.files.store import DIRECTIONS, SPEED, Readings, Sensors
+
+MINE = "mine"  # the name of a data set without one
+UNITS = {"mph": "mph", "km/h": "km/h", "kmh": "km/h", "kph": "km/h", "m/s": "m/s"}  # of speeds: as typed -> as stored
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user says about a data set; None = what is known of it, or the usual."""
+
+    name: str | None = None
+    units: str | None = None
+    missing: float | None = None  # NaN = every number is a reading
+    timezone: str | None = None
+    without_positions: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What ``read`` found: the readings, what was recognised and why, and what was assumed on the way."""
+
+    readings: Readings
+    format: Format
+    dataset: Dataset | None
+    notes: tuple[Message | str, ...]
+
+
+def read(kind: str, request: Request, meta: Path | None, choices: Choices | None = None) -> Source:
+    """The readings of whatever users hold, its format told by content unless ``kind`` names it, positions joined by id.
+
+    A locations file without lanes, length and direction gives PEMS-BAY these columns as unknown (NaN), not a refusal:
+    DCRNN's own locations have only positions, and nothing but those is needed to forecast.
+    """
+    choices = choices or Choices()
+    named = find(kind)
+    format = named if isinstance(named, Format) else recognise(request.data)[0]
+    _refuse_ignored(request, format)
+    dataset = named if isinstance(named, Dataset) else None
+    if dataset and "start" in format.takes and (dataset.gapless or format.has_clock):
+        step = request.step_s or (None if format.has_clock else dataset.step_s)
+        published = request.start is None
+        request = replace(request, start=request.start or dataset.start, step_s=step, published=published)
+    _check_choices(choices)
+    contents = format.read(request)
+    ids, notes = _ids(request, meta, contents)
+    if dataset:
+        notes += _fits(request, dataset, ids)
+    elif dataset := _identify(ids):
+        notes += (f"{request.data}: {dataset.name}, by the ids of its {len(ids)} sensors",)
+    locations, positions = _locations(request, meta, contents, choices)
+    known = [place for vdid in ids if (place := locations.get(match_key(vdid)))]
+    described = any(place.direction or np.isfinite([place.lanes, place.length]).any() for place in known)
+    if odd := sorted({place.other_direction for place in known} - {""}):
+        found = f"directions that are none of {', '.join(DIRECTIONS)} ({sample(odd)})"
+        notes += (f"{positions}: {found}: unknown in the output",)
+    static = dataset.static if dataset else described
+    if static and not described:
+        notes += (f"{positions}: no lanes, length or direction in it: these features are NaN in the output",)
+    sensors = join(ids, locations, Path(positions), static=static, allow_missing=choices.without_positions)
+    readings, assumed = _readings(request, contents, dataset, choices, sensors, positions)
+    files = (request.data, meta, request.ids, *contents.paths)
+    readings = replace(readings, inputs=tuple(path for path in files if path))
+    return Source(readings, format, dataset, (*contents.notes, *notes, *assumed))
+
+
+def _refuse_ignored(request: Request, format: Format) -> None:
+    for name, argument in ARGUMENTS.items():
+        if getattr(request, name) is not None and name not in format.takes:
+            raise SettingsError(Argument(argument), f"{format.title} ({format.name}) says that itself", "drop it")
+
+
+def _check_choices(choices: Choices) -> None:
+    if choices.timezone is not None and (zones := available_timezones()) and choices.timezone not in zones:
+        near = difflib.get_close_matches(choices.timezone, zones, 1)
+        raise SettingsError(
+            Argument("timezone", choices.timezone), "no such zone", f"for example {(near or ['Europe/Paris'])[0]}"
+        )
+    if choices.units is not None and not (choices.units.strip() and choices.units.isprintable()):
+        raise SettingsError(Argument("units", ascii(choices.units)[1:-1]), "not a unit", "for example mph")
+
+
+def _fits(request: Request, dataset: Dataset, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Notes on sensors and times that are not, or not known to be, those of the named data set; refuses another one."""
+    path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
+    numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
+    if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
+        others = (other for other in DATASETS.values() if all(match_key(vdid) in other.ids for vdid in ids))
+        other = next((other.name for other in others if other is not dataset), None)
+        found = f"its {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
+        named = (Command("convert", other, path), ", whose ids they look like")
+        mine = (Command("convert", "auto", path, name="NAME"),)
+        raise SocialxError(path, found, named if other else mine)
+    notes = []
+    if foreign and not numbered:
+        notes.append(f"{path}: {len(foreign)} of its {len(ids)} sensors ({sample(foreign)}) are not of {dataset.name}")
+    if request.published:
+        notes.append(f"{path}: no dates in it: its rows begin at {request.start}, as {dataset.name} does as published")
+    return tuple(notes)
+
+
+def _ids(request: Request, meta: Path | None, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:
+    """The sensors' ids in column order, and a note where they are only numbers."""
+    if contents.ids is not None:
+        return contents.ids, ()
+    if request.ids is not None:
+        ids = read_ids(request.ids)
+        if len(ids) != contents.sensors:
+            raise SocialxError(
+                request.ids,
+                f"{len(ids)} ids for the {contents.sensors} sensors of {request.data}",
+                "name the ids of this data set",
+            )
+        return ids, ()
+    indexed = index_ids(meta) if meta else {}
+    if sorted(indexed) == list(range(contents.sensors)):
+        return tuple(indexed[place] for place in range(contents.sensors)), (f"{meta}: ids from its column index",)
+    numbered = f"it has no sensor ids, so they are 0 to {contents.sensors - 1}"
+    note = Message(request.data, numbered, (Argument("ids", "FILE"), " gives them"))
+    return tuple(map(str, range(contents.sensors))), (note,)
+
+
+def _identify(ids: tuple[str, ...]) -> Dataset | None:
+    keys = {match_key(vdid) for vdid in ids}
+    for dataset in DATASETS.values():
+        if len(ids) == dataset.sensors and all(key in dataset.ids for key in keys):
+            return dataset
+    return None
+
+
+def _locations(
+    request: Request, meta: Path | None, contents: Contents, choices: Choices
+) -> tuple[dict[int | str, Location], str]:
+    """Locations by ``match_key``, and the name of what they come from."""
+    if meta is not None:
+        return read_locations(meta), str(meta)
+    if contents.locations is not None:
+        return contents.locations, str(request.data)
+    if choices.without_positions:
+        return {}, "no locations"
+    raise SocialxError(
+        request.data,
+        "it holds no positions of its sensors",
+        (
+            "add ",
+            Argument("meta", "LOCATIONS.csv"),
+            ", or ",
+            Argument("without_positions", True),
+            " and backfill later",
+        ),
+    )
+
+
+def _stem(path: Path) -> str:
+    return re.sub(r"\W+", "_", path.resolve().name.split(".")[0]).strip("_").lower() or MINE
+
+
+def _pretends(name: str, ids: tuple[str, ...]) -> bool:
+    """Whether a name is that of a published data set and the ids are not."""
+    named = (dataset for dataset in DATASETS.values() if dataset.dataset_name == name)
+    return any(match_key(vdid) not in dataset.ids for dataset in named for vdid in ids)
+
+
+def _units(said: str | None, feature: str) -> str | None:
+    """What ``units`` says, in the spelling of the files; that of anything but speeds is free text."""
+    if said is None or feature != SPEED:
+        return said
+    if units := UNITS.get(said.strip().lower()):
+        return units
+    raise SettingsError(Argument("units", said), "not a unit of speeds", "choose mph, km/h or m/s")
+
+
+def _readings(
+    request: Request, contents: Contents, dataset: Dataset | None, choices: Choices, sensors: Sensors, positions: str
+) -> tuple[Readings, tuple[Message, ...]]:
+    """The readings with what is known or said about them, and what was assumed, a line each."""
+    missing = dataset.missing if dataset else 0.0
+    notes: list[Message] = []
+    name = choices.name or (dataset.dataset_name if dataset else _stem(request.data))
+    if not choices.name and not dataset and _pretends(name, sensors.ids):
+        notes.append(
+            Message(
+                request.data,
+                f"its ids are not those of {name}, so it is named {MINE}",
+                (Argument("name", "NAME"), " names it otherwise"),
+            )
+        )
+        name = MINE
+    in_units = dataset.units if dataset and contents.feature == SPEED else "unknown"
+    units = _units(choices.units, contents.feature) or contents.units or in_units
+    if units == "unknown":
+        says = (Argument("units", "mph"), " or ", Argument("units", "km/h"), " says it")
+        notes.append(Message(request.data, "the unit is not said in it", says))
+    if choices.missing is not None:
+        missing = None if np.isnan(choices.missing) else choices.missing
+    elif dataset is None:
+        zero = "0 counts as no reading, as in the published data sets"
+        notes.append(Message("", zero, (Argument("missing", "none"), " if 0 is one")))
+    readings = Readings(
+        dataset_name=name,
+        feature_set=dataset.feature_set if dataset and not choices.name else f"{name}_v1",
+        sensors=sensors,
+        blocks=contents.blocks,
+        units=units,
+        missing=missing,
+        timezone=choices.timezone or (dataset.timezone if dataset else None),
+        source_data=str(request.data),
+        source_meta=positions,
+        feature=contents.feature,
+    )
+    return readings, tuple(notes)

@@ -1,0 +1,226 @@
+"""A forecast as data: which sensor reads what at which time, how well it was informed, and how it leaves the house."""
+
+# Shape letters: W issues, P horizon steps, N sensors, G targets, R observed rows
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from socialx.disk import check_output, replacing
+from socialx.errors import SettingsError, SocialxError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUFFIXES = (".csv", ".parquet", ".h5")
+COMPLETE, PARTIAL, MISSING, NEVER = "complete", "partial", "missing", "never"
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Readings around a forecast: times datetime64[s] [R], values float32 [R,N,G], NaN where there is no reading."""
+
+    times: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Forecasts of N sensors, issued at W times, for P steps each; all times are wall times of the file.
+
+    issued_at datetime64[s] [W]: time of the last row that was read.  times datetime64[s] [W,P]; values float32
+    [W,P,N,G] in ``units``, one for each of the ``targets``.  readings int64 [W,N]: how many of the ``history`` rows
+    have a valid reading of the first target.  reported bool [W,N]: whether the sensor had any valid reading until then.
+    observed: what the file has around these times, the truth included.  timezone: None where the file does not say.
+    """
+
+    sensors: tuple[str, ...]
+    targets: tuple[str, ...]
+    units: tuple[str, ...]
+    issued_at: np.ndarray
+    times: np.ndarray
+    values: np.ndarray
+    readings: np.ndarray
+    reported: np.ndarray
+    history: int
+    step_minutes: int
+    timezone: str | None
+    run: str
+    dataset: str
+    observed: Observed
+
+    @property
+    def unit(self) -> str:
+        """Of the first target."""
+        return self.units[0]
+
+    @property
+    def marks(self) -> np.ndarray:
+        """How well each forecast was informed, text [W,N].
+
+        complete: every row of the history has a reading; partial: some rows; missing: none, the last known reading is
+        older; never: the sensor never reported, and the forecast starts from the mean of the training data.
+        """
+        return np.select(
+            [~self.reported, self.readings == 0, self.readings < self.history], [NEVER, MISSING, PARTIAL], COMPLETE
+        )
+
+    def select(self, sensors: list[str] | tuple[str, ...]) -> Forecast:
+        """The same of some sensors, in this order.  Raises SettingsError for an id that it does not have."""
+        from dataclasses import replace
+
+        place = {vdid: column for column, vdid in enumerate(self.sensors)}
+        if lost := [vdid for vdid in sensors if vdid not in place]:
+            found = f"{len(lost)} of {len(sensors)} sensors are not in the forecast"
+            raise SettingsError("sensors", found, f"it has {', '.join(self.sensors[:5])}, ...", sample=lost)
+        columns = [place[vdid] for vdid in sensors]
+        observed = Observed(self.observed.times, self.observed.values[:, columns])
+        return replace(
+            self,
+            sensors=tuple(sensors),
+            values=self.values[:, :, columns],
+            readings=self.readings[:, columns],
+            reported=self.reported[:, columns],
+            observed=observed,
+        )
+
+    def largest_changes(self, count: int) -> tuple[str, ...]:
+        """The ids of the sensors whose forecast moves most from their last reading, over all issues."""
+        now = self.at_issue()  # [W,N]
+        change = np.abs(self.values[..., 0] - now[:, None])  # [W,P,N]
+        largest = np.nan_to_num(change, nan=-1.0).max(axis=(0, 1))
+        order = np.argsort(-largest, kind="stable")[:count]
+        return tuple(self.sensors[column] for column in order)
+
+    def at_issue(self) -> np.ndarray:
+        """The reading at each issue time, first target, float32 [W,N]; NaN where there is none."""
+        rows = np.searchsorted(self.observed.times, self.issued_at)
+        return self.observed.values[rows, :, 0]
+
+    def summary(self) -> str:
+        """One line: what is forecast, for how many sensors, from when and for how long."""
+        w, p, n, _ = self.values.shape
+        zone = self.timezone or "zone not stored"
+        minutes = self.step_minutes * p
+        quantity = ", ".join(f"{name} ({unit})" for name, unit in zip(self.targets, self.units, strict=True))
+        first, last = (str(time).replace("T", " ") for time in self.issued_at[[0, -1]])
+        issued = f"issued at {first}" if w == 1 else f"{w} issues from {first} to {last}"
+        sensors = f"{n} sensor{'' if n == 1 else 's'}"
+        incomplete = int((self.marks != COMPLETE).any(axis=0).sum())
+        marked = f"; {incomplete} with an incomplete history" if incomplete else ""
+        return (
+            f"{quantity} of {sensors}, {issued} ({zone}), {p} steps of {self.step_minutes} min = {minutes} min{marked}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the arrays as lists, times as text."""
+        return {
+            "schema": "socialx.forecast/1",
+            "run": self.run,
+            "dataset": self.dataset,
+            "timezone": self.timezone,
+            "units": dict(zip(self.targets, self.units, strict=True)),
+            "step_minutes": self.step_minutes,
+            "sensors": list(self.sensors),
+            "issued_at": [str(time).replace("T", " ") for time in self.issued_at],
+            "times": [[str(time).replace("T", " ") for time in row] for row in self.times],
+            "history": self.marks.tolist(),
+            "forecast": {name: self.values[..., place].tolist() for place, name in enumerate(self.targets)},
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A tidy table: one row per issue, sensor and time.
+
+        Columns: issued_at, sensor, time, horizon (minutes ahead), value, unit, history (``marks``); with several
+        targets also target, before value.
+        """
+        import pandas as pd
+
+        w, p, n, g = self.values.shape
+        minutes = self.step_minutes * np.arange(1, p + 1)
+
+        def spread(values: np.ndarray, *shape: int) -> np.ndarray:
+            return np.broadcast_to(values.reshape(shape), (w, n, p, g)).ravel()
+
+        columns = {
+            "issued_at": spread(self.issued_at, w, 1, 1, 1),
+            "sensor": spread(np.array(self.sensors, object), 1, n, 1, 1),
+            "time": spread(self.times, w, 1, p, 1),
+            "horizon": spread(minutes, 1, 1, p, 1),
+            "target": spread(np.array(self.targets), 1, 1, 1, g),
+            "value": self.values.transpose(0, 2, 1, 3).ravel(),
+            "unit": spread(np.array(self.units), 1, 1, 1, g),
+            "history": spread(self.marks, w, n, 1, 1),
+        }
+        if g == 1:
+            del columns["target"]
+        return pd.DataFrame(columns)
+
+    def write(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write it as .csv, .parquet or .h5, by the suffix, whole or not at all."""
+        path = Path(path)
+        check_suffix(path)
+        {".csv": self.to_csv, ".parquet": self.to_parquet, ".h5": self.to_hdf5}[path.suffix.lower()](path, overwrite)
+
+    def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write ``to_frame`` as CSV; values with four decimals."""
+        check_output(Path(path), overwrite)
+        with replacing(Path(path)) as temporary:
+            self.to_frame().to_csv(temporary, index=False, float_format="%.4f", date_format="%Y-%m-%d %H:%M:%S")
+
+    def to_parquet(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write ``to_frame`` as Parquet; it needs pyarrow, which the extra ``parquet`` installs."""
+        check_output(Path(path), overwrite)
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            install = "pip install 'socialx[parquet]', or write .csv or .h5"
+            raise SocialxError(path, "writing Parquet needs the package pyarrow", install) from None
+        with replacing(Path(path)) as temporary:
+            self.to_frame().to_parquet(temporary, index=False)
+
+    def to_hdf5(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the arrays as HDF5: forecast [W,P,N,G], times [W,P], issued_at [W], sensors [N], readings [W,N]."""
+        from socialx.files.forecasts import write_forecast
+
+        check_output(Path(path), overwrite)
+        with replacing(Path(path)) as temporary:
+            write_forecast(temporary, self)
+
+    def plot(self, path: str | Path, sensors: list[str] | tuple[str, ...] | None = None) -> None:
+        """Draw history, forecast and, where the file has it, truth of some sensors into a .png or .svg.
+
+        sensors: None takes the six with the largest expected change.
+        """
+        from socialx.report.forecast_picture import MOST, Panel, plot_forecast
+
+        shown = self.select(list(sensors or self.largest_changes(MOST)))
+        quality = {PARTIAL: "history incomplete", MISSING: "no reading in the history", NEVER: "never reported"}
+        panels = [
+            Panel(
+                sensor=vdid,
+                seconds=shown.observed.times.astype(np.int64),
+                observed=shown.observed.values[:, place, 0],
+                issued=shown.issued_at.astype(np.int64),
+                times=shown.times.astype(np.int64),
+                values=shown.values[:, :, place, 0],
+                mark=quality.get(str(shown.marks[-1, place]), ""),
+            )
+            for place, vdid in enumerate(shown.sensors)
+        ]
+        hour = self.step_minutes * self.values.shape[1]
+        zone = f", times of {self.timezone}" if self.timezone else ""
+        heading = (
+            f"{self.dataset}: {self.targets[0]} in the next {hour} minutes, forecast by {Path(self.run).name}{zone}"
+        )
+        plot_forecast(panels, heading, f"{self.targets[0].replace('_', ' ')}, {self.unit}", Path(path))
+
+
+def check_suffix(path: Path) -> None:
+    """Raise SettingsError for a file name that no format of a forecast has."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise SettingsError(path, f"no format ends in {path.suffix!r}", f"name it {', '.join(SUFFIXES)}")

@@ -1,0 +1,112 @@
+"""Plain models, trained and scored by the same code: what the shared social xLSTM and its encoder must beat."""
+
+# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets, E width, S sequences
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from socialx.batch import Batch
+from socialx.data.network import Network
+from socialx.data.normaliser import Normaliser
+
+
+class Linear(nn.Module):
+    """One linear map from the history of a sensor to its horizon, shared by all sensors: T F -> P G."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.normaliser, self.horizon = network.normaliser(), network.horizon
+        self.map = nn.Linear(network.history * len(network.inputs), network.horizon * len(network.targets))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Batch -> [B,P,N,G] in the file's units."""
+        return _ahead(self.map(_windows(self.normaliser.inputs(batch))), self.horizon, self.normaliser)
+
+
+class SharedLstm(nn.Module):
+    """One LSTM shared by all sensors that reads the values alone, and a direct head on its last step.
+
+    The field's floor: 3.06 / 3.76 / 4.86 mph at 15, 30, 60 minutes of METR-LA (Torch-MTS, seed 233).
+    """
+
+    def __init__(self, network: Network, width: int, blocks: int, dropout: float) -> None:
+        super().__init__()
+        self.normaliser, self.horizon = network.normaliser(), network.horizon
+        drop = dropout if blocks > 1 else 0.0
+        self.lstm = nn.LSTM(len(network.inputs), width, blocks, batch_first=True, dropout=drop)
+        self.head = nn.Linear(width, network.horizon * len(network.targets))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Batch -> [B,P,N,G] in the file's units."""
+        inputs = self.normaliser.inputs(batch).transpose(1, 2)  # [B,N,T,F]
+        states, _ = self.lstm(inputs.flatten(0, 1))  # [B*N,T,E]
+        return _ahead(self.head(states[:, -1].unflatten(0, inputs.shape[:2])), self.horizon, self.normaliser)
+
+
+class Stid(nn.Module):
+    """Identities and a plain MLP: the model after Shao et al. 2022, "Spatial-Temporal Identity", arXiv:2208.05233.
+
+    A quarter of the width each for the history, the sensor, the slot and the weekday of the last step; three residual
+    layers; a direct head.  No sensor uses another.  Width 128 is the published size.
+    """
+
+    def __init__(self, network: Network, width: int, dropout: float) -> None:
+        super().__init__()
+        self.normaliser, self.horizon = network.normaliser(), network.horizon
+        part = max(1, width // 4)
+        self.history = nn.Linear(network.history * len(network.inputs), part)
+        self.sensor, self.slot, self.weekday = (
+            nn.Embedding(network.sensors, part),
+            nn.Embedding(network.slots, part),
+            nn.Embedding(7, part),
+        )
+        for table in (self.sensor, self.slot, self.weekday):
+            nn.init.xavier_uniform_(table.weight)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(4 * part, 4 * part), nn.ReLU(), nn.Dropout(dropout), nn.Linear(4 * part, 4 * part))
+            for _ in range(3)
+        )
+        self.head = nn.Linear(4 * part, network.horizon * len(network.targets))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Batch -> [B,P,N,G] in the file's units."""
+        history = self.history(_windows(self.normaliser.inputs(batch)))  # [B,N,E/4]
+        now = batch.history.shape[1] - 1
+        known = [
+            self.sensor.weight,
+            self.slot(batch.slot[:, now])[:, None],
+            self.weekday(batch.weekday[:, now])[:, None],
+        ]
+        state = torch.cat([history, *(table.expand_as(history) for table in known)], dim=-1)
+        for layer in self.layers:
+            state = state + layer(state)
+        return _ahead(self.head(state), self.horizon, self.normaliser)
+
+
+class WindowMlp(nn.Module):
+    """The encoder to which the shared xLSTM is compared: the flattened window through one hidden layer.
+
+    x [S,T,E] -> [S,E], with T = history.  Its hidden layer is as wide as ``parameters`` allow.
+    """
+
+    def __init__(self, width: int, history: int, parameters: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        hidden = max(1, round((parameters - width) / (width * history + 1 + width)))
+        self.layers = nn.Sequential(nn.Linear(width * history, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [S,T,E] -> [S,E]."""
+        return self.dropout(self.layers(x.flatten(1)))
+
+
+def _windows(inputs: Tensor) -> Tensor:
+    """inputs [B,T,N,F] -> [B,N,T*F]."""
+    return inputs.transpose(1, 2).flatten(2)
+
+
+def _ahead(normalised: Tensor, horizon: int, normaliser: Normaliser) -> Tensor:
+    """normalised [B,N,P*G] -> forecast [B,P,N,G] in the file's units."""
+    return normaliser.from_mean(normalised.unflatten(-1, (horizon, -1)).transpose(1, 2))

@@ -1,0 +1,1 @@
+"""The shared xLSTM encoder: the package's weights, the exact forward, and its Triton kernels."""

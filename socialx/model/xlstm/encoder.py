@@ -1,0 +1,163 @@
+"""One xLSTM encoder shared by all sensors: the package's stack owns the parameters, an implementation runs them.
+
+Shape letters: S sequences (windows times sensors), T history steps, E width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from socialx.model.xlstm.exact import Between, Layers, encode, recomputed
+from socialx.model.xlstm.weights import Weights, build_stack, weights_of
+
+IMPLEMENTATIONS = ("auto", "reference", "fused", "triton")
+# Sequences at once on a CPU: one [T,S,2E] float32 tensor of 384 sequences is 2 to 5 MB at widths 64 and 128, so a layer
+# works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/encoder_cpu.py).
+CPU_CHUNK = 384
+
+
+class SharedEncoder(nn.Module):
+    """A sequence to its last hidden state, x [S,T,E] -> [S,E], with one set of weights for all sequences.
+
+    width E and heads: E / heads >= 2 channels per head.  blocks: how many; those listed in slstm_at (from 0) are
+    sLSTM with a gated FFN, the others mLSTM (Beck et al. 2024, arXiv:2405.04517, section 2.4).  history: the
+    largest T.  dropout acts where ``xlstm.xLSTMBlockStack`` applies it.  impl: "fused" (the same function computed
+    faster, and without waiting for the device), "triton" (its cells as kernels for CUDA), "reference" (the package's
+    own forward), or "auto": triton on CUDA where it can run, else fused.  ValueError for triton where it cannot.
+    chunk: how many sequences at once; None is what was measured fastest on a CPU and all of them on CUDA, where every
+    chunk is recomputed in the backward pass.  checkpointing: in training mode the backward pass has only each block's
+    input and computes the rest again.  Neither changes a result.
+
+    The state_dict is that of ``xlstm.xLSTMBlockStack`` with the vanilla sLSTM backend under the prefix ``stack.``.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        blocks: int,
+        slstm_at: Sequence[int],
+        heads: int,
+        history: int,
+        dropout: float = 0.0,
+        impl: str = "auto",
+        chunk: int | None = None,
+        checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        if impl not in IMPLEMENTATIONS:
+            raise ValueError(f"impl {impl!r}: choose one of {', '.join(IMPLEMENTATIONS)}")
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"chunk {chunk}: needs at least 1 sequence, or None to choose")
+        _check_shape(width, blocks, slstm_at, heads, history)
+        self.width, self.history, self.impl, self.chunk = width, history, impl, chunk
+        self.checkpointing = checkpointing
+        self.stack = build_stack(width, blocks, slstm_at, heads, history, dropout)
+        self._layers, self._no_kernels, self._unwise = None, "", ""
+        if impl == "triton" or (impl == "auto" and torch.cuda.is_available()):  # Triton takes a second to import
+            self._layers, self._no_kernels, self._unwise = _kernels(weights_of(self.stack), history)
+        if impl == "triton" and self._no_kernels:
+            raise ValueError(f"impl triton: {self._no_kernels}: impl fused computes the same")
+
+    def choice(self, device: torch.device) -> tuple[str, str]:
+        """What runs on a device under the autocast in effect, and why nothing faster: often an empty text."""
+        if self.impl != "auto":
+            return self.impl, ""
+        if device.type != "cuda":
+            return "fused", ""
+        reason = self._no_kernels or ("" if torch.is_autocast_enabled(device.type) else self._unwise)
+        return ("fused", f"no Triton kernels: {reason}") if reason else ("triton", "")
+
+    def forward(self, x: Tensor, between: Between | None = None) -> Tensor:
+        """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history.
+
+        between(i, y) replaces the output of block i, y [Q,S,E] with Q = T, or 1 after the last block.  It may mix
+        sequences, so that all of them run at once then, whatever ``chunk`` says.
+        """
+        if x.dim() != 3 or x.shape[2] != self.width:
+            raise ValueError(f"x has shape {tuple(x.shape)}: expected [sequences, history, {self.width}]")
+        if not 1 <= x.shape[1] <= self.history:
+            raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.history}")
+        if between is not None:
+            return self._implementation(x)(x, between)
+        if x.device.type != "cpu":
+            return self.in_chunks(x, self.chunk, recompute=True)
+        # A traced loop over chunks would fix the number of sequences; a compiler tiles for the cache by itself.
+        return self.in_chunks(x, None if torch.compiler.is_compiling() else self.chunk or CPU_CHUNK, recompute=False)
+
+    def in_chunks(self, x: Tensor, chunk: int | None, recompute: bool) -> Tensor:
+        """x [S,T,E] -> [S,E], ``chunk`` sequences at a time; None: all at once.
+
+        recompute: the backward pass has only x and runs each chunk again, so that what one chunk computes is alive at
+        a time, for one forward pass more.
+        """
+        run = self._implementation(x)
+        if chunk is None or x.shape[0] <= chunk:
+            return run(x)
+        drops = weights_of(self.stack).drops
+        return torch.cat([recomputed(run, part, drops) if recompute else run(part) for part in x.split(chunk)])
+
+    def _implementation(self, x: Tensor) -> Callable[..., Tensor]:
+        chosen = self.choice(x.device)[0]
+        return {"reference": self._reference, "fused": self._fused, "triton": self._triton}[chosen]
+
+    def extra_repr(self) -> str:
+        """The arguments that the stack does not show."""
+        return f"history={self.history}, impl={self.impl!r}, chunk={self.chunk}, checkpointing={self.checkpointing}"
+
+    def _reference(self, x: Tensor, between: Between | None = None) -> Tensor:
+        stack: Any = self.stack
+        again = self.checkpointing and self.training
+        if between is None and not again:
+            return stack(x)[:, -1]
+        drops = weights_of(stack).drops
+        for number, block in enumerate(stack.blocks):
+            x = recomputed(block, x, drops) if again else block(x)
+            if between is not None:
+                last = number == len(stack.blocks) - 1
+                x = between(number, (x[:, -1:] if last else x).transpose(0, 1)).transpose(0, 1)
+        return stack.post_blocks_norm(x)[:, -1]
+
+    def _fused(self, x: Tensor, between: Between | None = None) -> Tensor:
+        again = self.checkpointing and self.training
+        return encode(weights_of(self.stack), x, checkpointing=again, between=between)
+
+    def _triton(self, x: Tensor, between: Between | None = None) -> Tensor:
+        """On a CPU in Triton's interpreter alone, which raises without TRITON_INTERPRET=1."""
+        again = self.checkpointing and self.training
+        return encode(weights_of(self.stack), x, checkpointing=again, layers=self._layers, between=between)
+
+
+def _kernels(weights: Weights, history: int) -> tuple[Layers | None, str, str]:
+    """The layers on Triton kernels, why there are none, and why not to use them in float32."""
+    try:
+        operations = import_module("socialx.model.xlstm.operations")
+    except ImportError as error:
+        return None, f"triton cannot be imported ({error})", ""
+    if reason := operations.unsupported(weights, history):
+        return None, reason, ""
+    return operations.LAYERS, "", operations.unwise_in_float32(weights) or ""
+
+
+def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int) -> None:
+    if min(width, blocks, heads, history) < 1:
+        raise ValueError(f"width {width}, blocks {blocks}, heads {heads}, history {history}: all must be at least 1")
+    if width % heads:
+        raise ValueError(f"width {width} is not divisible by {heads} heads: try width {-(-width // heads) * heads}")
+    if width // heads < 2:
+        raise ValueError(f"width {width} over {heads} heads leaves {width // heads} channel per head: needs at least 2")
+    outside = [index for index in slstm_at if index not in range(blocks)]
+    if outside:
+        raise ValueError(
+            f"slstm_at {outside} is beyond the last block, {blocks - 1}, counted from 0: set both together"
+        )
+    inner = -(-2 * width // 64) * 64  # as the package rounds an mLSTM block
+    if len(set(slstm_at)) < blocks and inner % (4 * heads):
+        raise ValueError(
+            f"{heads} heads do not divide the inner width {inner} of an mLSTM block into multiples of 4: "
+            "use a power of two"
+        )

@@ -1,0 +1,340 @@
+"""The exact forward of an ``xlstm.xLSTMBlockStack`` in plain torch; it never waits for the device.
+
+Shape letters: S sequences (windows times sensors), T history steps, Q steps that are asked for (T, or 1 for the last
+step only), E width, I inner width of an mLSTM block, H heads, D head width (I / H or E / H), K conv taps.
+
+Everything inside is time-major, [T,S,...]: a causal shift is then a contiguous slice, and the [S*H] small matrices of
+the mLSTM are views.  The sLSTM scan is feature-major, [H,D,T,S], so that each gate of a step is one contiguous run.
+
+Formulas: Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", arXiv:2405.04517, as the package computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+from socialx.model.xlstm.weights import MLSTM, SLSTM, Block, Convolution, FeedForward, Norm, Weights
+
+# exp(-m) must not reach infinity, or its gradient is 0 * inf: exp(80) is finite in float32 and nothing larger matters.
+LARGEST_EXPONENT = 80.0
+NORMALISER_EPS = 1e-6  # the package's parallel_stabilized_simple
+
+
+class Layers(NamedTuple):
+    """The functions that compute one layer: (its weights, x [T,S,E], last) -> [Q,S,E]."""
+
+    mlstm: Callable[[MLSTM, Tensor, bool], Tensor]
+    slstm: Callable[[SLSTM, Tensor, bool], Tensor]
+
+
+# (number of a block, its output [Q,S,E]) -> what the next block reads, of the same shape
+Between = Callable[[int, Tensor], Tensor]
+
+
+def encode(
+    weights: Weights,
+    x: Tensor,
+    *,
+    last_only: bool = True,
+    checkpointing: bool = False,
+    layers: Layers | None = None,
+    between: Between | None = None,
+) -> Tensor:
+    """x [S,T,E] -> [S,E], or [S,T,E] without last_only: ``stack(x)[:, -1]``, or ``stack(x)``, of the weights' stack.
+
+    Differentiable in x and in every weight.  Never waits for the device.  Under autocast the matrix products run in
+    its precision; gates, decay, states and norms stay float32.  checkpointing: the backward pass has only each
+    block's input, and computes the rest again.  layers: those of this module, unless others are given.  between:
+    called with the number of each block and its output.
+    """
+    layers = layers or Layers(_mlstm, _slstm)
+    x = x.transpose(0, 1).contiguous()  # [T,S,E]
+    if torch.is_autocast_enabled(x.device.type):
+        x = x.to(_wide(x))  # the sum over the blocks stays float32
+    for number, block in enumerate(weights.blocks):
+        last = last_only and number == len(weights.blocks) - 1
+        run = partial(_block, block, last=last, layers=layers)
+        x = recomputed(run, x, block.drops) if checkpointing else run(x)
+        if between is not None:
+            x = between(number, x)
+    if weights.norm is not None:
+        x = _layer_norm(weights.norm, x)
+    return x[0] if last_only else x.transpose(0, 1)
+
+
+def recomputed(run: Callable[[Tensor], Tensor], x: Tensor, drops: bool) -> Tensor:
+    """``run(x)``, of which only x is kept for the backward pass: it runs a second time there, with the same dropout.
+
+    drops: whether dropout acts in ``run``.  The generators' states are kept only then: a CUDA-graph capture may not
+    read them.
+    """
+    return checkpoint(run, x, use_reentrant=False, preserve_rng_state=drops)
+
+
+def _block(block: Block, x: Tensor, last: bool, layers: Layers) -> Tensor:
+    """x [T,S,E] -> [Q,S,E]: the pre-norm residual block of the package's ``xLSTMBlock``."""
+    inside = _layer_norm(block.norm, x)
+    if isinstance(block.layer, MLSTM):
+        y = layers.mlstm(block.layer, inside, last)  # [Q,S,E]
+    else:
+        y = layers.slstm(block.layer, inside, last)
+    x = (x[-1:] if last else x) + y
+    return x if block.feed_forward is None else x + _feed_forward(block.feed_forward, x)
+
+
+def _feed_forward(part: FeedForward, x: Tensor) -> Tensor:
+    """x [Q,S,E] -> [Q,S,E]: the package's ``GatedFeedForward`` behind its norm."""
+    gate, value = F.linear(_layer_norm(part.norm, x), part.up, part.up_bias).chunk(2, -1)
+    return F.dropout(F.linear(part.activation(gate) * value, part.down, part.down_bias), part.dropout)
+
+
+def _layer_norm(norm: Norm, x: Tensor) -> Tensor:
+    """x [...,E] -> [...,E]; torch keeps the statistics of a half type in float32."""
+    return F.layer_norm(x, (x.shape[-1],), norm.scale, norm.bias, norm.eps)
+
+
+def _head_norm(norm: Norm, h: Tensor) -> Tensor:
+    """h [H,...,D] -> [H,...,D]: the package's ``MultiHeadLayerNorm``, one group per head."""
+    heads, width = h.shape[0], h.shape[-1]
+    y = F.layer_norm(h.to(_wide(h)), (width,), eps=norm.eps)
+    if norm.scale is not None:
+        y = y * norm.scale.view(heads, *[1] * (h.dim() - 2), width)
+    return y.to(h.dtype)
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
+    """x [T,S,E] -> [Q,S,E]: the package's ``mLSTMLayer``.
+
+    q and k never exist: q_i . k_j = a_i (Wq' Wk) a_j, with a the activated convolution; v is applied after the
+    weighted sum.  Both are block-diagonal products per head, and for the last step cost a T-th.
+    """
+    steps, sequences, _ = x.shape
+    heads, inner = layer.heads, layer.inner
+    width = inner // heads
+    up, up_z = layer.up.split(inner)
+    query_key, gate_a, gate_x = folded(layer)
+    query_key = _block_diagonal(query_key, heads)
+    value = _block_diagonal(layer.value.transpose(1, 2), heads)
+    m = F.linear(x, up)  # [T,S,I]
+    a = _conv_silu(layer.convolution, m)  # [T,S,I]
+    gates = (F.linear(a, gate_a) + F.linear(m, gate_x)).to(_wide(x))  # [T,S,2H]
+    gates = gates + torch.cat([layer.input_gate_bias, layer.forget_gate_bias])
+    asked = slice(-1, None) if last else slice(None)
+    a_q = a[asked]  # [Q,S,I]
+    count = len(a_q)
+    q = torch.bmm(a_q.view(count * sequences, heads, width).transpose(0, 1), query_key)  # [H,Q*S,D]
+    q = q.view(heads, count, sequences, width).permute(2, 0, 1, 3).reshape(sequences * heads, count, width)
+    keys = a.view(steps, sequences * heads, width).permute(1, 2, 0)  # [S*H,D,T]
+    weights = _decay_weights(torch.bmm(q, keys), gates, last)  # [S*H,Q,T]
+    h = torch.bmm(weights.to(m.dtype), m.view(steps, sequences * heads, width).transpose(0, 1))  # [S*H,Q,D]
+    h = h.view(sequences, heads, count, width).transpose(0, 1).reshape(heads, sequences * count, width)  # [H,S*Q,D]
+    h = _head_norm(layer.norm, torch.bmm(h, value))
+    h = h.view(heads, sequences, count, width).permute(2, 1, 0, 3).reshape(count, sequences, inner)  # [Q,S,I]
+    h = torch.addcmul(h, a_q, layer.skip.to(h.dtype))
+    h = h * F.silu(F.linear(x[asked], up_z))
+    return F.dropout(F.linear(h, layer.down), layer.dropout)
+
+
+def folded(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
+    """The products of an mLSTM layer's small weights: query-key [I/4,4,4], gates of a and of m [2H,I]."""
+    heads, inner = layer.heads, layer.inner
+    q, k, v = layer.query, layer.key, layer.value  # [I/4,4,4]
+    gates = torch.cat([layer.input_gate, layer.forget_gate]).view(2 * heads, 3, q.shape[0], -1)  # [2H,3,I/4,4]
+    per_group = gates.permute(1, 2, 0, 3)  # [3,I/4,2H,4]
+    gate_a = torch.bmm(per_group[0], q) + torch.bmm(per_group[1], k)  # [I/4,2H,4]
+    gate_x = torch.bmm(per_group[2], v)
+    query_key = torch.bmm(q.transpose(1, 2), k) * (inner // heads) ** -0.5
+    return (
+        query_key,
+        gate_a.transpose(0, 1).reshape(2 * heads, inner),
+        gate_x.transpose(0, 1).reshape(2 * heads, inner),
+    )
+
+
+def _block_diagonal(small: Tensor, heads: int) -> Tensor:
+    """small [I/4,4,4] -> [H,D,D]: the same map as one dense matrix per head, which BLAS multiplies faster."""
+    size = small.shape[-1]
+    small = small.view(heads, -1, size, 1, size)
+    groups = small.shape[1]
+    eye = torch.eye(groups, dtype=small.dtype, device=small.device).view(1, groups, 1, groups, 1)
+    return (small * eye).reshape(heads, groups * size, groups * size)
+
+
+def _decay_weights(scores: Tensor, gates: Tensor, last: bool) -> Tensor:
+    """scores [S*H,Q,T], gates [T,S,2H] -> [S*H,Q,T]: the package's ``parallel_stabilized_simple``.
+
+    With c the running sum of log forget gates and g_j = i_j - c_j, the package's log decay is c_i + g_j and its row
+    maximum m_i = c_i + max_{j<=i} g_j: their difference needs no [T+1,T+1] matrix of copies, and neither does m.
+    """
+    steps, sequences, twice = gates.shape
+    gates = gates.permute(1, 2, 0)  # [S,2H,T]
+    log_i, f = gates.reshape(sequences, 2, twice // 2, steps).unbind(1)  # [S,H,T]
+    c = F.logsigmoid(f).cumsum(-1).flatten(0, 1)  # [S*H,T]
+    g = log_i.flatten(0, 1) - c
+    if last:
+        top = g.amax(-1, keepdim=True)  # [S*H,1]
+        decay = (g - top).unsqueeze(1).exp()  # [S*H,1,T]
+        m = c[:, -1:] + top
+    else:
+        top = g.cummax(-1).values  # [S*H,T]
+        later = torch.ones(steps, steps, dtype=torch.bool, device=g.device).triu(1)
+        decay = (g.unsqueeze(1) - top.unsqueeze(2)).masked_fill(later, -torch.inf).exp()
+        m = c + top
+    weights = scores * decay
+    floor = (-m).clamp(max=LARGEST_EXPONENT).exp().unsqueeze(2)  # [S*H,Q,1]
+    return weights / (torch.maximum(weights.sum(-1, keepdim=True).abs(), floor) + NORMALISER_EPS)
+
+
+def _conv_silu(convolution: Convolution, x: Tensor) -> Tensor:
+    """x [T,S,C] -> [T,S,C]: silu of the package's ``CausalConv1d``."""
+    weight = convolution.taps.to(x.dtype)  # [K,C]
+    bias = convolution.bias.to(x.dtype)
+    if torch.compiler.is_compiling():
+        return F.silu(_causal_conv(x, weight, bias))
+    return _ConvSilu.apply(x, weight, bias)
+
+
+def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x [T,S,C], weight [K,C], bias [C] -> [T,S,C]: tap K-1 weighs the present, tap 0 the oldest step."""
+    y = torch.addcmul(bias, x, weight[-1])
+    for back in range(1, min(len(weight), len(x))):
+        y[back:].addcmul_(x[:-back], weight[-1 - back])
+    return y
+
+
+class _ConvSilu(torch.autograd.Function):
+    """Shifted sums forward and backward: autograd would keep and pad a copy of x per tap."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        y = _causal_conv(x, weight, bias)
+        ctx.save_for_backward(x, weight, y)
+        return F.silu(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight, y = ctx.saved_tensors
+        dy = torch.ops.aten.silu_backward(grad, y)
+        dx = dy * weight[-1]
+        dw = torch.zeros_like(weight)
+        dw[-1] = (dy * x).sum((0, 1))
+        for back in range(1, min(len(weight), len(x))):
+            dx[:-back].addcmul_(dy[back:], weight[-1 - back])
+            dw[-1 - back] = (dy[back:] * x[:-back]).sum((0, 1))
+        return dx, dw, dy.sum((0, 1))
+
+
+def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
+    """x [T,S,E] -> [Q,S,E]: the package's ``sLSTMLayer``."""
+    steps, sequences, embed = x.shape
+    heads = layer.heads
+    convolved = x if layer.convolution is None else _conv_silu(layer.convolution, x)
+    gates = torch.cat(
+        [
+            _headwise(convolved, torch.cat([layer.input_gate, layer.forget_gate], 1)),
+            _headwise(x, torch.cat([layer.candidate, layer.output_gate], 1)),
+        ],
+        1,
+    ).view(heads, 4 * embed // heads, steps, sequences)  # [H,4D,T,S]
+    bias = layer.bias.view(4, heads, -1).transpose(0, 1).reshape(heads, -1, 1)  # [H,4D,1]
+    h = _scan(gates, layer.recurrent, bias)  # [H,D,T,S]
+    h = F.dropout(h[:, :, -1:] if last else h, layer.dropout).to(x.dtype)
+    h = _head_norm(layer.norm, h.permute(0, 2, 3, 1).contiguous())  # [H,Q,S,D]
+    return h.permute(1, 2, 0, 3).reshape(h.shape[1], sequences, embed)
+
+
+def _headwise(x: Tensor, weight: Tensor) -> Tensor:
+    """x [T,S,E], weight [H,G,D] -> [H,G,T*S]."""
+    heads, _, width = weight.shape
+    return torch.bmm(weight, x.view(x.shape[0] * x.shape[1], heads, width).permute(1, 2, 0))
+
+
+def _scan(gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    """gates [H,4D,T,S] (input, forget, z, output), kernel [H,4D,D], bias [H,4D,1] -> h [H,D,T,S]."""
+    device = gates.device.type
+    if torch.is_autocast_enabled(device):
+        kernel = kernel.to(torch.get_autocast_dtype(device))
+    with torch.autocast(device, enabled=False):
+        if torch.compiler.is_compiling():
+            return torch.stack(_steps(gates, kernel, bias)[0], 2)
+        return _Scan.apply(gates, kernel, bias)
+
+
+def _steps(gates: Tensor, kernel: Tensor, bias: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Per step h [H,D,S], and what the backward needs: tanh z, o, and from step 1 on r before, a, log f."""
+    wide = _wide(gates)
+    first, *rest = gates.unbind(2)  # [H,4D,S] each
+    log_n, _, z, o = (first + bias).to(wide).chunk(4, 1)  # [H,D,S]
+    r, o = z.tanh(), o.sigmoid()
+    hidden, kept = [o * r], [r, o]
+    for now in rest:
+        raw = now + bias + torch.bmm(kernel, hidden[-1].to(kernel.dtype))
+        i, f, z, o = raw.to(wide).chunk(4, 1)
+        z, o, log_f = z.tanh(), o.sigmoid(), F.logsigmoid(f)
+        u = log_f + log_n - i
+        a = u.sigmoid()
+        kept += [z, o, r, a, log_f]
+        r, log_n = torch.lerp(z, r, a), i - F.logsigmoid(-u)  # softplus(u), exact where F.softplus is cut off
+        hidden.append(o * r)
+    return hidden, kept
+
+
+class _Scan(torch.autograd.Function):
+    """The sLSTM recurrence in two states, r = c / n and L = log n + m, instead of four.
+
+    u = log f + L - i;  a = sigmoid(u);  r = a r + (1 - a) tanh z;  L = i + softplus(u);  h = o r; at the first step
+    r = tanh z and L = i.  Equal to the package's c, n, m, h, with nothing to stabilise and no division.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+        hidden, kept = _steps(gates, kernel, bias)
+        h = torch.stack(hidden, 2)  # [H,D,T,S]
+        ctx.save_for_backward(h, kernel, *kept)
+        ctx.dtype, ctx.bias_dtype = gates.dtype, bias.dtype
+        return h
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        h, kernel, *kept = ctx.saved_tensors
+        heads, width, steps, sequences = h.shape
+        d_gates = h.new_empty(heads, 4 * width, steps, sequences)
+        d_log_n = h.new_zeros(heads, width, sequences)
+        d_r, d_h = d_log_n, grad[:, :, -1]
+        with torch.autocast(h.device.type, enabled=False):
+            for t in range(steps - 1, -1, -1):
+                d_i, d_f, d_z, d_o = d_gates[:, :, t].chunk(4, 1)
+                z, o = kept[5 * t - 3 : 5 * t - 1] if t else kept[:2]
+                torch.mul(d_h * h[:, :, t], 1 - o, out=d_o)
+                d_r = torch.addcmul(d_r, d_h, o)
+                slope = 1 - z * z
+                if t == 0:
+                    torch.mul(d_r, slope, out=d_z)
+                    d_i.copy_(d_log_n)
+                    d_f.zero_()
+                    break
+                r, a, log_f = kept[5 * t - 1 : 5 * t + 2]
+                d_old = d_r * a
+                torch.mul(d_r - d_old, slope, out=d_z)
+                d_u = a * torch.addcmul(d_log_n, d_r - d_old, r - z)
+                torch.sub(d_log_n, d_u, out=d_i)
+                torch.mul(d_u, -torch.expm1(log_f), out=d_f)
+                d_r, d_log_n = d_old, d_u
+                d_h = grad[:, :, t - 1] + torch.bmm(kernel.transpose(1, 2), d_gates[:, :, t].to(kernel.dtype))
+            low = d_gates.to(kernel.dtype)
+            d_kernel = torch.bmm(low[:, :, 1:].flatten(2), h[:, :, :-1].to(kernel.dtype).flatten(2).transpose(1, 2))
+        return d_gates.to(ctx.dtype), d_kernel, d_gates.sum((2, 3)).unsqueeze(2).to(ctx.bias_dtype)

@@ -1,0 +1,390 @@
+"""The layers of ``exact.encode`` on the Triton kernels of cells.py and convolution.py, with gradients and launches.
+
+Shape letters as in exact.py; C is I for an mLSTM block and E for an sLSTM block.  An mLSTM between its projections is
+one operation, and so is an sLSTM from its normed input to its normed output.  Both are opaque to a compiler, legal in
+a CUDA graph, never wait for the device, and are compiled once for any number of sequences.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch import Tensor
+
+from socialx.model.xlstm import cells, convolution
+from socialx.model.xlstm.exact import Layers, folded
+from socialx.model.xlstm.weights import MLSTM, SLSTM, Block, Convolution, Weights
+
+LONGEST = 64  # steps
+WIDTHS = (16, 32, 64, 128)  # of a head
+MOST_HEADS = convolution.GATE_TILE.value // 2
+INTERPRETED: bool = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1, which Triton reads when a kernel is decorated
+LAUNCH: dict[str, dict[str, int]] = {}  # what a benchmark tries: by kernel, keywords that go before launch_options
+
+
+def unsupported(weights: Weights, history: int) -> str | None:
+    """Why the kernels cannot run these weights over up to history steps; None where they can."""
+    if history > LONGEST:
+        return f"history {history} is longer than {LONGEST} steps"
+    if weights.dtype == torch.float64:
+        return "float64 parameters"
+    reasons = (f"block {i}: {reason}" for i, block in enumerate(weights.blocks) if (reason := _unsupported(block)))
+    return next(reasons, None)
+
+
+def unwise_in_float32(weights: Weights) -> str | None:
+    """Why not to run these weights without autocast; None where there is no reason.
+
+    The recurrent matrix and the sums of a wide head do not stay on chip in float32: heads of 64 channels spill 8 KB per
+    thread, those of 128 need more shared memory than there is (benchmarks/results/kernels_compile.md).
+    """
+    widest = max((b.layer.head_width for b in weights.blocks if isinstance(b.layer, SLSTM)), default=0)
+    if widest <= 32:
+        return None
+    return f"sLSTM heads of {widest} channels spill in float32: a mixed precision has the kernels"
+
+
+def _unsupported(block: Block) -> str | None:
+    layer = block.layer
+    if layer.head_width not in WIDTHS:
+        return f"heads of {layer.head_width} channels: needs {', '.join(map(str, WIDTHS))}"
+    if layer.heads > MOST_HEADS:
+        return f"{layer.heads} heads: needs at most {MOST_HEADS}"
+    taps = 0 if layer.convolution is None else len(layer.convolution.taps)
+    if not 1 <= taps <= convolution.TAPS.value:
+        return f"convolution over {taps} steps: needs 1 to {convolution.TAPS.value}"
+    if isinstance(layer, MLSTM) and layer.query.shape[-1] != 4:
+        return f"qkv_proj_blocksize {layer.query.shape[-1]}: needs 4"
+    return None
+
+
+def launch_options(kernel: str, width: int, steps: int, size: int) -> dict[str, int]:
+    """Keywords of a launch for heads of width channels whose elements have size bytes.
+
+    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.
+    """
+    options = {"num_warps": 4, "num_stages": 1}
+    rows = max(triton.next_power_of_2(steps), 16)
+    if kernel == "conv_backward":
+        options |= {"N": 16, "W": min(width, 32)}
+    elif kernel.startswith("slstm"):
+        options |= {"N": 16, "HOLD": width <= 64}
+    elif kernel.startswith("mlstm"):
+        options |= {"ROWS": rows, "num_warps": max(1, min(rows * width // 256, 16))}
+    else:
+        options |= {"ROWS": rows, "W": min(width, 32), "num_warps": max(1, min(rows * min(width, 32) // 256, 16))}
+    return options | LAUNCH.get(kernel, {})
+
+
+def _plan(kernel: str, x: Tensor, heads: int, width: int) -> tuple[int, dict[str, int]]:
+    """x [T,S,...] -> how many groups of sequences, and the launch's keywords."""
+    steps, sequences = x.shape[:2]
+    options = launch_options(kernel, width, steps, x.element_size())
+    each = options["ROWS"] // steps if "ROWS" in options else options["N"]
+    if "W" in options:
+        options["W"] = min(options["W"], width)
+    return triton.cdiv(sequences, each), {"T": steps, "H": heads, "D": width, **options}
+
+
+def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
+    """x [T,S,E] -> [Q,S,E]: the package's ``mLSTMLayer``."""
+    x, z, weight = _low(x), None, layer.up
+    if last:
+        weight, weight_z = weight.split(layer.inner)
+        z = F.linear(x[-1:], weight_z)
+    u = F.linear(x, weight)
+    with torch.autocast(x.device.type, enabled=False):
+        query_key, gate_y, gate_x = folded(layer)
+        blocks = [block.permute(2, 0, 1).flatten(1) for block in (query_key, layer.value)]  # [4,I]
+        skip_and_norm = [layer.skip[None], _scale(layer)[None]]
+        table = torch.cat([*_taps(layer.convolution), *blocks, gate_y, gate_x, *skip_and_norm]).float()
+        bias = torch.cat([layer.input_gate_bias, layer.forget_gate_bias]).float()
+    h = torch.ops.socialx.mlstm(u, z, table, bias, layer.heads, layer.norm.eps)[0]
+    return F.dropout(F.linear(h, layer.down), layer.dropout)
+
+
+def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
+    """x [T,S,E] -> [Q,S,E]: the package's ``sLSTMLayer``."""
+    x, heads, norm = _low(x), layer.heads, layer.norm
+    table = torch.cat([*_taps(layer.convolution), _scale(layer)[None]]).float()
+    of_y = torch.cat([layer.input_gate, layer.forget_gate], 1)  # [H,2D,D]
+    of_x = torch.cat([layer.candidate, layer.output_gate], 1)
+    weight = torch.cat([F.pad(of_y, (0, of_y.shape[2])), F.pad(of_x, (of_x.shape[2], 0))], 1)  # [H,4D,2D]
+    keep, factor = None, 1.0
+    if layer.dropout:
+        keep = torch.empty((1 if last else len(x), *x.shape[1:]), dtype=torch.bool, device=x.device)
+        keep, factor = keep.bernoulli_(1 - layer.dropout), 1 / (1 - layer.dropout)
+    bias = layer.bias.float()
+    return torch.ops.socialx.slstm(x, table, weight, layer.recurrent, bias, keep, heads, norm.eps, factor, last)[0]
+
+
+LAYERS = Layers(_mlstm, _slstm)
+
+
+def _scale(layer: MLSTM | SLSTM) -> Tensor:
+    """[C]: what the norm per head multiplies by."""
+    scale = layer.norm.scale
+    return layer.input_gate.new_ones(layer.heads * layer.head_width) if scale is None else scale
+
+
+def _taps(conv: Convolution | None) -> tuple[Tensor, Tensor]:
+    """[4,C] and [1,C]: weights of the steps t - 3 to t, and the bias.  ValueError without a convolution."""
+    if conv is None:
+        raise ValueError("the Triton kernels need a convolution: see unsupported")
+    return F.pad(conv.taps, (0, 0, 4 - len(conv.taps), 0)), conv.bias[None]
+
+
+def _low(x: Tensor) -> Tensor:
+    """x in the type of the matrix products: that of autocast, or its own."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
+@torch.library.custom_op(
+    "socialx::mlstm",
+    mutates_args=(),
+    schema="(Tensor u, Tensor? z, Tensor table, Tensor bias, int heads, float eps)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def mlstm(u: Tensor, z: Tensor | None, table: Tensor, bias: Tensor, heads: int, eps: float) -> tuple[Tensor, ...]:
+    """u [T,S,2I], channels and output gates -> h [T,S,I]; or u [T,S,I] and the last step's z [1,S,I] -> h [1,S,I].
+
+    table [15+4H,I] and bias [2H] float32.  For the backward it returns queries, keys and values [T,S,I] and the gates
+    [T,S,2H], float32, too.
+    """
+    h, *projected, gates = _mlstm_outputs(u, z, table, bias, heads, eps)
+    u, (sequences, inner) = u.contiguous(), h.shape[1:]
+    last, z = z is not None, u[..., inner:] if z is None else z.contiguous()
+    with torch.cuda.device_of(u):
+        groups, options = _plan("conv_forward", u, heads, inner // heads)
+        conv = convolution.conv_forward[(groups,)]
+        conv(u, table, bias, *projected, gates, sequences, X=u.shape[2], MLSTM=True, **options)
+        groups, options = _plan("mlstm_forward", u, heads, inner // heads)
+        cell = cells.mlstm_forward[(groups * heads,)]
+        cell(*projected, gates, z, *table[-2:], h, sequences, eps, Z=z.stride(1), LAST=last, **options)
+    return h, *projected, gates
+
+
+@mlstm.register_fake
+def _mlstm_outputs(
+    u: Tensor, z: Tensor | None, table: Tensor, bias: Tensor, heads: int, eps: float
+) -> tuple[Tensor, ...]:
+    steps, sequences, _ = u.shape
+    h = u.new_empty(steps if z is None else 1, sequences, table.shape[1])
+    projected = (u.new_empty(steps, sequences, table.shape[1]) for _ in range(3))
+    return h, *projected, u.new_empty(steps, sequences, 2 * heads, dtype=torch.float32)
+
+
+@torch.library.custom_op(
+    "socialx::mlstm_backward",
+    mutates_args=(),
+    schema="(Tensor d_h, Tensor u, Tensor? z, Tensor table, Tensor queries, Tensor keys, Tensor values, Tensor gates,"
+    " float eps) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def mlstm_backward(
+    d_h: Tensor,
+    u: Tensor,
+    z: Tensor | None,
+    table: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    gates: Tensor,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """The gradients of u, of z (empty where there is none), of table and of bias."""
+    projected = (queries, keys, values)
+    d_u, d_last, *_ = _mlstm_gradients(d_h, u, z, table, *projected, gates, eps)
+    d_h, u, (sequences, inner), heads = d_h.contiguous(), u.contiguous(), queries.shape[1:], gates.shape[2] // 2
+    last, z, d_z = (True, z.contiguous(), d_last) if z is not None else (False, u[..., inner:], d_u[..., inner:])
+    d_query, d_key, d_value, d_gates = (torch.empty_like(tensor) for tensor in (*projected, gates))
+    with torch.cuda.device_of(u):
+        groups, options = _plan("mlstm_backward", u, heads, inner // heads)
+        shares = table.new_empty(groups, 2, inner)
+        arguments = (*projected, gates, z, *table[-2:], d_h, d_query, d_key, d_value, d_gates, d_z, shares)
+        cell = cells.mlstm_backward[(groups * heads,)]
+        cell(*arguments, sequences, eps, Z=z.stride(1), LAST=last, **options)
+        groups, options = _plan("conv_backward", u, heads, inner // heads)
+        conv_shares = table.new_empty(groups, len(table) - 2, inner)
+        conv = convolution.conv_backward[(groups * inner // options["W"],)]
+        arguments = (u, table, queries, d_query, d_key, d_value, d_gates, d_u, conv_shares)
+        conv(*arguments, sequences, X=u.shape[2], MLSTM=True, **options)
+    return d_u, d_last, torch.cat([conv_shares.sum(0), shares.sum(0)]), d_gates.sum((0, 1))
+
+
+@mlstm_backward.register_fake
+def _mlstm_gradients(
+    d_h: Tensor,
+    u: Tensor,
+    z: Tensor | None,
+    table: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    gates: Tensor,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    d_u, d_z = u.new_empty(u.shape), u.new_empty(0 if z is None else z.shape)
+    return d_u, d_z, torch.empty_like(table), table.new_empty(gates.shape[2])
+
+
+def _mlstm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    u, z, table, _, _, ctx.eps = inputs
+    ctx.save_for_backward(u, z, table, *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def _mlstm_gradient(ctx: Any, d_h: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+    u, z, *rest = ctx.saved_tensors
+    d_u, d_z, d_table, d_bias = torch.ops.socialx.mlstm_backward(d_h, u, z, *rest, ctx.eps)
+    return d_u, None if z is None else d_z, d_table, d_bias, None, None
+
+
+mlstm.register_autograd(_mlstm_gradient, setup_context=_mlstm_keep)
+
+
+@torch.library.custom_op(
+    "socialx::slstm",
+    mutates_args=(),
+    schema="(Tensor x, Tensor table, Tensor weight, Tensor kernel, Tensor bias, Tensor? keep, int heads, float eps,"
+    " float factor, bool last) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def slstm(
+    x: Tensor,
+    table: Tensor,
+    weight: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    keep: Tensor | None,
+    heads: int,
+    eps: float,
+    factor: float,
+    last: bool,
+) -> tuple[Tensor, ...]:
+    """x [T,S,E] -> y [Q,S,E].
+
+    table [6,E] float32; weight [H,4D,2D] of the gates, kernel [H,4D,D] of the recurrence, bias [4E]; keep [Q,S,E]
+    says what dropout leaves and multiplies by factor.  For the backward it returns the gates' inputs [H,T,S,2D], the
+    gates [H,T,S,4D], h [H,T,S,D] and its states [H,T,S,2D] float32, too.
+    """
+    y, inputs, gates, h, states = _slstm_outputs(x, table, weight, kernel, bias, keep, heads, eps, factor, last)
+    x, width = x.contiguous(), x.shape[2] // heads
+    with torch.cuda.device_of(x):
+        groups, options = _plan("conv_forward", x, heads, width)
+        conv = convolution.conv_forward[(groups,)]
+        conv(x, table, bias, inputs, inputs, inputs, gates, x.shape[1], X=x.shape[2], MLSTM=False, **options)
+        torch.bmm(inputs.flatten(1, 2), weight.to(x.dtype).transpose(1, 2), out=gates.view(heads, -1, 4 * width))
+        groups, options = _plan("slstm_forward", x, heads, width)
+        drop, mask = (False, y) if keep is None else (True, keep)
+        arguments = (gates, kernel.to(x.dtype), bias, table[5], mask, y, h, states, x.shape[1], eps, factor)
+        cells.slstm_forward[(groups * heads,)](*arguments, LAST=last, DROP=drop, **options)
+    return y, inputs, gates, h, states
+
+
+@slstm.register_fake
+def _slstm_outputs(
+    x: Tensor,
+    table: Tensor,
+    weight: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    keep: Tensor | None,
+    heads: int,
+    eps: float,
+    factor: float,
+    last: bool,
+) -> tuple[Tensor, ...]:
+    steps, sequences, embed = x.shape
+    inputs, gates, h = (x.new_empty(heads, steps, sequences, n * embed // heads) for n in (2, 4, 1))
+    states = x.new_empty(inputs.shape, dtype=torch.float32)
+    return x.new_empty(1 if last else steps, sequences, embed), inputs, gates, h, states
+
+
+@torch.library.custom_op(
+    "socialx::slstm_backward",
+    mutates_args=(),
+    schema="(Tensor d_y, Tensor table, Tensor weight, Tensor kernel, Tensor bias, Tensor? keep, Tensor inputs,"
+    " Tensor gates, Tensor h, Tensor states, float eps, float factor) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def slstm_backward(
+    d_y: Tensor,
+    table: Tensor,
+    weight: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    keep: Tensor | None,
+    inputs: Tensor,
+    gates: Tensor,
+    h: Tensor,
+    states: Tensor,
+    eps: float,
+    factor: float,
+) -> tuple[Tensor, ...]:
+    """The gradients of x, table, weight, kernel and bias."""
+    arguments = (table, weight, kernel, bias, keep, inputs, gates, h, states, eps, factor)
+    d_x, *_ = _slstm_gradients(d_y, *arguments)
+    d_y, (heads, steps, sequences, width) = d_y.contiguous(), h.shape
+    d_gates = torch.empty_like(gates)
+    low, last = d_y.dtype, len(d_y) < steps
+    with torch.cuda.device_of(d_y):
+        groups, options = _plan("slstm_backward", d_x, heads, width)
+        shares = table.new_empty(groups, 5, table.shape[1])
+        drop, mask = (False, d_y) if keep is None else (True, keep)
+        tensors = (gates, kernel.to(low), bias, table[5], mask, h, states, d_y, d_gates, shares)
+        cell = cells.slstm_backward[(groups * heads,)]
+        cell(*tensors, sequences, eps, factor, LAST=last, DROP=drop, **options)
+        d_inputs = torch.bmm(d_gates.flatten(1, 2), weight.to(low)).view(inputs.shape)
+        groups, options = _plan("conv_backward", d_x, heads, width)
+        conv_shares = table.new_empty(groups, 5, table.shape[1])
+        conv = convolution.conv_backward[(groups * table.shape[1] // options["W"],)]
+        d_passed = d_inputs[..., width:]
+        around = (inputs[..., width:], table, inputs, d_inputs, d_inputs, d_passed, d_gates, d_x, conv_shares)
+        conv(*around, sequences, X=table.shape[1], MLSTM=False, **options)
+    sums, conv_sums = shares.sum(0), conv_shares.sum(0)
+    # One product per step and head, added up: a single one over all steps would be too narrow for the device.  The
+    # product of step t with h of step t - 1 is shifted by a step, so that of every head's last one is left out.
+    per_step = d_gates.flatten(0, 1).transpose(1, 2)  # [H*T,4D,S]
+    d_weight = torch.bmm(per_step, inputs.flatten(0, 1)).unflatten(0, (heads, steps))
+    d_kernel = F.pad(torch.bmm(per_step[1:], h.flatten(0, 1)[:-1]), (0, 0, 0, 0, 0, 1)).unflatten(0, (heads, steps))
+    d_kernel = d_kernel[:, :-1]
+    products = (product.sum(1, dtype=torch.float32) for product in (d_weight, d_kernel))
+    return d_x, torch.cat([conv_sums, sums[4:]]), *products, sums[:4].flatten()
+
+
+@slstm_backward.register_fake
+def _slstm_gradients(
+    d_y: Tensor,
+    table: Tensor,
+    weight: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    keep: Tensor | None,
+    inputs: Tensor,
+    gates: Tensor,
+    h: Tensor,
+    states: Tensor,
+    eps: float,
+    factor: float,
+) -> tuple[Tensor, ...]:
+    d_x = d_y.new_empty(*h.shape[1:3], table.shape[1])
+    d_weight, d_kernel = (torch.empty_like(w, dtype=torch.float32) for w in (weight, kernel))
+    return d_x, torch.empty_like(table), d_weight, d_kernel, torch.empty_like(bias)
+
+
+def _slstm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, *weights, keep, _, ctx.eps, ctx.factor, _ = inputs
+    ctx.save_for_backward(*weights, keep, *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def _slstm_gradient(ctx: Any, d_y: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+    gradients = torch.ops.socialx.slstm_backward(d_y, *ctx.saved_tensors, ctx.eps, ctx.factor)
+    return *gradients, None, None, None, None, None
+
+
+slstm.register_autograd(_slstm_gradient, setup_context=_slstm_keep)

@@ -1,0 +1,256 @@
+"""The adapter to the xlstm package: its stack is built here, and its tensors get names here, nowhere else.
+
+Shape letters: E width, I inner width of an mLSTM block, H heads, D head width (E / H), K convolution taps, G channels
+of one small projection matrix of an mLSTM block (4), U inner width of a feed-forward part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.utils.cpp_extension
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A layer norm over the last dimension, or over the channels of a head: scale [E] or [I], None for 1."""
+
+    scale: Tensor | None
+    bias: Tensor | None
+    eps: float
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A causal convolution per channel C: taps [K,C], the oldest step first, and bias [C]."""
+
+    taps: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True)
+class MLSTM:
+    """One ``mLSTMLayer``; query, key and value [I/G,G,G] are block-diagonal."""
+
+    heads: int
+    inner: int  # I
+    up: Tensor  # [2I,E]: the rows of the channels, then those of the output gate
+    convolution: Convolution
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    input_gate: Tensor  # [H,3I]: of query, key and value
+    input_gate_bias: Tensor  # [H]
+    forget_gate: Tensor  # [H,3I]
+    forget_gate_bias: Tensor  # [H]
+    norm: Norm  # per head
+    skip: Tensor  # [I]
+    down: Tensor  # [E,I]
+    dropout: float  # the share that is dropped now: 0 outside training mode
+
+    @property
+    def head_width(self) -> int:
+        """I / H."""
+        return self.inner // self.heads
+
+
+@dataclass(frozen=True)
+class SLSTM:
+    """One ``sLSTMLayer``; each gate [H,D,D] is one matrix per head."""
+
+    heads: int
+    convolution: Convolution | None
+    input_gate: Tensor
+    forget_gate: Tensor
+    candidate: Tensor  # the package's zgate
+    output_gate: Tensor
+    recurrent: Tensor  # [H,4D,D]: input, forget, candidate, output
+    bias: Tensor  # [4E], in the same order
+    norm: Norm  # per head
+    dropout: float  # the share that is dropped now: 0 outside training mode
+
+    @property
+    def head_width(self) -> int:
+        """D."""
+        return self.recurrent.shape[-1]
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """A gated feed-forward part: ``down(activation(gate) * value)``, with gate and value the halves of ``up``."""
+
+    norm: Norm
+    up: Tensor  # [2U,E]
+    up_bias: Tensor | None
+    activation: Callable[[Tensor], Tensor]
+    down: Tensor  # [E,U]
+    down_bias: Tensor | None
+    dropout: float  # the share that is dropped now: 0 outside training mode
+
+
+@dataclass(frozen=True)
+class Block:
+    """One ``xLSTMBlock``: a layer behind its norm, then perhaps a feed-forward part; both are added to the input."""
+
+    norm: Norm
+    layer: MLSTM | SLSTM
+    feed_forward: FeedForward | None
+
+    @property
+    def drops(self) -> bool:
+        """Whether dropout acts in this block now."""
+        return self.layer.dropout > 0 or (self.feed_forward is not None and self.feed_forward.dropout > 0)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """All tensors of an ``xlstm.xLSTMBlockStack``; they are the stack's own, so that gradients reach them."""
+
+    blocks: tuple[Block, ...]
+    norm: Norm | None  # after the last block
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of every tensor of the stack."""
+        return self.blocks[0].layer.input_gate.dtype
+
+    @property
+    def drops(self) -> bool:
+        """Whether dropout acts in any block now."""
+        return any(block.drops for block in self.blocks)
+
+
+def weights_of(stack: nn.Module) -> Weights:
+    """The named tensors of an ``xlstm.xLSTMBlockStack`` and its dropout, as they are now.
+
+    ValueError for a stack of which ``exact.encode`` would compute something else than the package.
+    """
+    blocks: Any = stack.blocks
+    last: Any = stack.post_blocks_norm
+    return Weights(tuple(_block(block) for block in blocks), None if isinstance(last, nn.Identity) else _norm(last))
+
+
+def build_stack(
+    width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int, dropout: float
+) -> nn.Module:
+    """An ``xlstm.xLSTMBlockStack`` of mLSTM blocks, and of sLSTM blocks with a gated feed-forward part at slstm_at."""
+    slstm = xlstm.sLSTMBlockConfig(
+        slstm=xlstm.sLSTMLayerConfig(backend="vanilla", num_heads=heads, conv1d_kernel_size=4),
+        feedforward=xlstm.FeedForwardConfig(proj_factor=1.3, act_fn="gelu"),
+    )
+    mlstm = xlstm.mLSTMBlockConfig(
+        mlstm=xlstm.mLSTMLayerConfig(num_heads=heads, conv1d_kernel_size=4, qkv_proj_blocksize=4, proj_factor=2.0)
+    )
+    return xlstm.xLSTMBlockStack(
+        xlstm.xLSTMBlockStackConfig(
+            mlstm_block=mlstm,
+            slstm_block=slstm,
+            context_length=history,  # a longer one rebuilds the package's causal mask every forward
+            num_blocks=blocks,
+            embedding_dim=width,
+            dropout=dropout,
+            slstm_at=sorted(set(slstm_at)),
+        )
+    )
+
+
+def _import_xlstm() -> Any:
+    """The xlstm package, also where a GPU is visible and no CUDA toolkit is installed.
+
+    There its import joins ``CUDA_HOME``, which is None, to a path, and PyTorch raises OSError.  Any string will do:
+    the path is used only to compile the package's own CUDA backend, which is not used here.
+    """
+    extension = torch.utils.cpp_extension
+    found = extension.CUDA_HOME
+    extension.CUDA_HOME = found or "/usr/local/cuda"
+    try:
+        return import_module("xlstm")
+    finally:
+        extension.CUDA_HOME = found
+
+
+xlstm = _import_xlstm()
+
+
+def _block(block: Any) -> Block:
+    layer = _mlstm(block.xlstm) if block.config.mlstm is not None else _slstm(block.xlstm)
+    return Block(_norm(block.xlstm_norm), layer, None if block.ffn is None else _feed_forward(block))
+
+
+def _mlstm(layer: Any) -> MLSTM:
+    heads, inner, size = layer.config.num_heads, layer.config._inner_embedding_dim, layer.q_proj.weight.shape[-1]
+    if layer.config.bias:
+        raise ValueError("mLSTM block with bias=True: only bias=False, the package's default, is supported")
+    if inner // heads % size:
+        raise ValueError(
+            f"mLSTM head width {inner // heads} is no multiple of qkv_proj_blocksize {size}: choose other heads"
+        )
+    cell = layer.mlstm_cell
+    return MLSTM(
+        heads=heads,
+        inner=inner,
+        up=layer.proj_up.weight,
+        convolution=_convolution(layer.conv1d),
+        query=layer.q_proj.weight,
+        key=layer.k_proj.weight,
+        value=layer.v_proj.weight,
+        input_gate=cell.igate.weight,
+        input_gate_bias=cell.igate.bias,
+        forget_gate=cell.fgate.weight,
+        forget_gate_bias=cell.fgate.bias,
+        norm=_norm(cell.outnorm),
+        skip=layer.learnable_skip,
+        down=layer.proj_down.weight,
+        dropout=_dropout(layer.dropout),
+    )
+
+
+def _slstm(layer: Any) -> SLSTM:
+    config = layer.config
+    if config.backend != "vanilla" or config.function != "slstm":
+        raise ValueError(
+            f"sLSTM backend {config.backend!r}, function {config.function!r}: its parameters have another layout; "
+            "build the stack with backend='vanilla', function='slstm'"
+        )
+    return SLSTM(
+        heads=config.num_heads,
+        convolution=_convolution(layer.conv1d) if config.conv1d_kernel_size > 0 else None,
+        input_gate=layer.fgate.weight,  # the package feeds fgate to the input gate and igate to the forget gate
+        forget_gate=layer.igate.weight,
+        candidate=layer.zgate.weight,
+        output_gate=layer.ogate.weight,
+        recurrent=layer.slstm_cell._recurrent_kernel_,
+        bias=layer.slstm_cell._bias_,
+        norm=_norm(layer.group_norm),
+        dropout=_dropout(layer.dropout),
+    )
+
+
+def _feed_forward(block: Any) -> FeedForward:
+    part = block.ffn
+    return FeedForward(
+        norm=_norm(block.ffn_norm),
+        up=part.proj_up.weight,
+        up_bias=part.proj_up.bias,
+        activation=part.act_fn,
+        down=part.proj_down.weight,
+        down_bias=part.proj_down.bias,
+        dropout=_dropout(part.dropout),
+    )
+
+
+def _norm(norm: Any) -> Norm:
+    return Norm(norm.weight_proxy, norm.bias, norm.eps)
+
+
+def _convolution(convolution: Any) -> Convolution:
+    return Convolution(convolution.conv.weight[:, 0].t(), convolution.conv.bias)
+
+
+def _dropout(part: Any) -> float:
+    return part.p if part.training else 0.0

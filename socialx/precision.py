@@ -1,0 +1,74 @@
+"""Which numbers the step computes in.  Lightning's names; what is asked for is what runs, on a CPU too."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from socialx.errors import Argument, SettingsError, SocialxError
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A precision in effect on a device: 32-true, 16-mixed or bf16-mixed."""
+
+    name: str
+    device: torch.device
+
+    @property
+    def low(self) -> torch.dtype | None:
+        """The type of the matrix products, None for plain fp32."""
+        return {"32-true": None, "16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}[self.name]
+
+    def autocast(self) -> torch.autocast:
+        """The context of the forward pass.  Weights, gates, states, geometry and the loss stay fp32."""
+        return torch.autocast(self.device.type, dtype=self.low, enabled=self.low is not None)
+
+    def grad_scaler(self) -> torch.amp.GradScaler:
+        """Live for fp16 alone: bf16 has fp32's range."""
+        return torch.amp.GradScaler(self.device.type, enabled=self.name == "16-mixed")
+
+
+@contextmanager
+def when_memory_runs_out(explain: Callable[[], SocialxError | None]) -> Iterator[None]:
+    """Raise what ``explain`` returns in place of torch.OutOfMemoryError; that error itself where it returns None.
+
+    explain: frees what the work holds on the device first.  The tensors in the frames of the work are dropped here.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        traceback.clear_frames(error.__traceback__)
+        found = explain()
+        if found is None:
+            raise
+        raise found from None
+
+
+def resolve_device(name: str) -> torch.device:
+    """auto | cpu | cuda | cuda:1 -> device.  Raises SettingsError where CUDA is asked for and not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda":
+        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= found:
+            raise SettingsError(
+                f"trainer.device {name}",
+                f"this torch sees {found} CUDA devices",
+                (Argument("trainer.device", "cpu"), ", or ", Argument("trainer.device", "auto")),
+            )
+        device = torch.device("cuda", device.index or 0)
+    return device
+
+
+def resolve_precision(name: str, device: torch.device) -> Precision:
+    """auto is bf16-mixed on CUDA (16-mixed on cards without bf16) and 32-true on a CPU."""
+    if name == "auto":
+        bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        name = {"cpu": "32-true"}.get(device.type, "bf16-mixed" if bf16 else "16-mixed")
+    return Precision(name, device)

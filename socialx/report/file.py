@@ -1,0 +1,94 @@
+"""What a file is and holds, and what backfill would do with it, as terminal tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from socialx.errors import sample
+from socialx.files.inspect import Report
+from socialx.files.older.backfill import Plan
+from socialx.report.tables import percent
+
+# What follows the name of a file's data; None: it cannot be told.
+IMPUTED = {True: ", zeros filled in by its writer", False: "", None: ", perhaps with its zeros filled in by its writer"}
+
+
+def print_report(report: Report, kind: str = "", console: Console | None = None) -> None:
+    """What a file is and holds, a line per question that people ask of it."""
+    table = Table(show_header=False, show_edge=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    if kind:
+        table.add_row("kind", kind)
+    for name, value in (_about_file(report) | _about_times(report) | _about_readings(report)).items():
+        table.add_row(name, value.rstrip())
+    (console or Console()).print(table, highlight=False, markup=False)
+
+
+def _about_file(r: Report) -> dict[str, str]:
+    lost = len(r.without_position)
+    shared, far = sum(map(len, r.duplicate_positions)), len(r.outlier_sensors)
+    extent = "none" if r.extent_km is None else f"{r.extent_km[0]:.1f} x {r.extent_km[1]:.1f} km"
+    others = ", ".join(f"{name} {r.units[name]}" for name in r.features if name != r.feature)
+    return {
+        "file": r.path,
+        "data": f"{r.dataset}, {r.feature} in {r.unit}{IMPUTED[r.imputed]}",
+        "also": others or "no other feature",
+        "sensors": f"{r.sensors}, {'all' if not lost else r.sensors - lost} with a position",
+        "coordinates": f"{extent}; {shared} share a position, {far} far from all others",
+    }
+
+
+def _about_times(r: Report) -> dict[str, str]:
+    gaps = f"{r.gaps} gaps" + (f", the largest {r.largest_gap_minutes:g} min" if r.gaps else "")
+    clock = "time zone not stored" if r.timezone is None else f"time zone {r.timezone} not known here"
+    if r.nonexistent_rows is not None:
+        clock = f"{r.nonexistent_rows} rows in skipped hours, {r.nonexistent_rows_read} of them with a reading; "
+        clock += f"{r.ambiguous_rows} in repeated hours"
+    without = f", {r.failed_rows} without a time" if r.failed_rows else ""
+    return {
+        "rows": f"{r.rows:,}, every {r.step_minutes} min, {r.first_timestamp} .. {r.last_timestamp} {r.timezone or ''}",
+        "time axis": f"{gaps}, {r.duplicates} duplicates, {r.irregular_steps} irregular steps{without}",
+        "daylight saving": clock,
+    }
+
+
+def _about_readings(r: Report) -> dict[str, str]:
+    missing = "not finite" if r.missing is None else f"not finite or {r.missing:g}"
+    worst = [f"{sensor} {percent(share)}" for sensor, share in r.worst_sensors.items() if share]
+    stuck = [f"{sensor} {hours:.1f} h" for sensor, hours in r.stuck_sensors.items()]
+    longest = "none"
+    if r.sensor_longest_outage is not None:
+        steps = int(r.sensor_longest_outage["steps"])
+        longest = f"sensor {r.sensor_longest_outage['sensor']}, {steps:,} rows ({steps * r.step_minutes / 60:.1f} h)"
+        longest += f" from {r.sensor_longest_outage['first_timestamp']}"
+    return {
+        "missing": f"{percent(r.missing_share)} ({missing}); zeros {percent(r.zero_share)}",
+        "worst sensors": ", ".join(worst) or "none",
+        "dead sensors": f"{len(r.dead_sensors)}: {sample(r.dead_sensors)}" if r.dead_sensors else "none",
+        "stuck sensors": f"{len(stuck)}: {sample(stuck)}" if stuck else "none",
+        "outages": f"{r.all_missing_rows:,} rows without any reading, the longest run {r.longest_outage_steps} rows",
+        "longest outage": longest,
+        "checksum": r.checksum,
+    }
+
+
+def print_plans(plans: Sequence[Plan], console: Console | None = None, rewrite: str = "rewrite=True") -> None:
+    """What backfill would do with each file, a line per action.  rewrite: how a reader asks for a rewrite."""
+    table = Table(show_edge=False)
+    table.add_column("file", overflow="fold")
+    for head in ("is", "rows", "sensors", "to do"):
+        table.add_column(head, justify="right" if head in ("rows", "sensors") else "left", overflow="fold")
+    for plan in plans:
+        todo = list(plan.actions) or ([] if plan.unplaced else ["nothing is missing"])
+        if plan.unplaced:
+            fails = "stay" if plan.without_positions else "fails"
+            todo.append(f"{fails}: {len(plan.unplaced)} sensors without a position ({sample(plan.unplaced)})")
+        if plan.variant.rewrite and not plan.rewrite:
+            todo.append(f"fails: needs {rewrite}")
+        kind = f"{plan.variant.name}: {plan.variant.what}"
+        table.add_row(str(plan.path), kind, f"{plan.rows:,}", f"{plan.sensors:,}", "\n".join(todo), end_section=True)
+    (console or Console()).print(table, markup=False)

@@ -1,0 +1,58 @@
+"""A forecast as a terminal table, and its outputs checked before any work is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from socialx.disk import check_output
+from socialx.forecast import COMPLETE, Forecast, check_suffix
+from socialx.report.canvas import check_picture
+from socialx.report.scores import reported_steps
+
+SHOWN = 10  # sensors of a table that names none
+
+
+def check_outputs(output: Path | None, plot: Path | None, overwrite: bool) -> None:
+    """Refuse an output that no format has or that exists already, before the forecast is made."""
+    if output is not None:
+        check_suffix(output)
+        check_output(output, overwrite)
+    if plot is not None:
+        check_picture(plot)
+        check_output(plot, overwrite=True)
+
+
+def print_forecast(
+    found: Forecast,
+    whole: bool = False,
+    console: Console | None = None,
+    all_to: str = "Forecast.write stores all of them",
+) -> None:
+    """The last issue, a row per sensor: its reading and what is forecast at 15, 30 and 60 minutes.
+
+    whole: all sensors of the forecast, else the ten that change most.  all_to: says how to get the rest of them.
+    """
+    out = console or Console()
+    out.print(found.summary(), highlight=False, markup=False, soft_wrap=True)
+    shown = found if whole else found.select(found.largest_changes(SHOWN))
+    steps = reported_steps(shown.values.shape[1], shown.step_minutes)
+    table = Table(show_edge=False)
+    table.add_column("sensor", no_wrap=True)
+    table.add_column("reading", justify="right", no_wrap=True)
+    for step in steps:
+        table.add_column(f"{step * shown.step_minutes} min", justify="right", no_wrap=True)
+    table.add_column("history", no_wrap=True)
+    now, marks = shown.at_issue()[-1], shown.marks[-1]
+    for place, vdid in enumerate(shown.sensors):
+        values = [f"{shown.values[-1, step - 1, place, 0]:.1f}" for step in steps]
+        reading = "-" if np.isnan(now[place]) else f"{now[place]:.1f}"
+        mark = "" if marks[place] == COMPLETE else str(marks[place])
+        table.add_row(escape(vdid), reading, *values, mark)
+    out.print(table)
+    if rest := len(found.sensors) - len(shown.sensors):
+        out.print(f"{rest} more sensors are not shown; {all_to}", highlight=False, soft_wrap=True)

@@ -1,0 +1,97 @@
+"""A forecast as a picture: history, forecast and, where it is known, truth of a few sensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from socialx.report.canvas import BLUE, GREY, VERMILION, day, moment, picture, plain, time_ticks, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST = 6  # panels: more are too small to be read
+COLUMNS = 3
+PANEL = (5.0, 3.3)  # inches
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One sensor.  seconds int64 [R] and observed [R], NaN where nothing was read; times int64 [W,P], values [W,P].
+
+    issued int64 [W]: when each forecast was made.  mark: a word on an incomplete history, else empty.
+    """
+
+    sensor: str
+    seconds: np.ndarray
+    observed: np.ndarray
+    issued: np.ndarray
+    times: np.ndarray
+    values: np.ndarray
+    mark: str
+
+
+def plot_forecast(panels: Sequence[Panel], heading: str, what: str, path: Path) -> None:
+    """Draw one panel per sensor into a .png or .svg, atomically.
+
+    what: quantity and unit, the label of the upright axis.  Two renders of the same are equal, SVGs to the byte.
+    """
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    with picture(path, (PANEL[0] * columns, PANEL[1] * rows + 0.8)) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
+        figure.suptitle(heading, fontsize=13)
+        low, high = _limits(panels)
+        for place, axes in enumerate(grid.flat):
+            if place >= len(panels):
+                axes.set_visible(False)
+                continue
+            _draw(axes, panels[place], place % columns == 0, what)
+            axes.set_ylim(low, high)
+        handles, names = grid.flat[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+
+
+def _limits(panels: Sequence[Panel]) -> tuple[float, float]:
+    """One upright axis for all panels, so that sensors can be compared."""
+    shown = np.concatenate([np.concatenate([panel.observed, panel.values.ravel()]) for panel in panels])
+    read = shown[np.isfinite(shown)]
+    if not len(read):
+        return 0.0, 1.0
+    low, high = float(read.min()), float(read.max())
+    pad = 0.06 * max(high - low, 1.0)
+    return max(0.0, low - pad) if low >= 0 else low - pad, high + pad
+
+
+def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str) -> None:
+    start = int(panel.seconds[0])
+    end = int(max(panel.seconds[-1], panel.times.max()))
+    known = panel.seconds <= panel.issued[-1]
+    single = len(panel.issued) == 1
+    x = panel.seconds - start
+    axes.plot(x[known], panel.observed[known], color=GREY, linewidth=1.4, label="reading")
+    if not known.all() and np.isfinite(panel.observed[~known]).any():
+        later = x >= int(panel.issued[-1]) - start
+        axes.plot(
+            x[later], panel.observed[later], color=GREY, linewidth=1.4, linestyle=":", label="reading that came later"
+        )
+    for number, (issued, times, values) in enumerate(zip(panel.issued, panel.times, panel.values, strict=True)):
+        label = ("forecast" if single else "forecasts") if number == 0 else None
+        marker = "o" if single else None
+        axes.plot(times - start, values, color=VERMILION, linewidth=1.8, marker=marker, markersize=3.5, label=label)
+        if single:
+            axes.axvline(int(issued) - start, color=BLUE, linewidth=1, linestyle="--", label="issued")
+    date = moment(int(panel.issued[-1]))
+    said = f"issued {day(int(panel.issued[-1]))} {date:%Y %H:%M}" if single else f"{len(panel.issued)} forecasts"
+    title(axes, f"Sensor {panel.sensor}", f"{said}{f'; {panel.mark}' if panel.mark else ''}")
+    ticks, texts, _ = time_ticks(start, end - start)
+    keep = slice(None, None, 2) if len(ticks) > 6 else slice(None)
+    axes.set_xticks(ticks[keep], texts[keep])
+    axes.set_xlim(0, end - start)
+    if leftmost:
+        axes.set_ylabel(what)
+    plain(axes, "y")

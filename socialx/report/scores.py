@@ -1,0 +1,125 @@
+"""Scores as terminal tables: of runs and references, among published results, and the protocol below them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from socialx.files.published import SCORED_MINUTES, PublishedScore
+from socialx.report.file import IMPUTED
+from socialx.scoring.metrics import HorizonScores, Scores
+from socialx.scoring.protocol import ScoringProtocol
+from socialx.scoring.results import Evaluation
+
+
+def print_evaluation(found: Evaluation, console: Console | None = None) -> None:
+    """A table per target, the published results where there are any, and the protocol."""
+    step_minutes = found.protocol.step_minutes
+    for target, unit in found.protocol.targets.items():
+        title = f"{found.part} windows" if len(found.protocol.targets) == 1 else f"{target}, {found.part} windows"
+        rows = {name: model.targets[target] for name, model in found.models.items()}
+        print_scores(rows, step_minutes, unit, title, console)
+    if found.published:
+        first = {name: next(iter(model.targets.values())) for name, model in found.models.items()}
+        print_ladder(first, found.published, step_minutes, console)
+    print_protocol(found.protocol, console)
+
+
+def print_scores(
+    rows: Mapping[str, HorizonScores], step_minutes: int, unit: str, title: str, console: Console | None = None
+) -> None:
+    """MAE, RMSE, MAPE and R2 of every model at 15, 30 and 60 minutes and over the whole horizon.
+
+    Horizons beyond P are left out.
+    """
+    horizon = len(next(iter(rows.values())).by_step)
+    table = Table(title=title, title_justify="left", show_edge=False)
+    table.add_column("model", overflow="fold")
+    for head in ("at", f"MAE {unit}", f"RMSE {unit}", "MAPE %", "R2"):
+        table.add_column(head, no_wrap=True, justify="right")
+    for name, scores in rows.items():
+        for step in reported_steps(horizon, step_minutes):
+            table.add_row(name, f"{step * step_minutes} min", *_cells(scores.by_step[step - 1]))
+            name = ""
+        table.add_row("", f"all {horizon} steps", *_cells(scores.overall), end_section=True)
+    (console or Console()).print(table)
+
+
+def print_ladder(
+    rows: Mapping[str, HorizonScores],
+    published: Sequence[PublishedScore],
+    step_minutes: int,
+    console: Console | None = None,
+) -> None:
+    """Our rows among the published ones, the worst first by the mean over 15, 30 and 60 minutes; ours in bold."""
+    ladder: list[tuple[Sequence[float], str, str, str]] = [
+        (other.mae, other.model, other.source, "") for other in published
+    ]
+    for name, scores in rows.items():
+        ladder.append(
+            (
+                [scores.by_step[minutes // step_minutes - 1].mae for minutes in SCORED_MINUTES],
+                name,
+                "scored now",
+                "bold",
+            )
+        )
+    table = Table(title="among published results", title_justify="left", show_edge=False)
+    table.add_column("model", overflow="fold")
+    for minutes in SCORED_MINUTES:
+        table.add_column(f"MAE {minutes} min", justify="right")
+    table.add_column("from", overflow="fold")
+    for mae, name, source, style in sorted(ladder, key=lambda row: -sum(row[0])):
+        digits = 2 if not style else 4  # as published
+        table.add_row(escape(name), *(f"{value:.{digits}f}" for value in mae), source, style=style)
+    (console or Console()).print(table)
+
+
+def reported_steps(horizon: int, step_minutes: int) -> list[int]:
+    """The steps that are 15, 30 and 60 minutes ahead, as far as they exist; else the last one."""
+    steps = [minutes // step_minutes for minutes in (15, 30, 60) if minutes % step_minutes == 0]
+    return [step for step in steps if 0 < step <= horizon] or [horizon]
+
+
+def _cells(s: Scores) -> list[str]:
+    digits = ((s.mae, 4), (s.rmse, 4), (s.mape, 3), (s.r2, 4))
+    return ["-" if math.isnan(value) else f"{value:.{places}f}" for value, places in digits]
+
+
+def _missing(values: Mapping[str, float | None]) -> str:
+    """The rule of every feature, once where they agree."""
+    rules = {name: "not finite" if value is None else f"not finite or {value:g}" for name, value in values.items()}
+    if len(set(rules.values())) == 1:
+        return next(iter(rules.values()))
+    return ", ".join(f"{name} {rule}" for name, rule in rules.items())
+
+
+def print_protocol(protocol: ScoringProtocol, console: Console | None = None) -> None:
+    """The protocol in a few lines: what a comparison with these numbers must agree on."""
+    w = protocol.windows
+    targets = ", ".join(f"{name} ({unit})" for name, unit in protocol.targets.items())
+    read = "" if protocol.inputs == protocol.targets else f" from {', '.join(protocol.inputs)}"
+    normalisers = "; ".join(
+        f"{name if len(protocol.normaliser) > 1 else 'normaliser'} mean {fit.mean:.4f} std {fit.std:.4f}"
+        for name, fit in protocol.normaliser.items()
+    )
+    lines = [
+        f"{protocol.dataset} {targets}{read}, {protocol.sensors} sensors, every "
+        f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}",
+        f"{protocol.split} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.history} + "
+        f"{protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap",
+        f"missing: {_missing(protocol.missing)}; averaged over {protocol.averaging}",
+        f"{normalisers}; {protocol.precision}; socialx {protocol.socialx} {protocol.commit or ''}".rstrip(),
+    ]
+    for name, trained in protocol.trained.items():
+        epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
+        lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}")
+        if trained.checksum != protocol.checksum:
+            lines[-1] += f", trained on OTHER data ({trained.checksum[:12]}): they may have seen some of these windows"
+    out = console or Console()
+    for line in lines:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)

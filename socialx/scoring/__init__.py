@@ -1,0 +1,1 @@
+"""How good a forecast is, and under which protocol that was measured."""

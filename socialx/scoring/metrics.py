@@ -1,0 +1,97 @@
+"""Masked MAE, RMSE, MAPE and R2 as running sums on the device, per target and horizon step.
+
+Sums are float64 over all valid entries of everything that was seen: not a mean of batch means.  An empty mask gives
+NaN with count 0, never 0.  Nothing waits for the device until ``compute``.
+"""
+
+# Shape letters: B windows, P horizon steps, N sensors, G targets
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from socialx.batch import Batch, Target
+
+
+def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Sum of absolute errors over the valid entries, in the file's unit: divided by their count it is the masked MAE.
+
+    forecast, target, valid [B,P,N,G], weight [G] of the targets, None: all 1 -> scalar; 0 with a zero gradient where
+    nothing is valid.
+    """
+    error = (forecast - target).abs()
+    return torch.where(valid, error if weight is None else error * weight, 0.0).sum()
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The four measures over ``count`` valid entries; mae and rmse in the file's unit, mape in percent."""
+
+    mae: float
+    rmse: float
+    mape: float
+    r2: float
+    count: int
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """For JSON, where NaN and infinity do not exist: None."""
+        return {k: v if math.isfinite(v) else None for k, v in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class HorizonScores:
+    """The scores of one target: at each of P horizon steps, and over all of them."""
+
+    by_step: tuple[Scores, ...]
+    overall: Scores
+
+
+class RunningScores:
+    """Add batches, then compute: one transfer from the device, at the end."""
+
+    _SUMS = ("count", "absolute", "squared", "percent", "percent_count", "value", "value_squared")
+
+    def __init__(self, horizon: int, targets: int, device: torch.device) -> None:
+        self.sums = torch.zeros(len(self._SUMS), horizon, targets, dtype=torch.float64, device=device)
+
+    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+        """forecast [B,P,N,G] of a batch.  MAPE skips targets that are exactly 0: nothing can be divided by them."""
+        valid, y = target.valid, target.values.double()
+        error = torch.where(valid, forecast.double() - y, 0.0)
+        y = torch.where(valid, y, 0.0)
+        divisible = valid & (y != 0)
+        percent = torch.where(divisible, error.abs() / torch.where(divisible, y.abs(), 1.0), 0.0)
+        terms = (valid.double(), error.abs(), error.square(), percent, divisible.double(), y, y.square())
+        self.sums += torch.stack([term.sum(dim=(0, 2)) for term in terms])
+
+    def compute(self) -> list[HorizonScores]:
+        """Of each of the G targets."""
+        table = torch.cat([self.sums, self.sums.sum(dim=1, keepdim=True)], dim=1)  # [7,P+1,G]
+        rows = [[_scores(*column) for column in target] for target in table.permute(2, 1, 0).tolist()]
+        return [HorizonScores(tuple(by_step), overall) for *by_step, overall in rows]
+
+
+def _scores(
+    count: float,
+    absolute: float,
+    squared: float,
+    percent: float,
+    percent_count: float,
+    value: float,
+    value_squared: float,
+) -> Scores:
+    def ratio(top: float, bottom: float) -> float:
+        return top / bottom if bottom > 0 else math.nan
+
+    spread = value_squared - ratio(value * value, count)
+    return Scores(
+        mae=ratio(absolute, count),
+        rmse=math.sqrt(ratio(squared, count)),
+        mape=100 * ratio(percent, percent_count),
+        r2=1 - ratio(squared, spread),
+        count=int(count),
+    )

@@ -1,0 +1,153 @@
+"""The protocol: everything that a score depends on.  Two scores may be compared where their protocols agree."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from socialx import __version__
+from socialx.data.normaliser import Moments
+from socialx.dataset import Dataset
+from socialx.environment import commit
+from socialx.errors import Argument, SocialxError, fall_back
+from socialx.files.distances import distances_checksum
+
+AVERAGING = "all valid entries of the whole part at that horizon"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Where the weights of a scored model come from: their epoch, and the data and machine that trained them.
+
+    epoch None: no epoch had ended, the weights are those of the last saved step.
+    """
+
+    epoch: int | None
+    parameters: int
+    checksum: str
+    distances: str | None
+    windows: dict[str, int]
+    normaliser: dict[str, Moments]
+    seed: int
+    precision: str
+    socialx: str
+    commit: str | None
+    first_time: str | None = None
+    last_time: str | None = None
+
+
+@dataclass(frozen=True)
+class ScoringProtocol:
+    """Data, windows, masks, normaliser and machine of a score.
+
+    inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
+    readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
+    data, in its own time zone.
+    """
+
+    dataset: str
+    checksum: str
+    network: str
+    sensors: int
+    inputs: dict[str, str]
+    targets: dict[str, str]
+    step_minutes: int
+    history: int
+    horizon: int
+    split: str
+    windows: dict[str, int]
+    windows_across_gaps: int
+    missing: dict[str, float | None]
+    imputed: bool | None
+    distances: str | None
+    normaliser: dict[str, Moments]
+    seed: int
+    precision: str
+    socialx: str
+    commit: str | None
+    first_time: str | None = None
+    last_time: str | None = None
+    timezone: str | None = None
+    averaging: str = AVERAGING
+    trained: dict[str, Trained] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, data: Dataset, precision: str, seed: int, distances: Path | None) -> ScoringProtocol:
+        """The protocol of a score on this data; ``distances``: the list of roads that the model uses, None: no list."""
+        store, w = data.store, data.windows
+        return cls(
+            dataset=store.dataset_name,
+            checksum=data.checksum,
+            network=hashlib.sha256("\n".join(store.sensors.ids).encode()).hexdigest()[:12],
+            sensors=len(store.sensors.ids),
+            inputs={name: data.stores[name].unit for name in data.inputs},
+            targets={name: data.stores[name].unit for name in data.targets},
+            step_minutes=store.step_minutes,
+            history=data.history,
+            horizon=data.horizon,
+            split=w.rule if w else "none",
+            windows=w.counts if w else {},
+            windows_across_gaps=w.across_gaps if w else 0,
+            missing={name: store.missing for name, store in data.stores.items()},
+            imputed=store.imputed,
+            distances=None if distances is None else distances_checksum(distances),
+            normaliser=dict(data.moments),
+            seed=seed,
+            precision=precision,
+            socialx=__version__,
+            commit=commit(),
+            first_time=store.timestamps[0].decode(),
+            last_time=store.timestamps[-1].decode(),
+            timezone=store.timezone,
+        )
+
+    def with_trained(self, trained: dict[str, Trained]) -> ScoringProtocol:
+        """The same with the weights that are scored; the normaliser is the one that the first of them uses."""
+        first = next(iter(trained.values()), None)
+        return replace(self, trained=trained, normaliser=first.normaliser) if first else self
+
+    def refuse_other(self, then: ScoringProtocol, run: Path, path: Path, sensor_tables: bool) -> None:
+        """Raise SocialxError where a model that was trained under ``then`` does not fit the data of this protocol.
+
+        sensor_tables: the model has weights per sensor.  Warns where neighbours are found in another way.
+        """
+        keys = ["inputs", "targets", "step_minutes", *(["network"] if sensor_tables else [])]
+        pairs = [(key, getattr(self, key), getattr(then, key)) for key in keys]
+        if differ := [f"{key} {now}, not {before}" for key, now, before in pairs if now != before]:
+            sizes = f"{self.dataset} with {self.sensors} sensors, not {then.dataset} with {then.sensors}"
+            found = f"not what {run} was trained for ({'; '.join([sizes, *differ])})"
+            raise SocialxError(path, found, ("name its data with ", Argument("data.path")))
+        if self.network == then.network and self.distances != then.distances:
+            along = "other roads" if self.distances else "straight lines"
+            fall_back(run, f"neighbours are found along {along}, not as in its training")
+
+    @property
+    def unit(self) -> str:
+        """Of the first target."""
+        return next(iter(self.targets.values()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> ScoringProtocol:
+        """What ``as_dict`` gave; ValueError where something is lacking.
+
+        Run folders of the first version call the normaliser ``scaler``.
+        """
+        known = {f.name for f in fields(cls)}
+        content = {("normaliser" if name == "scaler" else name): value for name, value in found.items()}
+        try:
+            normaliser = {name: Moments(**moments) for name, moments in content["normaliser"].items()}
+            return cls(**{**{k: v for k, v in content.items() if k in known}, "normaliser": normaliser, "trained": {}})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a protocol: {error}") from None
+
+    def of_weights(self, epoch: int | None, parameters: int) -> Trained:
+        """The weights that a run with this protocol has."""
+        own = {f.name: getattr(self, f.name) for f in fields(Trained) if f.name not in ("epoch", "parameters")}
+        return Trained(epoch=epoch, parameters=parameters, **own)

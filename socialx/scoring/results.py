@@ -1,0 +1,221 @@
+"""The results of scoring, typed: scores of several models under one protocol, and the explanation of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from socialx.files.published import PublishedScore
+from socialx.files.store import Sensors
+from socialx.scoring.attention import LayerWeights
+from socialx.scoring.breakdown import Errors
+from socialx.scoring.metrics import HorizonScores, Scores
+from socialx.scoring.protocol import ScoringProtocol
+
+SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
+NAMED = 3  # neighbours that are named of every sensor
+
+
+@dataclass(frozen=True)
+class ModelScores:
+    """The scores of one model: target -> scores at each horizon step and over all of them."""
+
+    targets: Mapping[str, HorizonScores]
+    step_minutes: int
+
+    def at(self, minutes: int, target: str | None = None) -> Scores:
+        """The scores so many minutes ahead, of the first target or the named one; KeyError for a step that is none."""
+        step, rest = divmod(minutes, self.step_minutes)
+        by_step = self._of(target).by_step
+        if rest or not 1 <= step <= len(by_step):
+            raise KeyError(f"{minutes} minutes is no step of {self.step_minutes} to {len(by_step) * self.step_minutes}")
+        return by_step[step - 1]
+
+    def overall(self, target: str | None = None) -> Scores:
+        """The scores over all horizon steps."""
+        return self._of(target).overall
+
+    def _of(self, target: str | None) -> HorizonScores:
+        return next(iter(self.targets.values())) if target is None else self.targets[target]
+
+
+@dataclass(frozen=True)
+class Evaluation(Mapping[str, ModelScores]):
+    """The scores of several models on the same windows, by the name of the run or reference.
+
+    published: results of others under the same protocol, where references were asked for.
+    """
+
+    part: str
+    protocol: ScoringProtocol
+    models: Mapping[str, ModelScores]
+    published: tuple[PublishedScore, ...]
+
+    def __getitem__(self, name: object) -> ModelScores:
+        return self.models[str(name)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.models)
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: horizon steps with their minutes; a number that does not exist is None."""
+        step = self.protocol.step_minutes
+        return {
+            "schema": SCORES_SCHEMA,
+            "part": self.part,
+            "scores": {
+                name: {
+                    target: {
+                        "by_step": [{"minutes": (k + 1) * step, **s.as_dict()} for k, s in enumerate(scores.by_step)],
+                        "all": scores.overall.as_dict(),
+                    }
+                    for target, scores in model.targets.items()
+                }
+                for name, model in self.models.items()
+            },
+            "protocol": self.protocol.as_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class ErrorOf:
+    """MAE over ``count`` valid entries; None where there is none.  key: minutes ahead, or hour of the day."""
+
+    key: int
+    mae: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A neighbour with its attention weight, a mean over windows, heads and layers, and how far it is."""
+
+    id: str
+    weight: float
+    km: float
+
+
+@dataclass(frozen=True)
+class SensorErrors:
+    """The MAE of one sensor, where it is, and the neighbours with the largest attention weights."""
+
+    id: str
+    mae: float | None
+    count: int
+    latitude: float | None
+    longitude: float | None
+    neighbours: tuple[Neighbour, ...]
+
+
+@dataclass(frozen=True)
+class Head:
+    """What one head of a social layer does, as in ``LayerWeights``; None for a number that does not exist."""
+
+    radius_km: float | None
+    softness_km: float | None
+    null_key: float | None
+    entropy_nats: float | None
+    distance_km: float | None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One social layer: its heads and their mean; that of the distances goes by the weight given to neighbours."""
+
+    name: str
+    trained: bool
+    neighbours: int
+    mean: Head
+    heads: tuple[Head, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Errors of the first target in its unit, and the social layers of the model.
+
+    sensors: the worst first, those without a valid target last.  no_pooling: why there are no layers, else None.
+    """
+
+    run: str
+    part: str
+    target: str
+    unit: str
+    mae: float | None
+    count: int
+    by_horizon: tuple[ErrorOf, ...]
+    by_hour: tuple[ErrorOf, ...]
+    sensors: tuple[SensorErrors, ...]
+    layers: tuple[Layer, ...]
+    no_pooling: str | None
+    protocol: ScoringProtocol
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found = {"schema": EXPLANATION_SCHEMA, **asdict(self)}
+        for name, key in (("by_horizon", "minutes"), ("by_hour", "hour")):
+            found[name] = [{key: row.pop("key"), **row} for row in found[name]]
+        return found
+
+
+def error_rows(keys: Iterable[int], errors: Errors) -> tuple[ErrorOf, ...]:
+    """One row per key."""
+    return tuple(
+        ErrorOf(key, _finite(mae), int(count)) for key, mae, count in zip(keys, errors.mae, errors.count, strict=True)
+    )
+
+
+def sensor_errors(sensors: Sensors, rows: tuple[ErrorOf, ...], layers: list[LayerWeights]) -> tuple[SensorErrors, ...]:
+    """The sensors with their errors and strongest neighbours, the worst first, those without a target last."""
+    neighbours = _strongest(layers, sensors.ids)
+    made = [
+        SensorErrors(
+            sensors.ids[i],
+            row.mae,
+            row.count,
+            _finite(sensors.latitude[i]),
+            _finite(sensors.longitude[i]),
+            neighbours[i],
+        )
+        for i, row in enumerate(rows)
+    ]
+    order = sorted(made, key=lambda sensor: -math.inf if sensor.mae is None else sensor.mae)
+    return tuple(reversed(order))
+
+
+def _strongest(layers: list[LayerWeights], ids: tuple[str, ...]) -> list[tuple[Neighbour, ...]]:
+    """Of each sensor the neighbours with the largest weight, a mean over the layers, which share their neighbours."""
+    weights = [layer.weights for layer in layers if layer.weights is not None]
+    if not weights:
+        return [() for _ in ids]
+    mean, index, apart = np.mean(weights, axis=0), layers[0].index, layers[0].apart_km
+    order = np.argsort(-mean, axis=1, kind="stable")[:, :NAMED]
+    return [
+        tuple(Neighbour(ids[index[i, k]], float(mean[i, k]), float(apart[i, k])) for k in order[i] if mean[i, k] > 0)
+        for i in range(len(ids))
+    ]
+
+
+def layer_summary(layer: LayerWeights) -> Layer:
+    """The means of one social layer."""
+    columns = (layer.radius_km, layer.softness_km, layer.null_key, layer.entropy, layer.distance_km)
+    heads = tuple(
+        Head(*(None if column is None else _finite(column[head]) for column in columns))
+        for head in range(len(layer.radius_km))
+    )
+    mean = Head(*(None if column is None else _finite(column.mean()) for column in columns))
+    if layer.null_key is not None and layer.distance_km is not None and (1 - layer.null_key).any():
+        distance = float(np.average(np.nan_to_num(layer.distance_km), weights=1 - layer.null_key))
+        mean = replace(mean, distance_km=distance)
+    return Layer(layer.name, layer.trained, layer.index.shape[1], mean, heads)
+
+
+def _finite(value: float) -> float | None:
+    """For JSON, where NaN does not exist."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,108 @@
+"""``evaluate``: runs and reference forecasts -> their scores under one protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from socialx.build import Problem, build
+from socialx.data.loaders import ResidentLoader
+from socialx.data.windows import PARTS
+from socialx.errors import Argument, SettingsError, SocialxError
+from socialx.options import Layers
+from socialx.precision import when_memory_runs_out
+from socialx.progress import Callback, listening
+from socialx.scoring import ladder
+from socialx.scoring.evaluation import evaluate as score
+from socialx.scoring.metrics import RunningScores
+from socialx.scoring.protocol import Trained
+from socialx.scoring.references import references
+from socialx.scoring.results import Evaluation, ModelScores
+from socialx.settings import Settings
+from socialx.tasks.trained import load_trained
+from socialx.tasks.training import Run, remedies, with_plan
+from socialx.training import memory, probe
+
+
+def evaluate(
+    runs: Sequence[str | Path | Run] = (),
+    data: str | Path | Mapping[str, Any] | None = None,
+    *,
+    part: str = "test",
+    baselines: bool = False,
+    settings: Settings | Layers | None = None,
+    progress: Callback | None = None,
+    **sections: Mapping[str, Any],
+) -> Evaluation:
+    """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a part.
+
+    runs: folders, or what ``train`` returned.  data: another file than the runs' own.  part: train, validation or test.
+    baselines: also score copy-last and the historical average.  Scores are computed in float32 unless
+    ``trainer={"precision": ...}`` says otherwise.
+
+    Raises SettingsError where there is nothing to score or the runs have different windows.
+    """
+    with listening(progress):
+        check_part(part)
+        if not runs and not baselines:
+            options = (
+                "name a run folder, or ",
+                Argument("baselines", True),
+                " with ",
+                Argument("data.path", "FILE.h5"),
+            )
+            raise SettingsError("evaluate", "nothing to score", (*options, ", or both"))
+        layers = Layers.of(settings, sections, data=data)
+        problems: dict[str, Problem] = {}
+        trained: dict[str, Trained] = {}
+        scores: dict[str, ModelScores] = {}
+        now: tuple[Problem, nn.Module, ResidentLoader] | None = None  # the run that is scored, should memory run out
+        with when_memory_runs_out(lambda: now and out_of_memory(*now)):
+            for run in runs:
+                first = next(iter(problems.values()), None)
+                problems[str(run)], trained[str(run)] = load_trained(Path(str(run)), layers, first)
+            problem = next(iter(problems.values()), None) or build(layers.load().in_full_precision())
+            protocol, d = problem.protocol.with_trained(trained), problem.data
+            loader = d.loader(part, problem.settings.loader.batch_size)
+            models: dict[str, nn.Module] = references(d) if baselines else {}
+            for name, model in {**models, **{name: each.model for name, each in problems.items()}}.items():
+                now = (problems[name], model, loader) if name in problems else None
+                found = score(
+                    model.to(problem.precision.device),
+                    loader,
+                    problem.precision,
+                    horizon=protocol.horizon,
+                    targets=len(d.targets),
+                    name=f"score {name}",
+                )
+                scores[name] = ModelScores(dict(zip(d.targets, found, strict=True)), protocol.step_minutes)
+        return Evaluation(part, protocol, scores, ladder.published(protocol, part) if baselines else ())
+
+
+def check_part(part: str) -> None:
+    """Raise SettingsError for a part that does not exist."""
+    if part not in PARTS:
+        raise SettingsError(Argument("part", part), f"one of {', '.join(PARTS)}")
+
+
+def out_of_memory(problem: Problem, model: nn.Module, loader: ResidentLoader) -> SocialxError | None:
+    """Give a model up whose scores did not fit, and say how smaller cuts are measured, where they can be."""
+    s, device, starts = problem.settings, problem.precision.device, loader.starts.cpu().numpy()
+    if device.type not in probe.COUNTED:
+        return None
+
+    def peak(plan: memory.Plan) -> float:
+        def measure() -> float:
+            cut = ResidentLoader(loader.series, starts[: plan.windows], plan.windows)
+            sums = RunningScores(s.data.horizon, len(problem.data.targets), problem.precision.device)
+            return probe.score_peak(build(with_plan(s, plan), problem.data).model, cut, problem.precision, sums)
+
+        return probe.measured(measure)
+
+    probe.release(model)
+    asked = memory.Plan(min(s.loader.batch_size, len(starts)), 1, s.model.chunk)
+    sensors = len(problem.data.sensors.ids)
+    return probe.advice(probe.Failed(device, asked, sensors, peak, remedies(s, memory.SCORING), "a batch to score"))

@@ -1,0 +1,95 @@
+"""``explain``: where a run errs, and the attention weights of its social layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from socialx.disk import check_output
+from socialx.errors import Message
+from socialx.kinds import MODELS, POOLINGS
+from socialx.options import Layers
+from socialx.precision import when_memory_runs_out
+from socialx.progress import Callback, listening, note
+from socialx.report.canvas import check_picture
+from socialx.report.explanation_picture import plot_explanation
+from socialx.scoring.attention import AttentionWeights
+from socialx.scoring.breakdown import RunningErrors
+from socialx.scoring.evaluation import run as run_over
+from socialx.scoring.results import Explanation, error_rows, layer_summary, sensor_errors
+from socialx.settings import Settings
+from socialx.tasks.evaluation import check_part, out_of_memory
+from socialx.tasks.trained import load_trained
+from socialx.tasks.training import Run
+
+BATCHES_OF_WEIGHTS = 8  # spread over the part: each of them has hundreds of windows x sensors of its own
+
+
+def explain(
+    run: str | Path | Run,
+    data: str | Path | Mapping[str, Any] | None = None,
+    *,
+    part: str = "test",
+    plot: str | Path | None = None,
+    settings: Settings | Layers | None = None,
+    progress: Callback | None = None,
+    **sections: Mapping[str, Any],
+) -> Explanation:
+    """Errors of a run by horizon, hour of the day and sensor, and the attention weights of its social layers.
+
+    The other arguments are those of ``evaluate``.  plot: draw it into a .png or .svg.  The attention weights are means
+    over 8 batches of the part.
+    """
+    with listening(progress):
+        check_part(part)
+        if plot is not None:
+            check_picture(Path(plot))
+            check_output(Path(plot), overwrite=True)
+        name = str(run)
+        problem, trained = load_trained(Path(name), Layers.of(settings, sections, data=data))
+        d, s, precision, model = problem.data, problem.settings, problem.precision, problem.model
+        loader = d.loader(part, s.loader.batch_size)
+        errors = RunningErrors(s.data.horizon, len(d.sensors.ids), d.store.step_minutes, precision.device)
+        weights = AttentionWeights(model)
+        # The last batch may be padded with windows that were seen before: it is left out where there is another.
+        last = max(0, len(loader) - 2)
+        hooked = set(np.linspace(0, last, BATCHES_OF_WEIGHTS).round().astype(int).tolist())
+
+        def watch(number: int) -> AbstractContextManager[None]:
+            return weights.hooked() if number in hooked else nullcontext()
+
+        with when_memory_runs_out(partial(out_of_memory, problem, model, loader)):
+            run_over(model, loader, precision, errors, name=f"explain {name}", watch=watch)
+        found, layers = errors.compute(), weights.compute()
+        minutes = [(step + 1) * d.store.step_minutes for step in range(s.data.horizon)]
+        total = error_rows([0], found.by_step.summed())[0]
+        protocol = problem.protocol.with_trained({name: trained})
+        explanation = Explanation(
+            run=name,
+            part=part,
+            target=d.targets[0],
+            unit=d.store.unit,
+            mae=total.mae,
+            count=total.count,
+            by_horizon=error_rows(minutes, found.by_step),
+            by_hour=error_rows(range(24), found.by_hour),
+            sensors=sensor_errors(d.sensors, error_rows(range(len(d.sensors.ids)), found.by_sensor), layers),
+            layers=tuple(map(layer_summary, layers)),
+            no_pooling=None if layers else _why_no_pooling(s),
+            protocol=protocol,
+        )
+        if plot is not None:
+            plot_explanation(explanation, Path(plot))
+            note(Message("", f"drew {plot}"))
+        return explanation
+
+
+def _why_no_pooling(s: Settings) -> str:
+    if MODELS[s.model.kind].social:
+        return f"pooling.kind {s.pooling.kind}: {POOLINGS[s.pooling.kind].what}"
+    return f"model.kind {s.model.kind}: a model without social pooling"

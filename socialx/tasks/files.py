@@ -1,0 +1,272 @@
+"""``convert``, ``backfill``, ``inspect`` and ``download``: everything that a user does with data files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from socialx.disk import check_output
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError
+from socialx.files import checks, store
+from socialx.files import download as downloads
+from socialx.files import inspect as inspection
+from socialx.files import readings as reader
+from socialx.files.formats.contents import Request, parse_freq
+from socialx.files.locations import read_locations
+from socialx.files.older import backfill as older
+from socialx.files.readings import Choices
+from socialx.files.recognition import Kind, command, find, kind_of, recognise, refuse_ours
+from socialx.options import Layers
+from socialx.progress import Callback, listening, note, work
+from socialx.settings import Settings
+
+SCHEMA = "socialx.file/1"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What ``convert`` wrote, or only recognised where it was given no output.
+
+    kind: what the input is.  notes: what was assumed.  problems: what fails the checks, None where they were not asked
+    for.  next: the task to run then; of several, one of them.
+    """
+
+    data: Path
+    kind: Kind
+    output: Path | None
+    dataset: str | None
+    summary: store.Summary | None
+    notes: tuple[Message, ...]
+    problems: tuple[str, ...] | None
+    next: tuple[Command, ...]
+
+
+def convert(
+    kind: str,
+    data: str | Path,
+    output: str | Path | None = None,
+    *,
+    meta: str | Path | None = None,
+    ids: str | Path | None = None,
+    start: str | None = None,
+    freq: str | None = None,
+    channel: str | int | None = None,
+    name: str | None = None,
+    units: str | None = None,
+    missing: float | str | None = None,
+    timezone: str | None = None,
+    without_positions: bool = False,
+    validate: bool = False,
+    overwrite: bool = False,
+    progress: Callback | None = None,
+) -> Conversion:
+    """Build the HDF5 file that every other task reads, with the position of every sensor in it.
+
+    kind: ``metr-la``, ``pems-bay``, a format, or ``auto``, which tells the format by its content.  data: a file, or the
+    folder of a format that has several.  output: None with ``auto`` only says what the data is.  meta: locations of the
+    sensors, joined by id.  ids, start, freq, channel: what the data does not say: sensor ids in column order, time of
+    the first row, time between rows such as ``5min``, which of several quantities.  name, units, missing, timezone:
+    facts of a data set that is not built in; missing None is 0, ``"none"`` or NaN: every number is a reading.
+    without_positions: write sensors without a position.  validate: check the written file.
+
+    Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
+    be read and SettingsError for arguments that are wrong.
+    """
+    with listening(progress):
+        path = Path(data)
+        chosen = None if channel is None else str(channel)
+        request = Request(path, _path(ids), start, parse_freq(freq) if freq else None, chosen)
+        choices = Choices(name, units, _missing_value(missing), timezone, without_positions)
+        named = find(kind)
+        if named is None or output is not None:
+            refuse_ours(path)
+        if output is None and named is not None:
+            raise SettingsError(f"convert {kind}", "no output", ("add ", Argument("output", "FILE.h5")))
+        found = kind_of(path) if named is None else Kind(kind, "named", None)
+        if output is None:
+            return Conversion(path, found, None, None, None, (), None, (command(path, recognise(path)[0]),))
+        target = Path(output)
+        check_output(target, overwrite, tuple(str(each) for each in (path, meta, ids) if each))
+        if named is None:
+            note(Message(path, f"{found.why} ({found.name})"))
+        source = reader.read(kind, request, _path(meta), choices)
+        notes = tuple(each if isinstance(each, Message) else Message("", each) for each in source.notes)
+        for message in notes:
+            note(message)
+        summary = store.create(target, source.readings, overwrite=overwrite)
+        problems = tuple(checks.problems(inspection.inspect(target))) if validate else None
+        following = _after_conversion(target, source.readings)
+        return Conversion(path, found, target, source.readings.dataset_name, summary, notes, problems, following)
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+def _missing_value(said: float | str | None) -> float | None:
+    """``none`` -> NaN (every number is a reading), a number -> itself."""
+    if said is None:
+        return None
+    if isinstance(said, str) and said.lower() == "none":
+        return math.nan
+    try:
+        number = float(said)
+    except ValueError:
+        number = math.inf
+    if math.isinf(number) or (isinstance(said, str) and math.isnan(number)):
+        example = ("for example ", Argument("missing", 0))
+        raise SettingsError(Argument("missing", said), "neither a number nor none", example)
+    return number
+
+
+def _after_conversion(output: Path, readings: store.Readings) -> tuple[Command, ...]:
+    """Social pooling needs the position of every sensor."""
+    targets = {} if readings.feature == store.SPEED else {"data.targets": readings.feature}
+    if all(map(math.isfinite, readings.sensors.latitude)):
+        return (Command("train", **{"data.path": output}, **targets),)
+    alone = Command("train", **{"data.path": output}, **targets, **{"pooling.kind": "none"})
+    return Command("backfill", output, meta="LOCATIONS.csv"), alone
+
+
+def backfill(
+    paths: str | Path | Sequence[str | Path],
+    meta: str | Path | None = None,
+    *,
+    rewrite: bool = False,
+    without_positions: bool = False,
+    backup: bool = False,
+    dry_run: bool = False,
+    progress: Callback | None = None,
+) -> list[older.Plan]:
+    """Complete older HDF5 files: positions, times in seconds, and the rules that they do not state.
+
+    paths: files, or folders of them.  meta: exact locations, joined by id; they win over the file.  rewrite: also write
+    files of the two oldest layouts anew.  without_positions: complete files of sensors without a position too.  backup:
+    keep the old file as FILE.bak.  dry_run: plan only.
+
+    The readings are not touched by a byte, and a second run changes nothing.  A file whose sensors stay without a
+    position is left as it was.  All files are tried; then SocialxError names those that failed, and its ``plans`` are
+    those of the others.
+    """
+    with listening(progress):
+        several = [paths] if isinstance(paths, str | Path) else list(paths)
+        found = [path for given in several for path in older.expand(Path(given))]
+        known = read_locations(Path(meta)) if meta else {}
+        plans: list[older.Plan] = []
+        failures: list[Message] = []
+        with work("backfill", len(found), "files") as bar:
+            for path in found:
+                try:
+                    plan = older.backfill(
+                        path,
+                        _path(meta),
+                        known=known,
+                        rewrite=rewrite,
+                        without_positions=without_positions,
+                        backup=backup,
+                        dry_run=dry_run,
+                    )
+                    plans.append(plan)
+                    if refusal := plan.refusal():
+                        failures.append(refusal)
+                except SettingsError:
+                    raise
+                except SocialxError as error:
+                    failures += error.messages
+                bar.advance()
+        if failures:
+            raise BackfillError(plans, failures)
+        return plans
+
+
+class BackfillError(SocialxError):
+    """Some files could not be completed; ``plans`` are those of all files that were read."""
+
+    def __init__(self, plans: list[older.Plan], failures: list[Message]) -> None:
+        first = failures[0]
+        super().__init__(first.where, first.what, first.remedy, sample=first.sample)
+        self.messages, self.plans = tuple(failures), plans
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a file is and holds.
+
+    kind: what it is, and the task that makes a current file of it.  report: None where it is not a current file yet.
+    problems fail ``convert(validate=True)``; remarks are worth knowing.
+    """
+
+    path: Path
+    kind: Kind
+    report: inspection.Report | None
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    def failed(self, names: str | Sequence[str]) -> list[str]:
+        """The lines of those of the named checks that the file does not meet; ``all`` is every check."""
+        asked = checks.parse(names) if isinstance(names, str) else list(names)
+        return [] if self.report is None else checks.failed(self.report, asked)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the same keys for every file; None where there is no report."""
+        found = dict.fromkeys(field.name for field in fields(inspection.Report))
+        following = None if self.kind.next is None else str(self.kind.next)
+        kind = {"kind": self.kind.name, "kind_is": self.kind.why, "next": following}
+        lists: dict[str, Any] = {"problems": list(self.problems), "remarks": list(self.remarks)}
+        if self.report is None:
+            lists = dict.fromkeys(lists)
+        report = asdict(self.report) if self.report else {**found, "path": str(self.path)}
+        return {"schema": SCHEMA, **kind, **report, **lists}
+
+
+def inspect(
+    path: str | Path, *, require: str = "", plot: str | Path | None = None, progress: Callback | None = None
+) -> Inspection:
+    """Say what a file is and holds: kind, time axis, missing readings, dead sensors, positions, checks.
+
+    path: an HDF5 file, or anything that ``convert`` reads.  require: names of checks, which are refused for a file that
+    has no report.  plot: draw the sensors and a week of readings into a .png or .svg.
+    """
+    with listening(progress):
+        names = checks.parse(require) if require else []
+        kind = kind_of(Path(path))
+        if kind.next is not None:
+            if names or plot:
+                found = f"{kind.name}, {kind.why}: nothing to check or draw yet"
+                raise SocialxError(path, found, kind.next)
+            return Inspection(Path(path), kind, None, (), ())
+        opened = store.open_store(Path(path))
+        report = inspection.examine(opened)
+        if plot is not None:
+            from socialx.report.file_picture import plot_report
+
+            plot_report(opened, report, Path(plot))
+            note(Message("", f"drew {plot}"))
+        problems, remarks = checks.problems(report), checks.remarks(report)
+        return Inspection(Path(path), kind, report, tuple(problems), tuple(remarks))
+
+
+def download(
+    dataset: str,
+    folder: str | Path = "data",
+    *,
+    overwrite: bool = False,
+    settings: Settings | Layers | None = None,
+    progress: Callback | None = None,
+    **sections: Mapping[str, Any],
+) -> list[Path]:
+    """Fetch the published files of a data set; an interrupted download goes on where it stopped.
+
+    dataset: ``metr-la`` or ``pems-bay``.  ``download={"mirror": ADDRESS}`` names another place than the published ones,
+    which are unverified.  The md5 of the published CSVs decides whether the files are the right ones.
+    """
+    with listening(progress):
+        s = Layers.of(settings, sections).load().settings
+        found = []
+        for published, url in downloads.addresses(dataset, s.download.mirror):
+            note(Message(published.name, f"{url}{'' if s.download.mirror else ' (unverified address)'}"))
+            found.append(downloads.fetch(published, url, Path(folder), retries=s.download.retries, overwrite=overwrite))
+        return found

@@ -1,0 +1,229 @@
+"""``predict``: a run and a file -> the next horizon of every sensor."""
+
+# Shape letters: W issues, T history steps, P horizon steps, N sensors, C features, G targets, R rows
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import torch
+
+from socialx.build import Problem
+from socialx.data.history import Histories
+from socialx.errors import Argument, Message, Part, SettingsError, SocialxError
+from socialx.files.formats.contents import parse_freq
+from socialx.files.store import JITTER_S, NOT_NEGATIVE, Store
+from socialx.forecast import Forecast, Observed
+from socialx.options import Layers
+from socialx.progress import Callback, listening, note, work
+from socialx.settings import Settings
+from socialx.tasks.trained import load_trained
+from socialx.tasks.training import Run
+
+Time = str | datetime
+DAY_S, YEAR_DAYS = 86_400, 365.25
+SHOWN_HISTORIES = 4  # histories of observed readings before the first issue, for pictures
+
+
+def predict(
+    run: str | Path | Run,
+    data: str | Path | Mapping[str, Any] | None = None,
+    *,
+    at: Time | None = None,
+    start: Time | None = None,
+    end: Time | None = None,
+    every: str | None = None,
+    sensors: Sequence[str] | None = None,
+    settings: Settings | Layers | None = None,
+    progress: Callback | None = None,
+    **sections: Mapping[str, Any],
+) -> Forecast:
+    """The next horizon of every sensor, after the last row of a file or after an earlier one.
+
+    data: a file of the run's network, by default the run's own; it needs no more rows than one history.  at: the time
+    of the last row to read.  start, end, every: issue a forecast at every such time instead; every is a text such as
+    ``15min``, by default the horizon.  sensors: ids to return, by default all.  Times are wall times of the file.
+
+    A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
+    missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.
+    Raises SocialxError for a file that does not fit the run, is too
+    short or has no reading in the history, and SettingsError for a time that the file does not have.
+    """
+    with listening(progress):
+        if at is not None and (start is not None or end is not None):
+            raise SettingsError(Argument("at"), "one issue time, and a span of them too", "give one of the two")
+        layers = Layers.of(settings, sections, data=data)
+        path = run.path if isinstance(run, Run) else Path(run)
+        problem, _ = load_trained(path, layers, split=False)
+        d, precision, model = problem.data, problem.precision, problem.model
+        histories = d.histories(JITTER_S)
+        issued = _issues(problem, histories, at, start, end, every)
+        _tell_about(problem, histories, issued, latest=at is None and start is None and end is None)
+        readings, reported, values = [], [], []
+        model.eval()
+        with torch.inference_mode(), work("predict", len(issued), "forecasts") as bar:
+            for _, batch in histories.batches(issued, problem.settings.loader.batch_size):
+                readings.append(histories.readings(batch))
+                reported.append(~batch.carried[..., 0].isnan().numpy())
+                with precision.autocast():
+                    values.append(model(batch.to(precision.device)).float().cpu().numpy())
+                bar.advance(len(batch.last))
+        around, observed = histories.around(issued, SHOWN_HISTORIES * d.history)
+        steps = 60 * d.store.step_minutes * np.arange(1, d.horizon + 1)
+        forecast = Forecast(
+            sensors=d.sensors.ids,
+            targets=d.targets,
+            units=tuple(d.stores[name].unit for name in d.targets),
+            issued_at=issued.astype("datetime64[s]"),
+            times=(issued[:, None] + steps).astype("datetime64[s]"),
+            values=_not_negative(np.concatenate(values), d.targets),
+            readings=np.concatenate(readings),
+            reported=np.concatenate(reported),
+            history=d.history,
+            step_minutes=d.store.step_minutes,
+            timezone=d.store.timezone,
+            run=str(path),
+            dataset=d.store.dataset_name,
+            observed=Observed(around.astype("datetime64[s]"), observed),
+        )
+        return forecast if sensors is None else forecast.select(list(sensors))
+
+
+def _not_negative(values: np.ndarray, targets: Sequence[str]) -> np.ndarray:
+    """values [W,P,N,G] with those below 0 of quantities that cannot be so set to 0: a linear head knows no bound."""
+    bounded = np.array([name in NOT_NEGATIVE for name in targets])
+    below = (values < 0) & bounded
+    if below.any():
+        sensors = f"{below.any(axis=(0, 1, 3)).sum()} of {values.shape[2]} sensors"
+        note(Message("", f"{below.sum()} values below 0, of {sensors}", "they are 0 in the forecast"))
+    return np.where(below, np.float32(0), values)
+
+
+def _issues(
+    problem: Problem,
+    histories: Histories,
+    at: Time | None,
+    start: Time | None,
+    end: Time | None,
+    every: str | None,
+) -> np.ndarray:
+    """The issue times int64 [W], ascending: each is the time of a row that has a whole history before it."""
+    store, step_s = problem.data.store, 60 * histories.step_minutes
+    first = int(store.seconds.min()) + (histories.history - 1) * step_s
+    last = int(store.seconds.max())
+    if first > last + JITTER_S:
+        rows = f"it ends {(last - int(store.seconds.min())) // step_s + 1} steps after it begins"
+        raise SocialxError(store.path, f"{rows}, and one history is {histories.history}", "use a longer file")
+    if start is None and end is None:
+        if every is not None:
+            raise SettingsError(Argument("every", every), "no span of issue times", ("add ", Argument("start")))
+        asked = last if at is None else _seconds(at, "at", store.timezone)
+        _refuse_outside(problem, asked, first, last, "at")
+        if histories.rows_at(np.array([asked]))[0] < 0:
+            raise SettingsError(
+                Argument("at", _text(asked)), f"{store.path} has no row at that time", _near(store, asked)
+            )
+        return np.array([asked], np.int64)
+    interval = problem.data.horizon * step_s if every is None else parse_freq(every, "every")
+    if interval % step_s:
+        found = f"not a multiple of the {histories.step_minutes} minutes between two rows"
+        raise SettingsError(Argument("every", every), found, f"for example {2 * histories.step_minutes}min")
+    begin = first if start is None else _seconds(start, "start", store.timezone)
+    until = last if end is None else _seconds(end, "end", store.timezone)
+    _refuse_outside(problem, begin, first, last, "start")
+    _refuse_outside(problem, until, first, last, "end")
+    span = np.arange(begin, until + 1, interval, dtype=np.int64)
+    there = histories.rows_at(span) >= 0
+    if not there.any():
+        found = f"{store.path} has no row at {_text(begin)} or any issue time after it"
+        raise SettingsError(Argument("start", _text(begin)), found, _near(store, begin))
+    if not there.all():
+        note(Message(store.path, f"{(~there).sum()} of {len(span)} issue times have no row", "they are left out"))
+    return span[there]
+
+
+def _refuse_outside(problem: Problem, asked: int, first: int, last: int, argument: str) -> None:
+    path, history = problem.data.store.path, problem.data.history
+    if asked > last + JITTER_S:
+        found = f"{path} ends at {_text(last)}, and a forecast is issued at one of its rows"
+        raise SettingsError(
+            Argument(argument, _text(asked)), found, ("the latest is ", Argument(argument, _text(last)))
+        )
+    if asked < first - JITTER_S:
+        found = f"{path} has fewer than {history} rows until then, and one history is {history}"
+        raise SettingsError(
+            Argument(argument, _text(asked)), found, ("the first is ", Argument(argument, _text(first)))
+        )
+
+
+def _near(store: Store, asked: int) -> tuple[Part, ...]:
+    """The rows before and after a time."""
+    before, after = store.seconds[store.seconds < asked], store.seconds[store.seconds > asked]
+    near = [Argument("at", _text(int(row))) for row in (*before[-1:], *after[:1])]
+    return ("its nearest rows are ", *(part for row in near for part in (row, " and ")))[:-1]
+
+
+def _tell_about(problem: Problem, histories: Histories, issued: np.ndarray, latest: bool) -> None:
+    """Notes on a last row that is old and on missing rows; refuses a single history without any reading."""
+    store = problem.data.store
+    age_s = _now(store.timezone) - int(issued[-1])
+    if latest and age_s > DAY_S:
+        days = age_s / DAY_S
+        ago = f"{days / YEAR_DAYS:.1f} years" if days > YEAR_DAYS else f"{days:.0f} days"
+        note(Message(store.path, f"its last row is {ago} old ({_text(int(issued[-1]))})"))
+    times = np.unique(histories.seconds_until(issued, histories.history))
+    rows = histories.rows_at(times)
+    if (rows < 0).any():
+        gap = _text(int(times[rows < 0][0]))
+        found = f"{(rows < 0).sum()} of {len(times)} rows of the history are not in the file (the first at {gap})"
+        note(Message(store.path, found, "they count as missing readings"))
+    span = (store.seconds >= times[0] - JITTER_S) & (store.seconds <= times[-1] + JITTER_S)
+    if odd := int(span.sum()) - int((rows >= 0).sum()):
+        found = f"{odd} rows of the history do not fit the step of {store.step_minutes} minutes"
+        note(Message(store.path, found, "they are not read"))
+    if len(issued) == 1 and not histories.valid[rows[rows >= 0]].any():
+        seen = np.flatnonzero(store.valid.any(axis=1) & (store.seconds < issued[0]))
+        earlier = (
+            ("the last reading is from ", Argument("at", _text(int(store.seconds[seen[-1]])))) if len(seen) else ()
+        )
+        raise SocialxError(
+            store.path,
+            f"no sensor has a reading in the {histories.history} rows until {_text(int(issued[0]))}",
+            earlier,
+        )
+
+
+def _seconds(time: Time, argument: str, timezone: str | None) -> int:
+    """A wall time -> seconds, read as UTC.  A time with a zone is moved into that of the file."""
+    try:
+        moment = datetime.fromisoformat(time.strip()) if isinstance(time, str) else time
+    except ValueError:
+        raise SettingsError(Argument(argument, str(time)), "not a time", "for example 2012-06-27 17:00") from None
+    if moment.tzinfo is not None:
+        zone = _zone(timezone)
+        if zone is None:
+            found = "a time with a zone, and the file does not say its zone"
+            raise SettingsError(Argument(argument, str(time)), found, "give the wall time without a zone")
+        moment = moment.astimezone(zone)
+    return int(moment.replace(tzinfo=UTC).timestamp())
+
+
+def _zone(timezone: str | None) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(timezone) if timezone else None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def _now(timezone: str | None) -> int:
+    """The wall time now in the zone of the file, read as UTC; in UTC where the zone is not known."""
+    return int(datetime.now(_zone(timezone) or UTC).replace(tzinfo=UTC).timestamp())
+
+
+def _text(seconds: int) -> str:
+    return str(np.datetime64(seconds, "s")).replace("T", " ")

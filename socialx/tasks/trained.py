@@ -1,0 +1,44 @@
+"""A run folder -> its trained model, for the data at hand: what evaluate, explain and predict start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from socialx.build import Problem, build
+from socialx.errors import SettingsError, SocialxError
+from socialx.options import Layers, differences
+from socialx.scoring.protocol import Trained
+from socialx.settings import SCORING
+from socialx.training.run_folder import open_run
+
+
+def load_trained(
+    path: Path, layers: Layers, first: Problem | None = None, *, split: bool = True
+) -> tuple[Problem, Trained]:
+    """The problem of a run with its trained weights on the device, and what they were trained on.
+
+    first: of another run, whose windows this one shares.  split: whether the file is cut into parts; where it is not,
+    its sensors are matched by id.  Raises
+    SocialxError where the file has other features, another time step or, with sensor tables in the model, another
+    network.
+    """
+    run = open_run(path)
+    sensors, weights, then = run.sensors(), run.read_weights(), run.protocol()
+    s = layers.of_run(run.settings, SCORING).in_full_precision(run.settings)
+    if first and (differ := differences(first.settings, s)):
+        raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
+    problem = build(
+        s,
+        first.data if first else None,
+        split=split,
+        moments=None if split else then.normaliser,
+        sensors=sensors if s.sensor_tables() and not split else None,
+    )
+    problem.protocol.refuse_other(then, path, problem.data.store.path, s.sensor_tables())
+    try:
+        problem.model.load_state_dict(weights.state)
+    except (RuntimeError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise SocialxError(run.best, f"not the weights of {run.settings} ({reason})", "train again") from None
+    problem.model.to(problem.precision.device)
+    return problem, then.of_weights(weights.epoch, sum(p.numel() for p in problem.model.parameters()))

@@ -1,0 +1,217 @@
+"""``train``: settings -> a trained run in a folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from socialx.build import Problem, build
+from socialx.data.loaders import ResidentLoader
+from socialx.errors import Argument, Message, SettingsError, SocialxError
+from socialx.kinds import MODELS
+from socialx.options import Layers, to_yaml
+from socialx.precision import when_memory_runs_out
+from socialx.progress import Callback, Start, listening, note, say
+from socialx.scoring.protocol import ScoringProtocol
+from socialx.settings import RESUME, Settings
+from socialx.training import memory, probe
+from socialx.training.learner import Learner
+from socialx.training.loop import fit, load_progress
+from socialx.training.run_folder import EpochRow, create_run, open_run, open_to_resume
+
+SMALL_ON_CPU = 128  # width x blocks of the largest model that trains there in a reasonable time
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model in its folder, and its finished epochs."""
+
+    path: Path
+    settings: Settings
+    protocol: ScoringProtocol
+    epochs: tuple[EpochRow, ...]
+    interrupted: bool = False
+
+    @property
+    def best(self) -> EpochRow | None:
+        """The epoch with the lowest validation MAE, whose weights are kept; None where none has ended."""
+        return min(
+            self.epochs, key=lambda row: math.inf if row.validation_mae is None else row.validation_mae, default=None
+        )
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def unit(self) -> str:
+        """Unit of the first target, and so of the errors."""
+        return self.protocol.unit
+
+
+def load_run(path: str | Path) -> Run:
+    """A run that was trained before.  Raises SocialxError where the folder is none."""
+    folder = open_run(Path(path))
+    return Run(folder.path, Layers().load(folder.settings).settings, folder.protocol(), tuple(folder.rows()))
+
+
+def train(
+    data: str | Path | Mapping[str, Any] | None = None,
+    *,
+    settings: Settings | Layers | None = None,
+    run_dir: str | Path | None = None,
+    resume: str | Path | Run | None = None,
+    overwrite: bool = False,
+    progress: Callback | None = None,
+    **sections: Mapping[str, Any],
+) -> Run:
+    """Train a model and keep everything that repeats, continues, scores or uses it in a run folder.
+
+    data: the HDF5 file, or settings of the section ``data``.  settings: a tree of ``load_settings``; sections such as
+    ``model={"width": 64}`` go over it.  run_dir: the folder, by default ``runs/DATASET-DATE-TIME``.  resume: a run to
+    go on with, under its own settings.  overwrite: replace a run that is in the folder.  progress: called with
+    ``Work``, ``Start``, ``Epoch`` and ``Note`` events.
+
+    Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
+    after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
+    """
+    with listening(progress):
+        layers = Layers.of(settings, sections, data=data, trainer__run_dir=run_dir)
+        if resume and overwrite:
+            other = (Argument("overwrite"), " clears it, so give one of them")
+            raise SettingsError(Argument("resume"), "it goes on with a run", other)
+        old = open_to_resume(resume.path if isinstance(resume, Run) else Path(resume)) if resume else None
+        loaded = layers.of_run(old.settings, RESUME) if old else layers.load()
+        loaded.note_unread()
+        text = to_yaml(loaded.settings)
+        problem = build(loaded.settings)
+        s, d, precision, protocol = problem.settings, problem.data, problem.precision, problem.protocol
+        if old:
+            old.check_same(protocol, "checksum", d.store.path, Argument("data.path"))
+            old.check_same(protocol, "distances", s.pooling.distances, Argument("pooling.distances"))
+        path = s.trainer.run_dir or Path("runs") / f"{protocol.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
+        loader = d.loader("train", s.loader.batch_size, s.loader.shuffle, s.trainer.seed)
+        learner = make_learner(problem, loader)
+        run = old or create_run(path, overwrite)
+        done = None
+        if old:
+            done = load_progress(learner, old)
+            done.refuse_complete(old.path, s.trainer.max_epochs, s.trainer.patience)
+            old.write_resumption(text, loaded.origin, precision)
+        else:
+            run.write_start(text, loaded.origin, precision, protocol, d.sensors.ids)
+        say(starting(problem, loader, run.path))
+        if old and loaded.origin["trainer.max_epochs"] != str(old.settings):
+            alone = f"{run.settings} alone does not repeat this run"
+            note(Message("", f"the learning rate now ends in epoch {s.trainer.max_epochs}", alone))
+        with when_memory_runs_out(partial(out_of_memory, problem, learner, loader, old is not None)):
+            result = fit(
+                learner,
+                loader,
+                d.loader("validation", s.loader.batch_size),
+                run,
+                horizon=s.data.horizon,
+                max_epochs=s.trainer.max_epochs,
+                patience=s.trainer.patience,
+                log_every_n_steps=s.trainer.log_every_n_steps,
+                progress=done,
+            )
+        return Run(run.path, s, protocol, tuple(run.rows()), result.interrupted)
+
+
+def make_learner(problem: Problem, train: ResidentLoader) -> Learner:
+    """The model with its optimizer and schedule over all epochs.
+
+    An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
+    """
+    t = problem.settings.trainer
+    deviation = [moments.std for moments in problem.data.network.targets]
+    return Learner(
+        problem.model,
+        problem.precision,
+        learning_rate=t.learning_rate,
+        weight_decay=t.weight_decay,
+        total_steps=t.max_epochs * -(-len(train) // t.accumulate_grad_batches),
+        schedule=t.schedule,
+        warmup_steps=t.lr_warmup_steps,
+        gradient_clip_val=t.gradient_clip_val,
+        accumulate_grad_batches=t.accumulate_grad_batches,
+        compile=t.compile,
+        cuda_graph=t.cuda_graph,
+        target_weight=[deviation[0] / own for own in deviation],
+    )
+
+
+def starting(problem: Problem, loader: ResidentLoader, run_dir: Path) -> Start:
+    """What is about to be trained, and on what."""
+    s, precision = problem.settings, problem.precision
+    if precision.device.type == "cpu" and MODELS[s.model.kind].social and s.model.width * s.model.blocks > SMALL_ON_CPU:
+        small = (Argument("model.width", 64), " ", Argument("model.blocks", 2), " ", Argument("model.slstm_at", 1))
+        note(Message("no CUDA device", "on a CPU a small model is wise", ("for example ", *small)))
+    return Start(
+        data=str(problem.data.store.path),
+        sensors=len(problem.data.sensors.ids),
+        windows=loader.num_windows,
+        device=str(precision.device),
+        precision=precision.name,
+        parameters=sum(p.numel() for p in problem.model.parameters()),
+        run_dir=str(run_dir),
+        computes=what_computes(problem) if precision.device.type == "cuda" else "",
+    )
+
+
+def what_computes(problem: Problem) -> str:
+    """What computes on a card, and why it is not the fastest that there is."""
+    s = problem.settings
+    what = str(s.model.kind)
+    if MODELS[s.model.kind].social:
+        what = f"encoder {s.model.encoder}"
+        if s.model.encoder == "xlstm":
+            with problem.precision.autocast():
+                impl, reason = problem.model.encoder.choice(problem.precision.device)  # type: ignore[operator, union-attr]
+            what = f"encoder {impl}{f' ({reason})' if reason else ''}"
+    matmul = s.trainer.float32_matmul_precision
+    return f"{what}, float32 products in precision {matmul if matmul == 'highest' else f'{matmul} (TF32)'}"
+
+
+def out_of_memory(
+    problem: Problem, learner: Learner, train: ResidentLoader, resumed: bool = False
+) -> SocialxError | None:
+    """Give a learner up whose step did not fit, and say how other cuts of a step are measured, where they can be."""
+    s, device = problem.settings, problem.precision.device
+    if device.type not in probe.COUNTED:
+        return None
+
+    def peak(plan: memory.Plan) -> float:
+        def measure() -> float:
+            cut = build(with_plan(s, plan), problem.data)
+            loader = cut.data.loader("train", plan.windows, s.loader.shuffle, s.trainer.seed)
+            return probe.step_peak(make_learner(cut, loader), loader)
+
+        return probe.measured(measure)
+
+    learner.drop_recordings()
+    probe.release(learner.model, learner.optimizer)
+    asked = memory.Plan(train.batch_size, s.trainer.accumulate_grad_batches, s.model.chunk, s.model.checkpointing)
+    kinds = remedies(s, memory.RESUMING if resumed else memory.TRAINING)
+    return probe.advice(probe.Failed(device, asked, len(problem.data.sensors.ids), peak, kinds, "a training step"))
+
+
+def remedies(s: Settings, kinds: tuple[str, ...]) -> list[str]:
+    """Those of these remedies against running out of memory that the chosen model has."""
+    return [kind for kind in kinds if f"model.{kind}" not in s.unread()]
+
+
+def with_plan(s: Settings, plan: memory.Plan) -> Settings:
+    """The settings of a step that is cut like this."""
+    parts = {
+        "loader": {"batch_size": plan.windows},
+        # A compilation would take longer than all that is measured, and a recording needs the same.
+        "trainer": {"accumulate_grad_batches": plan.batches, "compile": "off", "cuda_graph": False},
+        "model": {"chunk": plan.chunk, "checkpointing": plan.checkpointing},
+    }
+    return s.model_copy(update={name: getattr(s, name).model_copy(update=new) for name, new in parts.items()})

@@ -1,0 +1,169 @@
+"""A model and everything that changes it: one optimizer step, which never waits for the device.
+
+The loss stays on the device, the gradient norm is clipped without looking at it, and a fused AdamW lets the gradient
+scaler skip a step without asking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from socialx.batch import Batch, Example
+from socialx.errors import fall_back
+from socialx.precision import Precision
+from socialx.scoring.metrics import masked_absolute_error
+from socialx.training.capture import CapturedStep, in_short
+
+
+class Learner:
+    """A model and everything that changes it: optimizer, schedule, gradient scaler, number of steps taken."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        precision: Precision,
+        *,
+        learning_rate: float,
+        weight_decay: float,
+        total_steps: int,
+        schedule: str = "cosine",
+        warmup_steps: int = 0,
+        gradient_clip_val: float = 0.0,
+        accumulate_grad_batches: int = 1,
+        compile: str = "off",
+        cuda_graph: bool = False,
+        target_weight: Sequence[float] = (1.0,),
+    ) -> None:
+        """total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val 0 does not clip.
+
+        target_weight: how much an error of each target counts; several targets have several units.
+
+        compile: off, or a mode of torch.compile, default or max-autotune.  cuda_graph: replay the step, on CUDA.  Both
+        compute the same step and warn with a ``Fallback`` where they cannot.
+        """
+        self.model, self.precision = model.to(precision.device), precision
+        # Biases, norms, radii and other vectors are not decayed: decay would pull a radius towards 1 km.
+        matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+        vectors = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
+        groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=learning_rate, fused=True)
+        self.grad_scaler = precision.grad_scaler()
+        self.learning_rate, self.schedule, self.warmup_steps = learning_rate, schedule, warmup_steps
+        self.total_steps, self.gradient_clip_val = total_steps, gradient_clip_val
+        self.accumulate_grad_batches = accumulate_grad_batches
+        self.steps = 0
+        self.target_weight = target_weight
+        several = len(target_weight) > 1
+        self._weight = torch.tensor(target_weight, device=precision.device) if several else None
+        self._compile = compile
+        self._cuda_graph = cuda_graph and precision.device.type == "cuda"
+        if cuda_graph and not self._cuda_graph:
+            fall_back("trainer.cuda_graph", f"the device is {precision.device}, not CUDA", "going on without")
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Choose how steps run, before the first one and whenever the tensors that they change are replaced."""
+        self._forward: Callable[[Batch], Tensor] = self.model
+        self._work: Callable[[Sequence[Example]], Tensor] = self._on_device
+        for group in self.optimizer.param_groups:
+            group["capturable"] = self._cuda_graph
+            # A recorded step reads the learning rate from the device, where every step writes it.
+            group["lr"] = torch.zeros((), device=self.precision.device) if self._cuda_graph else 0.0
+        if self._compile != "off":
+            # The mode of that name records graphs of its own, which would meet ours.
+            mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
+            self._forward = torch.compile(self.model, dynamic=False, mode=mode)
+            self._work = self._on_device_compiled
+        if self._cuda_graph:
+            self._work = CapturedStep(self._work, self._forget)
+
+    def rate(self, step: int) -> float:
+        """Learning rate of optimizer step ``step``: linear warm-up, then cosine to 0 or constant."""
+        if step < self.warmup_steps:
+            return self.learning_rate * (step + 1) / self.warmup_steps
+        if self.schedule == "constant":
+            return self.learning_rate
+        done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+    def step(self, examples: Sequence[Example]) -> Tensor:
+        """One optimizer step on a group of batches -> masked MAE of the group in the file's unit, left on the device.
+
+        The group counts as one large batch: errors are divided by the valid entries of all of it, so that splitting a
+        batch changes nothing but the memory.
+        """
+        rate = self.rate(self.steps)
+        for group in self.optimizer.param_groups:
+            if self._cuda_graph:
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        loss = self._work(examples)
+        self.steps += 1
+        return loss
+
+    def _on_device(self, examples: Sequence[Example]) -> Tensor:
+        """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
+        first, *others = (target.valid.sum() for _, target in examples)
+        count = sum(others, first).clamp(min=1)
+        total = torch.zeros((), device=self.precision.device)
+        for batch, target in examples:
+            with self.precision.autocast():
+                forecast = self._forward(batch)
+            error = masked_absolute_error(forecast, target.values, target.valid, self._weight) / count
+            self.grad_scaler.scale(error).backward()
+            total = total + error.detach()
+        if self.gradient_clip_val:
+            self.grad_scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip_val)
+        self.grad_scaler.step(self.optimizer)
+        self.grad_scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total
+
+    def _on_device_compiled(self, examples: Sequence[Example]) -> Tensor:
+        """A step while it is not known whether the model compiles: what fails here would fail in every step."""
+        try:
+            return self._on_device(examples)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # torch.compile's own errors are among them; the step as it is tells
+            if self._forward is self.model:
+                raise
+            self._forward = self.model
+            self._forget()
+            loss = self._on_device(examples)
+            fall_back("trainer.compile", f"the model does not compile ({in_short(error)})", "going on without")
+            return loss
+
+    def _forget(self) -> None:
+        """The host's side of a step that was begun: gradients, and what the scaler remembers of them."""
+        self.optimizer.zero_grad(set_to_none=True)
+        state, self.grad_scaler = self.grad_scaler.state_dict(), self.precision.grad_scaler()
+        self.grad_scaler.load_state_dict(state)
+
+    def drop_recordings(self) -> None:
+        """Free what recorded steps hold; the next ones run as they are."""
+        self._work = self._on_device
+
+    def state(self) -> dict[str, Any]:
+        """Everything that an exact continuation needs of the learner."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "grad_scaler": self.grad_scaler.state_dict(),
+            "steps": self.steps,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Put ``state`` back."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._prepare()
+        self.grad_scaler.load_state_dict(state["grad_scaler"])
+        self.steps = state["steps"]

@@ -1,0 +1,258 @@
+"""The training loop, once: steps, an epoch, validation, and ``fit``.  Plain torch, plain arguments.
+
+The loss is a running sum on the device that is read every ``log_every_n_steps``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from socialx.batch import Example
+from socialx.data.loaders import Loader
+from socialx.errors import Argument, Command, SocialxError
+from socialx.progress import Bar, Epoch, say, work
+from socialx.scoring.evaluation import evaluate
+from socialx.training import checkpoint
+from socialx.training.clock import NoClock, StepClock
+from socialx.training.learner import Learner
+from socialx.training.run_folder import EpochRow, RunFolder, upgraded
+
+
+def run_steps(
+    learner: Learner,
+    examples: Iterator[Example],
+    after_step: Callable[[Tensor, int], bool],
+    clock: StepClock | None = None,
+) -> None:
+    """Take optimizer steps until the examples end or ``after_step(loss, batches of the step)`` returns True."""
+    clock = clock or NoClock()
+    while True:
+        clock.mark("fetch")
+        group = list(itertools.islice(examples, learner.accumulate_grad_batches))
+        if not group:
+            return
+        clock.mark("copy")
+        group = [example.to(learner.precision.device) for example in group]
+        clock.mark("compute")
+        loss = learner.step(group)
+        clock.mark("done")
+        if after_step(loss, len(group)):
+            clock.mark("fetch")
+            return
+
+
+@dataclass
+class Progress:
+    """How far a fit has come: what a checkpoint holds beside the learner."""
+
+    epoch: int = 0
+    batch: int = 0
+    loss_sum: float = 0.0  # of the steps of this epoch that were read already
+    loss_steps: int = 0
+    best_mae: float = math.inf
+    best_epoch: int = -1
+    interrupted: bool = False
+
+    def complete(self, max_epochs: int, patience: int) -> bool:
+        """Whether there is nothing left to train."""
+        return self.epoch >= max_epochs or self.epoch - 1 - self.best_epoch >= patience
+
+    def refuse_complete(self, run: Path, max_epochs: int, patience: int) -> None:
+        """Raise SocialxError where the run has nothing left to train, with the command that gives it more."""
+        if self.complete(max_epochs, patience):
+            stopped = self.epoch < max_epochs
+            more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * self.epoch}
+            raise SocialxError(run, f"complete after {self.epoch} epochs", Command("train", resume=run, **more))
+
+
+class Interrupt:
+    """Ctrl-C or SIGTERM asks the loop to stop after the step at hand; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    @contextmanager
+    def listening(self) -> Iterator[Interrupt]:
+        """Install the handlers, and put the old ones back; outside the main thread Python allows none."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def fit(
+    learner: Learner,
+    train: Loader,
+    validation: Loader,
+    run: RunFolder | None = None,
+    *,
+    horizon: int,
+    max_epochs: int,
+    patience: int,
+    log_every_n_steps: int = 50,
+    progress: Progress | None = None,
+) -> Progress:
+    """Train until max_epochs, or until ``patience`` epochs brought no better validation MAE.
+
+    run: weights, last state and metrics are written there after every epoch, the last state also before the first and
+    after an interruption.  Without a folder the model has the best weights at the end.  ``progress`` continues where a
+    checkpoint stood, to the same weights as without the interruption.
+    """
+    best: dict[str, Tensor] = {}
+    if progress is None:
+        progress = Progress()
+        if run:
+            save_progress(learner, progress, run)
+    left = (max_epochs - progress.epoch) * train.num_windows
+    with Interrupt().listening() as interrupt, work("train", left, "windows") as bar:
+        while not progress.complete(max_epochs, patience) and not interrupt.asked:
+            began = time.perf_counter()
+            seen = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
+            seconds = time.perf_counter() - began
+            bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
+            mae = _validate(learner, validation, horizon, interrupt)
+            if mae is None:
+                break
+            if mae < progress.best_mae:
+                progress.best_mae, progress.best_epoch = mae, progress.epoch
+                best = _keep(learner, progress, run)
+            _end_epoch(learner, progress, mae, seen / seconds, run, max_epochs)
+    progress.interrupted = interrupt.asked and not progress.complete(max_epochs, patience)
+    if run:
+        save_progress(learner, progress, run)
+    elif best:
+        learner.model.load_state_dict(best)
+    return progress
+
+
+def _train_epoch(
+    learner: Learner,
+    train: Loader,
+    progress: Progress,
+    log_every_n_steps: int,
+    max_epochs: int,
+    bar: Bar,
+    interrupt: Interrupt,
+) -> int:
+    """The rest of one epoch from ``progress.batch`` on -> windows seen."""
+    learner.model.train()
+    first = progress.batch
+    per_batch = train.num_windows / len(train)
+    running = torch.zeros((), device=learner.precision.device)
+    unread = 0
+
+    def read() -> None:
+        nonlocal running, unread
+        if unread:
+            progress.loss_sum += running.item()  # the one host sync, every log_every_n_steps steps
+            progress.loss_steps += unread
+            running, unread = torch.zeros_like(running), 0
+        if not math.isfinite(progress.loss_sum):
+            smaller = ("a smaller ", Argument("trainer.learning_rate"), f" than {learner.learning_rate:g}, or ")
+            raise SocialxError(
+                "training",
+                f"the loss is not finite after {learner.steps} steps",
+                (*smaller, Argument("trainer.precision", "32-true")),
+            )
+
+    def after_step(loss: Tensor, batches: int) -> bool:
+        nonlocal unread
+        running.add_(loss)
+        unread += 1
+        progress.batch += batches
+        note = None
+        if learner.steps % log_every_n_steps == 0 or interrupt.asked:
+            read()
+            note = f"epoch {progress.epoch + 1}/{max_epochs}  loss {progress.loss_sum / progress.loss_steps:.3f}"
+        bar.advance(batches * per_batch, note)
+        return interrupt.asked
+
+    run_steps(learner, train.epoch(progress.epoch, first), after_step)
+    read()
+    return round((progress.batch - first) * per_batch)
+
+
+def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Interrupt) -> float | None:
+    """Validation MAE, several targets in units of the first one; None where it was interrupted."""
+    scores = evaluate(
+        learner.model,
+        validation,
+        learner.precision,
+        horizon=horizon,
+        targets=len(learner.target_weight),
+        name="validate",
+        stop=lambda: interrupt.asked,
+    )
+    if not scores:
+        return None
+    if not all(of_target.overall.count for of_target in scores):
+        remedy = ("use a longer file, or another ", Argument("data.split"))
+        raise SocialxError("validation", "no window has a valid target", remedy)
+    maes = (weight * of.overall.mae for weight, of in zip(learner.target_weight, scores, strict=True))
+    return sum(maes) / len(scores)
+
+
+def _keep(learner: Learner, progress: Progress, run: RunFolder | None) -> dict[str, Tensor]:
+    """Keep the weights of the best epoch: in the run folder, or in memory without one."""
+    if run:
+        run.write_weights(learner.model.state_dict(), progress.epoch + 1, progress.best_mae)
+        return {}
+    return {name: tensor.detach().clone() for name, tensor in learner.model.state_dict().items()}
+
+
+def _end_epoch(
+    learner: Learner, progress: Progress, mae: float, speed: float, run: RunFolder | None, max_epochs: int
+) -> None:
+    loss = progress.loss_sum / max(1, progress.loss_steps)
+    best = progress.best_epoch == progress.epoch
+    row = EpochRow(
+        epoch=progress.epoch + 1,
+        steps=learner.steps,
+        train_mae=loss,
+        validation_mae=mae if math.isfinite(mae) else None,
+        windows_per_s=round(speed, 1),
+        learning_rate=learner.rate(learner.steps - 1),
+    )
+    progress.epoch, progress.batch, progress.loss_sum, progress.loss_steps = progress.epoch + 1, 0, 0.0, 0
+    if run:
+        run.write_metrics(row)
+        save_progress(learner, progress, run)
+    say(Epoch(row.epoch, max_epochs, loss, mae, speed, best))
+
+
+def save_progress(learner: Learner, progress: Progress, run: RunFolder) -> None:
+    """Write last.pt: learner, progress and generators."""
+    random = checkpoint.random_state(learner.precision.device)
+    checkpoint.save(run.last, {"learner": learner.state(), "progress": asdict(progress), "random": random})
+
+
+def load_progress(learner: Learner, run: RunFolder) -> Progress:
+    """Read last.pt into the learner -> where to go on."""
+    device = learner.precision.device
+    content = checkpoint.load(run.last, device, "learner", "progress", "random")
+    content["learner"]["model"] = upgraded(content["learner"]["model"])
+    learner.load_state(content["learner"])
+    checkpoint.set_random_state(content["random"], device)
+    return Progress(**{**content["progress"], "interrupted": False})

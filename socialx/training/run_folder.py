@@ -1,0 +1,234 @@
+"""A run folder: everything that is needed to repeat, continue, score or use a run.
+
+settings.yaml      all settings, merged; training with this file repeats the run
+origin.json        where each setting came from
+environment.json   versions, device, precision in effect, command line; one entry per start
+sensors.json       ids of the sensors, in the order of the model
+protocol.json      data, checksum, split, normaliser, seed: what its scores depend on
+metrics.jsonl      one line per epoch
+best.safetensors   weights of the epoch with the best validation MAE
+last.pt            everything that resuming needs
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+import socialx
+from socialx.disk import replacing
+from socialx.environment import environment
+from socialx.errors import Argument, Command, SocialxError
+from socialx.precision import Precision
+from socialx.scoring.protocol import ScoringProtocol
+from socialx.training import checkpoint
+
+NAME_A_RUN = "name a folder that train wrote"
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """One epoch; errors in the unit of the first target."""
+
+    epoch: int
+    steps: int
+    train_mae: float
+    validation_mae: float | None
+    windows_per_s: float
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A state dict and the epoch that it is of; None: no epoch had ended."""
+
+    state: dict[str, Tensor]
+    epoch: int | None
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths inside a run folder, and what is written there."""
+
+    path: Path
+
+    @property
+    def settings(self) -> Path:
+        """All settings of the run."""
+        return self.path / "settings.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """A line of JSON per epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def best(self) -> Path:
+        """Weights of the best epoch."""
+        return self.path / "best.safetensors"
+
+    @property
+    def last(self) -> Path:
+        """The state to resume from."""
+        return self.path / "last.pt"
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write ``name`` whole or not at all."""
+        with replacing(self.path / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write ``name`` as JSON, whole or not at all."""
+        self.write_text(name, json.dumps(content, indent=2, default=str) + "\n")
+
+    def read_json(self, name: str, kind: type = dict) -> Any:
+        """Read ``name``; SocialxError if it is not there, not JSON or of another kind."""
+        try:
+            content = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SocialxError(self.path / name, f"not readable ({error})", NAME_A_RUN) from None
+        if not isinstance(content, kind):
+            raise SocialxError(self.path / name, "not as train writes it", NAME_A_RUN)
+        return content
+
+    def protocol(self) -> ScoringProtocol:
+        """What the scores of this run depend on.  The first version called this file ``stamp.json``."""
+        name = "protocol.json" if (self.path / "protocol.json").exists() else "stamp.json"
+        name = name if (self.path / name).exists() else "protocol.json"
+        content = self.read_json(name)
+        try:
+            return ScoringProtocol.from_dict(content)
+        except ValueError as error:
+            again = Command("train", settings=self.settings)
+            raise SocialxError(self.path / name, str(error), ("train again: ", again)) from None
+
+    def sensors(self) -> tuple[str, ...] | None:
+        """The ids of the sensors in the order of training; None where an older version did not write them."""
+        if not (self.path / "sensors.json").exists():
+            return None
+        return tuple(str(vdid) for vdid in self.read_json("sensors.json", list))
+
+    def write_start(
+        self,
+        settings: str,
+        origin: dict[str, str],
+        precision: Precision,
+        protocol: ScoringProtocol,
+        sensors: tuple[str, ...],
+    ) -> None:
+        """Write what a new run depends on."""
+        self.write_json("protocol.json", asdict(protocol))
+        self.write_json("sensors.json", sensors)
+        self._write_settings(settings, origin, precision)
+
+    def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
+        """Write what a run that goes on depends on; its own values keep the origin of its first start."""
+        first = self.read_json("origin.json")
+        kept = {k: first.get(k, v) if v == str(self.settings) else v for k, v in origin.items()}
+        self._write_settings(settings, kept, precision)
+
+    def _write_settings(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
+        self.write_text("settings.yaml", settings)
+        self.write_json("origin.json", origin)
+        before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
+        self.write_json("environment.json", [*before, environment(precision)])
+
+    def check_same(self, now: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:
+        """SocialxError where ``key`` of the protocol ``now`` is not this run's own: ``path`` is then another file."""
+        then, name = getattr(self.protocol(), key), {"checksum": "data"}.get(key, key)
+        if then == getattr(now, key):
+            return
+        if then is None:
+            raise SocialxError(path, f"{self.path} was trained without {name}", ("leave ", argument, " out"))
+        where, found = (path, "not") if path else (f"no {name}", "without")
+        remedy = ("name that file with ", argument)
+        raise SocialxError(where, f"{found} the {name} that {self.path} was trained on", remedy)
+
+    def rows(self) -> list[EpochRow]:
+        """The finished epochs; none where there is no file of them."""
+        if not self.metrics.exists():
+            return []
+        try:
+            return [EpochRow(**json.loads(line)) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError, TypeError) as error:
+            raise SocialxError(self.metrics, f"not readable ({error})", NAME_A_RUN) from None
+
+    def write_metrics(self, row: EpochRow) -> None:
+        """Add an epoch; a row of the same epoch or a later one, left by a start that was killed, goes."""
+        rows = [*(old for old in self.rows() if old.epoch < row.epoch), row]
+        self.write_text(self.metrics.name, "".join(json.dumps(asdict(each)) + "\n" for each in rows))
+
+    def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
+        """Write best.safetensors, whole or not at all."""
+        described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": socialx.__version__}
+        with replacing(self.best) as temporary:
+            temporary.write_bytes(save({name: tensor.contiguous() for name, tensor in state.items()}, described))
+
+    def read_weights(self) -> Weights:
+        """The weights of the best epoch, or of the last state where none has ended, in the host's memory.
+
+        Raises SocialxError where they are lacking or cannot be read.  best.pt is read where an older version wrote it.
+        """
+        if self.best.exists():
+            try:
+                with safe_open(self.best, "pt", device="cpu") as file:
+                    epoch = int((file.metadata() or {})["epoch"])
+                    return Weights({name: file.get_tensor(name) for name in file.keys()}, epoch)  # noqa: SIM118
+            except (SafetensorError, OSError, KeyError, ValueError) as error:
+                reason = " ".join(str(error).split())[:120]
+                remedy = "train again or name another run"
+                raise SocialxError(self.best, f"not readable weights ({reason})", remedy) from None
+        older = self.path / "best.pt"
+        if older.exists():
+            content = checkpoint.load(older, CPU, "model", "epoch")
+            return Weights(upgraded(content["model"]), content["epoch"])
+        if not self.last.exists():
+            raise SocialxError(self.path, "no weights in it (no best.safetensors)", "train it, or name another run")
+        return Weights(upgraded(checkpoint.load(self.last, CPU, "learner")["learner"]["model"]), None)
+
+
+def upgraded(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict of the first version of run folders under today's names."""
+    return {
+        name.replace("scaled.", "normaliser.").replace("own_last_layer", "sensor_heads"): value
+        for name, value in state.items()
+    }
+
+
+def create_run(path: Path, overwrite: bool = False) -> RunFolder:
+    """A new run folder.  One that holds a run is refused without ``overwrite``, which clears that run's files."""
+    run = RunFolder(path)
+    holds = [run.settings, run.best, path / "best.pt", run.last, run.metrics, path / "environment.json"]
+    if any(p.exists() for p in holds):
+        if not overwrite:
+            others = (Argument("overwrite", True), ", ", Argument("resume", path), ", or another ")
+            raise SocialxError(path, "holds a run already", (*others, Argument("trainer.run_dir")))
+        for old in holds:
+            old.unlink(missing_ok=True)
+    elif path.is_dir() and any(path.iterdir()):
+        raise SocialxError(path, "a folder with other files in it", ("name a new ", Argument("trainer.run_dir")))
+    return run
+
+
+def open_run(path: Path) -> RunFolder:
+    """An existing run folder, with its settings; SocialxError if it is none."""
+    run = RunFolder(path)
+    if not run.settings.is_file() or not run.settings.stat().st_size:
+        raise SocialxError(path, "not a run folder (no settings.yaml)", "train writes one under runs/")
+    return run
+
+
+def open_to_resume(path: Path) -> RunFolder:
+    """The same of a run that can go on: its last state is there."""
+    run = open_run(path)
+    if not run.last.is_file():
+        raise SocialxError(path, "no last.pt in it", ("start anew: ", Command("train", settings=run.settings)))
+    return run

@@ -1,0 +1,426 @@
+"""The commands from end to end on a small real file: what they print, write and return."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.commands import LOCATIONS, ROOT, SMALL, cut_csv, process, small_file, socialx
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Path:
+    folder = data.parent / "run"
+    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "2", "--seed", "7", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+@pytest.mark.parametrize("command", ["", "convert", "inspect", "config", "train", "evaluate", "explain", "profile"])
+def test_help_needs_no_torch(command: str) -> None:
+    code = (
+        "import sys, socialx.cli as c\n"
+        f"try: c.app({[*command.split(), '--help']!r})\n"
+        "except SystemExit as e: assert not e.code, e.code\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'h5py', 'xlstm', 'yaml'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Usage:" in done.stdout
+
+
+def test_the_version_is_printed() -> None:
+    assert re.fullmatch(r"socialx \d+\.\d+\.\d+\n", socialx("--version").stdout)
+
+
+def test_convert_says_what_it_wrote(tmp_path: Path) -> None:
+    source = cut_csv(tmp_path / "s.csv", 50)
+    arguments = ["convert", "METR_LA", "--data-csv", source, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / "o.h5"]
+    result = socialx(*arguments, "--validate")
+    assert result.exit_code == 0
+    assert "50 rows x 4 sensors x 3 features, 2012-05-03 00:00:00 .. 2012-05-03 04:05:00, 0 gaps" in result.stdout
+    assert "valid: every sensor has a position" in result.stdout
+    again = socialx(*arguments)
+    assert again.exit_code == 1
+    assert "--overwrite" in again.stderr
+    assert socialx(*arguments, "--overwrite").exit_code == 0
+
+
+def test_inspect_prints_a_table_or_json(data: Path) -> None:
+    report = json.loads(socialx("inspect", data, "--json").stdout)
+    assert (report["rows"], report["sensors"], report["problems"]) == (400, 4, [])
+    assert "metr_la" in socialx("inspect", data).stdout
+
+
+def test_inspect_prints_json_of_one_shape_for_any_file(data: Path, tmp_path: Path) -> None:
+    ours = json.loads(socialx("inspect", data, "--json").stdout)
+    assert (ours["kind"], ours["next"]) == ("current", None)
+    raw = json.loads(socialx("inspect", cut_csv(tmp_path / "raw.csv", 9), "--json").stdout)
+    assert list(raw) == list(ours)
+    assert (raw["kind"], raw["path"], raw["rows"]) == ("published-csv", str(tmp_path / "raw.csv"), None)
+    assert raw["next"].startswith("socialx convert auto")
+
+
+def test_an_interrupt_that_a_finaliser_swallows_comes_again() -> None:
+    script = """
+import os, signal, sys, time
+from socialx.cli.app import command, main
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+
+@command("wait")
+def wait():
+    Finalised()
+    time.sleep(30)
+
+sys.argv = ["socialx", "wait"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=25)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_config_prints_values_and_origins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("socialx.yaml").write_text("trainer: {seed: 5, patience: 3}")
+    monkeypatch.setenv("SOCIALX_TRAINER__PATIENCE", "4")
+    rows = json.loads(socialx("config", "--json", "--precision", "16-mixed").stdout)
+    assert rows["trainer.seed"] == {"value": 5, "origin": "socialx.yaml"}
+    assert rows["trainer.patience"] == {"value": 4, "origin": "$SOCIALX_TRAINER__PATIENCE"}
+    assert rows["trainer.precision"] == {"value": "16-mixed", "origin": "--precision"}
+    assert rows["trainer.max_epochs"]["origin"] == "default"
+    assert re.search(r"trainer.seed +│ 5 +│ socialx.yaml", socialx("config").stdout)
+
+
+def test_train_leaves_a_run_that_can_be_repeated(run: Path, data: Path) -> None:
+    names = {p.name for p in run.iterdir()}
+    assert names == {
+        "settings.yaml",
+        "origin.json",
+        "environment.json",
+        "protocol.json",
+        "sensors.json",
+        "metrics.jsonl",
+        "best.safetensors",
+        "last.pt",
+    }
+    assert json.loads((run / "origin.json").read_text())["trainer.seed"] == "--seed"
+    (environment,) = json.loads((run / "environment.json").read_text())
+    assert environment["precision"] == "32-true"
+    assert {"torch", "xlstm", "numpy", "commit", "command"} <= set(environment)
+    assert json.loads((run / "protocol.json").read_text())["windows"] == {"train": 264, "validation": 38, "test": 75}
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
+    again = run.parent / "again"
+    assert socialx("train", "-c", run / "settings.yaml", "--run-dir", again).exit_code == 0
+    weights = [torch.load(folder / "last.pt", weights_only=True)["learner"]["model"] for folder in (run, again)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_train_refuses_to_overwrite_a_run(run: Path, data: Path) -> None:
+    result = socialx("train", "--data", data, "--run-dir", run, *SMALL)
+    assert result.exit_code == 1
+    assert "holds a run already" in result.stderr
+
+
+def test_the_precision_in_effect_is_printed_and_stored(data: Path, tmp_path: Path) -> None:
+    result = socialx(
+        "train", "--precision", "16-mixed", "--data", data, "--run-dir", tmp_path / "r", "--max-epochs", "1", *SMALL
+    )
+    assert result.exit_code == 0
+    assert "precision 16-mixed" in result.stderr
+    assert json.loads((tmp_path / "r/environment.json").read_text())[0]["precision"] == "16-mixed"
+
+
+def test_evaluate_prints_the_run_beside_the_baselines(run: Path) -> None:
+    result = socialx("evaluate", run, "--baselines")
+    assert result.exit_code == 0, result.stderr
+    for expected in (
+        "copy-last, zeros copied",
+        "copy-last, last valid",
+        "historical average",
+        "run",
+        "15 min",
+        "60 min",
+    ):
+        assert expected in result.stdout
+    assert "canonical split: 264 / 38 / 75 windows of 12 + 12 steps" in result.stdout
+    assert "32-true" in result.stdout
+
+
+def test_evaluate_as_json_holds_every_step_and_the_protocol(run: Path) -> None:
+    printed = json.loads(socialx("evaluate", run, "--json", "--part", "validation").stdout)
+    assert printed["part"] == "validation"
+    scores = printed["scores"][str(run)]["avg_speed"]
+    assert [step["minutes"] for step in scores["by_step"]] == list(range(5, 65, 5))
+    assert set(scores["by_step"][0]) == {"minutes", "mae", "rmse", "mape", "r2", "count"}
+    assert set(scores["all"]) == {"mae", "rmse", "mape", "r2", "count"}
+    assert printed["protocol"]["precision"] == "32-true"
+
+
+def test_a_run_is_scored_in_the_precision_asked_for(run: Path) -> None:
+    assert (
+        json.loads(socialx("evaluate", run, "--json", "--precision", "bf16-mixed").stdout)["protocol"]["precision"]
+        == "bf16-mixed"
+    )
+
+
+def test_the_baselines_need_no_run(data: Path) -> None:
+    result = socialx("evaluate", "--baselines", "--data", data)
+    assert result.exit_code == 0
+    assert "historical average" in result.stdout
+
+
+def test_the_strict_split_is_stated(data: Path) -> None:
+    assert "strict split" in socialx("evaluate", "--baselines", "--data", data, "--split", "strict").stdout
+
+
+def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "p.json"
+    result = socialx(
+        "profile", "--data", data, "--steps", "5", "--warmup-steps", "1", "--json", "--output", output, *SMALL
+    )
+    assert result.exit_code == 0, result.stderr
+    profile = json.loads(result.stdout)
+    assert profile == json.loads(output.read_text())
+    measured = [share for share in profile["shares"].values() if share is not None]
+    assert sum(measured) == pytest.approx(1)
+    assert profile["window"]["steps"] == 5
+    assert profile["window"]["clock"] == "host"
+    assert profile["gpu_busy"] is None
+    assert profile["why"]["gpu_busy"] == "no CUDA device"
+    assert profile["throughput"]["windows_per_s"] > 0
+    assert profile["step_ms"]["p50"] <= profile["step_ms"]["p95"]
+    table = socialx("profile", "--data", data, "--steps", "3", "--warmup-steps", "0", *SMALL).stdout
+    assert "waiting for input" in table
+    assert "not measured" in table
+
+
+def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) -> None:
+    arguments = ["profile", "--data", data, "--steps", "2", "--warmup-steps", "0", "--device", "cpu", "--json", *SMALL]
+    met = socialx(*arguments, "--require", "throughput.windows_per_s>=0.001,shares.span<=1")
+    assert met.exit_code == 0, met.stderr
+    missed = socialx(*arguments, "--require", "gpu_busy>=0.8,shares.span<=0,shares.input>=0")
+    assert missed.exit_code == 3
+    assert json.loads(missed.stdout)["window"]["steps"] == 2
+    assert missed.stderr.splitlines()[-2:] == [
+        "error: gpu_busy: not measured (no CUDA device): required >= 0.8",
+        f"error: shares.span: {json.loads(missed.stdout)['shares']['span']:.4g}: required <= 0",
+    ]
+    refused = socialx("profile", "--data", "missing.h5", "--require", "gpu_busy")
+    assert refused.exit_code == 2
+    assert "in quotes" in refused.stderr
+
+
+@pytest.mark.timeout(400)
+def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "socialx", "train", "--data", str(data), "--run-dir", str(folder)]
+    options = ["--max-epochs", "500", "--patience", "500", "--batch-size", "8", *SMALL]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    training = subprocess.Popen(
+        [*command, *options], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 150
+    while not (folder / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    training.send_signal(signal.SIGINT)
+    out, err = training.communicate(timeout=100)
+    assert training.returncode == 130, err
+    assert f"socialx train --resume {folder}" in err
+    assert f"socialx evaluate {folder}" in out
+    assert "Traceback" not in err
+    assert not list(folder.glob(".*.tmp"))
+    assert socialx("evaluate", folder, "--baselines").exit_code == 0
+    epochs = len((folder / "metrics.jsonl").read_text().splitlines())
+    resumed = socialx("train", "--resume", folder, "--max-epochs", str(epochs + 2))
+    assert resumed.exit_code == 0, resumed.stderr
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == epochs + 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["train"], 2, "data.path: no data file: --data FILE.h5"),
+        (["train", "--data", "nowhere.h5"], 1, "nowhere.h5"),
+        (
+            ["train", "--batch-size", "0"],
+            2,
+            "loader.batch_size (--batch-size): Input should be greater than or equal to 1",
+        ),
+        (["train", "--set", "trainer.precison=1"], 2, "did you mean trainer.precision?"),
+        (["train", "--set", "nonsense"], 2, "expected section.key=value"),
+        (["train", "--device", "cuda:7", "--data", "x"], 2, "this torch sees 0 CUDA devices"),
+        (["train", "--resume", "nowhere"], 1, "nowhere: not a run folder"),
+        (["evaluate"], 2, "nothing to score"),
+        (["evaluate", "nowhere"], 1, "nowhere: not a run folder"),
+        (["evaluate", "--baselines", "--part", "tests"], 2, "--part tests: one of train, validation, test"),
+        (["convert", "pems-boy", "--data-csv", "a", "--meta-csv", "b", "--output-h5", "c.h5"], 2, "pems-bay"),
+        (
+            ["convert", "metr-la", "--data-csv", "nowhere.csv", "--meta-csv", "b", "--output-h5", "c.h5"],
+            1,
+            "nowhere.csv",
+        ),
+        (["inspect", "nowhere.h5"], 1, "nowhere.h5"),
+    ],
+)
+def test_a_user_error_is_one_line_and_its_exit_code(
+    arguments: list[str], code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "cuda:7" in arguments and torch.cuda.is_available():
+        pytest.skip("needs a machine without CUDA")
+    monkeypatch.chdir(tmp_path)
+    result = socialx(*arguments)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert re.fullmatch(r"error: [^\n]+\n", result.stderr)
+    assert says in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_sensors_without_a_position_are_named_before_training(data: Path, tmp_path: Path) -> None:
+    import h5py
+
+    lost = tmp_path / "lost.h5"
+    lost.write_bytes(data.read_bytes())
+    with h5py.File(lost, "r+") as file:
+        del file["metadata/vd_info/769402"]
+    result = socialx("train", "--data", lost, "--run-dir", tmp_path / "run", *SMALL)
+    assert result.exit_code == 1
+    assert "1 of 4 sensors have no position (769402)" in result.stderr
+    assert not (tmp_path / "run").exists()
+    alone = socialx(
+        "train", "--data", lost, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--pooling", "none", *SMALL
+    )
+    assert alone.exit_code == 0, alone.stderr
+
+
+def test_a_run_is_not_scored_on_another_network(run: Path, tmp_path: Path) -> None:
+    other = small_file(tmp_path, sensors=5)
+    result = socialx("evaluate", run, "--data", other)
+    assert result.exit_code == 1
+    assert "not what" in result.stderr
+    assert "with 5 sensors, not metr_la with 4" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_run_goes_on_only_as_it_was(run: Path, data: Path, tmp_path: Path) -> None:
+    other = small_file(tmp_path, rows=380)
+    for change, says in (
+        (["--batch-size", "9"], "loader.batch_size (--batch-size): "),
+        (["--seed", "9"], "was trained with 7, got 9"),
+        (["--precision", "16-mixed"], "trainer.precision (--precision): "),
+        (["--run-dir", str(tmp_path / "x")], "trainer.run_dir (--run-dir): "),
+        (["--overwrite"], "--overwrite clears it"),
+        (["--data", str(other)], "not the data that"),
+        ([], f"complete after 2 epochs: socialx train --resume {run} --max-epochs 4"),
+    ):
+        before = {p.name: p.read_bytes() for p in run.iterdir()}
+        result = socialx("train", "--resume", run, *change)
+        assert result.exit_code in (1, 2)
+        assert says in result.stderr
+        assert result.stderr.count("\n") == 1
+        assert {p.name: p.read_bytes() for p in run.iterdir()} == before
+
+
+def test_resuming_keeps_where_the_settings_came_from(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert (
+        socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", "--seed", "3", *SMALL).exit_code == 0
+    )
+    assert socialx("train", "--resume", folder, "--max-epochs", "2").exit_code == 0
+    origin = json.loads((folder / "origin.json").read_text())
+    assert (origin["trainer.seed"], origin["model.width"], origin["trainer.max_epochs"]) == (
+        "--seed",
+        "--width",
+        "--max-epochs",
+    )
+    assert len(json.loads((folder / "environment.json").read_text())) == 2
+    assert "max_epochs: 2" in (folder / "settings.yaml").read_text()
+
+
+def test_a_run_is_scored_as_it_was_trained(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for change in (["--horizon", "6"], ["--split", "strict"], ["--set", "model.width=16"], ["--set", "trainer.seed=3"]):
+        result = socialx("evaluate", run, *change)
+        assert result.exit_code == 2
+        assert f"{run} was trained with" in result.stderr
+    monkeypatch.setenv("SOCIALX_TRAINER__SEED", "5")
+    assert json.loads(socialx("evaluate", run, "--json").stdout)["protocol"]["seed"] == 7
+
+
+def test_other_data_of_the_same_network_is_scored_and_said(run: Path, tmp_path: Path) -> None:
+    result = socialx("evaluate", run, "--data", small_file(tmp_path, rows=390))
+    assert result.exit_code == 0, result.stderr
+    assert "trained on OTHER data" in result.stdout
+    feature = socialx("evaluate", run, "--targets", "latitude")
+    assert feature.exit_code == 2
+
+
+@pytest.mark.timeout(400)
+def test_a_run_killed_in_its_first_epoch_is_no_dead_end(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "socialx", "train", "--data", str(data), "--run-dir", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    training = subprocess.Popen([*command, "--batch-size", "1", *SMALL], env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 150
+    while not (folder / "last.pt").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    training.kill()
+    training.wait()
+    assert not (folder / "best.safetensors").exists()
+    assert "weights before the first epoch ended" in socialx("evaluate", folder).stdout
+    assert socialx("train", "--resume", folder, "--max-epochs", "1").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "protocol.json", "settings.yaml"])
+def test_a_damaged_run_folder_is_one_line(name: str, run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    folder = shutil.copytree(run, tmp_path / "run")
+    for content in (b"", b"[]", b"\x80\x02"):
+        (folder / name).write_bytes(content)
+        result = socialx("evaluate", folder)
+        assert result.exit_code in (1, 2), (name, content)
+        assert result.stderr.count("\n") >= 1
+        assert str(folder) in result.stderr
+
+
+@pytest.mark.parametrize("output", ["."])
+def test_a_profile_that_cannot_be_written_says_so_before_it_measures(output: str, data: Path, tmp_path: Path) -> None:
+    result = socialx("profile", "--data", data, "--output", tmp_path / output, "--steps", "9999999", *SMALL)
+    assert result.exit_code == 1
+
+
+def test_a_settings_file_here_is_read_without_asking(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "socialx.yaml").write_text(f"data: {{path: {data}}}")
+    done = process("evaluate", "--baselines", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_swapped_tables_and_strange_run_folders_are_recognised(tmp_path: Path, data: Path) -> None:
+    source = cut_csv(tmp_path / "s.csv", 30)
+    arguments = ["--data-csv", LOCATIONS, "--meta-csv", source, "--output-h5", tmp_path / "o.h5"]
+    swapped = socialx("convert", "metr-la", *arguments)
+    assert swapped.exit_code == 1
+    assert "swap --data-csv and --meta-csv" in swapped.stderr
+    result = socialx("train", "--data", data, "--run-dir", tmp_path, *SMALL)
+    assert result.exit_code == 1
+    assert "a folder with other files in it" in result.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["s.csv"]

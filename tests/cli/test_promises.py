@@ -1,0 +1,38 @@
+"""The slow promise: the demo's forecast beats both copy-lasts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import ROOT, process
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.timeout(600)
+def test_the_demo_beats_both_copy_lasts_at_every_horizon(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    command = tmp_path / "bin/socialx"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m socialx "$@"\n')
+    command.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}"}
+    demo = subprocess.run(["sh", "examples/demo.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert demo.returncode == 0, demo.stderr
+    done = process("evaluate", "demo/run", "--baselines", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    scores = {name: of_model["avg_speed"] for name, of_model in json.loads(done.stdout)["scores"].items()}
+    trained = scores.pop("demo/run")
+    for step in (3, 6, 12):
+        mae = trained["by_step"][step - 1]["mae"]
+        for name in ("copy-last, zeros copied", "copy-last, last valid"):
+            assert mae < scores[name]["by_step"][step - 1]["mae"], (name, step)
+        assert f"{mae:.4f}" in demo.stdout  # the table that the demo printed

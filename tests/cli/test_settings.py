@@ -1,0 +1,286 @@
+"""Settings: which layer wins, where values come from, and that a wrong key or value is one helpful line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from socialx.errors import SettingsError
+from socialx.options import KEYS, OLD_KEYS, Layers, Loaded, as_tree, flag_of, to_yaml
+from socialx.settings import RESUME, SCORING, Settings
+
+MODEL, POOLING = ({key for key in KEYS if key.startswith(section)} for section in ("model.", "pooling."))
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def layers(
+    files: Sequence[Path] = (),
+    env: Mapping[str, str] | None = None,
+    sets: Sequence[str] = (),
+    flags: Mapping[str, str] | None = None,
+    local: Sequence[Path] = (),
+) -> Layers:
+    """What a command line says."""
+    return Layers(tuple(local), tuple(files), env or {}, tuple(sets), flags or {}, typed=True)
+
+
+def load(
+    files: Sequence[Path] = (),
+    env: Mapping[str, str] | None = None,
+    sets: Sequence[str] = (),
+    flags: Mapping[str, str] | None = None,
+) -> Loaded:
+    return layers(files, env, sets, flags).load()
+
+
+def test_each_layer_wins_over_the_ones_below(tmp_path: Path) -> None:
+    first = write(
+        tmp_path / "a.yaml", "trainer: {learning_rate: 1, max_epochs: 1, seed: 1, patience: 1, lr_warmup_steps: 1}"
+    )
+    second = write(tmp_path / "b.toml", "[trainer]\nmax_epochs = 2\nseed = 2\npatience = 2\nlr_warmup_steps = 2\n")
+    env = {
+        "SOCIALX_TRAINER__SEED": "3",
+        "SOCIALX_TRAINER__PATIENCE": "3",
+        "SOCIALX_TRAINER__LR_WARMUP_STEPS": "3",
+        "PATH": "x",
+    }
+    loaded = load(
+        [first, second], env, ["trainer.patience=4", "trainer.lr_warmup_steps=4"], {"trainer.lr_warmup_steps": "5"}
+    )
+    t = loaded.settings.trainer
+    assert (t.learning_rate, t.max_epochs, t.seed, t.patience, t.lr_warmup_steps) == (1, 2, 3, 4, 5)
+    assert t.weight_decay == Settings().trainer.weight_decay
+    assert {k: v for k, v in loaded.origin.items() if v != "default"} == {
+        "trainer.learning_rate": str(first),
+        "trainer.max_epochs": str(second),
+        "trainer.seed": "$SOCIALX_TRAINER__SEED",
+        "trainer.patience": "--set",
+        "trainer.lr_warmup_steps": "--lr-warmup-steps",
+    }
+    assert set(loaded.origin) == set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("trainer.precison", "unknown setting; did you mean trainer.precision?"),
+        ("traner.precision", "unknown setting; did you mean trainer.precision?"),
+        ("precision", "unknown setting; did you mean trainer.precision?"),
+        ("model.embedding", "unknown setting; did you mean model."),
+        ("trainer", "is a section; its settings are trainer.precision, "),
+        ("zzz.qqq", "unknown setting: socialx config lists all"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_a_near_miss(key: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=r"unknown|section") as caught:
+        load((), {}, [f"{key}=1"])
+    assert str(caught.value).startswith(f"{key} (--set): {says}")
+
+
+@pytest.mark.parametrize("old", OLD_KEYS)
+def test_the_old_keys_are_refused_with_the_new_one(old: str, tmp_path: Path) -> None:
+    tree: object = 1
+    for part in reversed(old.split(".")):
+        tree = {part: tree}
+    path = write(tmp_path / "old.yaml", str(tree).replace("'", ""))
+    with pytest.raises(SettingsError) as caught:
+        load([path], {})
+    assert str(caught.value).startswith(f"{old} ({path}): an old key")
+    new = OLD_KEYS[old]
+    assert new in str(caught.value)
+    named = new.split(" ")[0]
+    assert named.startswith("(gone:") or named in KEYS or named in Settings.model_fields
+
+
+def test_a_whole_old_file_is_refused_key_by_key(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "old.yaml",
+        "data: {loader: {num_workers: 8}}\nsocial_pooling: {enabled: true, foo: 1}\n"
+        "model: {xlstm: {embedding_dim: 64}}\n",
+    )
+    with pytest.raises(SettingsError) as caught:
+        load([path], {})
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    assert "data.loader.num_workers" in lines[0]
+    assert "resident" in lines[0]
+    assert "it is pooling now" in lines[2]
+    assert "it is model.width now" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"trainer.precision": "16-mixd"}, "trainer.precision (--precision): Input should be '32-true'"),
+        (
+            {"loader.batch_size": "0"},
+            "loader.batch_size (--batch-size): Input should be greater than or equal to 1, got '0'",
+        ),
+        ({"trainer.learning_rate": "fast"}, "trainer.learning_rate (--learning-rate): Input should be a valid number"),
+        ({"trainer.seed": "99999999999999999999"}, "trainer.seed (--seed): Input should be less than 4294967296"),
+        ({"trainer.learning_rate": "inf"}, "trainer.learning_rate (--learning-rate): Input should be a finite number"),
+        ({"trainer.device": "gpu"}, "trainer.device (--device): String should match pattern"),
+    ],
+)
+def test_a_wrong_value_names_the_flag_and_what_it_should_be(flags: dict[str, str], says: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load((), {}, (), flags)
+    message = str(caught.value).replace("'auto', ", "")
+    assert message.startswith(says)
+    assert "\n" not in message
+
+
+def test_the_same_wrong_value_gives_the_same_line_wherever_it_came_from(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.yaml", "loader: {batch_size: 0}")
+    messages = []
+    for arguments in (([path], {}), ((), {"SOCIALX_LOADER__BATCH_SIZE": "0"}), ((), {}, ["loader.batch_size=0"])):
+        with pytest.raises(SettingsError) as caught:
+            load(*arguments)  # type: ignore[arg-type]
+        messages.append(str(caught.value).split("): ")[1].split(", got")[0])
+    assert len(set(messages)) == 1
+
+
+def test_all_wrong_values_are_reported_at_once() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load((), {}, ["loader.batch_size=0", "trainer.max_epochs=-1", "model.dropout=2"])
+    assert len(str(caught.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("s.yaml", "trainer: {seed: 1, seed: 2}", "seed stands twice"),
+        ("s.yaml", "trainer: [", "is not YAML"),
+        ("s.yaml", "- 1", "expected sections"),
+        ("s.yaml", "trainer: 5", "trainer (FILE): is a section"),
+        ("s.yaml", "trainer: {seed: {a: 1}}", "trainer.seed (FILE): Input should be a valid integer"),
+        ("s.yaml", "!!python/object/apply:os.system ['echo']", "is not YAML"),
+        ("s.toml", "a = ", "is not TOML"),
+    ],
+)
+def test_a_broken_file_is_one_line(name: str, text: str, says: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, text)
+    with pytest.raises(SettingsError) as caught:
+        load([path], {})
+    assert says in str(caught.value).replace(str(path), "FILE")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.yaml: No such file"):
+        load([Path("nowhere.yaml")], {})
+
+
+def test_yaml_numbers_and_empty_sections(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.yaml", "trainer: {learning_rate: 1e-4}\nmodel:\n")
+    assert load([path], {}).settings.trainer.learning_rate == 1e-4
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Settings().trainer.seed = 3  # type: ignore[misc]
+
+
+def test_flags_are_unique_and_short_where_they_can_be() -> None:
+    flags = [flag_of(key) for key in KEYS]
+    assert len(set(flags)) == len(flags)
+    assert flag_of("trainer.precision") == "--precision"
+    assert flag_of("profile.steps") == "--steps"
+    assert flag_of("model.heads") == "--model-heads"
+    assert flag_of("data.path") == "--data"
+
+
+def test_every_setting_explains_itself() -> None:
+    assert all(field.description for field in KEYS.values())
+
+
+@given(
+    width=st.integers(1, 16).map(lambda n: 8 * n),
+    slstm_at=st.lists(st.integers(0, 3), max_size=4),
+    learning_rate=st.floats(1e-6, 1.0),
+    radius=st.floats(0.1, 900),
+    data=st.one_of(st.none(), st.text("abc/. -", min_size=1).map(str.strip).filter(bool)),
+)
+def test_settings_survive_their_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    width: int,
+    slstm_at: list[int],
+    learning_rate: float,
+    radius: float,
+    data: str | None,
+) -> None:
+    settings = Settings.model_validate(
+        {
+            "data": {"path": data},
+            "model": {"width": width, "slstm_at": slstm_at},
+            "trainer": {"learning_rate": learning_rate},
+            "pooling": {"radius_km": radius},
+        }
+    )
+    path = tmp_path_factory.mktemp("settings") / "settings.yaml"
+    path.write_text(to_yaml(settings))
+    again = load([path], {})
+    assert again.settings == settings
+    assert as_tree(again.settings) == as_tree(settings)
+    assert {k for k, place in again.origin.items() if place != str(path)} == {"trainer.run_dir"}
+
+
+def test_a_setting_that_a_run_left_empty_stays_so(tmp_path: Path) -> None:
+    empty = load((), {}, (), {"pooling.neighbours": ""}).settings
+    assert empty.pooling.neighbours is None
+    saved = write(tmp_path / "settings.yaml", to_yaml(empty))
+    merged = layers(flags={"trainer.max_epochs": "7"}).of_run(saved, RESUME)
+    assert merged.settings.pooling.neighbours is None
+    assert merged.settings.trainer.max_epochs == 7
+
+
+def test_files_of_a_run_are_replaced_by_the_command_line_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = write(Path("socialx.yaml"), "trainer: {run_dir: runs/first, device: cpu}\ndata: {path: here.h5}")
+    saved = write(tmp_path / "settings.yaml", "data: {path: own.h5}")
+    env = {"SOCIALX_DATA__PATH": "other.h5"}
+    merged = layers(env=env, local=[here]).of_run(saved, SCORING)
+    assert (merged.settings.data.path, merged.origin["data.path"]) == (Path("own.h5"), str(saved))
+    assert (merged.settings.trainer.device, merged.settings.trainer.run_dir) == ("cpu", None)
+    merged = layers(env=env, flags={"data.path": "new.h5"}, local=[here]).of_run(saved, SCORING)
+    assert (merged.settings.data.path, merged.origin["data.path"]) == (Path("new.h5"), "--data")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, set()),
+        ({"model.encoder": "mlp"}, {"model.impl", "model.chunk", "model.checkpointing"}),
+        ({"pooling.placement": "interleaved"}, {"model.chunk"}),
+        ({"pooling.placement": "interleaved", "pooling.kind": "none"}, POOLING - {"pooling.kind"}),
+        ({"pooling.kind": "none"}, POOLING - {"pooling.kind"}),
+        ({"pooling.kind": "max"}, {"pooling.use_positional"}),
+        ({"pooling.mask_mode": "hard"}, {"pooling.learnable_radius"}),
+        ({"model.kind": "lstm"}, (MODEL | POOLING) - {"model.kind", "model.width", "model.blocks", "model.dropout"}),
+    ],
+)
+def test_what_a_model_does_nothing_with(settings: dict[str, str], expected: set[str]) -> None:
+    assert load((), {}, (), settings).settings.unread() == expected
+
+
+def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
+    saved = write(tmp_path / "settings.yaml", "loader: {batch_size: 8}\ntrainer: {seed: 1, max_epochs: 2}")
+    env = {"SOCIALX_TRAINER__SEED": "5", "SOCIALX_TRAINER__MAX_EPOCHS": "7"}
+    merged = layers(env=env).of_run(saved, RESUME)
+    assert (merged.settings.trainer.seed, merged.settings.trainer.max_epochs) == (1, 7)
+    assert merged.origin["trainer.seed"] == str(saved)
+    assert merged.origin["trainer.max_epochs"] == "$SOCIALX_TRAINER__MAX_EPOCHS"
+    with pytest.raises(SettingsError) as caught:
+        layers(sets=["loader.batch_size=9"], flags={"trainer.seed": "3"}).of_run(saved, RESUME)
+    first, second = str(caught.value).splitlines()
+    assert first == (f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9: leave it, or train another run")
+    assert second.startswith("trainer.seed (--seed): ")

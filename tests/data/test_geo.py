@@ -1,0 +1,95 @@
+"""The plane agrees with the sphere, and neighbours are the nearest others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from socialx.data import geo
+
+
+def haversine_km(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    lat_a, lon_a, lat_b, lon_b = (np.radians(x) for x in (a[..., 0], a[..., 1], b[..., 0], b[..., 1]))
+    half = np.sin((lat_b - lat_a) / 2) ** 2 + np.cos(lat_a) * np.cos(lat_b) * np.sin((lon_b - lon_a) / 2) ** 2
+    return 2 * geo.EARTH_RADIUS_KM * np.arcsin(np.sqrt(half))
+
+
+@example(latitude=-17.8, longitude=180.0, seed=0)  # Fiji, on both sides of the date line
+@given(latitude=st.floats(-65, 65), longitude=st.floats(-180, 180), seed=st.integers(0, 99))
+def test_distances_over_60_km_are_right_to_a_thousandth(latitude: float, longitude: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    north = rng.uniform(-0.27, 0.27, 20)  # +-30 km
+    east = rng.uniform(-0.27, 0.27, 20) / np.cos(np.radians(latitude))
+    place = np.stack([latitude + north, (longitude + east + 180) % 360 - 180], axis=1)
+    xy = geo.to_plane(place[:, 0], place[:, 1])
+    plane = np.hypot(*(xy[:, None] - xy[None]).transpose(2, 0, 1))
+    sphere = haversine_km(place[:, None], place[None])
+    np.testing.assert_allclose(plane, sphere, rtol=1e-3, atol=1e-6)
+
+
+def test_east_is_x_and_north_is_y() -> None:
+    xy = geo.to_plane(np.array([34.0, 34.0, 34.1]), np.array([-118.0, -117.9, -118.0]))
+    assert xy[1, 0] - xy[0, 0] == pytest.approx(9.22, abs=0.02)
+    assert xy[2, 1] - xy[0, 1] == pytest.approx(11.12, abs=0.02)
+
+
+@given(sensors=st.integers(1, 30), neighbours=st.integers(1, 8), seed=st.integers(0, 50))
+def test_neighbours_are_the_nearest_others(sensors: int, neighbours: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    xy = rng.uniform(0, 10, (sensors, 2))
+    xy[rng.random(sensors) < 0.2] = np.nan
+    found = geo.nearest(xy, neighbours)
+    index, exists = found.index, found.exists
+    known = int(np.isfinite(xy).all(1).sum())
+    assert index.shape == exists.shape == (sensors, max(1, min(neighbours, known - 1)))
+    for i in range(sensors):
+        gaps = np.hypot(*(xy - xy[i]).T)
+        gaps[i] = np.nan
+        expected = [j for j in np.argsort(gaps, kind="stable") if np.isfinite(gaps[j])][:neighbours]
+        assert index[i][exists[i]].tolist() == expected
+        assert (index[i][~exists[i]] == i).all()
+        np.testing.assert_array_equal(found.distance[i][exists[i]], gaps[expected])
+        np.testing.assert_allclose(np.hypot(*found.offsets[i].T), found.distance[i], rtol=1e-12)
+
+
+@given(
+    sensors=st.integers(1, 30), reach=st.floats(0.1, 12), count=st.none() | st.integers(1, 5), seed=st.integers(0, 50)
+)
+def test_no_neighbour_is_beyond_the_reach(sensors: int, reach: float, count: int | None, seed: int) -> None:
+    xy = np.random.default_rng(seed).uniform(0, 10, (sensors, 2))
+    found = geo.nearest(xy, count, reach)
+    gaps = np.hypot(*(xy[:, None] - xy[None]).transpose(2, 0, 1))
+    np.fill_diagonal(gaps, np.inf)
+    expected = np.minimum((gaps <= reach).sum(1), sensors if count is None else count)
+    assert found.exists.sum(1).tolist() == expected.tolist()
+    assert found.index.shape[1] == max(1, expected.max())
+
+
+def test_listed_roads_count_both_ways_by_the_shorter_distance() -> None:
+    """0 -> 1 over 2 km and back over 3; 1 -> 2 twice, 5 and 4; 3 is on no list; a pair with itself is none."""
+    start, end = np.array([0, 1, 1, 1, 2]), np.array([1, 0, 2, 2, 2])
+    km = np.array([2.0, 3.0, 5.0, 4.0, 0.0])
+    xy = np.array([[0.0, 0.0], [1.0, 1.0], [np.nan, np.nan], [9.0, 9.0]])
+    found = geo.by_road(start, end, km, xy, count=None)
+    assert found.index.tolist() == [[1, 0], [0, 2], [1, 2], [3, 3]]
+    assert found.exists.tolist() == [[True, False], [True, True], [True, False], [False, False]]
+    assert found.distance.tolist() == [[2.0, 0.0], [2.0, 4.0], [4.0, 0.0], [0.0, 0.0]]
+    assert found.offsets[0, 0].tolist() == [1.0, 1.0]
+    assert found.offsets[1, 1].tolist() == [0.0, 0.0]  # towards a sensor without a position
+    assert geo.by_road(start, end, km, xy, count=1).index.tolist() == [[1], [0], [1], [3]]
+    assert not geo.by_road(start, end, km, xy, None, within_km=1.0).exists.any()
+
+
+def test_every_sensor_may_be_its_own_only_neighbour() -> None:
+    found = geo.itself(3)
+    assert found.index.tolist() == [[0], [1], [2]]
+    assert found.exists.all()
+    assert not found.distance.any()
+
+
+def test_without_any_position_no_sensor_has_neighbours() -> None:
+    xy = geo.to_plane(np.full(3, np.nan), np.full(3, np.nan))
+    assert np.isnan(xy).all()
+    assert not geo.nearest(xy, 2).exists.any()

@@ -1,0 +1,110 @@
+"""Windows: the counts of the protocol, no leak, no window across a gap under the strict rule."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from socialx.data.calendar import calendar, slots_per_day
+from socialx.data.normaliser import measure
+from socialx.data.series import carry_forward
+from socialx.data.windows import PARTS, split_windows
+from socialx.errors import SocialxError
+from tests.data_files import refusal
+from tests.networks import MONDAY, speeds
+
+
+def every_five_minutes(rows: int) -> np.ndarray:
+    return MONDAY + 300 * np.arange(rows, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("rows", "rule", "counts"),
+    [
+        (34_272, "canonical", (23_974, 3_425, 6_850)),
+        (52_116, "canonical", (36_465, 5_209, 10_419)),
+        (34_272, "strict", (23_967, 3_404, 6_832)),
+        (52_116, "strict", (36_458, 5_188, 10_401)),
+    ],
+)
+def test_window_counts_of_the_published_data_sets(rows: int, rule: str, counts: tuple[int, int, int]) -> None:
+    windows = split_windows(every_five_minutes(rows), 5, 12, 12, rule)
+    assert tuple(len(windows.part(part)) for part in PARTS) == counts
+
+
+def test_metr_la_training_rows_end_where_the_last_training_window_ends() -> None:
+    assert split_windows(every_five_minutes(34_272), 5, 12, 12, "canonical").training_rows == slice(0, 23_997)
+
+
+@given(rows=st.integers(60, 400), history=st.integers(1, 12), horizon=st.integers(1, 12))
+def test_canonical_windows_are_all_windows_in_order(rows: int, history: int, horizon: int) -> None:
+    windows = split_windows(every_five_minutes(rows), 5, history, horizon, "canonical")
+    together = np.concatenate([windows.part(part) for part in PARTS])
+    assert together.tolist() == list(range(rows - history - horizon + 1))
+    assert windows.across_gaps == 0
+
+
+@given(rows=st.integers(250, 400), cut=st.integers(1, 240), minutes=st.integers(6, 600))
+def test_windows_and_a_gap(rows: int, cut: int, minutes: int) -> None:
+    seconds = every_five_minutes(rows)
+    seconds[cut:] += (minutes - 5) * 60
+    strict = split_windows(seconds, 5, 6, 4, "strict")
+    for part in PARTS:
+        for start in strict.part(part):
+            assert (np.diff(seconds[start : start + 10]) == 300).all()
+    canonical = split_windows(seconds, 5, 6, 4, "canonical")
+    across = sum(
+        (np.diff(seconds[start : start + 10]) != 300).any() for part in PARTS for start in canonical.part(part)
+    )
+    assert canonical.across_gaps == across > 0
+
+
+@given(rows=st.integers(150, 600))
+def test_strict_parts_share_no_row(rows: int) -> None:
+    windows = split_windows(every_five_minutes(rows), 5, 6, 4, "strict")
+    touched = [{row for start in windows.part(part) for row in range(start, start + 10)} for part in PARTS]
+    assert not touched[0] & touched[1]
+    assert not touched[1] & touched[2]
+
+
+def test_a_file_too_short_is_refused_with_the_way_out() -> None:
+    line = refusal(lambda: split_windows(every_five_minutes(30), 5, 12, 12, "strict"), task="train")
+    assert re.search(r"30 rows leave no .* window of 12 \+ 12 steps: .*--history", line)
+
+
+def test_the_normaliser_ignores_missing_readings_and_everything_after_the_training_rows() -> None:
+    values, valid, _ = speeds(300, 4)
+    moments = measure(values, valid, slice(0, 200))
+    seen = values[:200][values[:200] != 0].astype(np.float64)
+    assert moments.mean == pytest.approx(seen.mean(), rel=1e-12)
+    assert moments.std == pytest.approx(seen.std(), rel=1e-12)
+    values[200:] = 1e6
+    assert measure(values, valid, slice(0, 200)) == moments
+
+
+def test_no_valid_training_reading_is_an_error() -> None:
+    with pytest.raises(SocialxError, match="no valid reading"):
+        measure(np.zeros((10, 2), np.float32), np.zeros((10, 2), bool), slice(0, 10))
+
+
+def test_carry_forward_is_the_latest_valid_reading_and_never_looks_ahead() -> None:
+    values, valid, _ = speeds(120, 3, missing=0.6)
+    carried = carry_forward(values, valid)
+    for sensor in range(3):
+        latest = np.nan
+        for row in range(120):
+            latest = values[row, sensor] if valid[row, sensor] else latest
+            np.testing.assert_equal(carried[row, sensor], np.float32(latest))
+
+
+def test_calendar_reads_the_wall_clock() -> None:
+    times = np.array(["2012-03-01T00:00:00", "2012-03-04T23:55:00", "2012-03-05T08:30:00"], "datetime64[s]")
+    slot, weekday = calendar(times.astype(np.int64), 5)
+    assert slot.tolist() == [0, 287, 102]
+    assert weekday.tolist() == [3, 6, 0]  # Thursday, Sunday, Monday
+    assert slots_per_day(5) == 288
+    assert slots_per_day(7) == 206

@@ -1,0 +1,644 @@
+"""Older files get what they lack, and not a byte of their readings changes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from socialx.files.checks import problems
+from socialx.files.inspect import inspect
+from socialx.files.older.backfill import Plan, backfill, expand
+from socialx.files.older.variants import ROWS_WITHOUT_ZERO
+from socialx.files.published import DATASETS
+from socialx.files.recognition import Kind, kind_of
+from socialx.files.store import open_store
+from tests.commands import process, socialx
+from tests.data_files import refusal, small_store, timestamps, write_frame, write_stations
+from tests.data_files import speeds as any_speeds
+from tests.older_files import (
+    CODES,
+    DEGREES,
+    IDS,
+    LANES,
+    LATITUDE,
+    LENGTH,
+    LETTERS,
+    LONGITUDE,
+    OLDER,
+    ROWS,
+    cut,
+    meta,
+    partial,
+    speeds,
+)  # fmt: skip
+
+REWRITTEN, UNPLACED, COMPLETE = ("V0", "V0b"), ("M0", "TW2"), ("P1", "P2", "M2", "M3", "M4")  # but for rules and units
+IMPUTED = ("missing readings: 0", "marked as imputed: its zeros had been replaced")
+TAIWAN = ("missing readings: only NaN", "units of avg_speed, avg_occupancy, speed_std, lane_count")
+# The rules and units that a variant does not state, where they are more than that 0 is no reading.
+STATED = {
+    "M1": IMPUTED,
+    "M2": IMPUTED,
+    "M4": ("missing readings: 0", "marked as perhaps imputed"),
+    "TW0": TAIWAN,
+    "TW1": TAIWAN,
+}
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def stored(path: Path) -> tuple[list[tuple[int, bytes]], str, tuple[int, ...]]:
+    """Where the features lie in the file and with which bytes, compressed as they are."""
+    with h5py.File(path) as file:
+        features = file["data/features"]
+        if features.chunks:
+            infos = [features.id.get_chunk_info(i) for i in range(features.id.get_num_chunks())]
+            extents = [(info.byte_offset, info.size) for info in infos]
+        else:
+            extents = [(features.id.get_offset(), features.id.get_storage_size())]
+        kind = (features.dtype.str, features.shape)
+    whole = path.read_bytes()
+    return [(offset, whole[offset : offset + size]) for offset, size in extents], *kind
+
+
+def positions(path: Path) -> np.ndarray:
+    sensors = open_store(path).sensors
+    return np.stack([sensors.latitude, sensors.longitude], axis=1)
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path, name: str) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    before = digest(path)
+    plan = backfill(path, dry_run=True)
+    assert plan.variant.name == ("M3/M4" if name == "M4" else name)  # a few rows without a zero may be of either
+    assert (plan.rows, plan.sensors) == (27 if name == "M3" else 12 if name.startswith("TW") else ROWS, 4)
+    assert bool(plan.refusal()) == (name in (*UNPLACED, *REWRITTEN))
+    refused = refusal(lambda: open_store(path), str(path), "an older", task="train")
+    assert refused.endswith(f": socialx backfill {path}{' --rewrite' if name == 'V0' else ''}")
+    assert refusal(lambda: open_store(path, "zzz"), task="train") == refused  # before its features are looked at
+    asked, flags = json.loads(socialx("inspect", path, "--json").stdout), " --rewrite" if name in REWRITTEN else ""
+    assert (asked["kind"], asked["next"]) == (plan.variant.name, f"socialx backfill {path}{flags}")
+    assert (asked["rows"], asked["problems"]) == (None, None)
+    assert digest(path) == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", [name for name in OLDER if name not in (*REWRITTEN, *UNPLACED)])
+def test_what_a_variant_lacks_is_added_from_the_file_itself(tmp_path: Path, name: str) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    before = stored(path)
+    plan = backfill(path)
+    assert stored(path) == before
+    in_columns = name in ("P0", "M1")
+    truth = np.stack([LATITUDE, LONGITUDE], axis=1)
+    expected = truth.astype(np.float32).astype(np.float64) if in_columns else truth
+    assert (positions(path) == expected).all()
+    with h5py.File(path) as file:
+        info = file["metadata/vd_info"]
+        assert info.attrs["coord_crs"] == "EPSG:4326"
+        assert sorted(info) == sorted(IDS)
+        if name == "P0":
+            assert [info[vdid].attrs["lanes"] for vdid in IDS] == LANES.tolist()
+            assert [info[vdid].attrs["direction"] for vdid in IDS] == list(LETTERS)
+            assert [info[vdid].attrs["length"] for vdid in IDS] == LENGTH.astype(np.float32).tolist()
+        if name.startswith("TW"):
+            assert info[IDS[0]].attrs["road_name"] == "\u8def"
+        epochs = file["metadata/timestamps_epoch"][:]
+        rules = dict(file["metadata"].attrs)
+    store = open_store(path)
+    assert epochs.dtype == np.int64
+    assert (epochs[epochs != np.iinfo(np.int64).min] == store.seconds).all()
+    assert problems(inspect(path)) == []
+    assert store.imputed is (None if name == "M4" else name in ("M1", "M2"))
+    assert store.missing == (None if name.startswith("TW") else 0.0)
+    assert np.array_equal(rules["missing_value"], np.nan if name.startswith("TW") else 0.0, equal_nan=True)
+    assert rules.get("imputed") == {"M1": True, "M2": True, "M4": "unknown"}.get(name)
+    stated = STATED.get(name, ("missing readings: 0",))
+    assert plan.actions[-len(stated) :] == stated
+    assert bool(plan.actions[: -len(stated)]) == (name not in COMPLETE)
+    after = digest(path)
+    assert backfill(path).actions == ()
+    assert digest(path) == after  # a second run changes nothing
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", UNPLACED)
+def test_positions_that_only_the_locations_file_has(tmp_path: Path, name: str) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    before, untouched = digest(path), stored(path)
+    line = refusal(lambda: backfill(path), "4 of 4 sensors (400001, 400017, 400030, 400040)", "--meta")
+    assert str(path) in line
+    assert digest(path) == before
+    backfill(path, meta(tmp_path / "meta.csv"))
+    assert stored(path) == untouched
+    assert positions(path).tolist() == np.stack([LATITUDE, LONGITUDE], axis=1).tolist()
+    assert problems(inspect(path)) == []
+    assert backfill(path, tmp_path / "meta.csv").actions == ()
+
+
+def test_a_locations_file_without_all_sensors_fails_and_leaves_the_file(tmp_path: Path) -> None:
+    path = OLDER["M0"](tmp_path / "old.h5")
+    before = digest(path)
+    locations = meta(tmp_path / "meta.csv", IDS[:3])
+    refusal(lambda: backfill(path, locations), "1 of 4 sensors (400040)")
+    assert digest(path) == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["meta.csv", "old.h5"]
+
+
+def test_sensors_may_stay_without_a_position_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = OLDER["M0"](tmp_path / "old.h5")
+    before = stored(path)
+    assert "--without-positions" in refusal(lambda: backfill(path), "4 of 4 sensors", task="backfill")
+    assert stored(path) == before
+    backfill(path, without_positions=True)
+    store = open_store(path)
+    assert store.sensors.ids == IDS
+    assert np.isnan(store.sensors.latitude).all()
+    assert backfill(path, meta(tmp_path / "meta.csv")).actions[0] == "vd_info: 4 positions from the locations file"
+    assert open_store(path).sensors.latitude.tolist() == LATITUDE.tolist()
+
+
+def test_the_locations_file_makes_rounded_positions_exact(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    backfill(path)
+    plan = backfill(path, meta(tmp_path / "meta.csv"))
+    assert plan.actions[0].startswith("vd_info: 4 positions from the locations file, moved by up to 0.")
+    assert positions(path).tolist() == np.stack([LATITUDE, LONGITUDE], axis=1).tolist()
+    assert backfill(path, tmp_path / "meta.csv").actions == ()
+
+
+def test_an_incomplete_vd_info_is_completed(tmp_path: Path) -> None:
+    path = partial(tmp_path / "old.h5")
+    before = stored(path)
+    plan = backfill(path)
+    assert plan.actions == ("vd_info: 3 positions from the file's columns", "missing readings: 0")
+    assert stored(path) == before
+    rounded = LATITUDE.astype(np.float32).astype(np.float64)
+    assert open_store(path).sensors.latitude.tolist() == [*rounded[:3], LATITUDE[3]]
+
+
+def test_entries_under_another_spelling_are_found(tmp_path: Path) -> None:
+    path = OLDER["M2"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["metadata/vd_info"].move(IDS[0], f"{IDS[0]}.0")
+        del file["data/features"]
+        file["data/features"] = np.full((ROWS, 4, 3), np.nan, np.float32)
+    assert backfill(path).actions[0] == "vd_info: 1 positions from another spelling of the id"
+    assert open_store(path).sensors.latitude[0] == LATITUDE[0]
+
+
+@pytest.mark.parametrize("wrong", [91.0, np.inf, np.nan])
+def test_columns_out_of_range_or_that_move_are_no_positions(tmp_path: Path, wrong: float) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["data/features"][:, 1, 3] = wrong
+        file["data/features"][7, 2, 4] += 0.5
+        file["data/features"][:5, 3, 3:5] = np.nan  # the first finite row counts
+    before = digest(path)
+    refusal(lambda: backfill(path), "2 of 4 sensors (400017, 400030)")
+    assert digest(path) == before
+
+
+def test_epochs_of_another_zone_are_corrected(tmp_path: Path) -> None:
+    def shift() -> None:
+        with h5py.File(path, "r+") as file:
+            file["metadata/timestamps_epoch"][...] = file["metadata/timestamps_epoch"][:] + 8 * 3600
+
+    path, corrected = OLDER["P2"](tmp_path / "old.h5"), f"timestamps_epoch corrected in {ROWS} rows"
+    shift()
+    assert backfill(path).actions == (corrected, "missing readings: 0")
+    assert problems(inspect(path)) == []
+    shift()
+    assert problems(inspect(path)) != []
+    assert backfill(path).actions == (corrected,)
+    assert problems(inspect(path)) == []
+
+
+def test_other_coordinates_than_degrees_are_refused(tmp_path: Path) -> None:
+    path = OLDER["P1"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["metadata/vd_info"].attrs["coord_crs"] = "EPSG:3826"
+    refusal(lambda: backfill(path), "EPSG:3826", "give --meta LOCATIONS.csv", task="backfill")
+
+
+@pytest.mark.parametrize("name", ["P0", "P2", "M0", "M1", "M3"])
+def test_slices_are_of_their_parents_kind(tmp_path: Path, name: str) -> None:
+    path = cut(OLDER[name], tmp_path / "slice.h5", slice(5, 25))
+    before = stored(path)
+    plan = backfill(path, meta(tmp_path / "meta.csv"))
+    assert (plan.variant.name, plan.rows) == (name, 20)
+    assert stored(path) == before
+    assert problems(inspect(path)) == []
+
+
+def without_zeros(path: Path) -> Path:
+    """The same file with every zero turned into a reading, as a short slice may be."""
+    with h5py.File(path, "r+") as file:
+        values = file["data/features"][:]
+        values[..., 0] = np.where(values[..., 0] == 0, np.float32(30.5), values[..., 0])
+        file["data/features"][...] = values
+    return path
+
+
+def forget_rules(path: Path) -> None:
+    """As an earlier backfill left a file: with positions, and perhaps marked as imputed."""
+    with h5py.File(path, "r+") as file:
+        del file["metadata"].attrs["missing_value"]
+
+
+@pytest.mark.parametrize(("name", "imputed"), [("P0", False), ("M1", True), ("M2", True), ("M4", None)])
+def test_what_an_earlier_backfill_left_is_completed(tmp_path: Path, name: str, imputed: bool | None) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    backfill(path)
+    before, whole = stored(path), open_store(path)
+    forget_rules(path)
+    assert refusal(lambda: open_store(path), "an older file").endswith(f": socialx backfill {path}")
+    assert backfill(path).actions == ("missing readings: 0",)
+    assert stored(path) == before
+    assert (open_store(path).imputed, open_store(path).missing) == (imputed, 0.0)
+    assert open_store(path).checksum == whole.checksum
+    assert backfill(path).actions == ()
+
+
+def test_a_slice_of_m0_without_a_zero_is_not_imputed(tmp_path: Path) -> None:
+    path = without_zeros(cut(OLDER["M0"], tmp_path / "slice.h5", slice(5, 15)))
+    plan = backfill(path, meta(tmp_path / "meta.csv"))
+    assert (plan.variant.name, plan.attributes) == ("M0", {"missing_value": 0.0})
+    assert open_store(path).imputed is False
+    forget_rules(path)
+    again = backfill(path)  # also with its positions in vd_info
+    assert (again.variant.name, again.actions) == ("M0", ("missing readings: 0",))
+    assert open_store(path).imputed is False
+
+
+def test_what_cannot_be_told_of_a_slice_of_m3_is_left_open_and_said(tmp_path: Path) -> None:
+    path = without_zeros(cut(OLDER["M3"], tmp_path / "slice.h5", slice(5, 15)))
+    before = stored(path)
+    refusal(lambda: open_store(path), f"socialx backfill {path}")
+    done = socialx("backfill", path)
+    assert done.stdout == f"{path}: missing readings: 0; marked as perhaps imputed\n"
+    assert "not known whether its zeros were filled in" in done.stderr
+    assert "cannot be told" in done.stderr
+    assert stored(path) == before
+    assert open_store(path).imputed is None
+    assert json.loads(socialx("inspect", path, "--json").stdout)["imputed"] is None
+    assert "perhaps with its zeros filled in" in socialx("inspect", path).stdout
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_more_rows_without_a_zero_than_metr_la_has_are_interpolated(tmp_path: Path, more: int) -> None:
+    path, sensors, rows = OLDER["M4"](tmp_path / "old.h5"), DATASETS["metr-la"].sensors, ROWS_WITHOUT_ZERO + more
+    ids = [str(716328 + sensor) for sensor in range(sensors)]
+    with h5py.File(path, "r+") as file:
+        for name in ("data/features", "metadata/vdids", "metadata/timestamps", "metadata/timestamps_epoch"):
+            del file[name]
+        file["data/features"] = np.full((rows, sensors, 3), 34.5, np.float32)
+        file["metadata/vdids"] = np.array(ids, "S64")
+        file["metadata/timestamps"] = np.array(timestamps(rows), "S19")
+    assert backfill(path).variant.name == ("M4" if more else "M3/M4")
+    assert open_store(path).imputed is (True if more else None)
+    with h5py.File(path) as file:
+        assert file["metadata"].attrs["imputed"] == (True if more else "unknown")
+
+
+def test_taiwan_speeds_are_in_kilometres_per_hour(tmp_path: Path) -> None:
+    for name in ("TW0", "TW1", "TW2"):
+        path = OLDER[name](tmp_path / f"{name}.h5")
+        refusal(lambda: open_store(path), f"socialx backfill {path}")  # noqa: B023
+        backfill(path, meta(tmp_path / "meta.csv"))
+        units = {feature: open_store(path, feature).unit for feature in ("avg_speed", "speed_std", "avg_occupancy")}
+        assert units == {"avg_speed": "km/h", "speed_std": "km/h", "avg_occupancy": "%"}
+        assert open_store(path, "total_volume").unit == "unknown"
+
+
+@pytest.mark.parametrize("said", ["km/h", "[1]", "5", '{"avg_occupancy": "share", "total_volume": "vehicles"}'])
+def test_units_that_a_file_states_stay_and_what_is_none_is_replaced(tmp_path: Path, said: str) -> None:
+    path = OLDER["TW1"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["metadata/units"] = np.bytes_(said)
+    backfill(path)
+    assert open_store(path).unit == "km/h"
+    occupancy, volume = (open_store(path, name).unit for name in ("avg_occupancy", "total_volume"))
+    assert (occupancy, volume) == (("share", "vehicles") if "share" in said else ("%", "unknown"))
+    assert backfill(path).actions == ()
+
+
+@pytest.mark.parametrize("name", ["P0", "M0", "M1", "TW2"])
+def test_what_a_file_is_after_backfill_is_true_of_it(tmp_path: Path, name: str) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    backfill(path, meta(tmp_path / "meta.csv"))
+    assert kind_of(path) == Kind("current", "written or completed by socialx", None)
+
+
+def test_a_later_locations_file_tells_lanes_length_and_direction(tmp_path: Path) -> None:
+    path = small_store(tmp_path / "new.h5")
+    stations = write_stations(tmp_path / "stations.csv")
+    with h5py.File(path) as file:
+        places = {vdid: (entry.attrs["position_lat"], entry.attrs["position_lon"]) for vdid, entry in info(file)}
+    lines = stations.read_text().splitlines()
+    for number, line in enumerate(lines[1:], 1):  # the very positions that the file has already
+        cells = line.split(",")
+        cells[8:10] = map(str, places[cells[0]])
+        lines[number] = ",".join(cells)
+    stations.write_text("\n".join(lines) + "\n")
+    with h5py.File(path, "r+") as file:
+        first, second = (entry for _, entry in list(info(file))[:2])
+        first.attrs["lanes"], second.attrs["lanes"] = np.nan, 9.0
+    before = stored(path)
+    plan = backfill(path, stations)
+    assert plan.actions == ("vd_info: lanes, length, direction of 3 sensors from the locations file",)
+    assert stored(path) == before
+    with h5py.File(path) as file:
+        wanted = {"position_lat", "position_lon", "lanes", "length", "direction"}
+        assert all(set(entry.attrs) == wanted for _, entry in info(file))
+        assert [entry.attrs["lanes"] for _, entry in info(file)].count(9.0) == 1  # what it had stays
+        assert all(np.isfinite(entry.attrs["lanes"]) for _, entry in info(file))
+    after = digest(path)
+    assert backfill(path, stations).actions == ()
+    assert digest(path) == after
+
+
+def info(file: h5py.File) -> list[tuple[str, h5py.Group]]:
+    return list(file["metadata/vd_info"].items())
+
+
+def test_the_proposed_command_works_at_once_and_with_any_path(tmp_path: Path) -> None:
+    folder = tmp_path / "my files"
+    folder.mkdir()
+    path, locations = OLDER["V0"](folder / "old one.h5"), meta(folder / "some where.csv")
+    proposed = refusal(lambda: backfill(path, locations), "--rewrite")
+    assert shlex.split(proposed)[-5:] == ["backfill", str(path), "--rewrite", "--meta", str(locations)]
+    with h5py.File(path, "r+") as file:
+        file["features"][..., 3:5] = np.nan
+    for given in ({}, {"rewrite": True}):
+        proposed = refusal(lambda: backfill(path, **given), "no position in range")  # noqa: B023
+        assert shlex.split(proposed)[-5:] == ["backfill", str(path), "--rewrite", "--meta", "LOCATIONS.csv"]
+    backfill(path, locations, rewrite=True)
+    assert problems(inspect(path)) == []
+
+
+def test_a_rewrite_takes_positions_and_what_else_is_unknown_from_the_locations_file(tmp_path: Path) -> None:
+    path = OLDER["V0"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["features"][:, 0, 1:] = np.nan
+    rows = [f"{vdid},{LATITUDE[place]},{LONGITUDE[place]},7,S" for place, vdid in enumerate(IDS)]
+    (tmp_path / "meta.csv").write_text("\n".join(["id,lat,lon,lanes,dir", *rows]) + "\n")
+    backfill(path, tmp_path / "meta.csv", rewrite=True)
+    sensors = open_store(path).sensors
+    assert sensors.lanes is not None
+    assert sensors.lanes.tolist() == [7.0, *LANES[1:]]
+    assert sensors.direction == ("S", *LETTERS[1:])
+    assert sensors.latitude.tolist() == LATITUDE.tolist()
+
+
+def test_a_dry_run_says_that_a_rewrite_must_be_asked_for(tmp_path: Path) -> None:
+    path = OLDER["V0"](tmp_path / "old.h5")
+    planned, real = socialx("backfill", path, "--dry-run"), socialx("backfill", path)
+    assert (planned.exit_code, planned.stderr) == (1, real.stderr)
+    assert "written anew" in planned.stdout
+    assert "needs --rewrite" in planned.stdout
+    assert socialx("backfill", path, "--dry-run", "--rewrite").exit_code == 0
+
+
+def test_a_missing_locations_file_is_said_once(tmp_path: Path) -> None:
+    for name in ("P0", "P1", "P2"):
+        OLDER[name](tmp_path / f"{name}.h5")
+    done = socialx("backfill", tmp_path, "--meta", tmp_path / "nope.csv")
+    assert done.exit_code == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "nope.csv: no such file" in done.stderr
+
+
+def test_a_link_stays_and_its_target_is_patched(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    target, link = OLDER["P0"](tmp_path / "disk" / "real.h5"), tmp_path / "link.h5"
+    link.symlink_to("disk/real.h5")
+    assert backfill(link).actions
+    assert link.is_symlink()
+    assert backfill(target).actions == ()
+    assert [path.name for path in target.parent.iterdir()] == ["real.h5"]
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_the_oldest_layouts_are_written_anew_only_when_asked(tmp_path: Path, name: str) -> None:
+    path = OLDER[name](tmp_path / "old.h5")
+    before = digest(path)
+    refusal(lambda: backfill(path), name, f"socialx backfill {path} --rewrite")
+    assert digest(path) == before
+    backfill(path, rewrite=True)
+    with h5py.File(path) as file:
+        features = file["data/features"][:]
+        assert features.dtype == np.float32
+        assert features[..., 0].tobytes() == speeds().astype(np.float32).tobytes()
+        assert features[0, :, 5].tolist() == [DEGREES[letter] for letter in LETTERS]
+        assert (features[..., 1] == LANES).all()
+        info = file["metadata/vd_info"]
+        assert [info[vdid].attrs["direction"] for vdid in IDS] == list(LETTERS)
+        assert [info[vdid].attrs["position_lat"] for vdid in IDS] == LATITUDE.tolist()
+        assert file["metadata/feature_names"][0] == b"avg_speed"
+        assert file.attrs["dataset_name"] == "pems_bay"
+    assert CODES["S"] != DEGREES["S"]
+    store = open_store(path)
+    assert store.timestamps.astype(str).tolist() == timestamps(ROWS, "2017-01-01T00:00:00")
+    assert (store.unit, store.missing, store.sensors.ids) == ("mph", 0.0, IDS)
+    assert problems(inspect(path)) == []
+    after = digest(path)
+    assert backfill(path, rewrite=True).actions == ()
+    assert digest(path) == after
+
+
+def test_a_flat_file_whose_shapes_disagree(tmp_path: Path) -> None:
+    path = OLDER["V0"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        del file["dates"]
+        file["dates"] = np.array(["2017-01-01 00:00:00"], "S19")
+    refusal(lambda: backfill(path, rewrite=True), "shapes do not agree")
+
+
+def test_files_that_backfill_cannot_help(tmp_path: Path) -> None:
+    frame = write_frame(tmp_path / "metr-la.h5", timestamps(9), any_speeds(9))
+    refusal(lambda: backfill(frame), "a pandas HDFStore", "socialx convert")
+    with h5py.File(tmp_path / "doc.h5", "w") as file:
+        file["data/features"], file["data/vd_ids"] = np.zeros((2, 2, 1)), np.arange(2)
+    refusal(lambda: backfill(tmp_path / "doc.h5"), "only old documentation describes")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = 1
+    refusal(lambda: backfill(tmp_path / "other.h5"), "it lacks data/features")
+    refusal(lambda: backfill(tmp_path / "gone.h5"), "no such file")
+    (tmp_path / "text.h5").write_text("a,b\n")
+    refusal(lambda: backfill(tmp_path / "text.h5"), "not an HDF5 file")
+
+
+def test_a_file_of_today_lacks_nothing(tmp_path: Path) -> None:
+    path = small_store(tmp_path / "new.h5")
+    before = digest(path)
+    plan = backfill(path)
+    assert (plan.variant.name, plan.actions) == ("current", ())
+    assert digest(path) == before
+
+
+def test_the_old_file_is_kept_on_demand(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    path.chmod(0o640)
+    before = digest(path)
+    backfill(path, backup=True)
+    assert digest(tmp_path / "old.h5.bak") == before
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "old.h5.bak").stat().st_mode & 0o777 == 0o640
+    backfill(path, meta(tmp_path / "meta.csv"), backup=True)
+    assert digest(tmp_path / "old.h5.bak") == before  # the first one is the original
+
+
+def test_a_file_that_somebody_has_open_is_left_alone(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    before = digest(path)
+    for mode in ("r", "r+"):
+        script = f"import h5py, sys; f = h5py.File({str(path)!r}, {mode!r}); print(1, flush=True); sys.stdin.read()"
+        holder = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        refusal(lambda: backfill(path), "another process has it open")
+        holder.communicate(b"")
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        refusal(lambda: backfill(path), "another process has it open")
+    assert digest(path) == before
+    assert backfill(path).actions
+
+
+def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    before = stored(path)
+    command = [sys.executable, "-m", "socialx", "backfill", str(path)]
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    errors = [process.communicate()[1] for process in running]
+    for process_, error in zip(running, errors, strict=True):
+        assert process_.returncode == (1 if error.startswith("error:") else 0)
+        assert error.strip() == "" or "another process has it open" in error
+    assert 0 in [process_.returncode for process_ in running]
+    assert stored(path) == before
+    assert backfill(path).actions == ()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_read_only_folder_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    before = digest(path)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    refusal(lambda: backfill(path), "read-only")
+    monkeypatch.undo()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("socialx.files.older.backfill.shutil.copyfile", refuse)
+    refusal(lambda: backfill(path), "cannot be written", "Permission denied")
+    assert digest(path) == before
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    before, size = digest(path), path.stat().st_size
+    for limit in (0, 1000, size - 1, size + 100):
+        script = (
+            "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); "
+            f"from socialx.cli import app; app(['backfill', {str(path)!r}])"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert done.returncode == 1, done.stderr
+        assert done.stderr.startswith(f"error: {path}: cannot be written"), done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert digest(path) == before
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def spoil_readings(copy: Path) -> None:
+    offset = stored(copy)[0][0][0]
+    data = bytearray(copy.read_bytes())
+    data[offset] ^= 1
+    copy.write_bytes(data)
+
+
+def spoil_rules(copy: Path) -> None:
+    with h5py.File(copy, "r+") as file:
+        file["metadata"].attrs["missing_value"] = -1.0
+
+
+def spoil_units(copy: Path) -> None:
+    with h5py.File(copy, "r+") as file:
+        del file["metadata/units"]
+
+
+@pytest.mark.parametrize(("name", "spoil"), [("P0", spoil_readings), ("P0", spoil_rules), ("TW1", spoil_units)])
+def test_a_damaged_copy_never_takes_the_files_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, spoil: Callable[[Path], None]
+) -> None:
+    from socialx.files.older import backfill as module
+
+    path = OLDER[name](tmp_path / "old.h5")
+    before, patch = digest(path), module._patch
+
+    def patch_badly(copy: Path, plan: Plan) -> None:
+        patch(copy, plan)
+        spoil(copy)
+
+    monkeypatch.setattr(module, "_patch", patch_badly)
+    refusal(lambda: backfill(path), "does not give back")
+    assert digest(path) == before
+
+
+def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name in ("P0", "P2", "M0", "TW1"):
+        OLDER[name](folder / f"{name}.h5")
+    small_store(folder / "new.h5")
+    (folder / "notes.txt").write_text("no data")
+    assert [path.name for path in expand(folder)] == ["M0.h5", "P0.h5", "P2.h5", "TW1.h5", "new.h5"]
+    planned = socialx("backfill", folder, "--dry-run")
+    assert planned.exit_code == 1  # M0 would fail
+    for words in (
+        "P0",
+        "Taiwan VD",
+        "4 positions from the file's columns",
+        "missing readings: 0",
+        "missing readings: only NaN",
+        "nothing is missing",
+    ):
+        assert words in planned.stdout
+    done = socialx("backfill", folder)
+    assert done.exit_code == 1
+    assert done.stderr.count("error:") == 1
+    assert "M0.h5: no position in range for 4 of 4 sensors" in done.stderr
+    assert problems(inspect(folder / "TW1.h5")) == []  # one that fails does not stop the others
+    assert socialx("backfill", folder, "--meta", meta(tmp_path / "meta.csv")).exit_code == 0
+    again = socialx("backfill", folder, "--meta", tmp_path / "meta.csv")
+    assert again.stdout.count("nothing is missing, unchanged") == 5
+    assert socialx("backfill", tmp_path / "gone.h5").exit_code == 1
+    (tmp_path / "empty").mkdir()
+    assert "no .h5 or .hdf5 file" in socialx("backfill", tmp_path / "empty").stderr
+
+
+def test_the_next_command_of_a_strict_training_is_this_one(tmp_path: Path) -> None:
+    path, older = small_store(tmp_path / "new.h5"), OLDER["M0"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        del file["metadata/vd_info"]
+    for data, command in ((path, f"socialx backfill {path} --meta "), (older, f"socialx backfill {older}\n")):
+        done = process("train", "--data", data, "--run-dir", tmp_path / "run")
+        assert done.returncode == 1
+        assert command in done.stderr

@@ -1,0 +1,249 @@
+"""DCRNN's HDFStores become the same canonical files as the CSVs, without pandas' reader and without pickles."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from socialx.files.formats import hdfstore
+from socialx.files.formats.contents import Contents, Request
+from socialx.files.store import open_store
+from tests.data_files import (
+    BAY_IDS,
+    IDS,
+    convert,
+    refusal,
+    small_store,
+    speeds,
+    timestamps,
+    write_csv,
+    write_frame,
+    write_locations,
+    write_stations,
+)
+
+FORMAT = hdfstore.FORMATS[0]
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "ms", "s"])
+@pytest.mark.parametrize("labels", [np.array(IDS, "S"), np.array(IDS, np.int64)], ids=["text", "integers"])
+def test_a_frame_and_the_csv_give_one_checksum(tmp_path: Path, unit: str, labels: np.ndarray) -> None:
+    values, times, meta = speeds(500), timestamps(500), write_locations(tmp_path / "meta.csv")
+    frame = write_frame(tmp_path / "metr-la.h5", times, values, ids=labels, unit=unit)
+    summary = convert("metr-la", frame, meta, tmp_path / "out1.h5")
+    convert("metr-la", write_csv(tmp_path / "data.csv", times, values), meta, tmp_path / "out2.h5")
+    assert (summary.rows, summary.first_timestamp) == (500, times[0])
+    assert open_store(tmp_path / "out1.h5").checksum == open_store(tmp_path / "out2.h5").checksum
+
+
+def test_columns_are_found_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hdfstore, "BLOCK_BYTES", 1000)
+    values = speeds(500)
+    frame = write_frame(tmp_path / "bay.h5", timestamps(500), values, key="speed", ids=BAY_IDS, order=[2, 0, 1])
+    convert("bay", frame, write_stations(tmp_path / "meta.csv", BAY_IDS), tmp_path / "out.h5")
+    store = open_store(tmp_path / "out.h5")
+    assert store.sensors.ids == BAY_IDS
+    assert store.values.tobytes() == values.astype(np.float32).tobytes()
+
+
+def test_a_frame_of_two_blocks(tmp_path: Path) -> None:
+    values = np.round(speeds(30))
+    path = write_frame(tmp_path / "data.h5", timestamps(30), values[:, :2], ids=IDS[:2])
+    with h5py.File(path, "r+") as file:
+        del file["df/axis0"]
+        file["df/axis0"] = np.array(IDS, "S")
+        file["df/block1_items"] = np.array(IDS[2:], "S")
+        file["df/block1_values"] = values[:, 2:].astype(np.int64)
+    convert("la", path, write_locations(tmp_path / "meta.csv"), tmp_path / "out.h5")
+    assert (open_store(tmp_path / "out.h5").values == values).all()
+
+
+def test_any_only_frame_is_taken_and_the_expected_one_of_several(tmp_path: Path) -> None:
+    meta = write_locations(tmp_path / "meta.csv")
+    path = write_frame(tmp_path / "data.h5", timestamps(30), speeds(30), key="mine")
+    assert convert("la", path, meta, tmp_path / "out1.h5").rows == 30
+    with h5py.File(path, "r+") as file:
+        file.copy("mine", "other")
+    refusal(lambda: convert("la", path, meta, tmp_path / "out2.h5"), str(path), "2 frames (mine, other)", "'df'")
+    with h5py.File(path, "r+") as file:
+        file.copy("mine", "df")
+    assert convert("la", path, meta, tmp_path / "out2.h5").rows == 30
+
+
+def places(folder: Path) -> Path:
+    return write_locations(folder / "meta.csv")
+
+
+def read(path: Path) -> Contents:
+    return FORMAT.read(Request(path))
+
+
+def rows_of(contents: Contents) -> tuple[list[str], np.ndarray]:
+    blocks = list(contents.blocks)
+    return np.concatenate([block.timestamps for block in blocks]).astype(str).tolist(), np.concatenate(
+        [block.speeds for block in blocks]
+    )
+
+
+@pytest.mark.parametrize("key", ["df", "speed"])
+def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
+    values = speeds(40)
+    values[3, 1] = np.nan
+    path = write_frame(tmp_path / "metr-la.h5", timestamps(40), values, key=key)
+    assert FORMAT.recognise(path) == f"a pandas HDFStore in fixed format, its key {key}"
+    contents = read(path)
+    assert (contents.ids, contents.sensors) == (IDS, 3)
+    assert (contents.feature, contents.units, contents.locations, contents.notes) == ("avg_speed", None, None, ())
+    times, read_speeds = rows_of(contents)
+    assert times == timestamps(40)
+    assert read_speeds.tobytes() == values.astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
+def test_flow_of_largest(tmp_path: Path, kind: type) -> None:
+    values = np.round(speeds(40, 3) * 10)
+    if kind != np.int64:
+        values[5] = np.nan
+    path = write_frame(tmp_path / "ca_his_raw_2019.h5", timestamps(40), values.astype(kind), key="t")
+    with h5py.File(path, "r+") as file:  # what pandas leaves besides the data; its pickles stay closed
+        file["t/axis1"].attrs["freq"] = np.bytes_(b"cos\nsystem\n(S'touch pickled'\ntR.")
+        file["t/axis1"].attrs["name"] = np.bytes_(b"Time")
+        file["t/axis0"].attrs["name"] = h5py.Empty("S1")
+    contents = read(path)
+    assert (contents.ids, contents.feature, contents.units) == (IDS, "flow", "vehicles per step")
+    assert len(contents.notes) == 1
+    assert "traffic flow" in contents.notes[0]
+    times, flows = rows_of(contents)
+    assert times == timestamps(40)
+    assert np.array_equal(flows, values.astype(np.float32), equal_nan=True)
+
+
+def test_the_file_name_says_flow(tmp_path: Path) -> None:
+    made = read(write_frame(tmp_path / "sd_his_2019.h5", timestamps(9), speeds(9), key="t"))
+    assert (made.feature, len(made.notes)) == ("flow", 2)
+    assert "15 minutes" in made.notes[1]
+    other = read(write_frame(tmp_path / "sdhis2019.h5", timestamps(9), speeds(9), key="t"))
+    assert (other.feature, other.units) == ("avg_speed", None)
+    assert "'t' does not say" in other.notes[0]
+    named = read(write_frame(tmp_path / "my_his_2019.h5", timestamps(9), speeds(9), key="speed"))
+    assert (named.feature, named.units, named.notes) == ("avg_speed", None, ())
+
+
+def test_one_of_several_frames(tmp_path: Path) -> None:
+    path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9), key="other")
+    with h5py.File(path, "r+") as file:
+        file.copy("other", "speed")
+        file.copy("other", "third")
+    assert read(path).notes == ()  # "speed" says what it holds
+    with h5py.File(path, "r+") as file:
+        file.copy("other", "df")
+    refusal(lambda: read(path), "4 frames (df, other, speed, ...)", "'df' or 'speed'")
+
+
+def test_the_ids_of_the_file_count(tmp_path: Path) -> None:
+    path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9))
+    assert FORMAT.read(Request(path, ids=tmp_path / "gone.txt")).ids == IDS
+
+
+def test_what_is_no_hdfstore(tmp_path: Path) -> None:
+    (tmp_path / "random").write_bytes(np.random.default_rng(0).bytes(4000))
+    (tmp_path / "cut").write_bytes(write_frame(tmp_path / "data.h5", timestamps(9), speeds(9)).read_bytes()[:700])
+    (tmp_path / "empty").write_bytes(b"")
+    with h5py.File(tmp_path / "links.h5", "w") as file:
+        file["soft"], file["external"] = h5py.SoftLink("/gone"), h5py.ExternalLink("gone.h5", "/")
+    small_store(tmp_path / "done.h5")
+    for name in ("random", "cut", "empty", "links.h5", "done.h5", "done.csv", "gone", "."):
+        assert FORMAT.recognise(tmp_path / name) is None, name
+    _table(tmp_path / "table.h5")
+    assert "table format" in str(FORMAT.recognise(tmp_path / "table.h5"))
+
+
+def _replace(path: Path, name: str, data: object) -> None:
+    with h5py.File(path, "r+") as file:
+        kept = dict(file[name].attrs)
+        del file[name]
+        file[name] = data
+        file[name].attrs.update(kept)
+
+
+def _attribute(path: Path, name: str, value: object) -> None:
+    with h5py.File(path, "r+") as file:
+        file["df/axis1"].attrs[name] = value
+
+
+def _delete(path: Path, name: str) -> None:
+    with h5py.File(path, "r+") as file:
+        del file[name]
+
+
+BAD = {
+    "a table": (lambda p: _table(p), "format='table'"),
+    "pickled labels": (lambda p: _replace(p, "df/axis0", _pickled()), "neither text nor integers"),
+    "no values": (lambda p: _delete(p, "df/block0_values"), "block0_values is not there"),
+    "no index": (lambda p: _delete(p, "df/axis1"), "axis1 is not there"),
+    "no blocks": (lambda p: _delete(p, "df/block0_items"), "do not hold each of its 3 sensors once"),
+    "short values": (lambda p: _replace(p, "df/block0_values", np.zeros((9, 3))), "(9, 3) for 10 rows"),
+    "flat values": (lambda p: _replace(p, "df/block0_values", np.zeros(30)), "has shape (30,)"),
+    "text values": (lambda p: _replace(p, "df/block0_values", np.zeros((10, 3), "S4")), "|S4"),
+    "another item": (lambda p: _replace(p, "df/block0_items", np.array(["1", "2", "3"], "S")), "not a plain frame"),
+    "an item twice": (lambda p: _replace(p, "df/block0_items", np.array(IDS[:1] * 3, "S")), "once"),
+    "a sensor twice": (lambda p: _replace(p, "df/axis0", np.array([*IDS[:2], "0773869"], "S")), "more than once"),
+    "plain index": (lambda p: _attribute(p, "kind", np.bytes_("integer")), "integer, not a time index"),
+    "a zone": (lambda p: _attribute(p, "tz", np.bytes_("UTC")), "time zone"),
+    "half seconds": (lambda p: _replace(p, "df/axis1", np.arange(10) * 500_000_000), "not whole seconds"),
+    "no time": (lambda p: _replace(p, "df/axis1", np.full(10, np.iinfo(np.int64).min)), "NaT"),
+    "backwards": (lambda p: _replace(p, "df/axis1", np.arange(10)[::-1] * 10**9), "rows 1 and 2"),
+    "no rows": (
+        lambda p: (_replace(p, "df/axis1", np.empty(0, "i8")), _replace(p, "df/block0_values", np.empty((0, 3)))),
+        "no rows",
+    ),
+}
+
+
+def _pickled() -> np.ndarray:
+    rows = np.empty(1, object)
+    rows[0] = np.frombuffer(b"cos\nsystem\n(S'touch pickled'\ntR.", np.uint8)
+    return rows.astype(h5py.vlen_dtype(np.uint8))
+
+
+def _table(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["df/table"] = np.zeros(3, [("index", "i8"), ("values_block_0", "f8", (3,))])
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_frame_of_another_kind_is_refused(tmp_path: Path, case: str) -> None:
+    change, words = BAD[case]
+    path = write_frame(tmp_path / "data.h5", timestamps(10), speeds(10))
+    change(path)
+    meta = write_locations(tmp_path / "meta.csv")
+    refusal(lambda: convert("la", path, meta, tmp_path / "out.h5"), str(path), words)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.h5", "meta.csv"]
+
+
+def test_other_hdf5_files_are_refused(tmp_path: Path) -> None:
+    done = small_store(tmp_path / "done.h5")
+    refusal(lambda: read(done), str(done), "already a socialx file")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["something"] = 1
+    refusal(lambda: read(tmp_path / "other.h5"), "without a pandas frame (something)")
+    refusal(lambda: read(places(tmp_path)), "not an HDF5 file")
+    refusal(lambda: read(tmp_path / "gone.h5"), "no such file")
+
+
+def test_pandas_is_not_needed_for_a_frame(tmp_path: Path) -> None:
+    frame = write_frame(tmp_path / "data.h5", timestamps(10), speeds(10))
+    meta = write_locations(tmp_path / "meta.csv")
+    code = (
+        "import sys; from pathlib import Path; from socialx.files import readings, store;"
+        "from socialx.files.formats.contents import Request;"
+        f"r = readings.read('la', Request(Path({str(frame)!r})), Path({str(meta)!r})).readings;"
+        f"store.create(Path({str(tmp_path / 'out.h5')!r}), r);"
+        "assert not {'pandas', 'tables', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,125 @@
+"""The published CSVs become canonical files: every row, every bit of every speed."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from socialx.files.formats import tables
+from socialx.files.recognition import find
+from socialx.files.store import open_store
+from tests.data_files import BAY_IDS, convert, refusal, speeds, timestamps, write_csv, write_locations, write_stations
+
+
+@pytest.mark.parametrize("kind", ["metr-la", "METR_LA", "metrla", "la"])
+def test_metr_la_keeps_every_row_and_bit(tmp_path: Path, kind: str) -> None:
+    values, times = speeds(700), timestamps(700)
+    data = write_csv(tmp_path / "METR-LA.csv", times, values)
+    summary = convert(kind, data, write_locations(tmp_path / "meta.csv"), tmp_path / "out.h5")
+    assert (summary.rows, summary.sensors, summary.features, summary.gaps) == (700, 3, 3, 0)
+    assert (summary.first_timestamp, summary.last_timestamp) == (times[0], times[-1])
+    store = open_store(tmp_path / "out.h5")
+    assert store.values.tobytes() == values.astype(np.float32).tobytes()
+    assert store.timestamps.astype(str).tolist() == times
+    assert (store.valid == (values != 0)).all()
+    assert store.sensors.latitude.tolist() == [34.0, 34.01, 34.02]
+    assert (store.dataset_name, store.unit, store.missing, store.step_minutes) == ("metr_la", "mph", 0.0, 5)
+
+
+@pytest.mark.parametrize("kind", ["pems-bay", "PEMS-BAY", "pems_bay", "bay"])
+def test_pems_bay_has_its_static_columns(tmp_path: Path, kind: str) -> None:
+    data = write_csv(tmp_path / "bay.csv", timestamps(20, "2017-01-01"), speeds(20), BAY_IDS)
+    convert(kind, data, write_stations(tmp_path / "meta.csv", BAY_IDS), tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        features = file["data/features"][:]
+    expected = [[2, 0.5, 37, -121, 0], [3, 1.5, 37.01, -121.01, 90], [4, 2.5, 37.02, -121.02, 180]]
+    assert (features[..., 1:] == np.float32(expected)).all()
+    assert open_store(tmp_path / "out.h5").sensors.direction == ("N", "E", "S")
+    assert open_store(tmp_path / "out.h5", "direction").valid.all()
+
+
+def test_pems_bay_with_positions_only_has_unknown_static_columns(tmp_path: Path) -> None:
+    data = write_csv(tmp_path / "bay.csv", timestamps(20), speeds(20), BAY_IDS)
+    convert("bay", data, write_locations(tmp_path / "meta.csv", BAY_IDS), tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        features = file["data/features"][:]
+        assert set(file["metadata/vd_info"][BAY_IDS[0]].attrs) == {"position_lat", "position_lon"}
+    assert features.shape == (20, 3, 6)
+    assert np.isnan(features[..., [1, 2, 5]]).all()
+    assert np.isfinite(features[..., [0, 3, 4]]).all()
+
+
+def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, checksums = speeds(900), set()
+    data = write_csv(tmp_path / "data.csv", timestamps(900), values)
+    meta = write_locations(tmp_path / "meta.csv")
+    for size in (1, 700, 5000, 1 << 22):
+        monkeypatch.setattr(tables, "PIECE_BYTES", size)
+        convert("la", data, meta, tmp_path / "out.h5", overwrite=True)
+        store = open_store(tmp_path / "out.h5")
+        assert store.values.tobytes() == values.astype(np.float32).tobytes()
+        checksums.add(store.checksum)
+    assert len(checksums) == 1
+
+
+def test_empty_and_nan_cells_are_missing_and_stay_raw(tmp_path: Path) -> None:
+    data = tmp_path / "data.csv"
+    data.write_text(",1,2,3\n2012-03-01 00:00:00,,nan,0.0\n2012-03-01 00:05:00,NaN,1,\n")
+    convert("published-csv", data, write_locations(tmp_path / "meta.csv", ("1", "2", "3")), tmp_path / "out.h5")
+    store = open_store(tmp_path / "out.h5")
+    assert np.isnan(store.values).tolist() == [[True, True, False], [True, False, True]]
+    assert store.values[0, 2] == 0
+    assert store.valid.tolist() == [[False, False, False], [False, True, False]]
+
+
+def test_windows_lines_quotes_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
+    data = tmp_path / "data.csv"
+    text = '\ufeff"","1","2"\r\n"2012-03-01 00:00:00",1.5,2.5\r\n\r\n"2012-03-01 00:05:00",3.5,"4.5"'
+    data.write_bytes(text.encode())
+    convert("published-csv", data, write_locations(tmp_path / "meta.csv", ("1", "2")), tmp_path / "out.h5")
+    assert open_store(tmp_path / "out.h5").values.tolist() == [[1.5, 2.5], [3.5, 4.5]]
+
+
+def test_the_daylight_hour_and_a_gap_are_kept(tmp_path: Path) -> None:
+    times = timestamps(40, "2012-03-11T01:00:00")
+    times = times[:30] + times[33:]
+    data = write_csv(tmp_path / "data.csv", times, speeds(37))
+    summary = convert("la", data, write_locations(tmp_path / "meta.csv"), tmp_path / "out.h5")
+    store = open_store(tmp_path / "out.h5")
+    assert (summary.rows, summary.gaps) == (37, 1)
+    assert np.diff(store.seconds)[:29].tolist() == [300] * 29
+
+
+def test_an_unknown_dataset_is_a_usage_error(tmp_path: Path) -> None:
+    line = refusal(lambda: find("metr-al"), "metr-al", "did you mean metr-la?")
+    assert refusal(lambda: find("x"), "metr-la, pems-bay") != line
+
+
+finite = st.floats(0, 200, allow_nan=False)
+decimals = st.decimals(0, 200, allow_nan=False, allow_infinity=False, places=3).map(float)
+narrow = st.floats(0, 200, width=32)
+
+
+@given(st.lists(st.tuples(finite | decimals | narrow, st.floats(allow_nan=True, allow_infinity=False)), min_size=2))
+def test_a_speed_is_its_text_rounded_once(rows: list[tuple[float, float]]) -> None:
+    rows = [(a, b if abs(b) < 3e38 else 1.0) for a, b in rows]
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_csv(Path(folder) / "data.csv", timestamps(len(rows)), np.array(rows), ("1", "2"))
+        _, blocks = tables.read_table(path)
+        read = np.concatenate([block.speeds for block in blocks])
+    for got, row in zip(read, rows, strict=True):
+        for cell, value in zip(got, row, strict=True):
+            assert cell == np.float32(value) or (math.isnan(cell) and math.isnan(value))
+
+
+def test_a_missing_output_folder_is_made(tmp_path: Path) -> None:
+    data = write_csv(tmp_path / "data.csv", timestamps(5), speeds(5))
+    convert("la", data, write_locations(tmp_path / "meta.csv"), tmp_path / "new/folder/out.h5")
+    assert [p.name for p in (tmp_path / "new/folder").iterdir()] == ["out.h5"]

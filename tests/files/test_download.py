@@ -1,0 +1,556 @@
+"""Downloads from a real server on this machine that can be told to misbehave."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import resource
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from socialx.errors import SettingsError
+from socialx.files import download
+from socialx.files.download import addresses, fetch
+from socialx.files.published import DATASETS, PublishedFile
+from socialx.progress import Event, Note, Work, listening
+from tests.data_files import refusal, shown, write_stations
+
+CONTENT = bytes(range(256)) * 40  # 10,240 bytes
+MD5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
+NAME = "SPEEDS.csv"
+
+
+class Site:
+    """One file on a server, its faults, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.content, self.etag, self.modified = CONTENT, '"1"', ""
+        self.cuts: list[int] = []  # of each response in turn, the bytes after which it ends
+        self.always_cut: int | None = None
+        self.way = "close"  # how it is cut
+        self.statuses: list[int] = []  # of each response in turn, in place of 200
+        self.ranges, self.checks_if_range = True, True
+        self.starts_off_by = 0  # what a 206 brings in place of the range
+        self.extra = b""  # a 206 brings this too
+        self.framing = "length"
+        self.redirects: dict[str, str] = {}
+        self.seen: list[dict[str, str]] = []
+        self.over = threading.Event()
+
+    def ranges_asked(self) -> list[str | None]:
+        return [headers.get("range") for headers in self.seen]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    site: Site
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        site, self.close_connection = self.site, True
+        site.seen.append({"path": self.path} | {name.lower(): value for name, value in self.headers.items()})
+        if to := site.redirects.get(self.path):
+            return self._answer(302, b"", Location=to)
+        if (status := site.statuses.pop(0) if site.statuses else 200) != 200:
+            return self._answer(status, b"sorry")
+        first, body, extra = 0, site.content, {}
+        asked = self.headers.get("Range") if site.ranges else None
+        unchanged = self.headers.get("If-Range") in (site.etag, site.modified) or not site.checks_if_range
+        if asked and unchanged:
+            first = int(asked.removeprefix("bytes=").removesuffix("-"))
+            if first >= len(site.content):
+                return self._answer(416, b"")
+            first, body = first + site.starts_off_by, site.content[first + site.starts_off_by :] + site.extra
+            extra = {"Content_Range": f"bytes {first}-{len(site.content) - 1}/{len(site.content)}"}
+        validators = {"ETag": site.etag, "Last_Modified": site.modified}
+        self._answer(
+            206 if extra else 200, body, **extra, **{name: value for name, value in validators.items() if value}
+        )
+
+    def _answer(self, status: int, body: bytes, **headers: str) -> None:
+        site = self.site
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        if site.framing == "length" or status >= 300:
+            self.send_header("Content-Length", str(len(body)))
+        if site.framing == "chunks":
+            self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        cut = site.always_cut
+        if site.cuts and status < 300:
+            cut = site.cuts.pop(0)
+        sent = body[:cut]
+        if site.framing == "chunks":
+            sent = b"%x\r\n%b\r\n" % (len(sent), sent) + (b"0\r\n\r\n" if cut is None else b"")
+        self.wfile.write(sent)
+        self.wfile.flush()
+        if cut is not None and site.way == "stall":
+            site.over.wait(5)
+        if cut is not None and site.way == "reset":
+            site.over.wait(0.05)  # what was sent must arrive before the reset throws it away
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+
+
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        pass  # of a connection that a test has reset
+
+
+class OneAtATime(HTTPServer):
+    handle_error = Server.handle_error  # type: ignore[assignment]
+
+
+@contextmanager
+def serving(kind: type[HTTPServer]) -> Iterator[Site]:
+    site = Site()
+    server = kind(("127.0.0.1", 0), type("BoundHandler", (Handler,), {"site": site}))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    site.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield site
+    finally:
+        site.over.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "WAITS_S", (0.0,))
+    monkeypatch.setenv("no_proxy", "*")
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serving(Server) as site:
+        yield site
+
+
+def published(md5: str | None = MD5, name: str = NAME) -> PublishedFile:
+    return PublishedFile(name, md5, "https://example.invalid/file", "made up")
+
+
+@pytest.fixture
+def events() -> Iterator[list[Event]]:
+    """What a test's downloads tell whoever listens."""
+    found: list[Event] = []
+    with listening(found.append):
+        yield found
+
+
+def noted(events: list[Event]) -> str:
+    """The notes, as the command line shows them."""
+    return "\n".join(shown(event.message for event in events if isinstance(event, Note)))
+
+
+def get(site: Site, folder: Path, md5: str | None = MD5, name: str = NAME, **options: object) -> Path:
+    return fetch(published(md5, name), f"{site.url}/{name}", folder, **options)  # type: ignore[arg-type]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+PART = [f".{NAME}.part", f".{NAME}.part.json"]
+
+
+def cut_off(site: Site, folder: Path, at: int) -> None:
+    """A call that leaves a part of ``at`` bytes."""
+    site.cuts = [at]
+    refusal(lambda: get(site, folder, retries=0), f"{at:,} bytes are kept", "run the same command again to go on")
+    assert names(folder) == PART
+    assert (folder / PART[0]).read_bytes() == CONTENT[:at]
+    site.seen.clear()
+
+
+def test_the_whole_file_in_one_request(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    assert get(site, folder) == folder / NAME
+    assert (folder / NAME).read_bytes() == CONTENT
+    assert names(folder) == [NAME]
+    assert site.ranges_asked() == [None]
+    assert site.seen[0]["user-agent"].startswith("socialx/")
+
+
+@pytest.mark.parametrize("way", ["close", "reset", "stall"])
+def test_a_cut_is_followed_by_the_rest_only(site: Site, tmp_path: Path, way: str, events: list[Event]) -> None:
+    site.cuts, site.way = [4000, 3000], way
+    get(site, tmp_path, timeout_s=0.15)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert names(tmp_path) == [NAME]
+    assert site.ranges_asked() == [None, "bytes=4000-", "bytes=7000-"]
+    assert [headers.get("if-range") for headers in site.seen] == [None, '"1"', '"1"']
+    assert "4,000 bytes are kept: trying again" in noted(events)
+
+
+def test_a_second_call_asks_for_the_rest_only(site: Site, tmp_path: Path, events: list[Event]) -> None:
+    cut_off(site, tmp_path, 6000)
+    events.clear()
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert names(tmp_path) == [NAME]
+    assert site.ranges_asked() == ["bytes=6000-"]
+    steps = [event for event in events if isinstance(event, Work)]
+    assert {(step.name, step.total, step.unit) for step in steps} == {(f"download {NAME}", len(CONTENT), "B")}
+    assert [step.done for step in steps[:2]] == [0, 6000]
+    assert (steps[-1].done, steps[-1].finished) == (len(CONTENT), True)
+
+
+def test_a_server_without_ranges_starts_from_zero(site: Site, tmp_path: Path) -> None:
+    site.ranges, site.cuts = False, [4000]
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert site.ranges_asked() == [None, "bytes=4000-"]
+
+
+@pytest.mark.parametrize(("checks", "requests"), [(True, 1), (False, 2)])
+def test_another_version_starts_from_zero(site: Site, tmp_path: Path, checks: bool, requests: int) -> None:
+    cut_off(site, tmp_path, 4000)
+    site.content, site.etag, site.checks_if_range = CONTENT[::-1], '"2"', checks
+    get(site, tmp_path, hashlib.md5(site.content, usedforsecurity=False).hexdigest())
+    assert (tmp_path / NAME).read_bytes() == CONTENT[::-1]
+    assert site.ranges_asked() == ["bytes=4000-", None][:requests]
+
+
+def test_a_range_that_starts_elsewhere_starts_from_zero(site: Site, tmp_path: Path) -> None:
+    cut_off(site, tmp_path, 4000)
+    site.starts_off_by = 10
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert site.ranges_asked() == ["bytes=4000-", None]
+
+
+def test_a_response_of_no_use_does_not_block_the_server(tmp_path: Path) -> None:
+    with serving(OneAtATime) as site:
+        site.content = CONTENT * 800  # more than the buffers of a connection hold
+        site.cuts = [4000]
+        refusal(lambda: get(site, tmp_path, retries=0), "4,000 bytes are kept")
+        site.starts_off_by = 10
+        md5 = hashlib.md5(site.content, usedforsecurity=False).hexdigest()
+        assert get(site, tmp_path, md5, retries=0, timeout_s=2).stat().st_size == len(site.content)
+
+
+def test_a_file_that_has_shrunk_starts_from_zero(site: Site, tmp_path: Path) -> None:
+    cut_off(site, tmp_path, 4000)
+    site.content = CONTENT[:4000]
+    get(site, tmp_path, hashlib.md5(site.content, usedforsecurity=False).hexdigest())
+    assert (tmp_path / NAME).read_bytes() == CONTENT[:4000]
+    assert site.ranges_asked() == ["bytes=4000-", None]
+
+
+@pytest.mark.parametrize(
+    ("etag", "modified", "if_range"),
+    [('W/"1"', "Fri, 21 Nov 2025 10:00:00 GMT", "Fri, 21 Nov 2025 10:00:00 GMT"), ('W/"1"', "", None), ("", "", None)],
+)
+def test_only_what_names_one_version_is_resumed(
+    site: Site, tmp_path: Path, etag: str, modified: str, if_range: str | None
+) -> None:
+    site.etag, site.modified, site.cuts = etag, modified, [4000]
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert [headers.get("if-range") for headers in site.seen] == [None, if_range]
+    assert site.ranges_asked()[1] == ("bytes=4000-" if if_range else None)
+
+
+def test_another_address_starts_from_zero(site: Site, tmp_path: Path) -> None:
+    cut_off(site, tmp_path, 4000)
+    fetch(published(), f"{site.url}/mirror/{NAME}", tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert site.ranges_asked() == [None]
+
+
+@pytest.mark.parametrize("left", ["", "{", "[]", "{}", '{"url": URL, "validator": "x", "total": "y"}', None])
+def test_a_damaged_note_starts_from_zero(site: Site, tmp_path: Path, left: str | None) -> None:
+    cut_off(site, tmp_path, 4000)
+    if left is None:
+        (tmp_path / PART[1]).unlink()
+    else:
+        (tmp_path / PART[1]).write_text(left.replace("URL", json.dumps(f"{site.url}/{NAME}")))
+    site.statuses = [404]
+    refusal(lambda: get(site, tmp_path), "HTTP 404")
+    assert names(tmp_path) == []
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert site.ranges_asked() == [None, None]
+
+
+def test_a_call_killed_after_the_last_byte_needs_no_request(site: Site, tmp_path: Path) -> None:
+    cut_off(site, tmp_path, 4000)
+    (tmp_path / PART[0]).write_bytes(CONTENT)
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert names(tmp_path) == [NAME]
+    assert not site.seen
+
+
+def test_it_gives_up_where_nothing_new_arrives(site: Site, tmp_path: Path) -> None:
+    site.ranges, site.always_cut = False, 4000  # starts from zero and is cut there each time: not progress
+    refusal(lambda: get(site, tmp_path, retries=3), site.url, "4,000 bytes are kept", "--mirror")
+    assert len(site.seen) == 4
+    assert names(tmp_path) == PART
+
+
+def test_progress_resets_the_count(site: Site, tmp_path: Path) -> None:
+    site.cuts = [500] * 20
+    get(site, tmp_path, retries=1)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert site.ranges_asked() == [None, *(f"bytes={500 * n}-" for n in range(1, 21))]
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (CONTENT[::-1], "another file"),
+        (b"\n<!DOCTYPE html><p>login</p>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a Git-LFS pointer"),
+        (b"", "another file"),
+    ],
+)
+def test_a_wrong_md5_leaves_nothing(site: Site, tmp_path: Path, content: bytes, word: str) -> None:
+    site.content = content
+    got = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    refusal(lambda: get(site, tmp_path), word, got, MD5, "--mirror")
+    assert names(tmp_path) == []
+
+
+def test_without_md5_it_must_be_a_table_of_locations(site: Site, tmp_path: Path) -> None:
+    site.content = write_stations(tmp_path / "META.csv").read_bytes()
+    (tmp_path / "META.csv").unlink()
+    assert get(site, tmp_path, None, "META.csv").read_bytes() == site.content
+    get(site, tmp_path, None, "META.csv")  # kept: it is a table of positions
+    assert len(site.seen) == 1
+    site.content = b"<html>not here</html>"
+    line = refusal(lambda: get(site, tmp_path, None, "META.csv", overwrite=True), "a web page", "line 1", "--mirror")
+    assert ".part" not in line
+    assert names(tmp_path) == ["META.csv"]
+    assert (tmp_path / "META.csv").read_bytes().startswith(b"sensor_id")
+
+
+def test_what_is_there_is_kept(site: Site, tmp_path: Path, events: list[Event]) -> None:
+    (tmp_path / NAME).write_bytes(CONTENT)
+    for overwrite in (False, True):
+        events.clear()
+        assert get(site, tmp_path, overwrite=overwrite) == tmp_path / NAME
+        assert noted(events) == f"{tmp_path / NAME}: there already, with the published md5: kept"
+    assert not site.seen
+    assert names(tmp_path) == [NAME]
+
+
+def test_another_file_there_is_replaced_only_when_asked(site: Site, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"mine")
+    refusal(lambda: get(site, tmp_path), "exists already", "--overwrite")
+    assert (tmp_path / NAME).read_bytes() == b"mine"
+    assert not site.seen
+    get(site, tmp_path, overwrite=True)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert names(tmp_path) == [NAME]
+
+
+@pytest.mark.parametrize("status", [404, 403, 401, 410, 204])
+def test_a_refusing_server_is_asked_once(site: Site, tmp_path: Path, status: int) -> None:
+    site.statuses = [status]
+    refusal(lambda: get(site, tmp_path), f"HTTP {status}", f"{site.url}/{NAME}", "--mirror")
+    assert len(site.seen) == 1
+    assert names(tmp_path) == []
+
+
+def test_a_server_in_trouble_is_asked_again(site: Site, tmp_path: Path) -> None:
+    site.statuses = [500, 503]
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    site.seen.clear()
+    site.statuses = [500] * 10
+    line = refusal(lambda: get(site, tmp_path, name="OTHER.csv", retries=2), "HTTP 500", "OTHER.csv", "again")
+    assert len(site.seen) == 3, line
+    assert names(tmp_path) == [NAME]
+
+
+def test_no_server(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/{NAME}"
+        refusal(lambda: fetch(published(), url, tmp_path), url, "refused", "--mirror")
+
+    def lookup(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "getaddrinfo", lookup)
+        refusal(lambda: fetch(published(), "http://example.invalid/file", tmp_path), "Name or service", "--mirror")
+    assert names(tmp_path) == []
+    assert "again" not in noted(events)
+    cut_off(site, tmp_path, 4000)
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)  # a network that went away may come back
+    refusal(lambda: get(site, tmp_path, retries=2), "Name or service", "4,000 bytes are kept")
+    assert noted(events).count("trying again") == 2
+
+
+@pytest.mark.parametrize("framing", ["none", "chunks"])
+def test_a_length_is_not_needed(site: Site, tmp_path: Path, framing: str) -> None:
+    site.framing = framing
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert names(tmp_path) == [NAME]
+
+
+def test_cut_chunks_start_from_zero(site: Site, tmp_path: Path) -> None:
+    site.framing, site.cuts = "chunks", [4000]
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert site.ranges_asked() == [None, None]
+
+
+def test_redirects_are_followed_with_the_range(site: Site, tmp_path: Path) -> None:
+    cut_off(site, tmp_path, 4000)
+    site.redirects = {f"/{NAME}": "/elsewhere/x"}
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert [headers["path"] for headers in site.seen] == [f"/{NAME}", "/elsewhere/x"]
+    assert site.ranges_asked() == ["bytes=4000-"] * 2
+
+
+@pytest.mark.parametrize("to", ["ftp://127.0.0.1/x", "file:///etc/passwd", "data:text/plain,x", f"/{NAME}", "http://["])
+def test_redirects_to_elsewhere_are_refused(site: Site, tmp_path: Path, to: str) -> None:
+    site.redirects = {f"/{NAME}": to}
+    line = refusal(lambda: get(site, tmp_path), f"{site.url}/{NAME}", "--mirror")
+    assert to in line or not to.startswith(("ftp", "file", "data")), line
+    assert names(tmp_path) == []
+
+
+def test_more_than_announced_is_refused(site: Site, tmp_path: Path) -> None:
+    cut_off(site, tmp_path, 4000)
+    site.extra = b"more"
+    refusal(lambda: get(site, tmp_path), "more than 10,240 bytes", "--mirror")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("framing", ["length", "none"])
+def test_a_file_beyond_all_reason_is_refused(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framing: str
+) -> None:
+    monkeypatch.setattr(download, "MOST_BYTES", 5000)
+    site.framing = framing
+    refusal(lambda: get(site, tmp_path), "more than 5,000 bytes", "--mirror")
+    assert names(tmp_path) == []
+
+
+def test_a_second_download_waits_for_nobody(site: Site, tmp_path: Path) -> None:
+    cut_off(site, tmp_path, 4000)
+    with (tmp_path / PART[0]).open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        refusal(lambda: get(site, tmp_path), PART[0], "another process", "wait")
+    assert not site.seen
+    assert (tmp_path / PART[0]).read_bytes() == CONTENT[:4000]
+    get(site, tmp_path)
+    assert site.ranges_asked() == ["bytes=4000-"]
+
+
+def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        refusal(lambda folder=folder: get(site, folder), str(folder / NAME), "cannot be written", "check the folder")  # type: ignore[misc]
+    (tmp_path / NAME).mkdir()
+    refusal(lambda: get(site, tmp_path), NAME, "a folder")
+    assert not site.seen
+
+
+@pytest.mark.parametrize(("framing", "asked"), [("length", "bytes=10000-"), ("none", None)])
+def test_a_full_disk_keeps_what_fits(site: Site, tmp_path: Path, framing: str, asked: str | None) -> None:
+    site.framing = framing
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, old[1]))  # writing beyond fails, as on a full disk
+    try:
+        refusal(lambda: get(site, tmp_path), NAME, "cannot be written", "File too large", "its space")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert names(tmp_path) == PART
+    site.seen.clear()
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert site.ranges_asked() == [asked]
+
+
+def test_an_interrupt_leaves_the_part_for_the_next_time(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.cuts, site.way = [4000], "stall"
+
+    def interrupted(response: object) -> Iterator[bytes]:
+        yield CONTENT[:4000]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(download, "_blocks", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            get(site, tmp_path)
+    assert names(tmp_path) == PART
+    note = json.loads((tmp_path / PART[1]).read_text())
+    assert note == {"url": f"{site.url}/{NAME}", "validator": '"1"', "total": len(CONTENT)}
+    get(site, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert site.ranges_asked()[1:] == ["bytes=4000-"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "x", "ftp://h/f", "file:///etc/passwd", "http://", "http://h:x/", "http://[h/", "http://h/a b", "http://ü/"],
+)
+def test_only_web_addresses(tmp_path: Path, url: str) -> None:
+    assert "http" in refusal(lambda: addresses("metr-la", url))
+    with pytest.raises(SettingsError):
+        addresses("metr-la", url)
+    refusal(lambda: fetch(published(), url, tmp_path / "new"), "not an http or https address")
+    assert names(tmp_path) == []
+
+
+def test_addresses() -> None:
+    for dataset, files in ((name, facts.files) for name, facts in DATASETS.items()):
+        assert addresses(dataset, None) == [(file, file.url) for file in files]
+        for mirror in ("https://example.org/a", "https://example.org/a/"):
+            assert [url for _, url in addresses(dataset, mirror)] == [f"https://example.org/a/{f.name}" for f in files]
+        assert all(file.url.startswith("https://") and file.url.endswith(f"/{file.name}") for file in files)
+        assert all(file.md5 is None or len(bytes.fromhex(file.md5)) == 16 for file in files)
+        assert all(file.md5 for file in files[:-1])  # a second run refuses what has none, and stops there
+    assert addresses("METR_LA", None) == addresses("metr-la", None)
+    refusal(lambda: addresses("metr-sf", None), "metr-sf", "metr-la or pems-bay")
+    with pytest.raises(SettingsError):
+        addresses("metr-sf", None)
+
+
+def test_addresses_know_the_aliases_that_convert_knows() -> None:
+    for name in ("la", "metrla", "METR_LA", " metr-la "):
+        assert addresses(name, None) == addresses("metr-la", None)
+    for name in ("bay", "pemsbay"):
+        assert addresses(name, None) == addresses("pems-bay", None)
+    refusal(lambda: addresses("npy", None), "metr-la or pems-bay")
+
+
+def test_a_folder_made_for_a_download_that_fails_goes_again(site: Site, tmp_path: Path) -> None:
+    site.statuses = [404]
+    refusal(lambda: get(site, tmp_path / "new/data"), "404")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_to_the_published_file_stays(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / NAME).symlink_to(tmp_path / "real.csv")
+    get(site, folder)
+    assert (folder / NAME).is_symlink()
+    assert (tmp_path / "real.csv").read_bytes() == CONTENT
+    assert [path.name for path in folder.iterdir()] == [NAME]

@@ -1,0 +1,64 @@
+"""A network of 8,600 sensors is converted in bounded memory, from text and from arrays; a 20th of a year and a half."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from socialx.files.store import open_store
+from tests.commands import ROOT
+from tests.data_files import timestamps
+
+pytestmark = pytest.mark.slow
+ROWS, SENSORS = 52_116 // 20, 8_600
+BUDGET_MIB = 300  # the text is 113 MB, its numbers as pandas keeps them 180 MB; the libraries alone take 130 MiB
+
+
+# A child's peak in rusage includes its parent's memory at the fork; the kernel's VmHWM is its own.
+SCRIPT = """
+import sys
+from socialx.cli import app
+app(["convert", *sys.argv[1:]], standalone_mode=False)
+print(*(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def peak_mib(*arguments: str | Path) -> float:
+    """Convert in a process of its own -> its peak resident memory."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", SCRIPT, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.rpartition("VmHWM:")[2].split()[0]) / 1024
+
+
+@pytest.mark.timeout(300)
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    ids = [str(1_000_000 + i) for i in range(SENSORS)]
+    (tmp_path / "ids.txt").write_text("\n".join(ids))
+    places = (f"{vdid},{33 + i / 1000},{-118 + i / 1000}" for i, vdid in enumerate(ids))
+    (tmp_path / "meta.csv").write_text("\n".join(["sensor_id,latitude,longitude", *places]))
+    values = np.random.default_rng(0).integers(0, 800, (ROWS, SENSORS)).astype(np.float32) / 10
+    np.save(tmp_path / "d.npy", values)
+    times = timestamps(ROWS)
+    with (tmp_path / "d.csv").open("w") as file:
+        file.write("," + ",".join(ids) + "\n")
+        for time, row in zip(times, values, strict=True):
+            file.write(f"{time},{','.join(map(str, row.tolist()))}\n")
+    common = ["--meta-csv", tmp_path / "meta.csv", "--units", "mph", "--missing", "0", "--output-h5"]
+    clock = ["--ids", tmp_path / "ids.txt", "--start", times[0], "--freq", "5min"]
+    print(
+        peak_mib("csv", tmp_path / "d.csv", *common, tmp_path / "csv0.h5"),
+        peak_mib("npy", tmp_path / "d.npy", *clock, *common, tmp_path / "npy0.h5"),
+    )
+    assert peak_mib("csv", tmp_path / "d.csv", *common, tmp_path / "csv.h5") < BUDGET_MIB
+    assert peak_mib("npy", tmp_path / "d.npy", *clock, *common, tmp_path / "npy.h5") < BUDGET_MIB
+    for name in ("csv.h5", "npy.h5"):
+        store = open_store(tmp_path / name)
+        assert store.values.tobytes() == values.tobytes()
+        assert store.timestamps[-1].decode() == times[-1]

@@ -1,0 +1,212 @@
+"""Sensor locations and ids: the published shapes, joined by id and never by order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations
+from tests.data_files import IDS, refusal, write_locations, write_stations
+
+
+def places(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "index,sensor_id,latitude,longitude\n0,2,34.5,-118.5\n1,1,34.0,-118.0\n",
+        "sensor_id,Fwy,Dir,Latitude,Longitude,Length,Lanes\n2,17,s,34.5,-118.5,0.5,3\n1,17,W,34.0,-118.0,,\n",
+        "2,34.5,-118.5\n1,34.0,-118.0\n",
+        "\ufeffSENSOR_ID, LATITUDE ,Longitude\r\n2,34.5,-118.5\r\n\r\n 1 , 34.0,-118.0",
+        '"2","34.5","-118.5"\n"1.0",34.0,-118.0\n001,34,-118\n3,0,0\n',
+        "ID,Lat,Lng,District,County,Fwy,Lanes,Type,Direction,ID2\n2,34.5,-118.5,7,LA,I5-S,4,ML,S,0\n1,34,-118,7,LA,5,,,,1\n",
+        "lon,station,lat\n-118.5,2,34.5\n-118,1,34\n",
+        "Station_ID,Long,Latitude\n2,-118.5,34.5\n1,-118,34\n",
+        "vdid,lng,lat\n2,-118.5,34.5\n1,-118,34\n",
+        "lat,lon,SID\n34.5,-118.5,2\n34,-118,1\n",
+        "sid,id,sensor_id,latitude,lat,lon\n8,9,2,34.5,0,-118.5\n8,9,1,34,0,-118\n",
+        "sid,station,id,lat,lon\n8,9,2,34.5,-118.5\n8,9,1,34,-118\n",
+    ],
+)
+def test_the_published_shapes(tmp_path: Path, text: str) -> None:
+    path = places(tmp_path / "meta.csv", text)
+    sensors = join(("1", "2"), read_locations(path), path, static=False)
+    assert sensors.ids == ("1", "2")
+    assert sensors.latitude.tolist() == [34.0, 34.5]
+    assert sensors.longitude.tolist() == [-118.0, -118.5]
+    assert sensors.lanes is None
+    assert sensors.direction is None
+
+
+def test_static_columns_are_joined_too(tmp_path: Path) -> None:
+    path = write_stations(tmp_path / "meta.csv")
+    sensors = join(IDS, read_locations(path), path, static=True)
+    assert sensors.direction == ("N", "E", "S")
+    assert (np.asarray(sensors.lanes).tolist(), np.asarray(sensors.length).tolist()) == ([2, 3, 4], [0.5, 1.5, 2.5])
+
+
+def test_static_columns_of_largest(tmp_path: Path) -> None:
+    header = "ID,Lat,Lng,District,County,Fwy,Lanes,Type,Direction,ID2\n"
+    rows = "317802,32.5,-117.0,11,San Diego,I5-S,4,Mainline,S,0\n312134,32.6,-117.1,11,San Diego,SR9-E,2,Mainline,E,1\n"
+    path = places(tmp_path / "ca_meta.csv", header + rows)
+    sensors = join(("312134", "317802"), read_locations(path), path, static=True)
+    assert (sensors.latitude.tolist(), sensors.longitude.tolist()) == ([32.6, 32.5], [-117.1, -117.0])
+    assert (np.asarray(sensors.lanes).tolist(), sensors.direction) == ([2, 4], ("E", "S"))
+    assert np.isnan(np.asarray(sensors.length)).all()
+
+
+def test_what_a_station_does_not_say_is_unknown(tmp_path: Path) -> None:
+    path = places(tmp_path / "meta.csv", "sensor_id,Dir,Latitude,Longitude,Length,Lanes\n1,X,34,-118,,two\n")
+    sensors = join(("1",), read_locations(path), path, static=True)
+    assert sensors.direction == ("",)
+    assert np.isnan([sensors.lanes, sensors.length]).all()
+
+
+@pytest.mark.parametrize("spelling", ["400001", "0400001", "400001.0", "400001.", " 400001 "])
+def test_spellings_of_one_id(tmp_path: Path, spelling: str) -> None:
+    path = places(tmp_path / "meta.csv", f"{spelling},34,-118\n")
+    assert join(("400001",), read_locations(path), path, static=False).latitude.tolist() == [34]
+
+
+def test_texts_are_matched_as_text(tmp_path: Path) -> None:
+    path = places(tmp_path / "meta.csv", "VD-01,34,-118\nVD-1,35,-119\n1e3,36,-119\n")
+    assert join(("VD-1", "VD-01", "1e3"), read_locations(path), path, static=False).latitude.tolist() == [35, 34, 36]
+
+
+@given(st.integers(0, 10**12), st.integers(0, 5), st.integers(0, 3), st.booleans())
+def test_an_integer_has_one_key(number: int, leading: int, trailing: int, point: bool) -> None:
+    text = "0" * leading + str(number) + ("." + "0" * trailing if point else "")
+    assert match_key(text) == match_key(str(number)) == number
+
+
+@given(st.text(max_size=8), st.text(max_size=8))
+def test_different_ids_have_different_keys(one: str, other: str) -> None:
+    if match_key(one) == match_key(other) and one.strip() != other.strip():
+        assert float(one) == float(other)
+
+
+BAD = {
+    "empty": ("", "empty"),
+    "pointer": ("version https://git-lfs.github.com/spec/v1\n", "Git-LFS"),
+    "header only": ("sensor_id,latitude,longitude\n", "no sensors"),
+    "distances": ("from,to,cost\n1,2,0.5\n", "'from,to,cost'"),
+    "no longitude": ("sensor_id,latitude\n1,34\n", "without sensor_id, latitude, longitude"),
+    "lon before lat": ("1,-118.5,34.5\n", "line 1 has latitude '-118.5'"),
+    "latitude": ("sensor_id,latitude,longitude\n1,90.5,0\n", "line 2 has latitude '90.5'"),
+    "unknown as 0, 0": ("2,34,-118\n3,35,-118\n1,0.0,0\n", "no position for 1 of 3 sensors of the data (1)"),
+    "longitude": ("sensor_id,latitude,longitude\n1,9,180.5\n", "longitude '180.5'"),
+    "nan": ("sensor_id,latitude,longitude\n1,nan,0\n", "line 2 has latitude 'nan'"),
+    "infinite": ("sensor_id,latitude,longitude\n1,1,inf\n", "longitude 'inf'"),
+    "no number": ("sensor_id,latitude,longitude\n1,,0\n", "latitude ''"),
+    "no id": ("sensor_id,latitude,longitude\n,1,0\n", "no sensor id"),
+    "two positions": ("1,34,-118\n2,34,-118\n01,34,-119\n", "line 3 gives sensor 01 two positions"),
+    "short row": ("1,34,-118\n2,34\n", "line 2 has 2 cells, not 3"),
+    "others": ("9,34,-118\n", "no position for 3 of 3 sensors of the data (1, 2, 3)"),
+    "binary": (b"\xc3\x28\n", "not a CSV"),
+    "UTF-16": (b"\xff\xfei\x00d\x00", "UTF-16: save it as UTF-8"),
+    "packed": (b"\x1f\x8b\x08", "gunzip"),
+    "tabs": ("id\tlat\tlon\n1\t34\t-118\n", "separated by tabs"),
+    "cells shifted": ("id,name,lat,lon\n1,I-5, 12,34.15,-118.3\n", "line 2 has 5 cells, not 4"),
+    "only a name": ("name,lat,lon\n1,34,-118\n", "without sensor_id, latitude, longitude"),
+    "short LargeST row": ("ID,Lat,Lng,Lanes\n1,34,-118\n", "line 2 has 3 cells, not 4"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_locations(tmp_path: Path, case: str) -> None:
+    text, words = BAD[case]
+    path = tmp_path / "meta.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    refusal(lambda: join(("1", "2", "3"), read_locations(path), path, static=False), str(path), words)
+
+
+def test_unknown_sensors_are_counted_and_sampled(tmp_path: Path) -> None:
+    path = write_locations(tmp_path / "meta.csv")
+    ids = (*IDS, *map(str, range(1, 6)))
+    refusal(lambda: join(ids, read_locations(path), path, static=False), "5 of 8", "(1, 2, 3, ...)")
+
+
+def test_sensors_without_a_location_may_stay(tmp_path: Path) -> None:
+    path = write_stations(tmp_path / "meta.csv")
+    ids = ("1", IDS[1], "x")
+    sensors = join(ids, read_locations(path), path, static=True, allow_missing=True)
+    assert sensors.ids == ids
+    assert sensors.direction == ("", "E", "")
+    for column in (sensors.latitude, sensors.longitude, sensors.lanes, sensors.length):
+        assert np.isnan(np.asarray(column)).tolist() == [True, False, True]
+    assert join(ids, {}, path, static=False, allow_missing=True).lanes is None
+    refusal(lambda: join(ids, {}, path, static=False), str(path), "3 of 3")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["3\n1\n02\n", "\ufeff3\r\n1\r\n\r\n02", "3,1,02", "3, 1, 02\n", " 3 1\t02 \n\n", "3,1,02,\n", "3\n\n1\n  02 "],
+)
+def test_ids_in_column_order(tmp_path: Path, text: str) -> None:
+    assert read_ids(places(tmp_path / "ids.txt", text)) == ("3", "1", "02")
+
+
+BAD_IDS = {
+    "empty": (b"", "empty"),
+    "blank": (b" \n\n", "no sensor ids"),
+    "commas": (b",,\n", "no sensor ids"),
+    "twice": (b"1\n2\n01\n", "more than once (1, 01)"),
+    "twice in a line": (b"1,2,2", "more than once (2, 2)"),
+    "latin-1": (b"1\n\xe9\n", "not a text of sensor ids"),
+    "binary": (b"PK\x00\x01", "not a text of sensor ids"),
+    "locations": (b"1,34.0,-118.0\n2,34.5,-118.5\n", "line 1 is '1,34.0,-118.0'"),
+    "rows of ids": (b"1\n2 3\n", "line 2 is '2 3'"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\n", "Git-LFS"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_IDS)
+def test_bad_ids(tmp_path: Path, case: str) -> None:
+    content, words = BAD_IDS[case]
+    path = tmp_path / "ids.txt"
+    path.write_bytes(content)
+    refusal(lambda: read_ids(path), str(path), words)
+
+
+def test_a_data_file_is_no_list_of_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socialx.files.locations.IDS_BYTES", 10)
+    refusal(lambda: read_ids(places(tmp_path / "ids.txt", "12345678901")), "not a text of sensor ids")
+    assert read_ids(places(tmp_path / "ids.txt", "1234567890")) == ("1234567890",)
+    refusal(lambda: read_ids(tmp_path), str(tmp_path), "a folder")
+
+
+def test_the_index_of_metr_la(tmp_path: Path) -> None:
+    assert index_ids(write_locations(tmp_path / "meta.csv")) == dict(enumerate(IDS))
+    assert index_ids(places(tmp_path / "a.csv", "ID,Index,lat,lon\n7,01,1,2\n8,0,1,2\n7,1,1,2\n")) == {1: "7", 0: "8"}
+
+
+@pytest.mark.parametrize(
+    "content", ["sensor_id,latitude,longitude\n1,34,-118\n", "1,34,-118\n", "index,cost\n0,1\n", "", "\xff\x00"]
+)
+def test_other_files_have_no_index(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "meta.csv"
+    path.write_bytes(content.encode("latin-1"))
+    assert index_ids(path) == {}
+    assert index_ids(tmp_path) == {}
+    assert index_ids(tmp_path / "gone") == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("0,1,34,-118\n0,2,34,-118\n", "line 3 has the index '0'"),
+        ("a,1,34,-118\n", "line 2 has the index 'a'"),
+        (",1,34,-118\n", "line 2 has the index ''"),
+        ("0,1,34,-118\n1,01,34,-118\n", "two places (1, 01)"),
+    ],
+)
+def test_an_index_must_be_one(tmp_path: Path, rows: str, words: str) -> None:
+    path = places(tmp_path / "meta.csv", "index,sensor_id,latitude,longitude\n" + rows)
+    refusal(lambda: index_ids(path), str(path), words)

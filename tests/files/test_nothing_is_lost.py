@@ -1,0 +1,185 @@
+"""Kills and damage: a target is the old file or the complete new one, and damage is refused in one line."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from socialx.files.checks import problems
+from socialx.files.inspect import inspect
+from socialx.files.older.backfill import backfill
+from socialx.files.store import open_store
+from tests.commands import EXCERPT, LOCATIONS, ROOT, process
+from tests.data_files import refusal, small_store
+from tests.older_files import OLDER, grouped, root
+
+pytestmark = pytest.mark.slow
+KILLS = 30  # of each command
+
+
+def kill_many(arguments: list[str], output: Path, restore: Callable[[], None], check: Callable[[], bool]) -> None:
+    """SIGKILL the command ``KILLS`` times; ``check`` refuses half a file and says whether the new one is there."""
+    restore()
+    command = [sys.executable, "-m", "socialx", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = time.monotonic()
+    assert subprocess.run(command, env=environment, capture_output=True).returncode == 0
+    seconds, dice, kept, replaced = time.monotonic() - started, random.Random(1), 0, 0
+    for _ in range(KILLS):
+        restore()
+        running = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(dice.uniform(0.3, 1.1) * seconds)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        if check():
+            replaced, seconds = replaced + 1, 0.9 * seconds
+        else:  # the machine may have become slower: the moment of replacement is what is to be hit
+            kept, seconds = kept + 1, 1.05 * seconds
+    assert kept
+    assert replaced
+    restore()
+    assert subprocess.run(command, env=environment, capture_output=True).returncode == 0
+    assert check()
+    assert not [path for path in output.parent.iterdir() if path.name.endswith(".tmp")]  # the last run swept them away
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_conversion_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    output, whole, old = tmp_path / "out.h5", tmp_path / "whole.h5", b"the old file"
+    arguments = ["convert", "metr-la", "--data-csv", EXCERPT, "--meta-csv", LOCATIONS, "--overwrite", "--output-h5"]
+    assert process(*arguments, whole).returncode == 0
+    new = open_store(whole).checksum
+
+    def check() -> bool:
+        if output.read_bytes() == old:
+            return False
+        assert open_store(output).checksum == new
+        return True
+
+    kill_many([*map(str, arguments), str(output)], output, lambda: output.write_bytes(old) and None, check)
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_backfill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    output, original = tmp_path / "old.h5", tmp_path / "kept" / "original.h5"
+    original.parent.mkdir()
+    values = np.random.default_rng(0).uniform(5, 70, (4000, 4, 3)).astype(np.float32)
+    values[..., 1], values[..., 2] = 37.5, -121.5
+    grouped(
+        original, values, ("avg_speed", "latitude", "longitude"), root("metr_la", "metr_la_v1", values.shape), "mph"
+    )
+    old = original.read_bytes()
+
+    def check() -> bool:
+        if output.read_bytes() == old:
+            return False
+        assert problems(inspect(output)) == []
+        with h5py.File(output) as file:
+            assert (file["data/features"][:] == values).all()
+            assert len(file["metadata/vd_info"]) == 4
+        return True
+
+    kill_many(["backfill", str(output)], output, lambda: shutil.copyfile(original, output) and None, check)
+
+
+def damaged(whole: bytes, dice: random.Random, heap: int | None) -> bytes:
+    """One of: a flipped bit, a zeroed stretch, a cut, a foreign stretch; none in the 4 KB from ``heap`` on."""
+    while True:
+        place, length, kind = dice.randrange(len(whole)), dice.randrange(1, 512), dice.randrange(4)
+        length = 1 if kind == 0 else length
+        if kind == 2 or heap is None or place >= heap + 4096 or place + length <= heap:
+            break
+    if kind == 2:
+        return whole[:place]
+    stretch = (bytes([whole[place] ^ 1 << dice.randrange(8)]), bytes(length), b"", dice.randbytes(length))[kind]
+    return whole[:place] + stretch + whole[place + length :]
+
+
+CHECK = """
+import hashlib, sys
+from pathlib import Path
+from socialx.files.older.backfill import backfill
+from socialx.files.store import open_store
+from socialx.errors import SocialxError
+for line in sys.stdin:
+    path = Path(line.strip())
+    before = path.read_bytes()
+    try:
+        if path.name.startswith("old"):
+            backfill(path)
+        store = open_store(path)
+        print("read", store.checksum, store.sensors.latitude.tobytes().hex(), flush=True)
+    except SocialxError as error:
+        kept = path.read_bytes() == before
+        print("refused" if kept and len(str(error).splitlines()) == 1 else "spoilt", flush=True)
+"""
+
+
+def completed(original: Path, path: Path) -> Path:
+    """A copy of a file with all that backfill knows to add: nothing to one of ours."""
+    shutil.copyfile(original, path)
+    backfill(path)
+    return path
+
+
+def outcomes(folder: Path, original: Path, name: str, heap: int | None, trials: int = 250) -> Counter[str]:
+    """Read damaged copies in a process of its own, for HDF5 may take it down; how often each outcome was seen."""
+    whole, dice, found = original.read_bytes(), random.Random(5), Counter[str]()
+    expected = open_store(completed(original, folder / "completed.h5"))
+    right = ["read", expected.checksum, expected.sensors.latitude.tobytes().hex()]
+    checker: subprocess.Popen[str] | None = None
+    for trial in range(trials):
+        path = folder / f"{name}{trial}.h5"
+        path.write_bytes(damaged(whole, dice, heap))
+        if checker is None or checker.poll() is not None:
+            command = [sys.executable, "-c", CHECK]
+            checker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert checker.stdin is not None
+        assert checker.stdout is not None
+        print(path, file=checker.stdin, flush=True)
+        if not select.select([checker.stdout], [], [], 20)[0]:
+            checker.kill()
+            checker.wait()
+            found["HDF5 hangs"] += 1
+            continue
+        answer = checker.stdout.readline().split()
+        if not answer:
+            found["HDF5 crashes" if checker.wait() < 0 else "traceback"] += 1
+        elif answer[0] == "read":
+            found["read" if answer == right else "silent"] += 1
+        else:
+            found[answer[0]] += 1
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_damage_to_a_file_of_ours_is_harmless_or_refused_in_one_line(tmp_path: Path) -> None:
+    original = small_store(tmp_path / "original.h5")
+    # The texts of attributes lie in a heap that no checksum guards, and HDF5 2.0 itself may loop there for ever.
+    found = outcomes(tmp_path, original, "new", original.read_bytes().index(b"GCOL"))
+    assert set(found) == {"read", "refused"}, found
+    assert found["refused"] > 80
+
+
+@pytest.mark.timeout(600)
+def test_backfill_of_a_damaged_older_file_keeps_it_or_refuses_in_one_line(tmp_path: Path) -> None:
+    """Without checksums, damage to positions or to the structure may be silent or take HDF5 down, but costs no file."""
+    original = OLDER["M2"](tmp_path / "original.h5")
+    refusal(lambda: open_store(original), f"socialx backfill {original}")
+    found = outcomes(tmp_path, original, "old", None)
+    assert set(found) <= {"read", "refused", "silent", "HDF5 crashes", "HDF5 hangs"}, found
+    assert found["refused"] > 80
+    assert found["silent"] + found["HDF5 crashes"] + found["HDF5 hangs"] < 8, found

@@ -1,0 +1,89 @@
+"""Replacing a file whole: links are followed, modes kept, and what fails leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from socialx.disk import replacing
+from socialx.errors import SocialxError
+from tests.commands import LOCATIONS, cut_csv, socialx
+from tests.data_files import refusal
+
+
+def write(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, there: bool) -> None:
+    target, middle, link = (tmp_path / name for name in ("disk/real.h5", "middle.h5", "link.h5"))
+    target.parent.mkdir()
+    middle.symlink_to(target)
+    link.symlink_to("middle.h5")
+    if there:
+        target.write_text("old")
+        target.chmod(0o640)
+    write(link, "new")
+    assert link.is_symlink()
+    assert middle.is_symlink()
+    assert target.read_text() == "new"
+    assert not there or target.stat().st_mode & 0o777 == 0o640
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_what_a_killed_process_left_beside_the_target_of_a_link_is_swept_away(tmp_path: Path) -> None:
+    target, link = tmp_path / "disk/real.h5", tmp_path / "link.h5"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    living = target.with_name(f".real.h5.{os.getppid()}.tmp")
+    for stale in (living, target.with_name(f".real.h5.{gone.pid}.tmp")):
+        stale.write_text("half")
+    write(link, "new")
+    assert sorted(target.parent.iterdir()) == [living, target]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
+def test_folders_made_for_what_fails_go_again(tmp_path: Path, error: type[BaseException]) -> None:
+    (tmp_path / "mine").mkdir()
+
+    def fail() -> None:
+        with replacing(tmp_path / "mine/a/b/out.h5") as temporary:
+            temporary.write_text("half")
+            raise error
+
+    with pytest.raises((error, SocialxError)):
+        fail()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
+def test_a_folder_in_which_somebody_else_writes_stays(tmp_path: Path) -> None:
+    def fail() -> None:
+        with replacing(tmp_path / "a/b/out.h5"):
+            (tmp_path / "a/other").write_text("of somebody else")
+            raise OSError(28, "No space left on device")
+
+    refusal(fail, "No space left on device")
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a/other"]
+
+
+def test_a_failed_conversion_leaves_no_folder_and_one_onto_a_link_keeps_it(tmp_path: Path) -> None:
+    csv = cut_csv(tmp_path / "data.csv", 30)
+    bad = tmp_path / "bad.csv"
+    bad.write_text(csv.read_text() + "2012-13-45 00:00:00,1,2,3,4\n")
+    given = ("--meta-csv", LOCATIONS, "--output-h5")
+    assert socialx("convert", "metr-la", bad, *given, tmp_path / "new/sub/out.h5").exit_code == 1
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link.h5").symlink_to("disk/real.h5")
+    for more in ((), ("--overwrite",)):
+        assert socialx("convert", "metr-la", csv, *given, tmp_path / "link.h5", *more).exit_code == 0
+        assert (tmp_path / "link.h5").is_symlink()
+        assert [path.name for path in (tmp_path / "disk").iterdir()] == ["real.h5"]

@@ -1,0 +1,235 @@
+"""The canonical file, name by name: what an older reader needs, and what does not depend on the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from socialx import disk
+from socialx.errors import SocialxError
+from socialx.files.store import create, open_store
+from tests.data_files import (
+    BAY_IDS,
+    IDS,
+    block,
+    convert,
+    left_behind,
+    made_up,
+    refusal,
+    small_store,
+    speeds,
+    timestamps,
+    write_csv,
+    write_stations,
+)
+
+TEXT, DATE = "text", "date"
+ROOT = {
+    "dataset_name": "pems_bay",
+    "feature_set": "pems_bay_v1",
+    "feature_schema_version": "1.0",
+    "creation_date": DATE,
+    "description": TEXT,
+    "source_data": TEXT,
+    "source_meta": TEXT,
+    "num_timesteps": 700,
+    "num_locations": 3,
+    "num_features": 6,
+}
+SENSOR = {"position_lat": 37.0, "position_lon": -121.0, "lanes": 2.0, "length": 0.5, "direction": "N"}
+GOLDEN = {
+    "": (ROOT,),
+    "data": ({},),
+    "data/features": ("float32", (700, 3, 6)),
+    "metadata": ({"epoch_basis": "naive-utc", "timezone": "America/Los_Angeles", "missing_value": 0.0},),
+    "metadata/feature_names": ("|S32", (6,)),
+    "metadata/frequency": ("|S4", ()),
+    "metadata/source": (TEXT, ()),
+    "metadata/timestamps": ("|S19", (700,)),
+    "metadata/timestamps_epoch": ("int64", (700,)),
+    "metadata/units": (TEXT, ()),
+    "metadata/vd_info": ({"coord_crs": "EPSG:4326"},),
+    "metadata/vd_info/400030": (
+        SENSOR | {"position_lat": 37.02, "position_lon": -121.02, "lanes": 4.0, "length": 2.5, "direction": "S"},
+    ),
+    "metadata/vd_info/400017": (
+        SENSOR | {"position_lat": 37.01, "position_lon": -121.01, "lanes": 3.0, "length": 1.5, "direction": "E"},
+    ),
+    "metadata/vd_info/400001": (SENSOR,),
+    "metadata/vdids": ("|S64", (3,)),
+}
+
+
+def bay(folder: Path) -> Path:
+    data = write_csv(folder / "data.csv", timestamps(700), speeds(700), BAY_IDS)
+    convert("pems-bay", data, write_stations(folder / "meta.csv", BAY_IDS), folder / "bay.h5")
+    return folder / "bay.h5"
+
+
+def dump(path: Path) -> dict[str, tuple[Any, ...]]:
+    found: dict[str, tuple[Any, ...]] = {}
+
+    def visit(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Dataset):
+            assert not item.attrs
+            found[name] = (str(item.dtype), item.shape)
+        else:
+            found[name] = (dict(item.attrs),)
+
+    with h5py.File(path) as file:
+        visit("", file)
+        file.visititems(visit)
+    return found
+
+
+def test_every_path_type_shape_and_attribute(tmp_path: Path) -> None:
+    found = dump(bay(tmp_path))
+    root = found[""][0]
+    assert all(root[name].dtype == np.int64 for name in ("num_timesteps", "num_locations", "num_features"))
+    assert np.datetime64(root["creation_date"].removesuffix("+00:00")) > np.datetime64("2024-01-01")
+    for name, value in ROOT.items():
+        if value in (TEXT, DATE):
+            assert isinstance(root[name], str)
+            root[name] = value
+    for name in ("metadata/source", "metadata/units"):
+        assert found[name][0].startswith("|S")
+        found[name] = (TEXT, found[name][1])
+    assert found == GOLDEN
+
+
+def test_the_values_and_the_layout_on_disk(tmp_path: Path) -> None:
+    with h5py.File(bay(tmp_path)) as file:
+        features = file["data/features"]
+        assert (features.chunks, features.maxshape) == ((288, 3, 1), (None, 3, 6))
+        assert (features.compression, features.compression_opts, features.shuffle) == ("gzip", 1, True)
+        assert features.fletcher32
+        assert file["metadata/frequency"][()] == b"5min"
+        assert json.loads(file["metadata/units"][()]) == {
+            "avg_speed": "mph",
+            "lanes": "count",
+            "length": "miles",
+            "latitude": "degrees",
+            "longitude": "degrees",
+            "direction": "degrees",
+        }
+        assert file["metadata/feature_names"][:].tolist() == list(
+            map(str.encode, ("avg_speed", "lanes", "length", "latitude", "longitude", "direction"))
+        )
+        assert file["metadata/vdids"][:].tolist() == [vdid.encode() for vdid in BAY_IDS]
+        assert file["metadata/timestamps"][:].astype(str).tolist() == timestamps(700)
+        assert file["metadata/timestamps_epoch"][0] == 1330560000
+        assert file["metadata/vd_info"][BAY_IDS[0]].attrs["position_lat"].dtype == np.float64
+    superblock = (tmp_path / "bay.h5").read_bytes()[8]
+    assert superblock == 3
+
+
+def test_a_tiny_file_has_a_tiny_chunk(tmp_path: Path) -> None:
+    with h5py.File(small_store(tmp_path / "out.h5", rows=40)) as file:
+        assert file["data/features"].chunks == (40, 3, 1)
+        assert file.attrs["feature_set"] == "metr_la_v1"
+        assert file["metadata/feature_names"][:].tolist() == [b"avg_speed", b"latitude", b"longitude"]
+        assert dict(file["metadata/vd_info"][IDS[0]].attrs) == {"position_lat": 34.0, "position_lon": -118.0}
+
+
+@pytest.mark.parametrize("sizes", [[900], [1, 899], [287, 2, 611], [300, 300, 300], [7] * 128 + [4]])
+def test_the_size_of_the_blocks_does_not_show(tmp_path: Path, sizes: list[int]) -> None:
+    times, values, edges = timestamps(900), speeds(900), np.cumsum([0, *sizes])
+    blocks = [block(times[a:b], values[a:b]) for a, b in pairwise(edges)]
+    summary = create(tmp_path / "out.h5", made_up(blocks))
+    loaded = open_store(tmp_path / "out.h5")
+    assert summary.rows == 900
+    assert loaded.values.tobytes() == values.astype(np.float32).tobytes()
+    assert (loaded.unit, loaded.missing, loaded.timezone, loaded.dataset_name) == ("km/h", None, None, "mine")
+    assert loaded.valid.all()
+
+
+@pytest.mark.parametrize(("step", "name"), [(60, b"1min"), (900, b"15min"), (62, b"62s")])
+def test_the_frequency_is_the_most_common_step(tmp_path: Path, step: int, name: bytes) -> None:
+    times = np.datetime64("2012-03-01T00:00:00") + np.array([0, 1, 2, 5, 6]) * np.timedelta64(step, "s")
+    texts = [str(time).replace("T", " ") for time in times]
+    summary = create(tmp_path / "out.h5", made_up([block(texts, speeds(5))]))
+    assert summary.gaps == 1
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["metadata/frequency"][()] == name
+
+
+def test_what_cannot_be_opened_is_not_written(tmp_path: Path) -> None:
+    seconds = [f"2012-03-01 00:00:{second}" for second in ("00", "30")]
+    for times, words in ((timestamps(1), "no row in it is later"), (seconds, "30 s apart, not whole minutes")):
+        blocks = [block(times, speeds(len(times)))]
+        refusal(lambda blocks=blocks: create(tmp_path / "out.h5", made_up(blocks)), "made up", words)
+    assert left_behind(tmp_path) == []
+
+
+def test_a_disk_that_fails_to_keep_the_file_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(path: Path) -> None:
+        if path.suffix == ".tmp":
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(disk, "_sync", forgetful)
+    with pytest.raises(SocialxError, match=r"out\.h5: cannot be written"):
+        small_store(tmp_path / "out.h5")
+    assert not list(tmp_path.glob("*out.h5*"))
+
+
+def ancestor_reader(path: Path) -> dict[str, Any]:
+    """What an older program does with such a file: decode, index, look up each sensor."""
+    with h5py.File(path, "r") as file:
+        vdids = [item.decode("utf-8") for item in file["metadata/vdids"]]
+        names = [item.decode("utf-8") for item in file["metadata/feature_names"]]
+        times = [item.decode("utf-8") for item in file["metadata/timestamps"]]
+        features = file["data/features"]
+        assert features.ndim == 3
+        window = features[10:22, :, names.index("avg_speed")]
+        info = file["metadata/vd_info"]
+        coordinates = {vdid: (info[vdid].attrs["position_lat"], info[vdid].attrs["position_lon"]) for vdid in vdids}
+        return {
+            "name": file.attrs["dataset_name"],
+            "set": f"{file.attrs['feature_set']}/{file.attrs['feature_schema_version']}",
+            "shape": features.shape,
+            "times": times,
+            "window": window,
+            "coordinates": coordinates,
+        }
+
+
+def test_the_ancestor_can_read_it(tmp_path: Path) -> None:
+    seen = ancestor_reader(bay(tmp_path))
+    assert (seen["name"], seen["set"], seen["shape"]) == ("pems_bay", "pems_bay_v1/1.0", (700, 3, 6))
+    assert seen["times"] == timestamps(700)
+    assert (seen["window"] == speeds(700)[10:22].astype(np.float32)).all()
+    assert seen["coordinates"][BAY_IDS[2]] == (37.02, -121.02)
+
+
+def test_the_time_zone_of_the_machine_does_not_show(tmp_path: Path) -> None:
+    times = timestamps(60, "2012-03-11T00:00:00")  # over the hour that the clocks of Los Angeles skip
+    data, meta = write_csv(tmp_path / "data.csv", times, speeds(60)), write_stations(tmp_path / "meta.csv")
+    code = (
+        "import sys; from pathlib import Path; from socialx.files import readings, store\n"
+        "from socialx.files.formats.contents import Request\n"
+        "data, meta, output = map(Path, sys.argv[1:])\n"
+        "store.create(output, readings.read('la', Request(data), meta).readings)\n"
+    )
+    contents = []
+    for zone in ("UTC", "America/Los_Angeles", "Asia/Taipei"):
+        output = tmp_path / f"{zone.replace('/', '-')}.h5"
+        command = [sys.executable, "-c", code, str(data), str(meta), str(output)]
+        subprocess.run(command, check=True, env=os.environ | {"TZ": zone})
+        with h5py.File(output) as file:
+            names: list[str] = []
+            file.visit(names.append)
+            raw = {name: file[name][()].tobytes() for name in names if isinstance(file[name], h5py.Dataset)}
+            attributes = {name: dict(file[name].attrs) for name in ["/", *names]}
+            assert attributes["/"].pop("creation_date")
+            assert (np.diff(file["metadata/timestamps_epoch"][:]) == 300).all()
+        contents.append((raw, repr(attributes)))
+    assert contents[0] == contents[1] == contents[2]

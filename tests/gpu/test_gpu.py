@@ -1,0 +1,443 @@
+"""What only a CUDA device can show: the same numbers as on a CPU, and a step that never waits for the device."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from socialx.batch import Batch
+from socialx.data.calendar import calendar
+from socialx.data.loaders import ResidentLoader
+from socialx.data.series import Series
+from socialx.data.windows import split_windows
+from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.precision import Precision, resolve_precision
+from socialx.profiling.collector import WARMUP_STEPS, sync_sites, trace_steps
+from socialx.profiling.measure import measure
+from socialx.profiling.profile import TracedSync
+from socialx.scoring.evaluation import evaluate
+from socialx.scoring.references import CopyLast, HistoricalAverage
+from socialx.training.learner import Learner
+from socialx.training.loop import Progress, fit, load_progress, run_steps
+from socialx.training.run_folder import RunFolder, create_run
+from tests.commands import small_file, socialx
+from tests.networks import CPU, batch, example, forecaster, speeds
+from tests.training.test_out_of_memory import named
+
+pytestmark = pytest.mark.gpu
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def exact_products() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def series(device: torch.device) -> Series:
+    values, valid, seconds = speeds(600, 5)
+    return Series(values[..., None], valid[..., None], seconds, 5, 12, 12, device)
+
+
+def resident(part: str = "train", batch_size: int = 100, shuffle: bool = True) -> ResidentLoader:
+    _, _, seconds = speeds(600, 5)
+    windows = split_windows(seconds, 5, 12, 12, "canonical")
+    return ResidentLoader(series(CUDA), windows.part(part), batch_size, shuffle)
+
+
+def learner(precision: str = "32-true", dropout: float = 0.1, **options: object) -> Learner:
+    choices = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0, **options}
+    return Learner(forecaster(dropout=dropout, social=2), Precision(precision, CUDA), **choices)  # type: ignore[arg-type]
+
+
+def test_forecast_and_gradients_equal_the_cpus() -> None:
+    results = []
+    for device in (CPU, CUDA):
+        model, b = forecaster(social=2).double().to(device), batch().to(device)
+        b = Batch(*(t.double() if t.is_floating_point() else t for t in b))
+        forecast = model(b)
+        forecast.square().mean().backward()
+        results.append([forecast.cpu(), *(p.grad.cpu() for p in model.parameters() if p.grad is not None)])
+    for on_cpu, on_cuda in zip(*results, strict=True):
+        torch.testing.assert_close(on_cuda, on_cpu, rtol=1e-9, atol=1e-11)
+
+
+def test_batches_equal_the_cpus() -> None:
+    def cut(made: Series, start: int) -> tuple[Tensor, ...]:
+        starts = torch.tensor([start], device=made.device)
+        return (*made.window(starts), *made.target(starts))
+
+    for start in (0, 17, 300):
+        on_cpu, on_cuda = (cut(series(device), start) for device in (CPU, CUDA))
+        assert all(torch.equal(a.nan_to_num(), b.cpu().nan_to_num()) for a, b in zip(on_cpu, on_cuda, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_a_step_never_waits(precision: str) -> None:
+    made = learner(precision, accumulate_grad_batches=2)
+    data = resident()
+    run_steps(made, data.epoch(0), lambda loss, batches: False)
+    batches = data.epoch(1)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run_steps(made, batches, lambda loss, batches: False)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_it_learns_in_every_precision(precision: str) -> None:
+    made, e = learner(precision), example().to(CUDA)
+    losses = [made.step([e]).item() for _ in range(40)]
+    assert sum(losses[-5:]) < 0.75 * sum(losses[:5])
+
+
+def trained(precision: str, **options: object) -> list[torch.Tensor]:
+    """Losses and weights after 18 steps on groups of two batches and of one."""
+    made, data, losses = learner(precision, 0.0, accumulate_grad_batches=2, **options), resident(), []
+
+    def keep(loss: torch.Tensor, batches: int) -> bool:
+        losses.append(loss)
+        return False
+
+    for epoch in range(6):
+        run_steps(made, data.epoch(epoch), keep)
+    return [torch.stack(losses), *(p.detach() for p in made.model.parameters())]
+
+
+@pytest.mark.filterwarnings("error::socialx.errors.Fallback")
+@pytest.mark.parametrize("compile", ["off", "default"])
+@pytest.mark.parametrize("cuda_graph", [False, True])
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_recorded_and_compiled_steps_are_the_step(precision: str, cuda_graph: bool, compile: str) -> None:
+    # Adam turns the rounding of a gradient near zero into a step of the learning rate: half types wander further.
+    rtol, atol = (1e-3, 2e-3) if precision == "32-true" else (5e-2, 5e-2)
+    fast = trained(precision, compile=compile, cuda_graph=cuda_graph)
+    for ours, plain in zip(fast, trained(precision), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=rtol, atol=atol)
+
+
+def test_a_recorded_step_draws_new_dropout_masks() -> None:
+    made, e = learner(cuda_graph=True, learning_rate=1e-9), example().to(CUDA)
+    losses = {made.step([e]).item() for _ in range(12)}
+    assert len(losses) > 10
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_a_recorded_step_never_waits(precision: str) -> None:
+    made, e = learner(precision, cuda_graph=True), example().to(CUDA)
+    for _ in range(6):
+        made.step([e])
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(3):
+            made.step([e])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("low", [None, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("width", "steps", "slstm_at"), [(64, 12, [1]), (128, 5, [0, 1]), (256, 12, [1]), (64, 64, [])]
+)
+def test_the_kernels_equal_the_package(width: int, steps: int, slstm_at: list[int], low: torch.dtype | None) -> None:
+    """Errors against the package in float64 are about those of the fused forward."""
+    x = torch.randn(67, steps, width, device=CUDA, dtype=torch.float64)
+    results = {}
+    for impl, dtype in (("reference", torch.float64), ("fused", torch.float32), ("triton", torch.float32)):
+        torch.manual_seed(0)
+        encoder = SharedEncoder(width, 2, slstm_at, 4, steps, impl=impl)
+        with torch.no_grad():
+            for parameter in encoder.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        encoder, inputs = encoder.to(CUDA, dtype), x.detach().to(dtype).requires_grad_()
+        with torch.autocast("cuda", dtype=low, enabled=low is not None and dtype == torch.float32):
+            y = encoder(inputs)
+        y = y.to(dtype)
+        gradients = torch.autograd.grad(y.square().sum(), [inputs, *encoder.parameters()])
+        results[impl] = [y.detach().double(), *(gradient.double() for gradient in gradients)]
+
+    floor = 1e-2 * max(float(exact.abs().max()) for exact in results["reference"])
+
+    def error(impl: str) -> float:
+        pairs = zip(results[impl], results["reference"], strict=True)
+        return max(float((ours - exact).abs().max()) / max(float(exact.abs().max()), floor) for ours, exact in pairs)
+
+    assert error("triton") <= max(3 * error("fused"), 5e-5)
+
+
+def test_auto_takes_the_kernels_and_says_why_not() -> None:
+    assert SharedEncoder(64, 1, [0], 4, 12).choice(CUDA) == ("triton", "")
+    impl, reason = SharedEncoder(48, 1, [0], 2, 12).choice(CUDA)
+    assert impl == "fused"
+    assert "heads of 24 channels" in reason
+
+
+def test_auto_is_a_mixed_precision() -> None:
+    assert resolve_precision("auto", CUDA).name in ("bf16-mixed", "16-mixed")
+
+
+def test_scores_of_the_baselines_equal_the_cpus() -> None:
+    values, valid, seconds = speeds(600, 5)
+    slot, weekday = calendar(seconds, 5)
+    for model in (
+        CopyLast(12, True, [50.0]),
+        CopyLast(12, False, [50.0]),
+        HistoricalAverage(values[..., None], valid[..., None], slot, weekday, 288),
+    ):
+        maes = []
+        for device in (CPU, CUDA):
+            data = ResidentLoader(series(device), resident("test").starts.cpu().numpy(), 16)
+            scores = evaluate(model.to(device), data, Precision("32-true", device), horizon=12)
+            maes.append(scores[0].overall.mae)
+        assert maes[1] == pytest.approx(maes[0], rel=1e-9)
+
+
+def test_the_profile_reads_the_devices_clock() -> None:
+    profile = measure(learner(), resident(), steps=20, warmup_steps=3, log_every_n_steps=5, trace_steps=0)
+    assert profile.window.clock == "device"
+    measured = [share for share in vars(profile.shares).values() if share is not None]
+    assert sum(measured) == pytest.approx(1)
+    assert all(share >= 0 for share in measured)
+    assert profile.memory is not None
+    assert profile.memory.peak_bytes > 0
+    assert profile.why["gpu_busy"] == "trace_steps is 0"
+
+
+def test_the_profile_says_how_busy_the_device_was() -> None:
+    # 51 batches per epoch, so that no epoch begins in the traced steps, and the loss is read in none of them.
+    profile = measure(learner(), resident(batch_size=8), steps=10, warmup_steps=3, log_every_n_steps=1000)
+    assert profile.gpu_busy is not None, profile.why
+    shares, kernels, bubble = profile.shares, profile.kernels, profile.bubble
+    assert 0 < profile.gpu_busy <= 1
+    assert profile.sm_efficiency is not None, profile.why
+    assert 0 < profile.sm_efficiency <= profile.gpu_busy
+    assert shares.kernel is not None
+    assert shares.bubble is not None
+    assert bubble is not None
+    assert kernels is not None
+    assert shares.kernel + shares.bubble == pytest.approx(shares.span)
+    assert sum(bubble.values()) == pytest.approx(shares.bubble)
+    assert kernels.per_step > 0
+    assert kernels.launches_per_step is not None
+    assert 0 < kernels.launches_per_step <= 2 * kernels.per_step
+    assert kernels.traced_steps == 8
+    assert 0.5 < kernels.slowdown < 10
+    assert len(kernels.top) == 5
+    assert profile.sync == TracedSync(per_step=0.0, by_call={}, sites=[])
+
+
+def test_a_trace_counts_what_a_step_does() -> None:
+    x, pageable, read = torch.randn(2048, 2048, device=CUDA), torch.ones(1 << 20), []
+
+    def step() -> None:
+        product = x
+        for _ in range(8):
+            product = product @ x
+        pageable.to(CUDA)
+        read.append(product.sum().item())
+
+    for _ in range(2):  # a second profiler in the same process sees as much as the first
+        read.clear()
+        trace = trace_steps(step, 5, CUDA)
+        assert len(read) == 5 + WARMUP_STEPS
+        assert trace.kernels is not None, trace.why
+        assert trace.sync is not None
+        assert trace.copy is not None
+        assert trace.kernels.per_step >= 9
+        assert trace.kernels.top[0].share > 0.5
+        assert trace.sync.per_step >= 1
+        assert trace.copy.pageable is True
+        assert trace.copy.h2d_bytes_per_step == pytest.approx(4 << 20, rel=0.01)
+        assert trace.gpu_busy is not None
+        assert 0.1 < trace.gpu_busy <= 1
+
+
+def test_a_replayed_graph_is_one_launch_of_many_kernels() -> None:
+    x = torch.randn(256, 256, device=CUDA)
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):  # cuBLAS is ready before the capture
+        x @ x
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        product = x
+        for _ in range(20):
+            product = product @ x
+    trace = trace_steps(graph.replay, 5, CUDA)
+    assert trace.kernels is not None, trace.why
+    assert trace.kernels.per_step >= 20
+    assert trace.kernels.graph_launches_per_step == 1
+    assert trace.span is not None
+    assert sum(trace.span.values()) == pytest.approx(1)
+    assert trace.span["unknown"] == 0
+
+
+def test_the_line_that_waits_is_named() -> None:
+    x = torch.ones(3, device=CUDA)
+    sites = sync_sites(lambda: x.sum().item())
+    assert [Path(site.rpartition(":")[0]).name for site in sites] == ["test_gpu.py"]
+    assert torch.cuda.get_sync_debug_mode() == 0
+
+
+def test_a_run_resumes(tmp_path: Path) -> None:
+    def go(made: Learner, path: Path, epochs: int, progress: Progress | None = None) -> Progress:
+        run = RunFolder(path) if progress else create_run(path)
+        limits = {"horizon": 12, "max_epochs": epochs, "patience": 9}
+        return fit(made, resident(), resident("validation"), run, **limits, progress=progress)
+
+    made = learner()
+    go(made, tmp_path / "run", 1)
+    resumed = learner()
+    progress = load_progress(resumed, RunFolder(tmp_path / "run"))
+    assert progress.epoch == 1
+    assert resumed.steps == made.steps
+    go(resumed, tmp_path / "run", 2, progress)
+    assert (tmp_path / "run/metrics.jsonl").read_text().count("\n") == 2
+
+
+def step_of(chunk: int | None, checkpointing: bool, dropout: float = 0.0) -> tuple[int, list[Tensor]]:
+    """Bytes at the peak of one forward and backward of 4096 sequences in fp64, and all gradients."""
+    torch.manual_seed(0)
+    encoder = SharedEncoder(64, 4, [1, 3], 4, 12, dropout, chunk=chunk, checkpointing=checkpointing)
+    encoder.double().to(CUDA).train()
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(4096, 12, 64, generator=generator, dtype=torch.float64).to(CUDA).requires_grad_()
+    for _ in range(2):  # the first makes the workspaces of the libraries, which stay
+        encoder.zero_grad(set_to_none=True)
+        x.grad = None
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats(CUDA)
+        before = torch.cuda.memory_allocated(CUDA)
+        torch.manual_seed(2)
+        encoder(x).square().sum().backward()
+        peak = torch.cuda.max_memory_allocated(CUDA) - before
+    return peak, [x.grad.cpu(), *(p.grad.cpu() for p in encoder.parameters() if p.grad is not None)]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "checkpointing", "share"), [(512, False, 0.4), (None, True, 0.6), (2048, True, 0.4)], ids=str
+)
+def test_recomputing_needs_less_memory_for_the_same_gradients(
+    chunk: int | None, checkpointing: bool, share: float
+) -> None:
+    whole, truth = step_of(None, False)
+    peak, gradients = step_of(chunk, checkpointing)
+    assert peak < share * whole
+    for found, expected in zip(gradients, truth, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
+
+
+def test_the_recomputation_draws_the_same_dropout() -> None:
+    _, truth = step_of(None, False, dropout=0.3)
+    _, gradients = step_of(None, True, dropout=0.3)
+    for found, expected in zip(gradients, truth, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_recomputing_never_waits(precision: str) -> None:
+    made, e = learner(precision), example().to(CUDA)
+    made.model.encoder.chunk, made.model.encoder.checkpointing = 8, True  # type: ignore[assignment, union-attr]
+    made.step([e])
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        made.step([e])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize(("chunk", "checkpointing"), [(None, True), (16, True), (16, False)])
+def test_recomputing_without_dropout_can_be_captured(chunk: int | None, checkpointing: bool) -> None:
+    torch.manual_seed(0)
+    encoder = SharedEncoder(32, 2, [1], 4, 12, chunk=chunk, checkpointing=checkpointing).to(CUDA).train()
+    x = torch.randn(64, 12, 32, device=CUDA)
+
+    def step() -> None:
+        encoder(x).square().sum().backward()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    encoder.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    graph.replay()
+    torch.cuda.synchronize()
+    captured = [p.grad.clone() for p in encoder.parameters() if p.grad is not None]
+    encoder.zero_grad(set_to_none=True)
+    step()
+    expected = [p.grad for p in encoder.parameters() if p.grad is not None]
+    assert len(captured) == len(expected) > 0
+    for found, truth in zip(captured, expected, strict=True):
+        torch.testing.assert_close(found, truth, rtol=1e-4, atol=1e-5)
+
+
+@contextmanager
+def room_for(bytes_: int) -> Iterator[None]:
+    """Let this process have so many bytes of the card more than it holds."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved(CUDA) + bytes_) / total, CUDA)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, CUDA)
+
+
+def test_out_of_memory_names_settings_that_then_train(tmp_path: Path) -> None:
+    data = small_file(tmp_path, rows=400, sensors=28)
+    large = ["--width", "256", "--blocks", "6", "--precision", "bf16-mixed", "--device", "cuda", "--max-epochs", "1"]
+    command = ["train", "--data", data, *large]
+    with room_for(2**30):  # 64 windows of 28 sensors keep 1.8 GiB for the backward pass
+        result = socialx(*command, "--run-dir", tmp_path / "asked")
+        assert result.exit_code == 1
+        (line,) = [line for line in result.stderr.splitlines() if line.startswith("error")]
+        print(line)
+        needed = re.search(r"64 windows x 28 sensors needs about ([\d.]+) GiB", line)
+        assert needed is not None, line
+        remedies = named(line)
+        assert len(remedies) == 2, line
+        assert remedies[0][0] == "--chunk"
+        for place, flags in enumerate(remedies):
+            again = socialx(*command, *flags, "--run-dir", tmp_path / str(place))
+            assert again.exit_code == 0, again.stderr
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(CUDA)
+    assert socialx(*command, "--run-dir", tmp_path / "whole").exit_code == 0
+    assert torch.cuda.max_memory_allocated(CUDA) / 2**30 == pytest.approx(float(needed.group(1)), rel=0.1)
+
+
+def test_scoring_out_of_memory_names_settings_that_then_score(tmp_path: Path) -> None:
+    data = small_file(tmp_path, rows=400, sensors=28)
+    run = tmp_path / "run"
+    shape = ["--width", "256", "--blocks", "2", "--slstm-at", "1", "--batch-size", "16", "--max-epochs", "1"]
+    assert socialx("train", "--data", data, "--device", "cuda", "--run-dir", run, *shape).exit_code == 0
+    score = ["evaluate", run, "--part", "train", "--batch-size", "264", "--device", "cuda"]
+    with room_for(3 * 2**27):  # 264 x 28 sequences of 12 steps: one [T,S,2E] tensor in fp32 has 173 MiB
+        result = socialx(*score)
+        assert result.exit_code == 1, result.stdout
+        remedies = named(result.stderr)
+        assert remedies, result.stderr
+        assert remedies[0][0] == "--chunk"
+        for flags in remedies:
+            again = socialx(*score, *flags)
+            assert again.exit_code == 0, again.stderr

@@ -1,0 +1,176 @@
+"""Recomputing in the backward pass changes no number, keeps less for it, and holds one chunk at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from socialx.model.xlstm.encoder import SharedEncoder
+from tests.meters import PeakBytes, saved_bytes
+from tests.model.test_encoder_matches_package import HISTORY, NeverWaits, gradients, loss_of, make, sequences
+from tests.networks import batch, forecaster
+
+GIB = 2**30
+IMPLEMENTATIONS = ["fused", "reference"]
+CUTS = [(None, False), (7, True), (100, True)]  # chunk, recompute
+
+
+def outcome(
+    impl: str, checkpointing: bool, chunk: int | None, recompute: bool, low: torch.dtype | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Output and all gradients of a training forward with dropout, always from the same seed."""
+    dtype = torch.float32 if low else torch.float64
+    encoder = make(32, 3, [0, 2], dtype=dtype, impl=impl, dropout=0.3, checkpointing=checkpointing).train()
+    x = sequences(23, HISTORY, 32, dtype)
+    torch.manual_seed(5)
+    with torch.autocast("cpu", dtype=low, enabled=low is not None):
+        y = encoder.in_chunks(x, chunk, recompute)
+    torch.manual_seed(6)  # the backward pass must not depend on where the generator stands, nor move it
+    found = gradients(y, x, encoder)
+    assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(6)))
+    return y, found
+
+
+@pytest.mark.parametrize("low", [None, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("chunk", "recompute"), CUTS)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_recomputing_changes_no_bit_dropout_included(
+    checkpointing: bool, chunk: int | None, recompute: bool, impl: str, low: torch.dtype | None
+) -> None:
+    expected, truth = outcome(impl, False, chunk, False, low)
+    y, found = outcome(impl, checkpointing, chunk, recompute, low)
+    assert torch.equal(y, expected)
+    assert all(torch.equal(found[name], truth[name]) for name in truth)
+
+
+def test_dropout_was_active() -> None:
+    first, second = (outcome("fused", True, None, False)[0] for _ in range(2))
+    assert torch.equal(first, second)
+    encoder = make(32, 3, [0, 2], dropout=0.3, checkpointing=True)
+    x = sequences(23, HISTORY, 32)
+    assert not torch.equal(encoder.train()(x), encoder.eval()(x))
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_less_is_saved_with_checkpointing_and_with_chunks(impl: str) -> None:
+    def saved(checkpointing: bool, chunk: int | None, recompute: bool, training: bool = True) -> int:
+        encoder = make(32, 4, [1, 3], dtype=torch.float32, impl=impl, checkpointing=checkpointing).train(training)
+        x = sequences(64, HISTORY, 32, torch.float32)
+        return saved_bytes(lambda: encoder.in_chunks(x, chunk, recompute), encoder)
+
+    whole = saved(False, None, False)
+    assert saved(True, None, False) < whole / 6
+    assert saved(False, 16, True) < whole / 20
+    assert saved(True, 16, True) < whole / 20
+    assert saved(False, 16, False) > 0.9 * whole  # tiles for the cache keep everything
+    assert saved(True, None, False, training=False) == whole
+
+
+def test_one_chunk_is_alive_at_a_time() -> None:
+    def peak(chunk: int | None, recompute: bool, checkpointing: bool = False) -> int:
+        encoder = make(32, 4, [1, 3], dtype=torch.float32, checkpointing=checkpointing).train()
+        x = sequences(128, HISTORY, 32, torch.float32)
+        with PeakBytes() as bytes_:
+            loss_of(encoder.in_chunks(x, chunk, recompute)).backward()
+        return bytes_.peak
+
+    whole, half, eighth = (peak(chunk, True) for chunk in (128, 64, 16))
+    assert peak(16, False) > 0.9 * whole
+    assert half < 0.6 * whole
+    assert eighth < 0.3 * whole
+    assert peak(None, False, checkpointing=True) < 0.4 * whole
+    assert peak(64, True, checkpointing=True) < 0.7 * half
+
+
+@pytest.mark.parametrize("device_type", ["cpu", "meta"])
+def test_only_a_device_with_little_memory_recomputes(device_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(SharedEncoder, "in_chunks", lambda self, x, *cut, **how: asked.append((*cut, how)))
+    for chunk in (None, 5):
+        make(chunk=chunk)(torch.zeros(9, HISTORY, 32, device=device_type))
+    on_cpu = [(384, {"recompute": False}), (5, {"recompute": False})]
+    assert asked == (on_cpu if device_type == "cpu" else [(None, {"recompute": True}), (5, {"recompute": True})])
+
+
+def generator_reads(run: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
+    reads = []
+    original = torch.get_rng_state
+    monkeypatch.setattr(torch, "get_rng_state", lambda: reads.append(1) or original())
+    run()
+    return len(reads)
+
+
+@pytest.mark.parametrize(("dropout", "training", "reads"), [(0.0, True, False), (0.3, True, True), (0.3, False, False)])
+def test_the_generator_is_read_only_for_dropout(
+    dropout: float, training: bool, reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = make(dropout=dropout, checkpointing=True).train(training)
+    x = sequences(9, HISTORY, 32)
+    found = generator_reads(lambda: loss_of(encoder.in_chunks(x, 4, True)).backward(), monkeypatch)
+    assert bool(found) == reads
+
+
+def test_recomputing_never_waits() -> None:
+    encoder = make(blocks=3, slstm_at=[1], dropout=0.1, checkpointing=True).train()
+    x = sequences(9, HISTORY, 32)
+    with NeverWaits():
+        loss_of(encoder.in_chunks(x, 4, True)).backward()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_it_compiles_without_a_graph_break(chunk: int | None) -> None:
+    torch._dynamo.reset()
+    encoder = make(blocks=2, slstm_at=[1], dropout=0.3, checkpointing=True).train()
+    x = sequences(4, 3, 32)
+
+    def run(x: Tensor) -> Tensor:
+        return encoder.in_chunks(x, chunk, True)
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    results = []
+    for function in (run, compiled):
+        torch.manual_seed(0)
+        y = function(x)
+        results.append((y, gradients(y, x, encoder)))
+    (ours, truth), (traced, found) = results
+    torch.testing.assert_close(traced, ours, rtol=1e-12, atol=1e-12)
+    for name in truth:
+        torch.testing.assert_close(found[name], truth[name], rtol=1e-9, atol=1e-9)
+
+
+def test_the_whole_model_trains_the_same() -> None:
+    ends = []
+    for checkpointing in (False, True):
+        model = forecaster(dropout=0.2).train()
+        model.encoder.checkpointing = checkpointing
+        torch.manual_seed(1)
+        model(batch()).square().mean().backward()
+        ends.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+
+
+def test_what_a_large_step_keeps_for_its_backward_pass(record_property: Callable[[str, object], None]) -> None:
+    """E = 256, 6 blocks, bf16: 64 windows of PEMS-BAY's 325 sensors, from the slope between two small steps."""
+
+    def per_step(checkpointing: bool) -> float:
+        torch.manual_seed(0)
+        encoder = SharedEncoder(256, 6, [1, 3], 4, 12, dropout=0.1, checkpointing=checkpointing).train()
+
+        def saved(count: int) -> int:
+            x = torch.randn(count, 12, 256, requires_grad=True)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return saved_bytes(lambda: encoder(x), encoder)
+
+        return (saved(32) - saved(16)) / 16 * 64 * 325 / GIB
+
+    whole, blocks = per_step(False), per_step(True)
+    record_property("saved_gib", round(whole, 2))
+    record_property("saved_gib_checkpointing", round(blocks, 2))
+    print(f"saved for backward: {whole:.1f} GiB, with checkpointing {blocks:.1f} GiB")
+    assert whole <= 28
+    assert blocks <= 2

@@ -1,0 +1,373 @@
+"""The fused encoder is the xlstm package's stack: same parameters, same numbers, same gradients, no waiting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.model.xlstm.exact import _ConvSilu, _Scan, encode
+from socialx.model.xlstm.weights import weights_of, xlstm
+
+HISTORY = 12
+LAYOUTS = [(2, []), (2, [1]), (2, [0, 1]), (3, [0, 2])]
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def make(
+    width: int = 32,
+    blocks: int = 2,
+    slstm_at: Any = (1,),
+    heads: int = 4,
+    dtype: torch.dtype = torch.float64,
+    scale: float = 0.3,
+    **options: Any,
+) -> SharedEncoder:
+    """An encoder whose every parameter is moved: the package starts recurrent kernels and gate weights at zero."""
+    torch.manual_seed(0)
+    encoder = SharedEncoder(width, blocks, slstm_at, heads, HISTORY, **options).to(dtype)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(scale * torch.randn_like(parameter))
+    return encoder
+
+
+def sequences(count: int, steps: int, width: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(count, steps, width, generator=generator, dtype=torch.float64).to(dtype)
+    return x.requires_grad_()
+
+
+def loss_of(y: Tensor) -> Tensor:
+    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+    return (weights * y).sum() + y.square().sum()
+
+
+def gradients(y: Tensor, x: Tensor, module: nn.Module) -> dict[str, Tensor]:
+    named = {"x": x, **dict(module.named_parameters())}
+    return dict(zip(named, torch.autograd.grad(loss_of(y), list(named.values())), strict=True))
+
+
+def worst(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+    """Worst relative error of a tensor, max|a-b| / max|b|.
+
+    Some gradients are zero but for rounding (without a clamp an mLSTM does not feel a shift of all its input gates):
+    the divisor is never less than a millionth of the largest gradient of all.
+    """
+    largest = max(float(b.abs().max()) for b in theirs.values())
+    return max(float((ours[n] - b).abs().max()) / max(float(b.abs().max()), 1e-6 * largest) for n, b in theirs.items())
+
+
+def relative(a: Tensor, b: Tensor) -> float:
+    return float((a - b).detach().abs().max()) / max(1e-30, float(b.detach().abs().max()))
+
+
+@pytest.mark.parametrize("width", [32, 64, 128])
+@pytest.mark.parametrize(("blocks", "slstm_at"), LAYOUTS)
+@pytest.mark.parametrize("heads", [2, 4])
+@pytest.mark.parametrize("steps", [1, 3, 12])
+def test_outputs_and_gradients_equal_the_packages(
+    width: int, blocks: int, slstm_at: list[int], heads: int, steps: int
+) -> None:
+    encoder = make(width, blocks, slstm_at, heads)
+    x = sequences(5, steps, width)
+    ours, theirs = encoder(x), encoder.stack(x)[:, -1]
+    assert relative(ours, theirs) <= 1e-10
+    assert worst(gradients(ours, x, encoder), gradients(theirs, x, encoder)) <= 1e-10
+
+
+@pytest.mark.parametrize(("blocks", "slstm_at"), LAYOUTS)
+def test_every_step_equals_the_packages(blocks: int, slstm_at: list[int]) -> None:
+    encoder = make(32, blocks, slstm_at)
+    x = sequences(5, HISTORY, 32)
+    ours, theirs = encode(weights_of(encoder.stack), x, last_only=False), encoder.stack(x)
+    assert relative(ours, theirs) <= 1e-10
+    assert worst(gradients(ours, x, encoder), gradients(theirs, x, encoder)) <= 1e-10
+    assert relative(ours[:, -1], encoder(x)) <= 1e-12
+
+
+@pytest.mark.parametrize("slstm_at", [[], [1]])
+def test_float32_is_as_close_to_the_truth_as_the_package(slstm_at: list[int]) -> None:
+    encoder = make(64, 2, slstm_at)
+    x = sequences(32, HISTORY, 64)
+    truth = encoder.stack(x)[:, -1]
+    exact = gradients(truth, x, encoder)
+    encoder.float()
+    x32 = x.detach().float().requires_grad_()
+    errors = []
+    for y in (encoder(x32), encoder.stack(x32)[:, -1]):
+        found = {name: grad.double() for name, grad in gradients(y, x32, encoder).items()}
+        errors.append((relative(y.double(), truth), worst(found, exact)))
+    (ours, our_grads), (theirs, their_grads) = errors
+    assert ours <= 3 * theirs + 1e-6
+    assert our_grads <= 3 * their_grads + 1e-6
+
+
+def _small_stack(**options: Any) -> Any:
+    mlstm = xlstm.mLSTMLayerConfig(num_heads=2, conv1d_kernel_size=options.pop("mlstm_taps", 4))
+    slstm = xlstm.sLSTMLayerConfig(
+        backend="vanilla",
+        num_heads=4,
+        conv1d_kernel_size=options.pop("slstm_taps", 4),
+        group_norm_weight=options.pop("group_norm_weight", True),
+    )
+    feedforward = xlstm.FeedForwardConfig() if options.pop("ffn", True) else None
+    config = xlstm.xLSTMBlockStackConfig(
+        mlstm_block=xlstm.mLSTMBlockConfig(mlstm=mlstm),
+        slstm_block=xlstm.sLSTMBlockConfig(slstm=slstm, feedforward=feedforward),
+        context_length=HISTORY,
+        num_blocks=2,
+        embedding_dim=40,  # the inner width of an mLSTM block, 128, is then not twice the width
+        **{"slstm_at": [0], **options},
+    )
+    torch.manual_seed(0)
+    stack = xlstm.xLSTMBlockStack(config).double()
+    with torch.no_grad():
+        for parameter in stack.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return stack
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"slstm_taps": 0},
+        {"slstm_taps": 2, "mlstm_taps": 3},
+        {"ffn": False},
+        {"group_norm_weight": False},
+        {"add_post_blocks_norm": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("last_only", [True, False])
+def test_other_stacks_of_the_package(options: dict[str, Any], last_only: bool) -> None:
+    stack = _small_stack(**options)
+    x = sequences(3, 5, 40)
+    ours = encode(weights_of(stack), x, last_only=last_only)
+    theirs = stack(x)[:, -1] if last_only else stack(x)
+    assert relative(ours, theirs) <= 1e-10
+    assert worst(gradients(ours, x, stack), gradients(theirs, x, stack)) <= 1e-10
+
+
+def test_a_stack_that_would_be_computed_wrongly_is_refused() -> None:
+    with pytest.raises(ValueError, match="bias=True"):
+        encode(weights_of(_small_stack(bias=True)), sequences(2, 3, 40))
+
+
+@pytest.mark.parametrize("impl", ["fused", "reference"])
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_chunks_change_nothing(impl: str, chunk: int) -> None:
+    encoder = make(impl=impl)
+    x = sequences(23, HISTORY, 32)
+    whole = encoder(x)
+    encoder.chunk = chunk
+    parts = encoder(x)
+    assert relative(parts, whole) <= 1e-12
+    assert worst(gradients(parts, x, encoder), gradients(whole, x, encoder)) <= 1e-12
+
+
+def test_auto_is_fused_and_reference_is_the_package() -> None:
+    x = sequences(4, HISTORY, 32)
+    auto, ours, theirs = (make(impl=impl) for impl in ("auto", "fused", "reference"))
+    assert torch.equal(auto(x), ours(x))
+    assert torch.equal(theirs(x), ours.stack(x)[:, -1])
+
+
+def test_state_dict_is_the_packages() -> None:
+    ours = make(40, 2, [0])
+    stock = xlstm.xLSTMBlockStack(ours.stack.config).double()
+    x = sequences(3, HISTORY, 40)
+    stock.load_state_dict({name.removeprefix("stack."): value for name, value in ours.state_dict().items()})
+    assert relative(ours(x), stock(x)[:, -1]) <= 1e-10
+    with torch.no_grad():
+        for parameter in stock.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    ours.load_state_dict({f"stack.{name}": value for name, value in stock.state_dict().items()})
+    assert relative(ours(x), stock(x)[:, -1]) <= 1e-10
+
+
+def test_sequences_do_not_depend_on_each_other() -> None:
+    encoder = make(blocks=3, slstm_at=[0, 2])
+    x = sequences(6, HISTORY, 32).detach()
+    before = encoder(x)
+    x[4] += 1
+    after = encoder(x)
+    same = torch.tensor([True, True, True, True, False, True])
+    assert torch.equal(before[same], after[same])
+    assert not torch.equal(before[4], after[4])
+
+
+@pytest.mark.parametrize("shift", [-100.0, 100.0])
+@pytest.mark.parametrize("slstm_at", [[], [0, 1]])
+def test_extreme_input_gates_have_finite_gradients(shift: float, slstm_at: list[int]) -> None:
+    encoder = make(slstm_at=slstm_at, dtype=torch.float32)
+    with torch.no_grad():
+        for block in encoder.stack.blocks:
+            if block.config.mlstm is not None:
+                block.xlstm.mlstm_cell.igate.bias += shift
+            else:
+                block.xlstm.slstm_cell._bias_[:32] += shift
+    x = sequences(8, HISTORY, 32, torch.float32)
+    y = encoder(x)
+    assert relative(y, encoder.stack(x)[:, -1]) <= 1e-4
+    for name, grad in gradients(y, x, encoder).items():
+        assert grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize(("low", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 0.01)], ids=str)
+@pytest.mark.parametrize("slstm_at", [[], [1], [0, 1]])
+def test_autocast_stays_close_to_float32(low: torch.dtype, tolerance: float, slstm_at: list[int]) -> None:
+    encoder = make(64, 2, slstm_at, dtype=torch.float32, scale=0.1)
+    x = sequences(32, HISTORY, 64, torch.float32)
+    exact = encoder(x)
+    with torch.autocast("cpu", dtype=low):
+        y = encoder(x)
+    assert y.dtype == torch.float32
+    assert relative(y, exact) <= tolerance
+    truth = gradients(exact, x, encoder)
+    for name, grad in gradients(y, x, encoder).items():
+        assert grad.dtype == torch.float32
+        assert grad.isfinite().all(), name
+        if truth[name].abs().max() > 1e-3:
+            assert torch.cosine_similarity(grad.flatten(), truth[name].flatten(), dim=0) > 0.98, name
+
+
+WAITS = {"_local_scalar_dense", "item", "nonzero", "nonzero_numpy", "masked_select", "equal", "is_nonzero", "unique"}
+
+
+class NeverWaits(TorchDispatchMode):
+    """Raises at an operation that makes the host wait for the device."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__.lstrip("_") in {name.lstrip("_") for name in WAITS}:
+            raise AssertionError(f"{func} waits for the device")
+        return func(*args, **(kwargs or {}))
+
+
+def test_forward_and_backward_never_wait() -> None:
+    encoder = make(blocks=3, slstm_at=[1], dropout=0.1).train()
+    x = sequences(5, HISTORY, 32)
+    with pytest.raises(AssertionError, match="waits"), NeverWaits():
+        encoder.stack(x)  # the package does: the detector works
+    with NeverWaits():
+        loss_of(encoder(x)).backward()
+    assert x.grad is not None
+
+
+def test_compiles_without_a_graph_break() -> None:
+    torch._dynamo.reset()
+    encoder = make(blocks=2, slstm_at=[1])
+    compiled = torch.compile(encoder, fullgraph=True, backend="eager")
+    x = sequences(5, HISTORY, 32)
+    ours, traced = encoder(x), compiled(x)
+    assert relative(traced, ours) <= 1e-12
+    # Compiled, the recurrence and the convolution are differentiated by autograd, not by hand.
+    assert worst(gradients(traced, x, encoder), gradients(ours, x, encoder)) <= 1e-10
+
+
+def test_exports_with_any_number_of_sequences() -> None:
+    encoder = make(blocks=2, slstm_at=[1]).eval()
+    shapes = ({0: torch.export.Dim("sequences", min=2)},)
+    program = torch.export.export(encoder, (sequences(5, HISTORY, 32).detach(),), dynamic_shapes=shapes)
+    x = sequences(9, HISTORY, 32).detach()
+    assert relative(program.module()(x), encoder(x)) <= 1e-12
+
+
+def test_dropout_acts_at_the_packages_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+
+    def bent(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        """In the place of dropout: what it does to an element depends on neither order nor layout."""
+        shares.append(p * training)
+        return 2 * x.clamp(min=-0.1)
+
+    monkeypatch.setattr(nn.functional, "dropout", bent)
+    stack = _small_stack(dropout=0.5).train()
+    x = sequences(3, HISTORY, 40)
+    assert relative(encode(weights_of(stack), x), stack(x)[:, -1]) <= 1e-10
+    assert relative(encode(weights_of(stack), x, last_only=False), stack(x)) <= 1e-10
+    assert shares == [0.5, 0.0, 0.5] * 4  # the package gives its feed-forward part no dropout
+    shares.clear()
+    encode(weights_of(stack.eval()), x)
+    assert shares == [0.0] * 3
+
+
+def test_dropout_zeroes_half_and_doubles_the_rest() -> None:
+    stack = _small_stack(dropout=0.5, slstm_at=[], add_post_blocks_norm=False)
+    stack.blocks = stack.blocks[:1]
+    x = sequences(50, HISTORY, 40).detach()
+    kept = encode(weights_of(stack.eval()), x) - x[:, -1]
+    dropped = encode(weights_of(stack.train()), x) - x[:, -1]
+    zero = dropped.abs() < 1e-12
+    assert torch.allclose(dropped[~zero], 2 * kept[~zero], rtol=1e-9, atol=1e-9)
+    assert 0.45 < zero.double().mean() < 0.55  # 2000 draws: 4.5 deviations
+
+
+def test_the_scans_backward_is_right() -> None:
+    torch.manual_seed(0)
+    heads, width, steps, count = 2, 3, 4, 2
+    gates = torch.randn(heads, 4 * width, steps, count, dtype=torch.float64, requires_grad=True)
+    kernel = torch.randn(heads, 4 * width, width, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(heads, 4 * width, 1, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(_Scan.apply, (gates, kernel, bias))
+    assert torch.autograd.gradcheck(_Scan.apply, (gates[:, :, :1], kernel, bias))
+
+
+@pytest.mark.parametrize("steps", [2, 6])
+def test_the_convolutions_backward_is_right(steps: int) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(steps, 2, 3, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(_ConvSilu.apply, (x, weight, bias))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"width": 30}, "not divisible by 4 heads: try width 32"),
+        ({"width": 4}, "at least 2"),
+        ({"slstm_at": [2]}, r"slstm_at \[2\] is beyond"),
+        ({"slstm_at": [-1]}, r"slstm_at \[-1\]"),
+        ({"impl": "quick"}, "choose one of auto, reference, fused"),
+        ({"chunk": 0}, "chunk 0"),
+        ({"blocks": 0, "slstm_at": []}, "at least 1"),
+        ({"width": 96, "heads": 32}, "multiples of 4"),
+        ({"dropout": 1.5}, "dropout"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_named(wrong: dict[str, Any], message: str) -> None:
+    arguments = {"width": 32, "blocks": 2, "slstm_at": [1], "heads": 4, "history": HISTORY, **wrong}
+    with pytest.raises(ValueError, match=message):
+        SharedEncoder(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [((12, 32), "expected"), ((3, 12, 31), "expected"), ((3, 13, 32), "1 to 12"), ((3, 0, 32), "1 to 12")],
+)
+def test_bad_inputs_are_named(shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()(torch.zeros(shape, dtype=torch.float64))
+
+
+def test_imports_where_a_gpu_is_seen_and_no_cuda_toolkit_is_installed() -> None:
+    script = (
+        "import torch, torch.utils.cpp_extension as extension\n"
+        "torch.cuda.is_available = lambda: True\n"
+        "extension.CUDA_HOME = None\n"
+        "from socialx.model.xlstm.encoder import SharedEncoder\n"
+        "assert extension.CUDA_HOME is None\n"
+        "SharedEncoder(32, 1, [0], 4, 12)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,397 @@
+"""The whole model: shapes and units, who depends on whom, that every parameter is trained and none grows with N.
+
+Also what may be put in: several features, layers between the blocks, last layers per sensor, an MLP, another network.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from socialx.batch import Batch, Example
+from socialx.build import build
+from socialx.data import geo
+from socialx.data.network import Network
+from socialx.data.normaliser import Moments, Normaliser
+from socialx.model.forecaster import Forecaster, Tokens
+from socialx.model.plain import WindowMlp
+from socialx.model.pooling import DotAttention, Geometry, SocialLayer
+from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.options import load_settings
+from socialx.scoring.metrics import masked_absolute_error
+from tests.commands import small_file
+from tests.networks import MOMENTS, batch, example, features, forecaster, network, pooling, positions, series, speeds
+
+WITHOUT_SENSORS = {"sensor_identity": False, "adaptive": False}
+
+
+def perturbed(b: Batch, sensor: int) -> Batch:
+    history = b.history.clone()
+    history[:, :, sensor] += 7
+    return everything_valid(b._replace(history=history))
+
+
+def everything_valid(b: Batch) -> Batch:
+    return b._replace(valid=torch.ones_like(b.valid))
+
+
+def error_of(model: nn.Module, made: Example) -> Tensor:
+    return masked_absolute_error(model(made.batch), made.target.values, made.target.valid)
+
+
+def test_a_forecast_per_step_and_sensor_in_the_files_unit() -> None:
+    b, target = example(sensors=5, batch_size=4)
+    forecast = forecaster()(b)
+    assert forecast.shape == target.values.shape == (4, 12, 5, 1)
+    assert 20 < forecast.mean() < 90
+
+
+@pytest.mark.parametrize("social", [0, 1, 2])
+def test_every_parameter_is_trained(social: int) -> None:
+    torch.manual_seed(0)
+    model = forecaster(social=social)
+    with torch.no_grad():  # the encoder starts some weights at zero, which keeps others without a gradient
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    error_of(model, example()).backward()
+    silent = [n for n, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+    assert not silent
+
+
+@pytest.mark.parametrize("kind", ["attention", "attention_mlp", "mean", "weighted_mean", "max"])
+def test_no_kind_of_pooling_has_idle_weights(kind: str, tmp_path: Path) -> None:
+    data = small_file(tmp_path, 150, 5)
+    small = {"width": 8, "heads": 2, "blocks": 1, "slstm_at": "0", "dropout": "0"}
+    pooled = {"heads": 2, "kind": kind}
+    problem = build(
+        load_settings(env={}, data={"path": str(data)}, model=small, pooling=pooled, trainer={"device": "cpu"})
+    )
+    model = problem.model
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    error_of(model, next(problem.data.loader("train", 32).epoch(0))).backward()
+    silent = [n for n, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+    assert not silent
+
+
+def test_without_social_layers_a_sensor_depends_on_itself_alone() -> None:
+    model, b = forecaster(social=0), batch()
+    b = everything_valid(b)
+    before, after = model(b), model(perturbed(b, 2))
+    changed = (before != after).any(dim=1).any(dim=0)[:, 0]
+    assert changed.tolist() == [False, False, True, False, False]
+
+
+def test_one_social_layer_reaches_the_neighbours_and_no_other() -> None:
+    model, b = forecaster(sensors=8, neighbours=2), batch(sensors=8)
+    b = everything_valid(b)
+    before, after = model(b), model(perturbed(b, 3))
+    changed = (before != after).any(dim=1).any(dim=0)[:, 0]
+    index = model.social[0].pooling.geometry.index
+    reached = {i for i in range(8) if 3 in index[i].tolist()} | {3}
+    assert set(changed.nonzero().flatten().tolist()) == reached
+    assert len(reached) < 8
+
+
+def test_sensors_may_be_permuted_where_they_have_no_identity() -> None:
+    b = batch(sensors=5)
+    order = torch.tensor([3, 1, 4, 0, 2])
+    model = forecaster(social=0, **WITHOUT_SENSORS)
+    swapped = Batch(*(t[..., order, :] if t.shape[-2] == 5 and t.dim() > 2 else t for t in b))
+    torch.testing.assert_close(model(swapped), model(b)[..., order, :], rtol=1e-5, atol=1e-4)
+
+
+def test_nothing_but_the_identities_grows_with_the_network() -> None:
+    def count(sensors: int, **tables: bool) -> int:
+        return sum(p.numel() for p in forecaster(sensors, **tables).parameters())
+
+    assert count(10, **WITHOUT_SENSORS) == count(325, **WITHOUT_SENSORS)
+    assert count(325) - count(10) == 315 * 16 * (1 + 12)
+
+
+def test_missing_readings_are_flagged_not_read() -> None:
+    """What stands in a missing cell must not matter, that it is missing must."""
+    model, b = forecaster(), batch()
+    junk = b._replace(history=torch.where(b.valid, b.history, 1e4))
+    assert torch.equal(model(b), model(junk))
+    claimed = everything_valid(b)
+    assert not torch.allclose(model(b), model(claimed))
+
+
+def test_the_target_is_never_read() -> None:
+    """What comes after the history may be anything, or not be there at all."""
+    values, valid, seconds = speeds(200, 5)
+    other, other_valid = values.copy(), valid.copy()
+    other[52:], other_valid[52:] = np.nan, False
+    model, starts = forecaster(), torch.tensor([40])
+    before, blind = series(values, valid, seconds), series(other, other_valid, seconds)
+    cut = series(values[:52], valid[:52], seconds[:52])
+    assert before.target(starts).valid.any()
+    assert not blind.target(starts).valid.any()
+    assert torch.equal(model(before.window(starts)), model(blind.window(starts)))
+    assert torch.equal(model(before.window(starts)), model(cut.window(starts)))
+
+
+def test_the_forecast_starts_from_the_latest_valid_reading() -> None:
+    model, b = forecaster(), batch()
+    with torch.no_grad():
+        model.head[-1].weight.zero_()
+        model.head[-1].bias.zero_()
+    never = b._replace(carried=torch.where(torch.arange(5)[:, None] == 1, math.nan, b.carried))
+    forecast = model(never)
+    assert torch.equal(forecast[:, :, 1], torch.full_like(forecast[:, :, 1], 55.0))
+    assert torch.equal(forecast[:, 5, 2], b.carried[:, 2])
+
+
+def test_time_of_day_matters_only_where_it_is_switched_on() -> None:
+    b = batch()
+    later = b._replace(slot=(b.slot + 100) % 288, weekday=(b.weekday + 1) % 7)
+    assert not torch.equal(forecaster()(b), forecaster()(later))
+    off = {"time_of_day": False, "day_of_week": False}
+    assert torch.equal(forecaster(**off)(b), forecaster(**off)(later))
+
+
+def several(sensors: int = 5, targets: tuple[int, ...] = (2, 0)) -> tuple[Forecaster, Example, Network]:
+    """Three inputs in units of their own, and the forecaster that reads them."""
+    made, known = features(sensors, targets=targets)
+    torch.manual_seed(0)
+    tokens = Tokens(16, sensors, 12, 288, inputs=3)
+    layers = [SocialLayer(16, pooling(positions(sensors)), 0.0)]
+    return Forecaster(tokens, encoder(), layers, 12, known.normaliser()), made, known
+
+
+def encoder(blocks: int = 2, slstm_at: tuple[int, ...] = (1,), impl: str = "auto") -> SharedEncoder:
+    return SharedEncoder(16, blocks, slstm_at, heads=2, history=12, impl=impl)
+
+
+def shaken(model: Forecaster) -> Forecaster:
+    """Weights away from their start, where some are zero and hide what depends on what."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize("targets", [(2, 0), (1,), (0, 1, 2)])
+def test_every_target_starts_from_its_own_latest_reading_in_its_own_unit(targets: tuple[int, ...]) -> None:
+    model, (b, target), known = several(targets=targets)
+    assert model(b).shape == target.values.shape == (4, 12, 5, len(targets))
+    bias = torch.randn(12, len(targets))
+    with torch.no_grad():
+        model.head[-1].weight.zero_()
+        model.head[-1].bias.copy_(bias.flatten())
+    never = torch.zeros_like(b.carried, dtype=torch.bool)
+    never[:, 3, 0] = True  # the first target of one sensor
+    forecast = model(b._replace(carried=b.carried.masked_fill(never, math.nan)))
+    for g in range(len(targets)):
+        for n in range(5):
+            start = torch.full((4,), known.targets[g].mean) if (n, g) == (3, 0) else b.carried[:, n, g]
+            expected = start[:, None] + known.targets[g].std * bias[:, g]
+            torch.testing.assert_close(forecast[:, :, n, g], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_unit_of_an_input_does_not_matter() -> None:
+    model, (b, _), known = several()
+    factor = torch.tensor([1.0, 1000.0, 0.25])
+    inputs = [Moments(m.mean * f, m.std * f) for m, f in zip(known.inputs, factor.tolist(), strict=True)]
+    before = model(b)
+    model.normaliser = Normaliser(inputs, known.targets)
+    torch.testing.assert_close(model(b._replace(history=b.history * factor)), before, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("feature", [0, 1, 2])
+def test_every_input_is_read_with_its_own_missing_flag(feature: int) -> None:
+    model, (b, _), _ = several()
+    changed = torch.arange(3) == feature
+    moved = b._replace(history=torch.where(changed & b.valid, b.history * 1.5, b.history))
+    lost = b._replace(valid=b.valid & ~changed)
+    assert not torch.allclose(model(moved), model(b))
+    assert not torch.allclose(model(lost), model(b))
+    assert not torch.allclose(model(lost), model(moved))
+
+
+@pytest.mark.parametrize("impl", ["fused", "reference"])
+@pytest.mark.parametrize("after", [(0, 2), (1,), (2,)])
+def test_interleaved_layers_equal_a_plain_loop(impl: str, after: tuple[int, ...]) -> None:
+    """Block by block of the package, and every step of every window to the social layer by itself."""
+    social = {block: SocialLayer(16, pooling(positions(5)), 0.0) for block in after}
+    model = shaken(
+        Forecaster(Tokens(16, 5, 12, 288), encoder(3, (1,), impl), social, 12, network().normaliser())
+    ).double()
+    b = batch(batch_size=3)
+    history = b.history.double().requires_grad_()
+    b = b._replace(history=history, carried=b.carried.double())
+
+    def plain() -> Tensor:
+        tokens = model.tokens(model.normaliser.inputs(b), b.valid, b.slot[:, :12], b.weekday[:, :12])
+        windows, sensors, steps, width = tokens.shape
+        x = tokens.reshape(windows * sensors, steps, width)
+        for number, block in enumerate(model.encoder.stack.blocks):  # type: ignore[union-attr, arg-type]
+            x = block(x)
+            if number in social:
+                state = x.reshape(windows, sensors, steps, width)
+                mixed = [[social[number](state[w, :, t][None])[0] for t in range(steps)] for w in range(windows)]
+                x = torch.stack([torch.stack(of_window, dim=1) for of_window in mixed]).reshape(x.shape)
+        x = model.encoder.stack.post_blocks_norm(x)  # type: ignore[union-attr, operator]
+        change = model.head(x[:, -1].reshape(windows, sensors, width))  # [B,N,P]
+        start = torch.where(b.carried.isnan(), 55.0, b.carried)[..., 0]
+        return (start[:, None] + 8.0 * change.transpose(1, 2))[..., None]
+
+    weight = torch.randn(3, 12, 5, 1, dtype=torch.float64)
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    results = []
+    for forecast in (plain(), model(b)):
+        wanted = [history, *(p for _, p in named)]
+        results.append((forecast, torch.autograd.grad((forecast * weight).sum(), wanted)))
+    torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-9, atol=1e-9)
+    for name, got, expected in zip(["history", *(n for n, _ in named)], results[1][1], results[0][1], strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-7, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
+        assert expected.any(), name
+
+
+@pytest.mark.parametrize("impl", ["fused", "reference"])
+def test_checkpointing_changes_nothing_of_interleaved_layers(impl: str) -> None:
+    social = {1: SocialLayer(16, pooling(positions(5)), 0.0)}
+    model = shaken(
+        Forecaster(Tokens(16, 5, 12, 288), encoder(2, (1,), impl), social, 12, network().normaliser())
+    ).double()
+    b, results = batch(batch_size=2), []
+    for checkpointing in (False, True):
+        model.encoder.checkpointing = checkpointing  # type: ignore[assignment]
+        forecast = model(b)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        results.append([forecast, *torch.autograd.grad(forecast.square().sum(), trained)])
+    for plain, again in zip(*results, strict=True):
+        torch.testing.assert_close(again, plain, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int, interleaved: bool) -> None:
+    """Sensors on a straight road, each in reach of the next one alone."""
+    xy = np.stack([np.arange(9.0), np.zeros(9)], axis=1)
+    road = geo.nearest(xy, None, within_km=1.1)
+    social = [SocialLayer(16, DotAttention(16, Geometry(2, road)), 0.0) for _ in range(layers)]
+    given = dict(enumerate(social)) if interleaved else social
+    model = shaken(Forecaster(Tokens(16, 9, 12, 288), encoder(3), given, 12, network().normaliser()))
+    b = batch(sensors=9)
+    b = everything_valid(b)
+    for source in (0, 4):
+        changed = (model(b) != model(perturbed(b, source))).any(dim=1).any(dim=0)[:, 0]
+        assert changed.tolist() == [abs(sensor - source) <= layers for sensor in range(9)]
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_windows_do_not_depend_on_each_other(interleaved: bool) -> None:
+    layer = SocialLayer(16, pooling(positions(5)), 0.0)
+    given = {0: layer} if interleaved else [layer]
+    model = shaken(Forecaster(Tokens(16, 5, 12, 288), encoder(), given, 12, network().normaliser()))
+    b = batch(batch_size=4)
+    history = b.history.clone()
+    history[2] += 5
+    changed = (model(b) != model(b._replace(history=history))).flatten(1).any(1)
+    assert changed.tolist() == [False, False, True, False]
+
+
+def with_sensor_heads() -> Forecaster:
+    torch.manual_seed(0)
+    layers = [SocialLayer(16, pooling(positions(5)), 0.0)]
+    return Forecaster(Tokens(16, 5, 12, 288), encoder(), layers, 12, network().normaliser(), sensor_heads=5)
+
+
+def test_the_last_layers_of_sensors_change_nothing_at_first() -> None:
+    model, plain = with_sensor_heads(), forecaster(seed=1)
+    both = plain.load_state_dict(model.state_dict(), strict=False)
+    assert both.unexpected_keys == ["sensor_heads"]
+    assert not both.missing_keys
+    assert torch.equal(model(batch()), plain(batch()))
+
+
+def test_a_sensors_own_last_layer_learns_from_its_own_targets_alone() -> None:
+    model, (b, goal) = with_sensor_heads(), example()
+
+    def gradient(target: Tensor) -> Tensor:
+        loss = masked_absolute_error(model(b), target, torch.ones_like(goal.valid))
+        return torch.autograd.grad(loss, model.sensor_heads)[0]  # type: ignore[arg-type]
+
+    below, one_above = torch.full_like(goal.values, -1e3), torch.full_like(goal.values, -1e3)
+    one_above[:, :, 2] = 1e3
+    before, after = gradient(below), gradient(one_above)
+    assert before.shape == (5, 12, 16)
+    assert before.any(-1).all()
+    torch.testing.assert_close(after[2], -before[2])
+    assert torch.equal(after[[0, 1, 3, 4]], before[[0, 1, 3, 4]])
+
+
+def test_a_sensors_own_last_layer_changes_its_own_forecast_alone() -> None:
+    model, b = with_sensor_heads(), batch()
+    before = model(b)
+    with torch.no_grad():
+        model.sensor_heads[3, 7] += 1.0  # type: ignore[index]
+    changed = (model(b) != before).any(0)[..., 0]
+    expected = torch.zeros(12, 5, dtype=torch.bool)
+    expected[7, 3] = True
+    assert torch.equal(changed, expected)
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_the_window_mlp_has_as_many_parameters_as_asked(width: int) -> None:
+    asked = sum(p.numel() for p in SharedEncoder(width, 2, [1], heads=2, history=12).parameters())
+    for parameters in (asked, 3 * asked):
+        made = sum(p.numel() for p in WindowMlp(width, 12, parameters).parameters())
+        assert made == pytest.approx(parameters, rel=0.02)
+
+
+def test_the_window_mlp_drops_as_the_encoder_does() -> None:
+    torch.manual_seed(0)
+    mlp, x = WindowMlp(16, 12, 5000, dropout=0.5), torch.randn(3, 12, 16)
+    assert not torch.equal(mlp(x), mlp(x))
+    assert torch.equal(mlp.eval()(x), mlp(x))
+
+
+def test_the_window_mlp_depends_on_every_step_of_the_history() -> None:
+    torch.manual_seed(0)
+    model = Forecaster(Tokens(16, 5, 12, 288), WindowMlp(16, 12, 5000), [], 12, network().normaliser())
+    b, target = example()
+    b = everything_valid(b._replace(history=b.history.clone().requires_grad_()))
+    forecast = model(b)
+    assert forecast.shape == target.values.shape
+    (gradient,) = torch.autograd.grad(forecast[:, :, 1].sum(), b.history)
+    assert gradient[:, :, 1].all()
+    assert not gradient[:, :, [0, 2, 3, 4]].any()
+    reversed_steps = b.history.flip(1).detach()
+    assert not torch.allclose(model(b._replace(history=reversed_steps)), forecast)
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_another_network_is_forecast_with_the_weights_of_the_first(interleaved: bool) -> None:
+    """Other sensors, other neighbours, other moments: the weights bring their own moments along."""
+
+    def made(sensors: int, neighbours: int, moments: tuple[Moments, ...], seed: int) -> Forecaster:
+        torch.manual_seed(seed)
+        layer = SocialLayer(16, pooling(positions(sensors, seed), neighbours=neighbours), 0.0)
+        social = {0: layer} if interleaved else [layer]
+        return Forecaster(
+            Tokens(16, sensors, 12, 288, **WITHOUT_SENSORS), encoder(), social, 12, Normaliser(moments, moments)
+        )
+
+    first = shaken(made(5, 3, MOMENTS, 0))
+    other, fresh = (made(9, 4, (Moments(0.0, 1.0),), seed) for seed in (1, 1))
+    other.load_state_dict(first.state_dict(), strict=True)
+    b = batch(sensors=9)
+    forecast = other(b)
+    assert forecast.shape == (4, 12, 9, 1)
+    assert not torch.allclose(forecast, fresh(b))
+    assert torch.equal(other.normaliser.target_std, first.normaliser.target_std)
+    same = made(5, 3, MOMENTS, 0)  # weights elsewhere and back: nothing of the other network came along
+    same.load_state_dict(other.state_dict(), strict=True)
+    assert torch.equal(same(batch()), first(batch()))
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        forecaster(9).load_state_dict(forecaster(5).state_dict())

@@ -1,0 +1,314 @@
+"""Social pooling: the definition by brute force, who uses whom, the nothing of an isolated sensor, gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from socialx.data import geo
+from socialx.model.pooling import (
+    DotAttention,
+    Geometry,
+    Max,
+    Mean,
+    MlpAttention,
+    SocialPooling,
+    WeightedMean,
+)
+from tests.networks import KINDS, pooling, positions
+
+HAVE_DENSE = ["attention", "mean", "weighted_mean"]  # the others always gather
+
+
+def brute_force(p: SocialPooling, state: Tensor) -> np.ndarray:
+    """Sensor by sensor and neighbour by neighbour, in NumPy and float64."""
+    weights = {name: t.detach().double().numpy() for name, t in (*p.named_parameters(), *p.named_buffers())}
+    g = {name.removeprefix("geometry."): w for name, w in weights.items() if name.startswith("geometry.")}
+    windows, sensors, width = state.shape
+    depth = width // p.heads
+    out = np.zeros((windows, sensors, width))
+    for b in range(windows):
+        x = state[b].detach().double().numpy()
+        value = x @ weights["value.weight"].T + weights["value.bias"]
+        for i in range(sensors):
+            near = [slot for slot in range(g["index"].shape[1]) if g["exists"][i, slot]]
+            together = np.zeros(width)
+            for h in range(p.heads):
+                part = slice(h * depth, (h + 1) * depth)
+                gates, biases, scores, values = [], [], [], []
+                for slot in near:
+                    j = int(g["index"][i, slot])
+                    inside = math.exp(g["log_beta"][h]) * (math.exp(g["log_radius"][h]) - g["distance"][i, slot])
+                    gates.append(1 / (1 + math.exp(-inside)) if p.geometry.soft else 1.0)
+                    biases.append(offset_network(weights, "geometry.offset_bias", g["offsets"][i, slot])[h])
+                    scores.append(score(p, weights, x[i], x[j], g["offsets"][i, slot], h))
+                    values.append(value[j, part])
+                if near:
+                    together[part] = pooled(type(p), *map(np.array, (gates, biases, scores, values)))
+            out[b, i] = weights["out.weight"] @ together
+    return out
+
+
+def pooled(kind: type, gates: np.ndarray, biases: np.ndarray, scores: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The formulas at the top of the module, for the neighbours of one sensor and one head."""
+    if kind is Max:
+        return (gates[:, None] * values).max(0)
+    if kind is Mean:
+        return gates @ values / len(gates)
+    if kind is WeightedMean:
+        w = gates * np.exp(biases)
+        return w @ values / max(1, w.sum())
+    share = np.exp(scores + biases) * gates
+    return share @ values / (1 + share.sum())  # 1: the null key
+
+
+def score(p: SocialPooling, weights: dict, own: np.ndarray, other: np.ndarray, offset: np.ndarray, h: int) -> float:
+    """What the states say of a pair, before geometry."""
+    if not isinstance(p, DotAttention | MlpAttention):
+        return 0.0
+    width = len(own)
+    depth = width // p.heads
+    part = slice(h * depth, (h + 1) * depth)
+    q = (weights["query_key.weight"] @ own + weights["query_key.bias"])[:width][part]
+    k = (weights["query_key.weight"] @ other + weights["query_key.bias"])[width:][part]
+    if isinstance(p, DotAttention):
+        return q @ k / math.sqrt(depth)
+    phi = offset_network(weights, "offset", offset)[part] if "offset.0.weight" in weights else 0.0
+    return float(weights["score"][h] @ gelu(q + k + phi))
+
+
+def offset_network(weights: dict, name: str, offset: np.ndarray) -> np.ndarray:
+    if f"{name}.0.weight" not in weights:
+        return np.zeros(99)
+    hidden = gelu(weights[f"{name}.0.weight"] @ offset + weights[f"{name}.0.bias"])
+    return weights[f"{name}.2.weight"] @ hidden + weights.get(f"{name}.2.bias", 0.0)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def network(kind: str = "attention", **options: Any) -> tuple[SocialPooling, Tensor]:
+    """Pooling over seven sensors, one without a position, and states of two windows; weights away from their start."""
+    torch.manual_seed(1)
+    xy = positions(7)
+    xy[3] = np.nan
+    p = pooling(xy, kind=kind, **{"heads": 2, "neighbours": 4, "radius_km": 3.0, **options})
+    with torch.no_grad():
+        for parameter in p.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return p, torch.randn(2, 7, 16)
+
+
+@pytest.mark.parametrize("mask_mode", ["soft", "hard"])
+@pytest.mark.parametrize("use_positional", [True, False])
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_the_definition(kind: str, heads: int, use_positional: bool, mask_mode: str) -> None:
+    p, state = network(kind, heads=heads, positional=use_positional, mask_mode=mask_mode)
+    p, state = p.double(), state.double()
+    assert p.geometry.exists.any(1).sum() >= 3
+    np.testing.assert_allclose(p(state).detach(), brute_force(p, state), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("low", "tolerance"), [(None, 2e-6), (torch.bfloat16, 3e-2), (torch.float16, 4e-3)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_precision_stays_close_to_the_definition(kind: str, low: torch.dtype | None, tolerance: float) -> None:
+    p, state = network(kind)
+    exact = brute_force(p, state)
+    with torch.autocast("cpu", low, enabled=low is not None):
+        got = p(state)
+    assert got.dtype == (low or torch.float32)
+    assert p.geometry().dtype == torch.float32
+    assert np.abs(got.detach().double().numpy() - exact).max() < tolerance * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("kind", HAVE_DENSE)
+def test_gathering_equals_the_dense_sums_with_all_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    p, state = network(kind)
+    p, state = p.double(), state.double().requires_grad_()
+    weight = torch.randn(2, 7, 16, dtype=torch.float64)
+    trained = list(p.parameters())
+    results = []
+    for dense in (True, False):
+        monkeypatch.setattr(Geometry, "prefers_dense", lambda self, d=dense: d)
+        out = p(state)
+        gradients = torch.autograd.grad((out * weight).sum(), [state, *trained], allow_unused=True)
+        results.append([out, *(g for g in gradients if g is not None)])
+    assert len(results[0]) == len(results[1]) > 4
+    for plain, fast in zip(*results, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-10, atol=1e-13)
+
+
+def test_forward_picks_the_path_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    for name in ("attend_dense", "attend_gathered"):
+        real = getattr(DotAttention, name)
+        monkeypatch.setattr(DotAttention, name, lambda self, *a, n=name, r=real: (taken.append(n), r(self, *a))[1])
+    pooling(positions(20), neighbours=3)(torch.randn(1, 20, 16))
+    pooling(positions(50), neighbours=3)(torch.randn(1, 50, 16))
+    assert taken == ["attend_dense", "attend_gathered"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "max"])
+def test_the_weights_that_a_picture_shows_are_those_that_pool(kind: str) -> None:
+    p, state = network(kind)
+    weights = p.weights(state)
+    total = weights.sum(-1)
+    assert (total <= 1 + 1e-6).all()
+    assert (total[:, :, [0, 1, 2, 4, 5, 6]] > 0).all()
+    assert (total[:, :, 3] == 0).all()
+    value = p.value(state).unflatten(-1, (p.heads, -1))
+    together = torch.einsum("bhnk,bnkhd->bnhd", weights, p.geometry.gather(value)).flatten(-2)
+    torch.testing.assert_close(p.out(together), p(state))
+
+
+def test_a_sensor_uses_its_neighbours_and_no_other() -> None:
+    p = pooling(positions(12), neighbours=3)
+    state = torch.randn(1, 12, 16, requires_grad=True)
+    out = p(state)
+    index = p.geometry.index
+    for i in range(12):
+        (gradient,) = torch.autograd.grad(out[0, i].sum(), state, retain_graph=True)
+        sources = set(gradient[0].abs().sum(-1).nonzero().flatten().tolist())
+        assert sources == {i, *index[i].tolist()}  # itself through the query
+
+
+def test_its_own_state_is_no_value_of_its_own() -> None:
+    """With queries switched off only keys and values flow: a sensor's own must not."""
+    p = pooling(positions(6), neighbours=2)
+    with torch.no_grad():
+        p.query_key.weight[:16].zero_()
+    state = torch.randn(1, 6, 16, requires_grad=True)
+    for i in range(6):
+        (gradient,) = torch.autograd.grad(p(state)[0, i].sum(), state)
+        assert not gradient[0, i].any()
+        assert gradient[0, p.geometry.index[i]].any(-1).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "dense"), [(kind, dense) for kind in KINDS for dense in (True, False) if dense or kind in HAVE_DENSE]
+)
+def test_isolated_sensors_get_exactly_nothing(kind: str, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Geometry, "prefers_dense", lambda self: dense)
+    xy = positions(5)
+    xy[1] = np.nan
+    far = positions(4, spread_km=400.0)
+    alone = [pooling(xy, neighbours=2, kind=kind), pooling(positions(1), kind=kind)]
+    for case in (*alone, pooling(far, kind=kind, mask_mode="hard", radius_km=1.0)):
+        geometry = case.geometry
+        state = torch.randn(2, geometry.index.shape[0], 16, requires_grad=True)
+        out = case(state)
+        isolated = ~geometry.exists.any(1)
+        assert isolated.any()
+        assert (out[:, isolated] == 0).all()
+        out.sum().backward()
+        assert state.grad is not None
+        assert torch.isfinite(state.grad).all()
+        assert all(torch.isfinite(q.grad).all() for q in case.parameters() if q.grad is not None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_far_neighbours_fade_to_nothing(kind: str) -> None:
+    near, far = (pooling(positions(4, spread_km=s), kind=kind, positional=False, radius_km=5.0) for s in (1.0, 400.0))
+    far.load_state_dict(near.state_dict())
+    state = torch.randn(1, 4, 16)
+    assert far(state).abs().max() < 1e-3 * near(state).abs().max()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_sensors_at_one_place_are_finite(kind: str) -> None:
+    p = pooling(np.zeros((3, 2)), neighbours=2, kind=kind)
+    p(torch.randn(1, 3, 16)).sum().backward()
+    assert all(torch.isfinite(q.grad).all() for q in p.parameters() if q.grad is not None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_small_radius_keeps_a_large_network_finite_and_local(kind: str) -> None:
+    """Half of the sensors are 30 km away: they fade, whatever an offset of 300 radii says."""
+    xy = positions(12)
+    xy[6:] += 30
+    for seed in range(10):
+        torch.manual_seed(seed)
+        p, state = pooling(xy, kind=kind, neighbours=11, radius_km=0.1), torch.randn(1, 12, 16)
+        out = p(state)
+        assert torch.isfinite(out).all()
+        other = state.clone()
+        other[:, 6:] += 1
+        torch.testing.assert_close(p(other)[:, :6], out[:, :6], rtol=0, atol=1e-3)
+
+
+def test_a_weighted_mean_of_overwhelming_weights_is_a_mean() -> None:
+    p, state = network("weighted_mean")
+    assert p.geometry.offset_bias is not None
+    with torch.no_grad():
+        p.geometry.offset_bias[-1].bias.fill_(200.0)  # type: ignore[union-attr, operator]  # exp of it is inf
+    weights = p.fixed_weights()  # type: ignore[operator]
+    some = p.geometry.exists.any(-1)
+    torch.testing.assert_close(weights.sum(-1)[:, some], torch.ones(2, int(some.sum())))
+    p(state).sum().backward()
+    assert all(torch.isfinite(q.grad).all() for q in p.parameters() if q.grad is not None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_radius_and_softness_have_the_right_gradients(kind: str) -> None:
+    p = pooling(positions(6), neighbours=3, radius_km=4.0, kind=kind).double()
+    state = torch.randn(2, 6, 16, dtype=torch.float64)
+    for parameter in (p.geometry.log_radius, p.geometry.log_beta):
+        (gradient,) = torch.autograd.grad(p(state).square().sum(), parameter)
+        for head in range(p.heads):
+            with torch.no_grad():
+                sides = []
+                for step in (1e-6, -1e-6):
+                    parameter[head] += step
+                    sides.append(p(state).square().sum().item())
+                    parameter[head] -= step
+            assert gradient[head].item() == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-5, abs=1e-9)
+            assert gradient[head].abs() > 1e-7
+
+
+@pytest.mark.parametrize("options", [{"learnable": False}, {"mask_mode": "hard"}])
+def test_a_fixed_radius_stays(options: dict[str, Any]) -> None:
+    geometry = pooling(positions(4), **options).geometry
+    assert not geometry.log_radius.requires_grad
+    assert not geometry.log_beta.requires_grad
+    assert geometry.radius_km.tolist() == pytest.approx([5.0, 5.0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_hard_radius_is_a_border(kind: str) -> None:
+    xy = np.array([[0.0, 0.0], [2.9, 0.0], [3.1, 0.0], [0.0, 2.0]])
+    p = pooling(xy, neighbours=None, kind=kind, mask_mode="hard", radius_km=3.0)
+    state = torch.randn(1, 4, 16, requires_grad=True)
+    (gradient,) = torch.autograd.grad(p(state)[0, 0].abs().sum(), state)
+    assert gradient[0].any(-1)[1:].tolist() == [True, False, True]
+
+
+@settings(max_examples=30)
+@given(sensors=st.integers(1, 12), seed=st.integers(0, 99), kind=st.sampled_from(sorted(KINDS)))
+def test_order_of_the_sensors_does_not_matter(sensors: int, seed: int, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    xy, order = rng.uniform(0, 8, (sensors, 2)), rng.permutation(sensors)
+    p = pooling(xy, kind=kind).double()
+    other = pooling(xy[order], kind=kind).double()
+    other.load_state_dict(p.state_dict())
+    state = torch.from_numpy(rng.normal(size=(2, sensors, 16)))
+    torch.testing.assert_close(other(state[:, order.copy()]), p(state)[:, order.copy()], rtol=1e-9, atol=1e-12)
+
+
+def test_wrong_shapes_are_refused() -> None:
+    near = geo.nearest(positions(4), 2)
+    with pytest.raises(ValueError, match="do not match"):
+        Geometry(2, dataclasses.replace(near, offsets=np.zeros((4, 3, 2))))
+    with pytest.raises(ValueError, match="multiple of 3 heads"):
+        pooling(positions(4), heads=3)
+    with pytest.raises(ValueError, match="soft or hard"):
+        pooling(positions(4), mask_mode="round")

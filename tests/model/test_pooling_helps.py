@@ -1,0 +1,63 @@
+"""Where what happens next has happened at a neighbour, pooling sees it coming: better than the same layers alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from socialx.data import geo
+from socialx.data.loaders import ResidentLoader
+from socialx.data.windows import split_windows
+from socialx.model.forecaster import Forecaster, Tokens
+from socialx.model.pooling import DotAttention, Geometry, SocialLayer
+from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.precision import Precision
+from socialx.scoring.evaluation import evaluate
+from socialx.scoring.references import CopyLast
+from socialx.training.learner import Learner
+from tests.networks import CPU, MONDAY, network, series
+
+SENSORS, DELAY, WIDTH = 8, 6, 16
+FP32 = Precision("32-true", CPU)
+
+
+def road(rows: int = 1500) -> np.ndarray:
+    """Speeds [T,N] along one road: what sensor i shows reaches sensor i + 1 after DELAY steps."""
+    rng = np.random.default_rng(0)
+    length = rows + DELAY * SENSORS
+    jams = np.convolve(rng.normal(size=length), np.ones(12) / 12, mode="same")
+    source = 55 + 30 * jams
+    return np.stack([source[DELAY * (SENSORS - i) :][:rows] for i in range(SENSORS)], axis=1).astype(np.float32)
+
+
+def loaders() -> dict[str, ResidentLoader]:
+    values = road()
+    seconds = MONDAY + 300 * np.arange(len(values), dtype=np.int64)
+    windows = split_windows(seconds, 5, 12, 12, "canonical")
+    made = series(values, np.ones_like(values, dtype=bool), seconds)
+    return {part: ResidentLoader(made, windows.part(part), 32, part == "train") for part in ("train", "test")}
+
+
+def trained_mae(neighbours: geo.Neighbours) -> float:
+    """MAE over all steps of the test windows, after a short training; the same parameters whatever the neighbours."""
+    torch.manual_seed(0)
+    tokens = Tokens(WIDTH, SENSORS, 12, 288, time_of_day=False, day_of_week=False, adaptive=False)
+    encoder = SharedEncoder(WIDTH, blocks=1, slstm_at=[], heads=2, history=12)
+    social = [SocialLayer(WIDTH, DotAttention(WIDTH, Geometry(2, neighbours, radius_km=2.0)), 0.0)]
+    model = Forecaster(tokens, encoder, social, 12, network(SENSORS).normaliser())
+    data = loaders()
+    learner = Learner(model, FP32, learning_rate=5e-3, weight_decay=0.0, total_steps=6 * len(data["train"]))
+    for epoch in range(6):
+        for example in data["train"].epoch(epoch):
+            learner.step([example])
+    return evaluate(model, data["test"], FP32, horizon=12)[0].overall.mae
+
+
+@pytest.mark.slow
+def test_pooling_beats_the_same_layers_alone_and_copying() -> None:
+    xy = np.stack([np.arange(SENSORS) * 1.0, np.zeros(SENSORS)], axis=1)
+    social, alone = trained_mae(geo.nearest(xy, 2)), trained_mae(geo.itself(SENSORS))
+    copied = evaluate(CopyLast(12, False, [55.0]), loaders()["test"], FP32, horizon=12)[0].overall.mae
+    assert social < 0.8 * alone
+    assert social < 0.7 * copied

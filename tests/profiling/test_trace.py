@@ -1,0 +1,531 @@
+"""A kernel trace of known truth gives that truth: busy time, idle time by cause, syncs, copies, and what is missing."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from torch.profiler import ProfilerActivity
+
+from socialx.errors import SettingsError
+from socialx.precision import Precision
+from socialx.profiling import collector, require
+from socialx.profiling.analysis import partition
+from socialx.profiling.measure import _traced, measure
+from socialx.profiling.profile import DeviceSummary, Memory, Profile, Shares, Throughput, TracedSync
+from socialx.profiling.trace import MARK, WINDOW, Trace, overlap, read_trace, short_name, union
+from socialx.report.profile import print_profile
+from socialx.training.learner import Learner
+from socialx.training.loop import run_steps
+from tests.networks import CPU, forecaster, loader
+
+Json = dict[str, Any]
+GPU = torch.device("cuda", 0)
+SMS = 100
+
+
+def event(cat: str, name: str, begin: float, us: float, **args: object) -> Json:
+    return {"ph": "X", "cat": cat, "name": name, "ts": begin, "dur": us, "tid": 1, "args": args}
+
+
+def kernel(begin: float, us: float, correlation: int = 0, blocks: int = 100, name: str = "k", **args: object) -> Json:
+    grid = {"grid": [blocks, 1, 1], "block": [128, 1, 1], "est. achieved occupancy %": 50}
+    return event("kernel", name, begin, us, **{"correlation": correlation, **grid, **args})
+
+
+def copy(begin: float, us: float, name: str, correlation: int = 0, size: int = 1000) -> Json:
+    return event("gpu_memcpy", name, begin, us, bytes=size, correlation=correlation)
+
+
+def call(begin: float, us: float, correlation: int = 0, name: str = "cudaLaunchKernel") -> Json:
+    return event("cuda_runtime", name, begin, us, correlation=correlation)
+
+
+def window(begin: float, us: float) -> Json:
+    return event("user_annotation", WINDOW, begin, us)
+
+
+def mark(at: float, phase: str) -> Json:
+    return event("user_annotation", MARK + phase, at, 0)
+
+
+def causes(trace: Trace) -> dict[str, float]:
+    """The causes that have a share of the span."""
+    assert trace.span is not None
+    assert sum(trace.span.values()) == pytest.approx(1)
+    return {cause: share for cause, share in trace.span.items() if share}
+
+
+# A step of 100 us: 60 us of kernels, one of them on half of the SMs, launched early enough but for the last.
+STEP = [
+    window(0, 90),
+    *(call(0, 2, 1), call(2, 2, 2), call(70, 5, 3)),
+    *(kernel(10, 20, 1), kernel(40, 20, 2, blocks=50), kernel(80, 20, 3, name="last", blocks=1000)),
+]
+
+
+def test_a_step_of_known_truth() -> None:
+    trace = read_trace(STEP, steps=2, sms=SMS)
+    assert trace.wall_us == 100
+    assert trace.gpu_busy == pytest.approx(0.6)
+    assert trace.sm_efficiency == pytest.approx((20 + 20 / 2 + 20) / 100)
+    # 0-10 waits for the launch at 0, 30-40 has its kernel queued since 2, 60-80 is launched at 70
+    assert causes(trace) == pytest.approx({"kernel": 0.6, "queued": 0.2, "launch": 0.2})
+    assert trace.kernels is not None
+    assert trace.kernels.per_step == 1.5
+    assert trace.kernels.us_p50 == 20
+    assert trace.kernels.tiny_share == 0
+    assert trace.kernels.launches_per_step == 1.5
+    assert trace.kernels.graph_launches_per_step == 0
+    assert trace.kernels.occupancy == pytest.approx(0.5)
+    assert [(top.name, top.share, top.us_per_step, top.per_step) for top in trace.kernels.top] == [
+        ("k", pytest.approx(2 / 3), 20, 1),
+        ("last", pytest.approx(1 / 3), 10, 0.5),
+    ]
+    assert trace.sync is not None
+    assert trace.sync.per_step == 0.0
+    assert trace.copy is not None
+    assert trace.copy.h2d_bytes_per_step == 0.0
+    assert set(trace.why) == {"copy.h2d_gb_per_s", "copy.pageable"}
+
+
+def test_what_is_outside_the_window_does_not_count() -> None:
+    warmup = [call(-50, 3, 9), kernel(-40, 30, 9, name="warm-up"), call(-5, 2, name="cudaDeviceSynchronize")]
+    after = [call(90, 20, name="cudaDeviceSynchronize"), call(115, 1, name="cudaStreamSynchronize")]
+    assert read_trace([*warmup, *STEP, *after], 2, SMS) == read_trace(STEP, 2, SMS)
+
+
+def test_overlapping_streams_are_busy_once() -> None:
+    events = [window(0, 10), kernel(0, 60, blocks=80), kernel(20, 60, blocks=80), kernel(30, 10, blocks=30)]
+    trace = read_trace([*events, copy(70, 30, "Memcpy HtoD (Pinned -> Device)")], 1, SMS)
+    assert trace.gpu_busy == 1
+    assert trace.sm_efficiency == pytest.approx((20 * 0.8 + 40 * 1.0 + 20 * 0.8) / 100)
+    assert causes(trace) == pytest.approx({"kernel": 0.8, "copy": 0.2})
+
+
+SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+
+
+@pytest.mark.parametrize("name", SYNCS)
+def test_a_gap_behind_a_wait_is_a_sync(name: str) -> None:
+    events = [window(0, 90), call(0, 2, 1), kernel(0, 30, 1), call(5, 30, name=name), call(60, 5, 2), kernel(70, 30, 2)]
+    trace = read_trace(events, 1, SMS)
+    assert causes(trace) == pytest.approx({"kernel": 0.6, "sync": 0.4})
+    assert trace.sync is not None
+    assert trace.sync.by_call == {name: 1}
+
+
+def test_a_wait_that_ends_before_the_gap_is_not_its_cause() -> None:
+    events = [window(0, 90), call(0, 2, 1), call(3, 9, name=SYNCS[0]), kernel(0, 30, 1), call(60, 5, 2)]
+    assert causes(read_trace([*events, kernel(70, 30, 2)], 1, SMS)) == pytest.approx({"kernel": 0.6, "launch": 0.4})
+
+
+def test_a_host_that_ends_late_has_idled_the_device() -> None:
+    events = [window(0, 100), call(0, 2, 1), kernel(0, 60, 1)]
+    assert causes(read_trace(events, 1, SMS)) == pytest.approx({"kernel": 0.6, "launch": 0.4})
+    events.append(call(50, 40, name=SYNCS[0]))
+    assert causes(read_trace(events, 1, SMS)) == pytest.approx({"kernel": 0.6, "sync": 0.4})
+
+
+def replay(*extra: Json) -> Trace:
+    """One launch of a graph of three kernels, 10 us apart."""
+    nodes = [kernel(at, 20, 7, **{"graph id": 3, "graph node id": at}) for at in (20, 50, 80)]
+    return read_trace([window(0, 30), *nodes, *extra], 1, SMS)
+
+
+def test_the_kernels_of_a_replayed_graph_have_one_launch() -> None:
+    trace = replay(call(0, 15, 7, "cudaGraphLaunch"))
+    assert causes(trace) == pytest.approx({"kernel": 0.6, "queued": 0.4})
+    assert trace.kernels is not None
+    assert (trace.kernels.launches_per_step, trace.kernels.graph_launches_per_step) == (1, 1)
+
+
+def test_without_its_launch_the_cause_of_a_gap_is_unknown() -> None:
+    trace = replay()
+    assert causes(trace) == pytest.approx({"kernel": 0.6, "unknown": 0.4})
+    assert trace.kernels is not None
+    assert trace.kernels.launches_per_step is None
+    assert trace.sync is None
+    reason = "the trace has no CUDA call"
+    assert {key for key, why in trace.why.items() if why == reason} == {
+        *("sync", "kernels.launches_per_step", "kernels.graph_launches_per_step"),
+    }
+
+
+def test_item_is_one_wait_and_a_copy_that_returns_early_is_none() -> None:
+    def waits(*events: Json) -> dict[str, float]:
+        trace = read_trace([window(0, 100), kernel(0, 50, 1), call(0, 2, 1), *events], 1, SMS)
+        assert trace.sync is not None
+        assert trace.sync.per_step == sum(trace.sync.by_call.values())
+        return trace.sync.by_call
+
+    out = copy(50, 2, "Memcpy DtoH (Device -> Pageable)", 2)
+    assert waits(out, call(5, 50, 2, "cudaMemcpyAsync"), call(56, 1, 3, SYNCS[0])) == {SYNCS[0]: 1}
+    assert waits(out, call(5, 50, 2, "cudaMemcpyAsync")) == {"cudaMemcpyAsync": 1}
+    assert waits(out, call(5, 3, 2, "cudaMemcpyAsync")) == {}
+    assert waits(
+        out, call(5, 50, 2, "cudaMemcpyAsync"), call(57, 2, 4), kernel(60, 5, 4), call(70, 1, 5, SYNCS[1])
+    ) == {
+        "cudaMemcpyAsync": 1,
+        SYNCS[1]: 1,
+    }
+
+
+def test_a_driver_call_inside_a_runtime_call_is_not_a_second_launch() -> None:
+    inner = event("cuda_driver", "cuLaunchKernelEx", 0.5, 1, correlation=99)
+    triton = event("cuda_driver", "cuLaunchKernel", 20, 1, correlation=4)
+    trace = read_trace([*STEP, inner, triton, kernel(32, 5, 4)], 1, SMS)
+    assert trace.kernels is not None
+    assert trace.kernels.launches_per_step == 4
+
+
+@pytest.mark.parametrize(("source", "pageable"), [("Pageable", True), ("Pinned", False), ("Unknown", None)])
+def test_copies_from_the_host(source: str, pageable: bool | None) -> None:
+    copies = [copy(at, 2, f"Memcpy HtoD ({source} -> Device)", size=3000) for at in (31, 34)]
+    trace = read_trace([*STEP, *copies, copy(37, 1, "Memcpy DtoD (Device -> Device)")], 2, SMS)
+    assert trace.copy is not None
+    assert trace.copy.h2d_bytes_per_step == 3000
+    assert trace.copy.h2d_gb_per_s == pytest.approx(1.5)
+    assert trace.copy.pageable is pageable
+    assert ("copy.pageable" in trace.why) == (pageable is None)
+
+
+def without(events: list[Json], *names: str) -> list[Json]:
+    return [{**e, "args": {key: value for key, value in e["args"].items() if key not in names}} for e in events]
+
+
+def test_what_the_trace_lacks_is_none_with_a_reason() -> None:
+    bare = read_trace(without(STEP, "grid", "est. achieved occupancy %"), 1, SMS)
+    assert bare.sm_efficiency is None
+    assert bare.kernels is not None
+    assert bare.kernels.occupancy is None
+    assert {"sm_efficiency", "kernels.occupancy"} <= set(bare.why)
+    assert bare.gpu_busy == pytest.approx(0.6)
+    assert read_trace(STEP, 1, None).why["sm_efficiency"] == "the device's number of SMs is not known"
+    assert causes(read_trace(without(STEP, "correlation"), 1, SMS)) == pytest.approx({"kernel": 0.6, "unknown": 0.4})
+    copies = without([copy(31, 2, "Memcpy HtoD (Pinned -> Device)")], "bytes")
+    unsized = read_trace([*STEP, *copies], 1, SMS).copy
+    assert unsized is not None
+    assert unsized.h2d_bytes_per_step is None
+    nothing = read_trace([*STEP, mark(0, "fetch"), mark(95, "compute"), mark(95, "done")], 1, SMS)
+    assert nothing.span is None
+    assert nothing.why["span"] == "the trace has no training step"
+
+
+@pytest.mark.parametrize("events", [[], [window(0, 10)], [call(0, 1)], [kernel(0, 0)]])
+def test_a_trace_without_kernels_measures_nothing(events: list[Json]) -> None:
+    trace = read_trace(events, 8, SMS)
+    assert trace == Trace.missing(8, "the trace has no kernel")
+    assert set(trace.why) == {"gpu_busy", "sm_efficiency", "span", "kernels", "sync", "copy"}
+
+
+def test_a_trace_that_lost_kernels_is_not_believed() -> None:
+    lost = [e for e in STEP if e["name"] != "last"]
+    assert read_trace(lost, 1, SMS).why["gpu_busy"] == "the profiler lost the kernels of 1 of 3 launches"
+
+
+def test_without_a_window_the_trace_is_the_window() -> None:
+    trace = read_trace(STEP[1:], 1, SMS)
+    assert trace.wall_us == 100
+    assert trace.gpu_busy == pytest.approx(0.6)
+
+
+def test_marks_take_the_time_at_which_the_device_reaches_them() -> None:
+    # The host marks far ahead of the device: the batch's kernel (10 us) is input, the step's (70 us) are its span.
+    marks = [mark(0, "fetch"), mark(2, "copy"), mark(3, "compute"), mark(6, "done"), mark(7, "fetch")]
+    calls = [call(1, 1, 1), call(4, 1, 2), call(5, 1, 3)]
+    events = [window(0, 9), *marks, *calls, kernel(10, 10, 1), kernel(30, 40, 2), kernel(80, 30, 3)]
+    assert causes(read_trace(events, 1, SMS)) == pytest.approx({"kernel": 70 / 90, "queued": 20 / 90})
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 150), st.integers(0, 40), st.integers(1, 200)), min_size=1, max_size=12)
+
+
+@given(SPANS)
+def test_busy_is_what_counting_every_microsecond_gives(spans: list[tuple[int, int, int]]) -> None:
+    events = [window(0, 200), *(kernel(begin, us, blocks=blocks) for begin, us, blocks in spans)]
+    trace = read_trace(events, 1, SMS)
+    if not any(us for _, us, _ in spans):
+        assert trace.gpu_busy is None
+        return
+    loads = [sum(min(1, n / SMS) for begin, us, n in spans if begin <= at < begin + us) for at in range(200)]
+    assert trace.gpu_busy == pytest.approx(sum(load > 0 for load in loads) / 200)
+    assert trace.sm_efficiency == pytest.approx(sum(min(1, load) for load in loads) / 200)
+    assert trace.sm_efficiency <= trace.gpu_busy + 1e-9
+
+
+WORK = st.tuples(st.integers(0, 300), st.integers(1, 40), st.integers(0, 300), st.booleans(), st.booleans())
+WAITS = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), max_size=6)
+
+
+@given(st.lists(WORK, min_size=1, max_size=15), WAITS, st.lists(st.integers(0, 300), max_size=12))
+def test_the_span_is_tiled(work: list[tuple[int, int, int, bool, bool]], waits: list[Any], marks: list[int]) -> None:
+    phases = itertools.cycle(("fetch", "copy", "compute", "done"))
+    events = [window(0, 300), kernel(0, 5), *(mark(at, next(phases)) for at in sorted(marks))]
+    events += [call(begin, us, name=SYNCS[0]) for begin, us in waits]
+    for number, (begin, us, ahead, known, copies) in enumerate(work, 1):
+        events.append(copy(begin, us, "Memset (Device)", number) if copies else kernel(begin, us, number))
+        events += [call(max(0, begin - ahead), 2, number, "cudaMemsetAsync")] if known else []
+    trace = read_trace(events, 3, SMS)
+    if trace.span is None:
+        assert trace.why["span"] == "the trace has no training step"
+        return
+    assert all(share >= 0 for share in trace.span.values())
+    assert sum(trace.span.values()) == pytest.approx(1)
+
+
+INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)), max_size=10)
+
+
+@given(INTERVALS, INTERVALS)
+def test_unions_and_overlaps_are_sets_of_microseconds(
+    some: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    def both(spans: list[tuple[int, int]]) -> tuple[list[tuple[float, float]], set[int]]:
+        merged = union((begin, begin + us) for begin, us in spans)
+        return merged, {at for begin, us in spans for at in range(begin, begin + us)}
+
+    (a, points), (b, other_points) = both(some), both(others)
+    assert all(end < begin for (_, end), (begin, _) in itertools.pairwise(a))
+    assert sum(end - begin for begin, end in a) == len(points)
+    assert overlap(a, b) == len(points & other_points)
+
+
+def test_names_are_shortened() -> None:
+    fill = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >"
+    short = "vectorized_elementwise_kernel<4, FillFunctor<float>, array<char*, 1ul> >"
+    assert short_name(f"{fill}(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)", 99) == short
+    assert short_name(fill) == f"{short[:57]}..."
+    assert short_name("(anonymous namespace)::softmax(float (*)(int))") == "softmax"
+    assert short_name("triton_red_fused_add_0d1d2de") == "triton_red_fused_add_0d1d2de"
+    assert short_name("(odd)") == "(odd)"
+
+
+# The collector
+
+
+def learner() -> Learner:
+    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9}
+    return Learner(forecaster(social=0), Precision("32-true", CPU), **options)  # type: ignore[arg-type]
+
+
+def test_a_real_trace_of_a_cpu_has_our_marks_and_no_kernel(capfd: pytest.CaptureFixture[str]) -> None:
+    made, batches, clock = learner(), loader(batch_size=40).epoch(0), collector.TraceClock()
+    said: list[str] = []
+    events = collector.record(lambda: run_steps(made, batches, lambda *_: True, clock), 3, CPU, said)
+    assert made.steps == 3 + collector.WARMUP_STEPS
+    inside = next(e for e in events if e.get("name") == WINDOW)
+    end = inside["ts"] + inside["dur"]
+    names = [e["name"] for e in events if e.get("name", "").startswith(MARK) and inside["ts"] <= e["ts"] < end]
+    assert [name.removeprefix(MARK) for name in names] == ["fetch", "copy", "compute", "done", "fetch"] * 3
+    assert read_trace(events, 3, None) == Trace.missing(3, "the trace has no kernel")
+    print("still here", file=sys.stderr)
+    assert capfd.readouterr().err == "still here\n"
+    assert not [line for line in said if "profiler" not in line]
+
+
+def test_what_the_steps_raise_is_raised_and_the_profiler_is_stopped() -> None:
+    def broken() -> None:
+        raise MemoryError("of the step")
+
+    with pytest.raises(MemoryError, match="of the step"):
+        collector.record(broken, 1, CPU, [])
+    assert collector.record(lambda: None, 1, CPU, [])  # a profiler that still ran would refuse a second one
+
+
+def test_a_cpu_is_not_traced() -> None:
+    trace = collector.trace_steps(lambda: pytest.fail("it was run"), 8, CPU)
+    assert trace == Trace.missing(8, "no CUDA device")
+
+
+def traced(monkeypatch: pytest.MonkeyPatch, record: Callable[..., list[Json]], cupti: bool = True) -> Trace:
+    activities = {ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cupti else [])}
+    monkeypatch.setattr(collector, "supported_activities", lambda: activities)
+    monkeypatch.setattr(collector, "record", record)
+    properties = types.SimpleNamespace(multi_processor_count=SMS)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    return collector.trace_steps(lambda: None, 2, GPU)
+
+
+def test_a_cuda_trace_is_read_with_the_devices_number_of_sms(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert traced(monkeypatch, lambda *_: STEP) == read_trace(STEP, 2, SMS)
+
+
+def test_a_profiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> list[Json]:
+        with collector._profilers_own([]):
+            raise RuntimeError("no luck\nC++ stack")
+
+    def refused(run: object, steps: int, device: object, said: list[str]) -> list[Json]:
+        said.append("WARNING:2026-01-01 1:1 init.cpp:178] failed with error CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35)")
+        return []
+
+    assert traced(monkeypatch, fails).why["gpu_busy"] == "the profiler failed: no luck"
+    assert traced(monkeypatch, refused).why["gpu_busy"] == (
+        "the trace has no kernel (failed with error CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35))"
+    )
+    assert traced(monkeypatch, fails, cupti=False).why["sync"] == "this torch was built without CUPTI"
+
+
+def test_the_lines_that_wait_are_found_once_and_the_mode_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = [1]
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def step() -> None:
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+        warnings.warn("something else", stacklevel=1)
+
+    line = step.__code__.co_firstlineno + 1
+    assert collector.sync_sites(step) == [f"{Path(__file__)}:{line}"]
+    assert modes == [1, "warn", 1]
+
+
+# The profile
+
+
+def marks(*us: float) -> Iterator[tuple[str, float]]:
+    for name, at in zip(("fetch", "copy", "compute", "done", "fetch"), itertools.accumulate((0.0, *us)), strict=True):
+        yield name, at / 1e6
+
+
+def profile(events: list[Json], sites: list[str]) -> Profile:
+    """A measured profile of one step: input 20, transfer 0, span 60, hooks 0 us, with what a trace adds."""
+    made = learner()
+    base = measure(made, loader(batch_size=200), steps=2, warmup_steps=0, log_every_n_steps=9)
+    parts = partition(list(marks(20, 0, 60, 0)))
+    trace = read_trace(events, 1, SMS)
+    added = _traced(trace, sites, parts, 1)
+    ms = {name: None if share is None else 0.08 * share for name, share in vars(added.shares).items()}
+    return replace(
+        base,
+        **added._asdict(),
+        ms_per_step=Shares(**ms),  # type: ignore[arg-type]
+        gpu_busy=trace.gpu_busy,
+        sm_efficiency=trace.sm_efficiency,
+        copy=trace.copy,
+    )
+
+
+def test_kernel_and_bubble_divide_the_span_of_the_clock() -> None:
+    made = profile(STEP, [])
+    shares = made.shares
+    assert shares.kernel is not None
+    assert shares.bubble is not None
+    assert made.bubble is not None
+    assert made.kernels is not None
+    assert shares.kernel == pytest.approx(0.75 * 0.6)
+    assert shares.kernel + shares.bubble == pytest.approx(shares.span)
+    assert shares.kernel + shares.bubble + shares.input + shares.transfer + shares.hooks == pytest.approx(1)
+    assert sum(made.bubble.values()) == pytest.approx(shares.bubble)
+    assert made.gpu_busy == pytest.approx(0.6)
+    assert made.kernels.slowdown == pytest.approx(100 / 80)
+    assert made.sync == TracedSync(per_step=0.0, by_call={}, sites=[])
+    assert set(made.why) == {"copy.h2d_gb_per_s", "copy.pageable"}
+
+
+def test_a_missing_trace_leaves_the_span_whole() -> None:
+    made = profile([], [])
+    sections = ("gpu_busy", "sm_efficiency", "bubble", "kernels", "sync", "copy")
+    assert all(getattr(made, section) is None for section in sections)
+    assert made.why == dict.fromkeys(("shares.kernel", "shares.bubble", *sections), "the trace has no kernel")
+
+
+def printed(made: Profile) -> str:
+    out = Console(file=StringIO(), width=80)
+    print_profile(made, out)
+    return out.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_printed_profile_says_how_busy_the_device_was_in_80_columns() -> None:
+    long_name = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>(Params)"
+    more = [call(31, 2, 8, "cudaMemcpyAsync"), copy(33, 2, "Memcpy HtoD (Pageable -> Device)", 8, 123_456_789)]
+    more += [kernel(36, 1, 3, name=long_name), call(37, 2, name=SYNCS[0])]
+    text = printed(profile([*STEP, *more], ["/somewhere/socialx/training/loop.py:84"]))
+    for words in (
+        *("kernels running", "no kernel running", "waiting for input", "GPU busy 63.0%", "SM efficiency 51.0%"),
+        *("4 kernels", "3 launches", "1 syncs", "117.738 MiB per step, memory not pinned", "late launch"),
+        *("waits for the device: /somewhere/socialx/training/loop.py:84", "Kernel2<cutlass_80", "1 traced steps"),
+    ):
+        assert words in text
+    assert "training step" not in text
+    assert max(len(line) for line in text.splitlines() if "not measured" not in line) <= 80
+
+
+def test_without_a_trace_the_printed_profile_has_the_step_as_one() -> None:
+    text = printed(profile([], []))
+    assert "training step" in text
+    assert "GPU busy" not in text
+    assert "not measured: shares.kernel, shares.bubble" in text
+
+
+def test_a_trace_that_lacks_much_is_still_printed() -> None:
+    bare = without([e for e in STEP if e["cat"] != "cuda_runtime"], "grid", "est. achieved occupancy %")
+    text = printed(profile(bare, []))
+    assert "SM efficiency -" in text
+    assert "- launches, - syncs" in text
+
+
+# What is required of it
+
+
+def test_requirements_are_met_or_said() -> None:
+    made = replace(profile(STEP, []), throughput=Throughput(123.456))
+    text = "gpu_busy>=0.5, sm_efficiency >= 0.5 ,sync.per_step<=0,shares.input<=.25,kernels.per_step<=1e3"
+    assert require.failed(made, require.parse(text)) == []
+    lines = require.failed(made, require.parse("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
+    assert [str(line) for line in lines[:2]] == [
+        "gpu_busy: 0.6: required >= 0.8",
+        "throughput.windows_per_s: 123.5: required >= 200",
+    ]
+    assert len(lines) == 3
+
+
+def test_what_was_not_measured_is_not_met() -> None:
+    made = measure(learner(), loader(batch_size=200), steps=2, warmup_steps=0, log_every_n_steps=9)
+    names = ("gpu_busy", "shares.kernel", "sync.per_step", "kernels.occupancy", "memory.peak_bytes")
+    for name in (*names, "ms_per_step.bubble", "copy.h2d_gb_per_s", "device.samples"):
+        for sign in (">=", "<="):
+            (line,) = require.failed(made, require.parse(f"{name}{sign}0"))
+            assert str(line).startswith(f"{name}: not measured (no CUDA device")
+            assert str(line).endswith(f"required {sign} 0")
+
+
+@pytest.mark.parametrize("name", require.NAMES)
+def test_what_can_be_required_is_in_a_profile(name: str) -> None:
+    copied = copy(31, 2, "Memcpy HtoD (Pinned -> Device)")
+    sampled = {"memory": Memory(1, 1, 1, 0), "device": DeviceSummary(0.5, 0.0, 1.0, 1, 9)}
+    made = replace(profile([*STEP, copied], []), **sampled)  # type: ignore[arg-type]
+    value: Any = made.as_dict()
+    for part in name.split("."):
+        value = value[part]
+    assert value is not None
+    assert value == made.value(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpu_busy", "in quotes"),
+        ("gpu_busy>0.8", "in quotes"),
+        ("gpu_busy>=high", "in quotes"),
+        ("", "in quotes"),
+        ("gpu_buzy>=0.8", "did you mean gpu_busy"),
+        ("gpu_busy>=0.8,nonsense<=1", "choose from these"),
+    ],
+)
+def test_a_requirement_that_is_not_understood_is_refused(text: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        require.parse(text)

@@ -1,0 +1,342 @@
+"""Baselines against plain loops, with the fallbacks that the definitions name; the plain models that are trained.
+
+The last are what their names say: who reads what, who is told apart, and that they learn and train as any other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from socialx.batch import Batch
+from socialx.build import build
+from socialx.cli.progress import Show
+from socialx.data.calendar import calendar
+from socialx.data.network import Network
+from socialx.data.normaliser import Moments
+from socialx.model.plain import Linear, SharedLstm, Stid
+from socialx.options import load_settings
+from socialx.precision import Precision
+from socialx.scoring.evaluation import evaluate
+from socialx.scoring.metrics import masked_absolute_error
+from socialx.scoring.references import CopyLast, HistoricalAverage
+from socialx.tasks.training import starting
+from socialx.training.learner import Learner
+from tests.commands import SMALL, small_file, socialx
+from tests.networks import CPU, batch, example, features, loader, network, series, speeds
+
+
+def test_copy_last_with_and_without_zeros() -> None:
+    values, valid, seconds = speeds(60, 3, missing=0.0)
+    values[9:12, 1], valid[9:12, 1] = 0, False  # missing at the end of the history
+    values[:, 2], valid[:, 2] = 0, False  # never observed
+    b = series(values, valid, seconds, 12, 3).window(torch.tensor([0]))
+    copied, last = CopyLast(3, True, [50.0])(b), CopyLast(3, False, [50.0])(b)
+    assert copied.shape == last.shape == (1, 3, 3, 1)
+    assert copied[0, 0, :, 0].tolist() == [values[11, 0], 0, 0]
+    assert last[0, 2, :, 0].tolist() == [values[11, 0], values[8, 1], 50.0]
+
+
+def test_the_latest_valid_reading_may_be_older_than_the_history() -> None:
+    values, valid, seconds = speeds(60, 1, missing=0.0)
+    values[5:40], valid[5:40] = 0, False
+    b = series(values, valid, seconds, 12, 3).window(torch.tensor([20]))
+    assert CopyLast(3, False, [50.0])(b)[0, 0, 0, 0] == values[4, 0]
+
+
+def test_historical_average_is_the_mean_of_sensor_weekday_and_slot() -> None:
+    rows = 15 * 288
+    values, valid, seconds = speeds(rows, 2, missing=0.3)
+    slot, weekday = calendar(seconds, 5)
+    average = HistoricalAverage(values[:4000, :, None], valid[:4000, :, None], slot[:4000], weekday[:4000], 288)
+    made = series(values, valid, seconds)
+    forecast = average(made.window(torch.tensor([4100, 4203])))
+    for window, start in enumerate((4100, 4203)):
+        for step in range(12):
+            row = start + 12 + step
+            same = (slot[:4000] == slot[row]) & (weekday[:4000] == weekday[row])
+            for sensor in range(2):
+                seen = values[:4000][same & valid[:4000, sensor], sensor].astype(np.float64)
+                expected = (
+                    seen.mean() if len(seen) else values[:4000][valid[:4000, sensor], sensor].astype(np.float64).mean()
+                )
+                assert forecast[window, step, sensor, 0].item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_sensor_that_was_never_observed_gets_the_mean_of_all() -> None:
+    values, valid, seconds = speeds(400, 2, missing=0.0)
+    values[:, 1], valid[:, 1] = 0, False
+    slot, weekday = calendar(seconds, 5)
+    average = HistoricalAverage(values[:300, :, None], valid[:300, :, None], slot[:300], weekday[:300], 288)
+    forecast = average(series(values, valid, seconds).window(torch.tensor([310])))
+    assert forecast[0, 0, 1, 0].item() == pytest.approx(values[:300, 0].astype(np.float64).mean())
+
+
+# --- models that are trained ----------------------------------------------------------------------------------------
+
+MODELS: dict[str, Callable[[Network], Any]] = {
+    "linear": Linear,
+    "lstm": lambda known: SharedLstm(known, width=16, blocks=2, dropout=0.0),
+    "stid": lambda known: Stid(known, width=32, dropout=0.0),
+}
+
+
+def made(name: str, known: Network | None = None) -> Any:
+    torch.manual_seed(0)
+    return MODELS[name](known or network())
+
+
+def permuted(b: Batch, order: list[int]) -> Batch:
+    """The same windows with their sensors in another order."""
+    return Batch(*(t if name in ("slot", "weekday") else t[..., order, :] for name, t in b._asdict().items()))
+
+
+@pytest.mark.parametrize("targets", [(0,), (2, 0), (0, 1, 2)])
+@pytest.mark.parametrize("inputs", [(1,), (0, 1, 2)])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_forecast_of_every_target_in_its_own_unit(
+    name: str, inputs: tuple[int, ...], targets: tuple[int, ...]
+) -> None:
+    (b, target), known = features(6, inputs, targets)
+    model = made(name, known)
+    forecast = model(b)
+    assert forecast.shape == target.values.shape == (4, 12, 6, len(targets))
+    with torch.no_grad():  # a head that says step + 100 target, in deviations, whatever it reads
+        head = model.map if name == "linear" else model.head
+        head.weight.zero_()
+        expected = torch.arange(12.0)[:, None] + 100 * torch.arange(len(targets))
+        head.bias.copy_(expected.flatten())
+    mean, std = (torch.tensor([getattr(m, name) for m in known.targets]) for name in ("mean", "std"))
+    in_units = mean + std * expected
+    torch.testing.assert_close(model(b), in_units[None, :, None].expand_as(forecast))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_they_learn(name: str) -> None:
+    """On windows that training did not see, against the same weights before."""
+    learner = Learner(
+        made(name), Precision("32-true", CPU), learning_rate=1e-2, weight_decay=0.0, total_steps=120, schedule="cosine"
+    )
+    unseen = loader(part="validation", batch_size=32)
+    before = evaluate(learner.model, unseen, learner.precision, horizon=12)[0].overall.mae
+    train = loader(batch_size=32, shuffle=True)
+    for epoch in range(9):
+        for each in train.epoch(epoch):
+            learner.step([each])
+    after = evaluate(learner.model, unseen, learner.precision, horizon=12)[0].overall.mae
+    assert after < 0.6 * before
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_that_is_trained_has_a_gradient(name: str) -> None:
+    model, (b, target) = made(name), example()
+    masked_absolute_error(model(b), target.values, target.valid).backward()
+    assert not [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+
+
+def test_linear_is_its_matrix() -> None:
+    (b, _), known = features(3, (2, 0), (1, 0))
+    model = made("linear", known)
+    history, valid = b.history.double().numpy(), b.valid.numpy()
+    weight, bias = (p.detach().double().numpy() for p in (model.map.weight, model.map.bias))
+    mean, deviation = (np.array([getattr(m, name) for m in known.targets]) for name in ("mean", "std"))
+    assert weight.shape == (12 * 2, 12 * 2)
+    expected = np.zeros((4, 12, 3, 2))
+    for window in range(4):
+        for sensor in range(3):
+            read = []
+            for step in range(12):
+                for feature in range(2):
+                    cell = window, step, sensor, feature
+                    moments = known.inputs[feature]
+                    read.append((history[cell] - moments.mean) / moments.std if valid[cell] else 0.0)
+            normalised = (weight @ np.array(read) + bias).reshape(12, 2)
+            expected[window, :, sensor] = mean + deviation * normalised
+    assert not valid.all()
+    np.testing.assert_allclose(model(b).detach().numpy(), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["linear", "lstm"])
+def test_shared_models_treat_all_sensors_alike(name: str) -> None:
+    model, b, order = made(name), batch(), [3, 1, 4, 0, 2]
+    torch.testing.assert_close(model(permuted(b, order)), model(b)[:, :, order], rtol=1e-5, atol=1e-4)
+    more = example(sensors=8)
+    assert model(more.batch).shape == more.target.values.shape  # and as many as there are
+
+
+def test_stid_tells_sensors_apart_by_its_table_alone() -> None:
+    model, b, order = made("stid"), batch(), [3, 1, 4, 0, 2]
+    before, swapped = model(b)[:, :, order], model(permuted(b, order))
+    assert not torch.allclose(swapped, before, atol=0.05)
+    with torch.no_grad():
+        model.sensor.weight.copy_(model.sensor.weight[order].clone())
+    torch.testing.assert_close(model(permuted(b, order)), before, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_sensor_uses_another(name: str) -> None:
+    model, b = made(name), batch()
+    history = b.history.clone()
+    history[:, :, 2] += 7
+    seen = b._replace(valid=torch.ones_like(b.valid))
+    differs = (model(seen) != model(seen._replace(history=history))).flatten(0, 1).any(0)[:, 0]
+    assert differs.tolist() == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_stands_in_a_missing_cell_is_not_read(name: str) -> None:
+    model, b = made(name), batch()
+    assert not b.valid.all()
+    assert torch.equal(model(b), model(b._replace(history=torch.where(b.valid, b.history, 1e4))))
+
+
+@pytest.mark.parametrize("name", ["linear", "lstm"])
+def test_values_alone_are_read(name: str) -> None:
+    model, b = made(name), batch()
+    assert torch.equal(model(b), model(b._replace(slot=(b.slot + 100) % 288, weekday=(b.weekday + 1) % 7)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_step_of_the_history_is_read_and_its_order_matters(name: str) -> None:
+    model, b = made(name), batch()
+    b = b._replace(history=b.history.clone().requires_grad_(), valid=torch.ones_like(b.valid))
+    (gradient,) = torch.autograd.grad(model(b).sum(), b.history)
+    assert gradient.any(-1).any(-1).all()  # every window and step
+    assert not torch.allclose(model(b._replace(history=b.history.detach().flip(1))), model(b))
+
+
+@pytest.mark.parametrize("what", ["slot", "weekday"])
+def test_stid_reads_when_the_history_ended(what: str) -> None:
+    model, b = made("stid"), batch()
+    dates = getattr(b, what)
+    for row in range(24):
+        moved = dates.clone()
+        moved[:, row] = (moved[:, row] + 3) % (288 if what == "slot" else 7)
+        assert torch.equal(model(b), model(b._replace(**{what: moved}))) == (row != 11)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_moments_go_with_the_weights(name: str) -> None:
+    unit = (Moments(0.0, 1.0),)
+    model, other = made(name), made(name, network(inputs=unit, targets=unit))
+    assert not torch.equal(other(batch()), model(batch()))
+    other.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(other(batch()), model(batch()))
+
+
+# --- from the command line ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"), 150, 4)
+
+
+@pytest.mark.parametrize(("model", "parameters"), [("linear", 156), ("lstm", 460), ("stid", 1164)])
+def test_a_plain_model_is_trained_and_scored_as_any_other(
+    model: str, parameters: int, data: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    options = ["--model", model, "--max-epochs", "2", "--batch-size", "32", *SMALL]
+    result = socialx("train", "--data", data, "--run-dir", run, *options)
+    assert result.exit_code == 0, result.stderr
+    assert f"{parameters:,} parameters" in result.stderr
+    printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
+    own, copied = (printed["scores"][name]["avg_speed"] for name in (str(run), "copy-last, last valid"))
+    assert len(own["by_step"]) == 12
+    assert own["all"]["count"] == copied["all"]["count"]
+    assert own["all"]["mae"] < 30
+    assert socialx("train", "--resume", run, "--max-epochs", "3").exit_code == 0
+    two = socialx(
+        "train", "--data", data, "--run-dir", tmp_path / "two", "--targets", "avg_speed,latitude", *options
+    )  # fmt: skip
+    assert two.exit_code == 0, two.stderr
+    assert list(json.loads(socialx("evaluate", tmp_path / "two", "--json").stdout)["protocol"]["targets"]) == [
+        "avg_speed",
+        "latitude",
+    ]
+    timed = socialx("profile", "--data", data, "--steps", "2", "--warmup-steps", "0", "--json", *options[:2], *SMALL)
+    assert timed.exit_code == 0, timed.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "encoder fused, float32"),
+        ({"encoder": "mlp"}, "encoder mlp, float32"),
+        ({"kind": "linear"}, "linear, float32"),
+        ({"kind": "lstm"}, "lstm, float32"),
+        ({"kind": "stid"}, "stid, float32"),
+    ],
+)
+def test_what_runs_on_a_card_is_noted_whatever_the_model(
+    settings: dict[str, str], says: str, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"width": 8, "heads": 2, "impl": "fused", **settings}
+    s = load_settings(env={}, data={"path": data}, model=small, pooling={"heads": 2}, trainer={"device": "cpu"})
+    problem = build(s)
+    on_card = replace(problem, precision=Precision("32-true", torch.device("cuda")))
+    for each, lines in ((on_card, [f"{says} products in precision high (TF32)"]), (problem, [])):
+        Show("train")(starting(each, each.data.loader("train", 8), Path("runs/one")))
+        found, machine, *rest = capsys.readouterr().err.splitlines()
+        assert found == f"{data}: 4 sensors, 89 training windows"
+        assert machine.startswith(f"{each.precision.device}, precision 32-true, ")
+        assert rest == lines
+
+
+def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:
+    run, file = tmp_path / "run", tmp_path / "own.yaml"
+    file.write_text("pooling:\n  kind: mean\n")  # a file may serve several models
+    options = ["-c", file, "--model", "stid", "--width", "8", "--layers", "1", "--max-epochs", "1"]
+    result = socialx("train", "--data", data, "--run-dir", run, *options, "--blocks", "1")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("these settings have no effect on this model: --blocks, --layers\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            ["--placement", "interleaved", "--layers", "3", "--blocks", "2", "--slstm-at", "1"],
+            ["3 layers do not fit", "2 blocks", "fewer --layers, more --blocks, or --placement stacked"],
+        ),
+        (
+            ["--placement", "interleaved", "--layers", "1", "--encoder", "mlp"],
+            ["encoder mlp has no blocks", "--placement stacked, or --encoder xlstm"],
+        ),
+        (["--pooling-heads", "3"], ["pooling.heads 3", "8 is not a multiple"]),
+        (["--model", "mean"], ["model.kind (--model)", "'linear', 'lstm' or 'stid'"]),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(
+    options: list[str], says: list[str], data: Path, tmp_path: Path
+) -> None:
+    result = socialx("train", "--data", data, "--run-dir", tmp_path / "run", *SMALL, *options)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    for words in says:
+        assert words in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--placement", "interleaved", "--layers", "2", "--blocks", "2", "--slstm-at", "1"],
+        ["--placement", "interleaved", "--layers", "9", "--pooling", "none"],
+        ["--encoder", "mlp", "--sensor-heads"],
+    ],
+    ids=["as many layers as blocks", "no layers at all", "mlp"],
+)
+def test_flags_that_go_together_train(options: list[str], data: Path, tmp_path: Path) -> None:
+    quick = [*SMALL, "--max-epochs", "1", "--batch-size", "32"]
+    result = socialx("train", "--data", data, "--run-dir", tmp_path / "run", *quick, *options)
+    assert result.exit_code == 0, result.stderr
+    assert socialx("evaluate", tmp_path / "run").exit_code == 0

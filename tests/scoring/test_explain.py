@@ -1,0 +1,379 @@
+"""Where a run errs and its attention weights: against NumPy and by hand, then the command from end to end."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from socialx.data import geo
+from socialx.data.series import Series
+from socialx.files.store import Sensors, open_store
+from socialx.model.pooling import DotAttention, Geometry, SocialLayer
+from socialx.precision import Precision
+from socialx.report.explanation_picture import plot_explanation
+from socialx.scoring.attention import AttentionWeights, RunningWeights, social_layers
+from socialx.scoring.breakdown import RunningErrors
+from socialx.scoring.evaluation import evaluate
+from socialx.scoring.evaluation import run as run_over
+from socialx.scoring.results import error_rows, layer_summary, sensor_errors
+from socialx.tasks import explain
+from tests.commands import SMALL, small_file, socialx
+from tests.networks import CPU, MONDAY, example, forecaster, loader, pooling, positions, series, speeds
+from tests.training.test_never_waits import NeverWaits
+
+FP32 = Precision("32-true", CPU)
+LINE = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]])  # km
+
+
+def by_hand(forecast: np.ndarray, target: np.ndarray, valid: np.ndarray, hour: np.ndarray) -> dict[str, np.ndarray]:
+    """Sums of errors and counts of forecast, target, valid [B,P,N] and hour [B,P], one entry after the other."""
+    sums = {"by_step": np.zeros((2, 4)), "by_hour": np.zeros((2, 24)), "by_sensor": np.zeros((2, 3))}
+    for b, step, sensor in np.argwhere(valid):
+        error = abs(float(forecast[b, step, sensor]) - float(target[b, step, sensor]))
+        for name, place in (("by_step", step), ("by_hour", hour[b, step]), ("by_sensor", sensor)):
+            sums[name][:, place] += error, 1
+    return sums
+
+
+@pytest.mark.parametrize(("step_minutes", "missing"), [(5, 0.0), (5, 0.4), (30, 0.4), (7, 0.2), (5, 1.0)])
+def test_errors_by_step_hour_and_sensor_equal_the_definition(step_minutes: int, missing: float) -> None:
+    rng = np.random.default_rng(1)
+    rows, history, horizon = 400, 3, 4
+    values = rng.uniform(1, 70, (rows, 3, 2)).astype(np.float32)
+    valid = rng.random(values.shape) >= missing
+    seconds = MONDAY + 60 * step_minutes * np.arange(rows)
+    made = Series(values, valid, seconds, step_minutes, history, horizon, CPU, (0, 1), (1, 0))
+    running = RunningErrors(horizon, 3, step_minutes, CPU)
+    starts = rng.integers(0, rows - 7, (3, 40))
+    forecasts = rng.uniform(1, 70, (3, 40, horizon, 3, 2)).astype(np.float32)
+    for start, forecast in zip(torch.from_numpy(starts), torch.from_numpy(forecasts), strict=True):
+        running.add(forecast, made.window(start), made.target(start))
+    ahead = starts.reshape(-1, 1) + history + np.arange(horizon)  # the rows that are forecast
+    hour = seconds[ahead] % 86_400 // 3_600
+    if step_minutes == 7:  # a slot that begins before the full hour counts as that earlier hour
+        hour = seconds[ahead] % 86_400 // 420 * 7 // 60
+    first = (forecasts[..., 0].reshape(120, horizon, 3), values[ahead][..., 1], valid[ahead][..., 1])
+    errors = running.compute()
+    for name, (total, count) in by_hand(*first, hour).items():
+        found = getattr(errors, name)
+        np.testing.assert_allclose(found.total, total, rtol=1e-12)
+        np.testing.assert_array_equal(found.count, count)
+        np.testing.assert_array_equal(np.isnan(found.mae), count == 0)
+        assert found.summed().count == first[2].sum()
+
+
+def test_a_pass_agrees_with_evaluate_and_skips_the_padding() -> None:
+    model, windows = forecaster(), loader(part="test", batch_size=32)
+    assert windows.num_windows % 32
+    scores = evaluate(model, windows, FP32, horizon=12)[0]
+    running, weights = RunningErrors(12, 5, 5, CPU), AttentionWeights(model)
+    assert run_over(model.train(), windows, FP32, running, watch=lambda number: weights.hooked())
+    assert model.training
+    errors = running.compute()
+    np.testing.assert_allclose(errors.by_step.mae, [score.mae for score in scores.by_step], rtol=1e-12)
+    assert errors.by_sensor.summed().mae == pytest.approx(scores.overall.mae, rel=1e-12)
+    assert errors.by_hour.count.sum() == scores.overall.count
+    assert [layer.name for layer in weights.compute()] == ["layer 1"]
+
+
+def test_a_hand_set_mean_is_told_as_it_is() -> None:
+    """Three sensors on a line, 0, 1 and 3 km: distances 1, 3; 1, 2; 2, 3."""
+    summed = RunningWeights(pooling(LINE, heads=2, kind="mean", neighbours=None, radius_km=2.0))
+    with torch.no_grad():
+        summed.pooling.geometry.log_radius.copy_(torch.tensor([2.0, 4.0]).log())
+        summed.pooling.geometry.log_beta.copy_(torch.tensor([0.5, 4.0]).log())
+        for size in (4, 1):
+            summed.add(torch.randn(size, 3, 16))
+    found = summed.compute("here")
+    distance = np.array([[1.0, 3.0], [1.0, 2.0], [2.0, 3.0]])
+    gate = np.array([1 / (1 + np.exp(-beta * (r - distance))) for r, beta in ((2.0, 0.5), (4.0, 4.0))])
+    weights = gate / 2  # [H,N,K]
+    null_key = 1 - weights.sum(-1)
+    entropy = -(weights * np.log(weights)).sum(-1) - null_key * np.log(null_key)
+    np.testing.assert_allclose(found.radius_km, [2, 4], rtol=1e-6)
+    np.testing.assert_allclose(found.softness_km, [2, 0.25], rtol=1e-6)
+    np.testing.assert_allclose(found.null_key, null_key.mean(1), atol=1e-6)
+    np.testing.assert_allclose(found.entropy, entropy.mean(1), atol=1e-5)
+    np.testing.assert_allclose(found.distance_km, (weights * distance).sum((1, 2)) / weights.sum((1, 2)), rtol=1e-5)
+    np.testing.assert_allclose(found.weights, weights.mean(0), rtol=1e-5)
+    np.testing.assert_array_equal(found.index, [[1, 2], [0, 2], [1, 0]])
+    np.testing.assert_allclose(found.apart_km, distance, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["attention", "attention_mlp", "weighted_mean"])
+@pytest.mark.parametrize("at_a_time", [1, 2**24])
+def test_weights_are_averaged_over_windows_in_pieces_or_at_once(
+    kind: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socialx.scoring.attention.AT_A_TIME", at_a_time)
+    torch.manual_seed(0)
+    running = RunningWeights(pooling(positions(5), kind=kind))
+    states = torch.randn(7, 5, 16)
+    with torch.no_grad():
+        running.add(states[:4])
+        running.add(states[4:])
+        of_states = running.pooling.weights(states)
+    assert of_states is not None
+    weights = of_states.double().numpy()  # [B,H,N,K]
+    assert weights.shape == (7, 2, 5, 3)
+    null_key = np.clip(1 - weights.sum(-1), 0, None)
+    shares = np.concatenate([null_key[..., None], weights], axis=-1)
+    surprise = -np.log(shares, where=shares > 0, out=np.zeros_like(shares))
+    found = running.compute("here")
+    np.testing.assert_allclose(found.null_key, null_key.mean((0, 2)), atol=1e-6)
+    np.testing.assert_allclose(found.entropy, (shares * surprise).sum(-1).mean((0, 2)), rtol=1e-5)
+    np.testing.assert_allclose(found.weights, weights.mean((0, 1)), rtol=1e-5)
+
+
+def test_the_weights_are_of_the_states_that_enter_the_pooling() -> None:
+    model, windows = forecaster(social=2).eval(), loader(batch_size=8)
+    seen, _ = next(windows.epoch(0))
+    running, entered = AttentionWeights(model), []
+    with torch.no_grad():
+        hook = model.social[1].pooling.register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0]))
+        with running.hooked():
+            model(seen)
+        hook.remove()
+        model(seen._replace(history=seen.history + 5))  # no longer hooked: this does not count
+        weights = model.social[1].pooling.weights(entered[0])
+    assert [layer.name for layer in running.compute()] == ["layer 1", "layer 2"]
+    np.testing.assert_allclose(running.compute()[1].weights, weights.mean((0, 1)), rtol=1e-5)
+
+
+def test_neither_sum_waits_for_the_device() -> None:
+    model, (made, target) = forecaster().eval(), example()
+    weights, errors = AttentionWeights(model), RunningErrors(12, 5, 5, CPU)
+    with torch.no_grad(), weights.hooked(), NeverWaits():
+        errors.add(model(made), made, target)
+    assert errors.compute().by_step.count.sum() == target.valid.sum()
+    assert weights.compute()[0].weights is not None
+
+
+def test_max_has_radii_but_no_weights_and_a_plain_model_nothing() -> None:
+    running = RunningWeights(pooling(LINE, kind="max", neighbours=None, radius_km=2.0, mask_mode="hard"))
+    running.add(torch.randn(2, 3, 16))
+    found = running.compute("here")
+    assert (found.null_key, found.entropy, found.distance_km, found.weights) == (None, None, None, None)
+    np.testing.assert_allclose(found.radius_km, 2, rtol=1e-6)
+    assert not found.softness_km.any()
+    assert not found.trained
+    assert social_layers(torch.nn.Linear(2, 2)) == {}
+    assert social_layers(forecaster(social=0)) == {}
+
+
+def test_a_sensor_without_neighbours_has_no_distance() -> None:
+    alone = geo.nearest(np.full((2, 2), np.nan), None)
+    layer = SocialLayer(8, DotAttention(8, Geometry(2, alone)), 0.0)
+    running = RunningWeights(layer.pooling)
+    with torch.no_grad():
+        running.add(torch.randn(3, 2, 8))
+    found = running.compute("here")
+    assert found.null_key is not None
+    assert found.distance_km is not None
+    np.testing.assert_array_equal(found.null_key, 1)
+    assert np.isnan(found.distance_km).all()
+    errors = RunningErrors(2, 2, 5, CPU).compute()
+    rows = error_rows(range(2), errors.by_sensor)
+    sensors = sensor_errors(Sensors(("a", "b"), *np.full((2, 2), np.nan)), rows, [found])
+    summary = layer_summary(found)
+    assert summary.mean.distance_km is None
+    assert [sensor.neighbours for sensor in sensors] == [(), ()]
+    json.dumps([asdict(part) for part in (summary, *sensors, *rows)], allow_nan=False)
+
+
+def test_the_worst_sensor_comes_first_and_one_without_targets_last() -> None:
+    values, valid, seconds = speeds(300, 3, missing=0)
+    valid[:, 1] = False
+    made, starts = series(values, valid, seconds), torch.arange(0, 200, 5)
+    target = made.target(starts)
+    running = RunningErrors(12, 3, 5, CPU)
+    running.add(target.values + torch.tensor([1.0, 9.0, 2.0])[:, None], made.window(starts), target)
+    errors = running.compute()
+    rows = error_rows(range(3), errors.by_sensor)
+    found = sensor_errors(Sensors(("a", "b", "c"), np.arange(3.0), np.arange(3.0)), rows, [])
+    assert [(sensor.id, sensor.count) for sensor in found] == [("c", 480), ("a", 480), ("b", 0)]
+    assert [sensor.mae for sensor in found] == [pytest.approx(2), pytest.approx(1), None]
+    assert error_rows([0], errors.by_step.summed())[0].mae == pytest.approx(1.5)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Path:
+    return trained(data, "run", "--blocks", "2")
+
+
+def trained(data: Path, name: str, *options: str) -> Path:
+    folder = data.parent / name
+    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL, *options)
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+def explained(run: Path, *options: str | Path) -> dict[str, Any]:
+    result = socialx("explain", run, "--json", *options)
+    assert result.exit_code == 0, result.stderr
+
+    def refuse(text: str) -> None:
+        raise AssertionError(f"{text} is no JSON")
+
+    return json.loads(result.stdout, parse_constant=refuse)  # type: ignore[no-any-return]
+
+
+def texts(path: Path) -> list[str]:
+    """The text nodes of an SVG."""
+    root = ElementTree.parse(path).getroot()  # noqa: S314 - our own file
+    return ["".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_the_tables_name_errors_and_weights(run: Path) -> None:
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    result = socialx("explain", run)
+    assert result.exit_code == 0, result.stderr
+    for words in (
+        *("test windows", "MAE mph", "15 min", "60 min", "all 12 steps", "by the hour of the day", "23:00"),
+        *("the 4 worst of 4 sensors", "largest weight", "trained radii, up to 3 neighbours", "layer 2", "null key"),
+        *("1.39 = uniform over 3 neighbours and the null key", "canonical split"),
+    ):
+        assert words in result.stdout, words
+    assert max(len(line) for line in result.stdout.split("attention weights of each head")[0].splitlines()) <= 80
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_json_agrees_with_evaluate_and_holds_every_sensor(run: Path, data: Path) -> None:
+    found = explained(run, "--part", "validation")
+    scores = json.loads(socialx("evaluate", run, "--json", "--part", "validation").stdout)
+    rows = scores["scores"][str(run)]["avg_speed"]
+    assert [row["minutes"] for row in found["by_horizon"]] == list(range(5, 65, 5))
+    assert [row["hour"] for row in found["by_hour"]] == list(range(24))
+    steps, total = [row["mae"] for row in rows["by_step"]], rows["all"]
+    assert [row["mae"] for row in found["by_horizon"]] == pytest.approx(steps, rel=1e-9)
+    assert (found["mae"], found["count"]) == (pytest.approx(total["mae"], rel=1e-9), total["count"])
+    assert found["protocol"] == scores["protocol"]
+    assert sum(row["count"] for row in found["by_hour"]) == sum(s["count"] for s in found["sensors"]) == found["count"]
+    store = open_store(data)
+    assert {s["id"] for s in found["sensors"]} == set(store.sensors.ids)
+    places = dict(zip(store.sensors.ids, store.sensors.latitude, strict=True))
+    assert all(s["latitude"] == places[s["id"]] for s in found["sensors"])
+    for sensor in found["sensors"]:
+        weights = [neighbour["weight"] for neighbour in sensor["neighbours"]]
+        assert weights == sorted(weights, reverse=True)
+        assert sensor["id"] not in {neighbour["id"] for neighbour in sensor["neighbours"]}
+        assert 0 < sum(weights) < 1
+    assert [layer["name"] for layer in found["layers"]] == ["layer 1", "layer 2"]
+    for layer in found["layers"]:
+        for head in layer["heads"]:
+            assert 0 < head["null_key"] < 1
+            assert 0 < head["entropy_nats"] <= math.log(4) + 1e-6
+
+
+def test_a_picture_is_written_and_the_same_every_time(run: Path, tmp_path: Path) -> None:
+    for name in ("one.svg", "two.svg", "new/out.PNG"):
+        result = socialx("explain", run, "--plot", tmp_path / name)
+        assert result.exit_code == 0, result.stderr
+        assert f"drew {tmp_path / name}" in result.stderr
+    assert (tmp_path / "new/out.PNG").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    words = texts(tmp_path / "one.svg")
+    assert any(word.startswith("run on metr_la: avg_speed, test part") for word in words)
+    headings = {"Sensors by MAE, mph", "MAE by horizon", "MAE by hour of the day", "How far each head reaches"}
+    assert {*headings, "The 4 worst sensors", "minutes ahead"} <= set(words)
+    assert any(word.startswith("wedges: from the 2 largest attention weights to the sensor") for word in words)
+
+
+def test_a_picture_without_positions_targets_or_pooling(run: Path, tmp_path: Path) -> None:
+    found, nothing, nowhere = explain(run), {"mae": None, "count": 0}, {"latitude": None, "longitude": None}
+    unplaced = replace(found, sensors=tuple(replace(sensor, **nowhere) for sensor in found.sensors))
+    plot_explanation(unplaced, tmp_path / "unplaced.svg")
+    assert "no sensor has a position" in texts(tmp_path / "unplaced.svg")
+    empty = {
+        name: tuple(replace(row, **nothing) for row in getattr(found, name))
+        for name in ("by_horizon", "by_hour", "sensors")
+    }
+    plot_explanation(replace(found, **empty, **nothing), tmp_path / "nothing.svg")
+    assert any("no valid target" in word for word in texts(tmp_path / "nothing.svg"))
+    *others, last = found.sensors
+    astray = (*others, replace(last, latitude=0.0))
+    plot_explanation(replace(found, sensors=astray), tmp_path / "astray.svg")
+    assert any("1 far away, not drawn" in word for word in texts(tmp_path / "astray.svg"))
+    first, second, third, fourth = astray
+    some = (replace(first, **nowhere), replace(second, **nothing), replace(third, neighbours=()), fourth)
+    plot_explanation(replace(found, sensors=some, layers=()), tmp_path / "some.svg")
+    words = texts(tmp_path / "some.svg")
+    listed = "no social pooling; 1 without position; 1 far away, not drawn; 1 without valid target (grey)"
+    assert any(listed in word for word in words)
+    assert "How far each head reaches" not in words
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--model", "linear"], "model.kind linear: a model without social pooling"),
+        (["--pooling", "none"], "pooling.kind none: no social layers"),
+    ],
+)
+def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Path, tmp_path: Path) -> None:
+    folder = trained(data, options[1], *options)
+    result = socialx("explain", folder, "--plot", tmp_path / "out.svg")
+    assert result.exit_code == 0, result.stderr
+    assert f"no pooling: {says}" in result.stdout
+    assert "attention weights of each head" not in result.stdout
+    found = explained(folder)
+    assert (found["layers"], found["no_pooling"].startswith(says)) == ([], True)
+    assert "no social pooling" in texts(tmp_path / "out.svg")
+
+
+def test_interleaved_layers_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
+    between = explained(trained(data, "between", "--blocks", "2", "--placement", "interleaved"))
+    assert [layer["name"] for layer in between["layers"]] == ["after block 1", "after block 2"]
+    assert all(head["null_key"] is not None for layer in between["layers"] for head in layer["heads"])
+    largest = trained(data, "max", "--pooling", "max")
+    result = socialx("explain", largest, "--plot", tmp_path / "out.svg")
+    assert "max has no weights" in result.stdout
+    assert "How far each head reaches" in texts(tmp_path / "out.svg")
+    assert all(sensor["neighbours"] == [] for sensor in explained(largest)["sensors"])
+    own = trained(data, "own", "--pooling", "own")
+    assert all([near["id"] for near in sensor["neighbours"]] == [sensor["id"]] for sensor in explained(own)["sensors"])
+    plot_explanation(explain(own), tmp_path / "own.svg")
+    assert "How far each head reaches" in texts(tmp_path / "own.svg")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--plot", "out.pdf"], 2, "out.pdf: a picture cannot end in '.pdf': name it .png or .svg"),
+        (["--plot", "out"], 2, "name it .png or .svg"),
+        (["--part", "tests"], 2, "--part tests: one of train, validation, test"),
+        (["--horizon", "6"], 2, "was trained with"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused_before_the_pass(
+    options: list[str], code: int, says: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = socialx("explain", run, *options)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert says in result.stderr
+    assert not list(tmp_path.iterdir())
+    assert socialx("explain", "nowhere").exit_code == 1
+
+
+def test_a_picture_does_not_replace_a_folder_and_is_refused_before_the_pass(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socialx.tasks.explanation.load_trained", lambda *_, **__: pytest.fail("it was loaded"))
+    (tmp_path / "out.png").mkdir()
+    result = socialx("explain", run, "--plot", tmp_path / "out.png")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "out.png: a folder, not a file" in result.stderr

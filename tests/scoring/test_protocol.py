@@ -1,0 +1,85 @@
+"""The whole protocol once more, from the raw CSV, in a few lines of NumPy that share nothing with the package."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.commands import EXCERPT, LOCATIONS, socialx
+
+
+def read_csv() -> tuple[list[datetime], np.ndarray]:
+    with EXCERPT.open() as source:
+        rows = list(csv.reader(source))[1:]
+    return [datetime.fromisoformat(row[0]) for row in rows], np.array([row[1:] for row in rows], dtype=np.float64)
+
+
+def scores(forecast: np.ndarray, target: np.ndarray) -> dict[str, float]:
+    valid = target != 0
+    error, y = (forecast - target)[valid], target[valid]
+    return {
+        "mae": np.abs(error).mean(),
+        "rmse": np.sqrt((error**2).mean()),
+        "mape": 100 * (np.abs(error) / y).mean(),
+        "r2": 1 - (error**2).sum() / ((y - y.mean()) ** 2).sum(),
+        "count": int(valid.sum()),
+    }
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    output = tmp_path_factory.mktemp("protocol") / "x.h5"
+    arguments = ["--data-csv", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", output]
+    assert socialx("convert", "metr-la", *arguments).exit_code == 0
+    result = socialx("evaluate", "--baselines", "--data", output, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["copy-last, zeros copied", "copy-last, last valid", "historical average"])
+def test_the_baselines_print_what_the_protocol_says(name: str, printed: dict[str, Any]) -> None:
+    times, speeds = read_csv()
+    total = len(speeds) - 23
+    first_test = total - round(0.2 * total)
+    rows = np.arange(first_test, total)  # first row of each test window
+    seen = round(0.7 * total) - 1 + 24  # rows that a training window touches
+    carried = speeds.copy()
+    for row in range(1, len(carried)):
+        carried[row] = np.where(carried[row] == 0, carried[row - 1], carried[row])
+    cell = np.array([t.weekday() * 288 + (t.hour * 60 + t.minute) // 5 for t in times])
+    average = np.full((7 * 288, speeds.shape[1]), np.nan)
+    for c in np.unique(cell[:seen]):
+        members = speeds[:seen][cell[:seen] == c]
+        average[c] = np.ma.masked_equal(members, 0).mean(axis=0).filled(np.nan)
+    own = np.ma.masked_equal(speeds[:seen], 0).mean(axis=0)
+    average = np.where(np.isnan(average), own, average)
+    for step in (3, 6, 12):
+        ahead = rows + 11 + step
+        forecast = {
+            "copy-last, zeros copied": speeds[rows + 11],
+            "copy-last, last valid": carried[rows + 11],
+            "historical average": average[cell[ahead]],
+        }[name]
+        got = printed["scores"][name]["avg_speed"]["by_step"][step - 1]
+        expected = scores(forecast, speeds[ahead])
+        assert got["minutes"] == 5 * step
+        assert got["count"] == expected["count"]
+        for measure in ("mae", "rmse", "mape", "r2"):
+            assert got[measure] == pytest.approx(expected[measure], rel=1e-6), (step, measure)
+
+
+def test_the_protocol_says_what_the_numbers_depend_on(printed: dict[str, Any]) -> None:
+    protocol = printed["protocol"]
+    _, speeds = read_csv()
+    seen = speeds[: round(0.7 * (len(speeds) - 23)) + 23]
+    assert protocol["normaliser"]["avg_speed"] == {
+        "mean": pytest.approx(seen[seen != 0].mean(), rel=1e-6),
+        "std": pytest.approx(seen[seen != 0].std(), rel=1e-6),
+    }
+    assert protocol["inputs"] == protocol["targets"] == {"avg_speed": "mph"}
+    assert (protocol["missing"], protocol["split"]) == ({"avg_speed": 0.0}, "canonical")

@@ -1,0 +1,409 @@
+"""Forecasts: the same numbers as scoring sees, from any file of the network, honest about what is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import socialx as api
+from socialx.errors import SettingsError, SocialxError
+from socialx.forecast import Forecast
+from socialx.options import Layers
+from socialx.progress import Note, Work
+from socialx.tasks.trained import load_trained
+from tests.commands import SMALL, small_file, socialx
+
+LAST = "2012-05-04 09:15:00"  # the time of the last of 400 rows
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Path:
+    folder = data.parent / "run"
+    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+def edited(data: Path, folder: Path, rows: slice | None = None, name: str = "edited.h5", **values: float) -> Path:
+    """A copy with only some rows, or with the readings of some sensors (by column) replaced from row 300 on."""
+    path = folder / name
+    path.write_bytes(data.read_bytes())
+    with h5py.File(path, "r+") as file:
+        if rows is not None:
+            for dataset in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):
+                kept = file[dataset][rows]
+                file[dataset].resize(len(kept), axis=0)
+                file[dataset][:] = kept
+        for column, value in values.items():
+            file["data/features"][300:, int(column.removeprefix("s")), 0] = value
+    return path
+
+
+def without(data: Path, folder: Path, rows: list[int]) -> Path:
+    """A copy without these rows: a gap."""
+    path = folder / "gap.h5"
+    path.write_bytes(data.read_bytes())
+    with h5py.File(path, "r+") as file:
+        for dataset in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):
+            kept = np.delete(file[dataset][:], rows, axis=0)
+            file[dataset].resize(len(kept), axis=0)
+            file[dataset][:] = kept
+    return path
+
+
+def notes_of(*arguments: object, **options: object) -> tuple[Forecast, list[str]]:
+    said: list[str] = []
+    found = api.predict(
+        *arguments, progress=lambda e: said.append(str(e.message)) if isinstance(e, Note) else None, **options
+    )  # type: ignore[arg-type]
+    return found, said
+
+
+# --- the numbers ----------------------------------------------------------------------------------------------------
+
+
+def test_a_forecast_is_what_scoring_compares_with_the_truth(run: Path) -> None:
+    """Every window of the test part, issue by issue, through the other path."""
+    problem, _ = load_trained(run, Layers())
+    loader = problem.data.loader("test", 1000)
+    example = next(loader.epoch(0))
+    with torch.no_grad():
+        scored = problem.model.eval()(example.batch).numpy()
+    last = problem.data.store.timestamps[loader.starts + 11]
+    found = api.predict(run, start=last[0].decode(), end=last[-1].decode(), every="5min")
+    assert [str(time).replace("T", " ") for time in found.issued_at] == [time.decode() for time in last]
+    np.testing.assert_allclose(found.values, scored, rtol=0, atol=1e-5)
+    truth = np.where(example.target.valid, example.target.values, np.nan)[..., 0]
+    rows = np.searchsorted(found.observed.times, found.times)
+    np.testing.assert_array_equal(found.observed.values[rows][..., 0], truth)
+
+
+def test_the_last_hour_needs_no_future(run: Path, data: Path, tmp_path: Path) -> None:
+    """Twelve rows are enough, and the same twelve give the same forecast whatever came before them."""
+    whole = api.predict(run)
+    assert str(whole.issued_at[0]) == LAST.replace(" ", "T")
+    assert [str(time)[11:16] for time in whole.times[0][[0, -1]]] == ["09:20", "10:15"]
+    short = api.predict(run, edited(data, tmp_path, slice(-12, None)))
+    seen = whole.readings[0] > 0
+    np.testing.assert_array_equal(short.values[:, :, seen], whole.values[:, :, seen])
+
+
+def test_an_earlier_issue_does_not_see_what_came_later(run: Path, data: Path, tmp_path: Path) -> None:
+    later = edited(data, tmp_path, s0=3.0, s1=4.0)
+    at = "2012-05-04 00:55"  # row 299
+    np.testing.assert_array_equal(api.predict(run, at=at).values, api.predict(run, later, at=at).values)
+    assert not np.array_equal(api.predict(run).values, api.predict(run, later).values)
+
+
+# --- what is missing ------------------------------------------------------------------------------------------------
+
+
+def test_incomplete_histories_are_forecast_and_marked(run: Path, data: Path, tmp_path: Path) -> None:
+    path = edited(data, tmp_path, s1=0.0)
+    with h5py.File(path, "r+") as file:
+        file["data/features"][-3, 0, 0] = 0.0
+        file["data/features"][:, 2, 0] = 0.0
+    found = api.predict(run, path)
+    assert found.marks[0].tolist() == ["partial", "missing", "never", "complete"]
+    assert found.readings[0].tolist() == [11, 0, 0, 12]
+    assert np.isfinite(found.values).all()
+    frame = found.to_frame()
+    assert frame.groupby("sensor", sort=False)["history"].first().tolist() == [
+        "partial",
+        "missing",
+        "never",
+        "complete",
+    ]
+    assert "3 with an incomplete history" in found.summary()
+
+
+def test_rows_that_the_file_lacks_count_as_missing(run: Path, data: Path, tmp_path: Path) -> None:
+    found, notes = notes_of(run, without(data, tmp_path, [395, 396]))
+    assert any("2 of 12 rows of the history are not in the file (the first at 2012-05-04 08:55:00)" in n for n in notes)
+    zeroed = tmp_path / "zeroed.h5"
+    zeroed.write_bytes(data.read_bytes())
+    with h5py.File(zeroed, "r+") as file:
+        file["data/features"][395:397, :, 0] = 0.0
+    np.testing.assert_array_equal(found.values, api.predict(run, zeroed).values)
+
+
+def test_an_old_last_row_is_said(run: Path) -> None:
+    _, notes = notes_of(run)
+    assert re.search(r"its last row is \d+\.\d years old \(2012-05-04 09:15:00\)", notes[0])
+    assert notes_of(run, at="2012-05-04 09:00")[1] == []
+
+
+def test_a_history_without_any_reading_is_refused(run: Path, data: Path, tmp_path: Path) -> None:
+    silent = edited(data, tmp_path, s0=0.0, s1=0.0, s2=0.0, s3=0.0)
+    with pytest.raises(SocialxError, match="no sensor has a reading in the 12 rows until") as caught:
+        api.predict(run, silent)
+    assert "the last reading is from" in str(caught.value)
+    span = api.predict(run, silent, start="2012-05-04 00:30", end="2012-05-04 03:00", every="30min")
+    assert span.marks[-1].tolist() == ["missing"] * 4
+
+
+# --- files of the network ---------------------------------------------------------------------------------------------
+
+
+def reordered(data: Path, path: Path, order: list[int]) -> Path:
+    """The same file with its sensors in another order, some left out or given twice."""
+    path.write_bytes(data.read_bytes())
+    with h5py.File(path, "r+") as file:
+        for name, axis in (("data/features", 1), ("metadata/vdids", 0)):
+            kept = np.take(file[name][:], order, axis=axis)
+            attributes = {"maxshape": kept.shape, "chunks": True}
+            del file[name]
+            file.create_dataset(name, data=kept, **attributes)
+    return path
+
+
+def test_sensors_are_matched_by_id(run: Path, data: Path, tmp_path: Path) -> None:
+    at_home = api.predict(run)
+    moved = api.predict(run, reordered(data, tmp_path / "moved.h5", [2, 0, 3, 1]))
+    assert moved.sensors == at_home.sensors
+    np.testing.assert_array_equal(moved.values, at_home.values)
+
+
+def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: Path, tmp_path: Path) -> None:
+    fewer = reordered(data, tmp_path / "fewer.h5", [0, 2])
+    result = socialx("predict", run, "--data", fewer)
+    assert result.exit_code == 1
+    lost = [api.predict(run).sensors[place] for place in (1, 3)]
+    assert f"it lacks 2 of 4 sensors of the run ({', '.join(lost)})" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_more_sensors_than_in_training_are_left_out(run: Path, tmp_path: Path) -> None:
+    more = small_file(tmp_path, sensors=6)
+    assert api.predict(run, more).sensors == api.predict(run).sensors
+
+
+# --- when -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"at": "2012-05-04 09:02"}, "has no row at that time: its nearest rows are at='2012-05-04 09:00:00' and at="),
+        (
+            {"at": "2030-01-01"},
+            f"ends at {LAST}, and a forecast is issued at one of its rows: the latest is at='{LAST}'",
+        ),
+        (
+            {"at": "2012-05-03 00:10"},
+            "fewer than 12 rows until then, and one history is 12: the first is at='2012-05-03 00:55",
+        ),
+        ({"at": "soon"}, "at='soon': not a time: for example 2012-06-27 17:00"),
+        ({"at": LAST, "start": LAST}, "at: one issue time, and a span of them too"),
+        ({"every": "15min"}, "every='15min': no span of issue times: add start"),
+        (
+            {"start": "2012-05-04 00:00", "every": "7min"},
+            "every='7min': not a multiple of the 5 minutes between two rows",
+        ),
+        ({"start": "2012-05-04 00:00", "every": "often"}, "every='often': not a time between rows"),
+        ({"start": "2012-05-04 00:02"}, "has no row at 2012-05-04 00:02:00 or any issue time after it"),
+        ({"start": "2012-05-04 00:00", "end": "2013-01-01"}, "end='2013-01-01 00:00:00'"),
+        ({"sensors": ["1", "773869"]}, "sensors: 2 of 2 sensors are not in the forecast (1, 773869): it has "),
+    ],
+)
+def test_a_time_or_sensor_that_the_file_does_not_have(options: dict[str, object], says: str, run: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        api.predict(run, **options)  # type: ignore[arg-type]
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_span_is_issued_every_so_often(run: Path) -> None:
+    found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 08:00", every="30min")
+    assert [str(time)[11:16] for time in found.issued_at] == ["06:00", "06:30", "07:00", "07:30", "08:00"]
+    alone = api.predict(run, at="2012-05-04 07:00")
+    np.testing.assert_allclose(found.values[2], alone.values[0], rtol=0, atol=1e-5)
+    by_hour = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 09:00")
+    assert [str(time)[11:16] for time in by_hour.issued_at] == ["06:00", "07:00", "08:00", "09:00"]
+
+
+def test_times_may_be_datetimes_also_with_a_zone(run: Path) -> None:
+    wall = api.predict(run, at="2012-05-04 07:00")
+    there = datetime(2012, 5, 4, 7, tzinfo=ZoneInfo("America/Los_Angeles"))
+    for moment in (datetime(2012, 5, 4, 7), there, there.astimezone(UTC), pd.Timestamp("2012-05-04 07:00")):
+        np.testing.assert_array_equal(api.predict(run, at=moment).issued_at, wall.issued_at)
+
+
+def test_a_missing_issue_time_is_left_out_and_said(run: Path, data: Path, tmp_path: Path) -> None:
+    gap = without(data, tmp_path, [360])  # 2012-05-04 06:00
+    found, notes = notes_of(run, gap, start="2012-05-04 05:00", end="2012-05-04 07:00", every="1h")
+    assert [str(time)[11:16] for time in found.issued_at] == ["05:00", "07:00"]
+    assert any("1 of 3 issue times have no row" in note for note in notes)
+
+
+# --- bad runs ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_run_is_one_line(run: Path, data: Path, tmp_path: Path) -> None:
+    import shutil
+
+    assert "not a run folder" in socialx("predict", tmp_path).stderr
+    empty = shutil.copytree(run, tmp_path / "empty")
+    for name in ("best.safetensors", "last.pt"):
+        (empty / name).unlink()
+    result = socialx("predict", empty)
+    assert result.exit_code == 1
+    assert "no weights in it" in result.stderr
+    short = edited(data, tmp_path, slice(0, 7))
+    result = socialx("predict", run, "--data", short)
+    assert result.exit_code == 1
+    assert "7 rows, and one history is 12: use a file with more rows" in result.stderr
+    for done in (socialx("predict", run, "--data", tmp_path / "none.h5"), result):
+        assert done.stdout == ""
+        assert re.fullmatch(r"error: [^\n]+\n", done.stderr)
+
+
+def test_only_weights_and_settings_are_needed(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("best.safetensors", "settings.yaml", "protocol.json", "sensors.json"):
+        shutil.copy(run / name, bare)
+    np.testing.assert_array_equal(api.predict(bare).values, api.predict(run).values)
+
+
+# --- how it leaves the house ------------------------------------------------------------------------------------------
+
+
+def test_every_output_holds_the_same_numbers(run: Path, tmp_path: Path) -> None:
+    found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 07:00", every="30min")
+    frame = found.to_frame()
+    assert list(frame.columns) == ["issued_at", "sensor", "time", "horizon", "value", "unit", "history"]
+    assert len(frame) == 3 * 4 * 12
+    one = frame[(frame.sensor == found.sensors[2]) & (frame.issued_at == found.issued_at[1])]
+    np.testing.assert_array_equal(one["value"].to_numpy(np.float32), found.values[1, :, 2, 0])
+    assert one["horizon"].tolist() == list(range(5, 65, 5))
+    assert ((one["time"] - one["issued_at"]).dt.total_seconds() / 60 == one["horizon"]).all()
+    assert set(frame["unit"]) == {"mph"}
+    found.write(tmp_path / "f.csv")
+    read = pd.read_csv(tmp_path / "f.csv", dtype={"sensor": str}, parse_dates=["issued_at", "time"])
+    np.testing.assert_allclose(read["value"], frame["value"], atol=5e-5)
+    pd.testing.assert_series_equal(read["time"].astype("datetime64[s]"), frame["time"].astype("datetime64[s]"))
+    assert read["sensor"].tolist() == frame["sensor"].tolist()
+    found.write(tmp_path / "f.h5")
+    with h5py.File(tmp_path / "f.h5") as file:
+        np.testing.assert_array_equal(file["forecast"][:], found.values)
+        assert [vdid.decode() for vdid in file["sensors"][:]] == list(found.sensors)
+        assert file["times"][1, 0] == b"2012-05-04 06:35:00"
+        assert file["units"][0] == b"mph"
+    printed = json.loads(socialx("predict", run, "--at", "2012-05-04 07:00", "--json").stdout)
+    assert printed["issued_at"] == ["2012-05-04 07:00:00"]
+    np.testing.assert_allclose(printed["forecast"]["avg_speed"], api.predict(run, at="2012-05-04 07:00").values[..., 0])
+
+
+def test_parquet_holds_them_too(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    found = api.predict(run)
+    found.to_parquet(tmp_path / "f.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "f.parquet"), found.to_frame(), check_dtype=False)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SocialxError, match=r"pip install 'socialx\[parquet\]'"):
+        api.predict(run).to_parquet(tmp_path / "f.parquet")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there.csv"
+    there.write_text("mine")
+    for arguments, code, says in (
+        (["--output", there], 1, "exists already: add --overwrite to replace it"),
+        (["--output", tmp_path / "f.xlsx"], 2, "no format ends in '.xlsx': name it .csv, .parquet, .h5"),
+        (["--plot", tmp_path / "f.pdf"], 2, "a picture cannot end in '.pdf'"),
+        (["--output", tmp_path], 2, "no format ends in ''"),
+    ):
+        result = socialx("predict", run, *arguments)
+        assert result.exit_code == code, result.stderr
+        assert says in result.stderr
+    assert there.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
+    assert socialx("predict", run, "--output", there, "--overwrite").exit_code == 0
+    assert there.read_text().startswith("issued_at,sensor,time,horizon,value,unit,history\n")
+
+
+def test_the_command_prints_the_sensors_that_change_most(run: Path) -> None:
+    result = socialx("predict", run)
+    assert result.exit_code == 0, result.stderr
+    found = api.predict(run)
+    line = result.stdout.splitlines()[0]
+    assert line == f"avg_speed (mph) of 4 sensors, issued at {LAST} (America/Los_Angeles), 12 steps of 5 min = 60 min"
+    change = np.abs(found.values[0, :, :, 0] - found.at_issue()[0]).max(axis=0)
+    order = [found.sensors[place] for place in np.argsort(-change, kind="stable")]
+    assert re.findall(r"^ +(\d{6}) ", result.stdout, re.MULTILINE) == order
+    two = socialx("predict", run, "--sensors", f"{order[3]},{order[1]}").stdout
+    assert re.findall(r"^ +(\d{6}) ", two, re.MULTILINE) == [order[3], order[1]]
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_a_picture_shows_history_forecast_and_truth(suffix: str, run: Path, tmp_path: Path) -> None:
+    found = api.predict(run, at="2012-05-04 07:00")
+    path = tmp_path / f"f.{suffix}"
+    found.plot(path, [found.sensors[0]])
+    first = path.read_bytes()
+    found.plot(path, [found.sensors[0]])
+    assert path.read_bytes() == first
+    assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml"}[suffix])
+    if suffix == "svg":
+        for text in (f"Sensor {found.sensors[0]}", "forecast", "reading that came later", "issued", "avg speed, mph"):
+            assert text in first.decode()
+
+
+def test_a_picture_without_truth_or_with_several_issues(run: Path, tmp_path: Path) -> None:
+    latest = api.predict(run)
+    latest.plot(tmp_path / "latest.svg")
+    text = (tmp_path / "latest.svg").read_text()
+    assert "came later" not in text
+    assert text.count(">Sensor ") == 4
+    api.predict(run, start="2012-05-04 06:00", every="1h").plot(tmp_path / "several.svg")
+    assert "4 forecasts" in (tmp_path / "several.svg").read_text()
+
+
+def test_a_sensor_without_readings_is_drawn_too(run: Path, tmp_path: Path) -> None:
+    found = api.predict(run)
+    empty = replace(found, observed=replace(found.observed, values=np.full_like(found.observed.values, np.nan)))
+    empty.plot(tmp_path / "empty.svg")
+    assert (tmp_path / "empty.svg").exists()
+
+
+def test_progress_is_told(run: Path) -> None:
+    seen: list[Work] = []
+    api.predict(run, start="2012-05-04 06:00", progress=lambda e: seen.append(e) if isinstance(e, Work) else None)
+    assert seen[-1].finished
+    assert (seen[-1].name, seen[-1].done, seen[-1].total) == ("predict", 4, 4)
+
+
+def test_a_network_unseen_in_training_is_forecast(data: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    options = ["--no-sensor-identity", "--no-adaptive", "--max-epochs", "1", *SMALL]
+    assert socialx("train", "--data", data, "--run-dir", shared, *options).exit_code == 0
+    other = small_file(tmp_path, sensors=7)
+    found = api.predict(shared, other)
+    assert len(found.sensors) == 7
+    assert np.isfinite(found.values).all()

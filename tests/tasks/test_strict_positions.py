@@ -1,0 +1,338 @@
+"""From the command line: who may hear whom where positions are missing or wrong, and by listed roads in their place.
+
+What pooling needs and a file does not have is refused before training begins; what is done without it is said once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from socialx.build import build
+from socialx.errors import Fallback
+from socialx.files.distances import read_distances
+from socialx.options import Layers
+from socialx.tasks.trained import load_trained
+from tests.commands import SMALL, small_file, socialx
+
+QUICK = [*SMALL, "--max-epochs", "1", "--batch-size", "32"]
+SENSORS = 5
+LOST = 1  # which of them
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"), 150, SENSORS)
+
+
+def ids_of(data: Path) -> list[str]:
+    with h5py.File(data) as file:
+        return [vdid.decode() for vdid in file["metadata/vdids"][:]]
+
+
+def changed(data: Path, folder: Path, change: Callable[[h5py.Group, str], None]) -> Path:
+    """A copy whose vd_info was changed by ``change(vd_info, id of the lost sensor)``."""
+    copy = folder / "changed.h5"
+    copy.write_bytes(data.read_bytes())
+    with h5py.File(copy, "r+") as file:
+        change(file["metadata/vd_info"], ids_of(data)[LOST])
+    return copy
+
+
+def set_to(name: str, value: Any) -> Callable[[h5py.Group, str], None]:
+    def change(info: h5py.Group, vdid: str) -> None:
+        info[vdid].attrs[name] = value
+
+    return change
+
+
+def remove(info: h5py.Group, vdid: str) -> None:
+    del info[vdid]
+
+
+def remove_attribute(info: h5py.Group, vdid: str) -> None:
+    del info[vdid].attrs["position_lon"]
+
+
+def set_to_null_island(info: h5py.Group, vdid: str) -> None:
+    info[vdid].attrs["position_lat"] = info[vdid].attrs["position_lon"] = 0.0
+
+
+def remove_all(info: h5py.Group, vdid: str) -> None:
+    del info.parent["vd_info"]
+
+
+def put_in_place(value: Any) -> Callable[[h5py.Group, str], None]:
+    def change(info: h5py.Group, vdid: str) -> None:
+        parent = info.parent
+        del parent["vd_info"]
+        parent["vd_info"] = value
+
+    return change
+
+
+ONE_LOST = {
+    "no group": remove,
+    "no longitude": remove_attribute,
+    "NaN": set_to("position_lat", np.nan),
+    "infinite": set_to("position_lon", -np.inf),
+    "latitude 95": set_to("position_lat", 95.0),
+    "longitude 181": set_to("position_lon", 181.0),
+    "0, 0": set_to_null_island,
+    "an array": set_to("position_lat", [34.0, 35.0]),
+    "empty": set_to("position_lat", h5py.Empty("f8")),
+    "a word": set_to("position_lon", "west"),
+}
+ALL_LOST = {
+    "no vd_info": remove_all,
+    "numbers": put_in_place(np.zeros(3)),
+    "a table": put_in_place(np.zeros((3, 2))),
+    "a text": put_in_place(np.bytes_("none")),
+}
+
+
+@pytest.mark.parametrize("case", [*ONE_LOST, *ALL_LOST])
+def test_sensors_without_a_position_are_named_before_training(case: str, data: Path, tmp_path: Path) -> None:
+    lost = changed(data, tmp_path, {**ONE_LOST, **ALL_LOST}[case])
+    result = socialx("train", "--data", lost, "--run-dir", tmp_path / "run", *QUICK)
+    assert result.exit_code == 1
+    ids = ids_of(data)
+    found = f"1 of 5 sensors have no position ({ids[LOST]})" if case in ONE_LOST else "5 of 5 sensors have no position"
+    assert result.stderr.startswith(f"error: {lost}: {found}")
+    assert case in ONE_LOST or f"({', '.join(ids[:3])}, ...)" in result.stderr
+    assert f"socialx backfill {lost} --meta LOCATIONS.csv" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_that_is_named_gives_the_position_back(data: Path, tmp_path: Path) -> None:
+    lost = changed(data, tmp_path, set_to("position_lat", np.nan))
+    meta = tmp_path / "meta.csv"
+    places = [f"{vdid},{34 + 0.01 * n},-118.2\n" for n, vdid in enumerate(ids_of(data))]
+    meta.write_text("sensor_id,latitude,longitude\n" + "".join(places))
+    mended = socialx("backfill", lost, "--meta", meta)
+    assert mended.exit_code == 0, mended.stderr
+    result = socialx("train", "--data", lost, "--run-dir", tmp_path / "run", *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert "no position" not in result.stderr
+
+
+def pooled(run: Path) -> Tensor:
+    """What the first social layer of a trained run adds to every sensor: [B,N,E]."""
+    problem, _ = load_trained(run, Layers())
+    seen: list[Tensor] = []
+    pooling: nn.Module = problem.model.eval().social[0].pooling  # type: ignore[union-attr, index, assignment]
+    pooling.register_forward_hook(lambda _module, _inputs, out: seen.append(out))
+    with torch.no_grad():
+        problem.model(next(problem.data.loader("test", 4).epoch(0)).batch)
+    return seen[0]
+
+
+@pytest.mark.parametrize("kind", ["attention", "attention_mlp", "mean", "weighted_mean", "max"])
+def test_without_strict_a_warning_comes_once_and_nothing_is_pooled(kind: str, data: Path, tmp_path: Path) -> None:
+    lost = changed(data, tmp_path, set_to("position_lat", 95.0))
+    run = tmp_path / "run"
+    result = socialx("train", "--data", lost, "--run-dir", run, "--no-strict", "--pooling", kind, *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("have no position") == 1
+    assert (
+        f"{lost}: 1 of 5 sensors have no position ({ids_of(data)[LOST]}); these sensors use no neighbours"
+        in result.stderr
+    )
+    assert "error" not in result.stderr
+    with pytest.warns(Fallback, match="use no neighbours"):
+        states = pooled(run)
+    assert states.shape == (4, 5, 8)
+    assert (states[:, LOST] == 0).all()
+    assert states.any(-1).sum() == 4 * 4
+    scored = socialx("evaluate", run)
+    assert scored.exit_code == 0, scored.stderr
+    assert scored.stderr.count("have no position") == 1
+
+
+def test_without_any_position_no_sensor_uses_another(data: Path, tmp_path: Path) -> None:
+    lost, run = changed(data, tmp_path, remove_all), tmp_path / "run"
+    result = socialx("train", "--data", lost, "--run-dir", run, "--no-strict", *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("have no position") == 1
+    with pytest.warns(Fallback, match="5 of 5"):
+        assert not pooled(run).any()
+
+
+@pytest.mark.parametrize("options", [["--pooling", "none"], ["--pooling", "own"], ["--model", "linear"]])
+def test_a_model_without_neighbours_needs_no_positions(options: list[str], data: Path, tmp_path: Path) -> None:
+    lost, run = changed(data, tmp_path, remove_all), tmp_path / "run"
+    result = socialx("train", "--data", lost, "--run-dir", run, *options, *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert "position" not in result.stderr
+    assert socialx("evaluate", run).exit_code == 0
+    if "own" in options:
+        assert pooled(run).any(-1).all()  # every sensor uses itself
+
+
+# --- listed roads ---------------------------------------------------------------------------------------------------
+
+
+def roads(data: Path, folder: Path, *more: str, metres: float = 900) -> Path:
+    """A road that leads from each of the first four sensors to the next one; the fifth is on no road."""
+    ids = ids_of(data)
+    rows = [f"{ids[n]},{ids[n + 1]},{metres}" for n in range(3)]
+    path = folder / "roads.csv"
+    path.write_text("\n".join(["from,to,cost", *rows, *more]) + "\n")
+    return path
+
+
+def test_listed_roads_need_no_positions(data: Path, tmp_path: Path) -> None:
+    lost, run = changed(data, tmp_path, remove_all), tmp_path / "run"
+    path = roads(data, tmp_path, "1,2,300", f"{ids_of(data)[0]},2,300")  # others' sensors are left out
+    result = socialx("train", "--data", lost, "--run-dir", run, "--distances", path, *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("in no pair of it") == 1
+    assert (
+        f"{path}: 1 of 5 sensors are in no pair of it ({ids_of(data)[4]}): these sensors use no neighbours"
+        in result.stderr
+    )
+    with pytest.warns(Fallback, match="in no pair of it"):
+        states = pooled(run)
+    assert states[:, :4].any(-1).all()
+    assert (states[:, 4] == 0).all()
+    assert socialx("evaluate", run).exit_code == 0
+
+
+def test_roads_decide_and_not_positions(data: Path, tmp_path: Path) -> None:
+    ids = ids_of(data)
+    path = roads(data, tmp_path)
+    settings = {"data.path": str(data), "pooling.distances": str(path), "pooling.heads": 2, "model.width": 8}
+    given = {**settings, "model.heads": 2, "model.blocks": 1, "model.slstm_at": ""}
+    s = Layers(given=given).load().settings
+    with pytest.warns(Fallback, match="in no pair of it"):
+        geometry = build(s).model.social[0].pooling.geometry  # type: ignore[union-attr, index]
+    listened = [
+        {ids[j] for j, there in zip(index, exists, strict=True) if there}
+        for index, exists in zip(geometry.index.tolist(), geometry.exists.tolist(), strict=True)
+    ]
+    assert listened == [{ids[1]}, {ids[0], ids[2]}, {ids[1], ids[3]}, {ids[2]}, set()]
+    assert geometry.distance[geometry.exists].tolist() == pytest.approx([0.9] * 6)
+    assert geometry.offsets[geometry.exists].any(-1).all()
+
+
+FAULTS: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
+    "missing": (lambda data, folder: folder / "nowhere.csv", ("nowhere.csv: No such file", "from,to,cost is needed")),
+    "a folder": (lambda data, folder: folder, ("Is a directory", "from,to,cost is needed")),
+    "empty": (lambda data, folder: text(folder, ""), ("from,to,cost is needed",)),
+    "binary": (lambda data, folder: data, ("from,to,cost is needed",)),
+    "columns": (lambda data, folder: text(folder, "a,b,c\n1,2,3\n"), ("its columns are a, b, c", "are needed")),
+    "two costs": (
+        lambda data, folder: text(folder, "from,to,cost,Cost\n1,2,3,4\n"),
+        ("its columns are from, to, cost, cost", "are needed"),
+    ),
+    "a word": (lambda data, folder: roads(data, folder, "7,8,far"), ("line 5: cost 'far' is no distance", "correct")),
+    "no cost": (lambda data, folder: roads(data, folder, "7,8"), ("line 5: cost '' is no distance", "correct it")),
+    "a blank line before": (lambda data, folder: roads(data, folder, "", "7,8,-4"), ("line 6: cost '-4'",)),
+    "no header": (lambda data, folder: text(folder, "1,2,300\n\n3,4,x\n"), ("line 3: cost 'x'",)),
+    "negative": (lambda data, folder: roads(data, folder, "7,8,-4"), ("line 5: cost '-4' is no distance",)),
+    "infinite": (lambda data, folder: roads(data, folder, "7,8,inf"), ("line 5: cost 'inf' is no distance",)),
+    "NaN": (lambda data, folder: roads(data, folder, "7,8,nan"), ("line 5: cost 'nan' is no distance",)),
+    "too many cells": (lambda data, folder: roads(data, folder, "7,8,9,10"), ("line 5", "from,to,cost is needed")),
+    "others": (
+        lambda data, folder: text(folder, "from,to,cost\n1,2,300\n3,4,500\n"),
+        ("no pair of it is in the data (it has 1, 3; the data ", "name the distances of this network"),
+    ),
+    "no rows": (lambda data, folder: text(folder, "from,to,cost\n"), ("it has no rows", "name the distances of")),
+    "km": (lambda data, folder: roads(data, folder, metres=0.9), ("no more than 0.9", "multiply kilometres by 1000")),
+}
+
+
+def text(folder: Path, content: str) -> Path:
+    path = folder / "roads.csv"
+    path.write_text(content)
+    return path
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_faulty_list_of_roads_is_one_line(case: str, data: Path, tmp_path: Path) -> None:
+    make, says = FAULTS[case]
+    path = make(data, tmp_path)
+    result = socialx("train", "--data", data, "--run-dir", tmp_path / "run", "--distances", path, *QUICK)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {path}: ")
+    assert result.stderr.count("\n") == 1
+    for words in says:
+        assert words in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_header_of_a_list_may_be_missing(data: Path, tmp_path: Path) -> None:
+    """As in DCRNN's distances_bay_2017.csv."""
+    path, ids = roads(data, tmp_path), ids_of(data)
+    with_header = read_distances(path, ids)
+    path.write_text(path.read_text().removeprefix("from,to,cost\n") + "\n")
+    for found, expected in zip(read_distances(path, ids), with_header, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert with_header[2].tolist() == [0.9] * 3
+
+
+def test_the_limit_between_metres_and_kilometres(data: Path, tmp_path: Path) -> None:
+    for metres, code in ((19.9, 1), (20, 0)):
+        path = roads(data, tmp_path, metres=metres)
+        result = socialx("train", "--data", data, "--run-dir", tmp_path / f"{code}", "--distances", path, *QUICK)
+        assert result.exit_code == code, result.stderr
+
+
+def test_the_list_is_noted_in_the_run(data: Path, tmp_path: Path) -> None:
+    path, run = roads(data, tmp_path), tmp_path / "run"
+    assert socialx("train", "--data", data, "--run-dir", run, "--distances", path, *QUICK).exit_code == 0
+    assert json.loads((run / "origin.json").read_text())["pooling.distances"] == "--distances"
+    assert f"distances: {path}" in (run / "settings.yaml").read_text()
+    path.unlink()
+    result = socialx("evaluate", run)
+    assert result.exit_code == 1
+    assert f"error: {path}: No such file" in result.stderr
+
+
+def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path: Path) -> None:
+    path, run = roads(data, tmp_path), tmp_path / "run"
+    assert socialx("train", "--data", data, "--run-dir", run, "--distances", path, *QUICK).exit_code == 0
+    moved = path.rename(tmp_path / "moved.csv")
+    changed_list = tmp_path / "changed.csv"
+    changed_list.write_text(moved.read_text().replace(",900", ",901"))
+    for given, says in (([changed_list], f"{changed_list}: not the distances"), ([""], "without the distances")):
+        result = socialx("train", "--resume", run, "--max-epochs", "2", "--distances", *given)
+        assert result.exit_code == 1
+        assert says in result.stderr
+    result = socialx("train", "--resume", run, "--max-epochs", "2", "--distances", moved)
+    assert result.exit_code == 0, result.stderr
+    straight = tmp_path / "straight"
+    assert socialx("train", "--data", data, "--run-dir", straight, *QUICK).exit_code == 0
+    result = socialx("train", "--resume", straight, "--max-epochs", "2", "--distances", moved)
+    assert result.exit_code == 1
+    assert f"{straight} was trained without distances: leave --distances out" in result.stderr
+
+
+def test_scores_along_other_roads_than_in_training_say_so(data: Path, tmp_path: Path) -> None:
+    path, run = roads(data, tmp_path), tmp_path / "run"
+    assert socialx("train", "--data", data, "--run-dir", run, "--distances", path, *QUICK).exit_code == 0
+    assert "in its training" not in socialx("evaluate", run).stderr
+    straight = socialx("evaluate", run, "--distances", "")
+    assert f"{run}: neighbours are found along straight lines, not as in its training" in straight.stderr
+    path.write_text(path.read_text().replace(",900", ",901"))
+    assert f"{run}: neighbours are found along other roads, not as in its training" in socialx("evaluate", run).stderr
+
+
+def test_roads_without_effect_are_not_read(data: Path, tmp_path: Path) -> None:
+    path, run = roads(data, tmp_path), tmp_path / "run"
+    alone = ["--distances", path, "--pooling", "none"]
+    result = socialx("train", "--data", data, "--run-dir", run, *alone, *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert "--neighbours, --distances\n" in result.stderr
+    path.unlink()
+    assert socialx("evaluate", run).exit_code == 0

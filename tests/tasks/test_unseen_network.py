@@ -1,0 +1,257 @@
+"""From the command line: a network that training never saw, and files of which several features are read or forecast.
+
+Weights without tables of sensors fit every network; with such tables they are refused for another one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.commands import SMALL, small_file, socialx
+
+WITHOUT_SENSORS = ["--no-sensor-identity", "--no-adaptive"]
+QUICK = [*SMALL, "--max-epochs", "1", "--batch-size", "32"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("unseen")
+
+
+def file_of(folder: Path, sensors: int, rows: int = 150) -> Path:
+    place = folder / f"{sensors}x{rows}"
+    if not place.exists():
+        place.mkdir()
+        small_file(place, rows, sensors)
+    return place / "small.h5"
+
+
+def by_road(data: Path, path: Path) -> Path:
+    """A road from every sensor to the next one."""
+    with h5py.File(data) as file:
+        ids = [vdid.decode() for vdid in file["metadata/vdids"][:]]
+    rows = [f"{ids[n]},{ids[n + 1]},{900 + n}\n" for n in range(len(ids) - 1)]
+    path.write_text("from,to,cost\n" + "".join(rows))
+    return path
+
+
+def train(data: Path, run: Path, *options: str) -> Path:
+    result = socialx("train", "--data", data, "--run-dir", run, *QUICK, *options)
+    assert result.exit_code == 0, result.stderr
+    return run
+
+
+@pytest.fixture(scope="module")
+def shared(folder: Path) -> Path:
+    """A run without tables of sensors."""
+    return train(file_of(folder, 4), folder / "shared", *WITHOUT_SENSORS)
+
+
+@pytest.mark.parametrize("sensors", [7, 2])
+def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: int, shared: Path, folder: Path) -> None:
+    result = socialx("evaluate", shared, "--data", file_of(folder, sensors, 140), "--baselines", "--json")
+    assert result.exit_code == 0, result.stderr
+    printed = json.loads(result.stdout)
+    assert printed["protocol"]["sensors"] == sensors
+    own, copied = (printed["scores"][name]["avg_speed"]["all"] for name in (str(shared), "copy-last, last valid"))
+    assert own["count"] == copied["count"] > 0
+    assert 0 < own["mae"] < 3 * copied["mae"]
+    at_home = json.loads(socialx("evaluate", shared, "--json").stdout)["protocol"]
+    assert printed["protocol"]["network"] != at_home["network"]
+    assert printed["protocol"]["normaliser"] == at_home["normaliser"]  # the weights brought theirs along
+
+
+@pytest.mark.parametrize("one", ["trained", "scored"])
+def test_a_network_of_one_sensor_is_one_too(one: str, shared: Path, folder: Path) -> None:
+    """Nobody has a neighbour there, but the same weights exist."""
+    if one == "trained":
+        alone = train(file_of(folder, 1, 140), folder / "alone", *WITHOUT_SENSORS)
+        result = socialx("evaluate", alone, "--data", file_of(folder, 4))
+    else:
+        result = socialx("evaluate", shared, "--data", file_of(folder, 1, 140))
+    assert result.exit_code == 0, result.stderr
+
+
+def test_weights_do_not_depend_on_whether_offsets_are_known(folder: Path) -> None:
+    """Trained by listed roads without any position, scored where positions are known."""
+    data = file_of(folder, 4)
+    bare = folder / "bare.h5"
+    bare.write_bytes(data.read_bytes())
+    with h5py.File(bare, "r+") as file:
+        del file["metadata/vd_info"]
+    roads = by_road(bare, folder / "roads.csv")
+    run = train(bare, folder / "by_road", "--distances", str(roads), *WITHOUT_SENSORS)
+    result = socialx("evaluate", run, "--data", data)
+    assert result.exit_code == 0, result.stderr
+
+
+def test_another_network_brings_its_own_roads(folder: Path, tmp_path: Path) -> None:
+    first, other = file_of(folder, 4), file_of(folder, 7, 140)
+    roads = by_road(first, tmp_path / "first.csv")
+    run = train(first, tmp_path / "run", "--distances", str(roads), *WITHOUT_SENSORS)
+    roads.unlink()
+    lost = socialx("evaluate", run, "--data", other)
+    assert lost.exit_code == 1
+    assert f"error: {roads}: No such file" in lost.stderr
+    result = socialx("evaluate", run, "--data", other, "--distances", by_road(other, tmp_path / "other.csv"), "--json")
+    assert result.exit_code == 0, result.stderr
+    straight = socialx("evaluate", run, "--data", other, "--distances", "", "--json")
+    assert straight.exit_code == 0, straight.stderr
+    of_run = [json.loads(done.stdout)["scores"][str(run)]["avg_speed"]["all"]["mae"] for done in (result, straight)]
+    assert of_run[0] != of_run[1]
+
+
+def test_another_network_may_lack_positions_where_that_is_allowed(shared: Path, folder: Path, tmp_path: Path) -> None:
+    lost = tmp_path / "lost.h5"
+    lost.write_bytes(file_of(folder, 7, 140).read_bytes())
+    with h5py.File(lost, "r+") as file:
+        del file["metadata/vd_info"][file["metadata/vdids"][2].decode()]
+    refused = socialx("evaluate", shared, "--data", lost)
+    assert refused.exit_code == 1
+    assert "1 of 7 sensors have no position" in refused.stderr
+    assert "--no-strict" in refused.stderr
+    allowed = socialx("evaluate", shared, "--data", lost, "--no-strict")
+    assert allowed.exit_code == 0, allowed.stderr
+    assert allowed.stderr.count("these sensors use no neighbours") == 1
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [["--no-adaptive"], ["--no-sensor-identity"], [*WITHOUT_SENSORS, "--sensor-heads"], ["--model", "stid"]],
+    ids=["identity", "adaptive", "sensor-heads", "stid"],
+)
+def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
+    tables: list[str], folder: Path, tmp_path: Path
+) -> None:
+    run, other = train(file_of(folder, 4), tmp_path / "run", *tables), file_of(folder, 7, 140)
+    result = socialx("evaluate", run, "--data", other)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert f"error: {other}: not what {run} was trained for" in result.stderr
+    assert "metr_la with 7 sensors, not metr_la with 4" in result.stderr
+    assert "--data" in result.stderr.rsplit(":", 1)[1]
+
+
+def test_other_sensors_are_another_network_though_they_are_as_many(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.h5"
+    other.write_bytes(file_of(folder, 4).read_bytes())
+    with h5py.File(other, "r+") as file:
+        ids = file["metadata/vdids"][:]
+        file["metadata/vdids"][:] = np.array([b"x" + vdid for vdid in ids], "S64")
+        for vdid in ids:
+            file["metadata/vd_info"].move(vdid.decode(), "x" + vdid.decode())
+    result = socialx("evaluate", train(file_of(folder, 4), tmp_path / "run"), "--data", other)
+    assert result.exit_code == 1
+    assert "not what" in result.stderr
+    assert "network" in result.stderr
+
+
+def stored(run: Path) -> dict:
+    return json.loads((run / "protocol.json").read_text())
+
+
+def test_an_input_beside_the_target(folder: Path, tmp_path: Path) -> None:
+    run = train(
+        file_of(folder, 4),
+        tmp_path / "run",
+        "--targets",
+        "avg_speed",
+        "--inputs",
+        "avg_speed,latitude",
+        *WITHOUT_SENSORS,
+    )
+    assert list(stored(run)["inputs"]) == ["avg_speed", "latitude"]
+    result = socialx("evaluate", run, "--baselines", "--json")
+    assert result.exit_code == 0, result.stderr
+    printed = json.loads(result.stdout)
+    assert len(printed["scores"]) == 4
+    assert all(list(of_model) == ["avg_speed"] for of_model in printed["scores"].values())
+    assert printed["protocol"]["inputs"] == {"avg_speed": "mph", "latitude": "degrees"}
+
+
+def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) -> None:
+    run = train(file_of(folder, 4), tmp_path / "run", "--targets", "latitude,avg_speed", *WITHOUT_SENSORS)
+    printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
+    assert printed["protocol"]["targets"] == {"latitude": "degrees", "avg_speed": "mph"}
+    for of_model in printed["scores"].values():
+        assert list(of_model) == ["latitude", "avg_speed"]
+        assert [len(rows["by_step"]) for rows in of_model.values()] == [12, 12]
+    copied = printed["scores"]["copy-last, last valid"]
+    assert copied["latitude"]["all"]["mae"] == pytest.approx(0, abs=1e-5)  # a place does not move
+    assert 1 < copied["avg_speed"]["all"]["mae"] < 20
+    own = printed["scores"][str(run)]
+    assert own["latitude"]["all"]["mae"] < 0.1 < own["avg_speed"]["all"]["mae"]
+    alone = json.loads(socialx("evaluate", "--baselines", "--data", file_of(folder, 4), "--json").stdout)["scores"]
+    assert alone["copy-last, last valid"]["avg_speed"] == copied["avg_speed"]
+    table = socialx("evaluate", run).stdout
+    assert "latitude, test windows" in table
+    assert "avg_speed, test windows" in table
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--targets", "avg_sped"], 1, "no feature 'avg_sped', it has avg_speed, latitude, longitude: did you mean"),
+        (["--inputs", "avg_speed,flow"], 1, "no feature 'flow', it has avg_speed, latitude, longitude: choose one"),
+        (["--targets", ""], 2, "data.targets (--targets): "),
+        (["--days", "0"], 2, "data.days (--days): "),
+        (["--days", "1.5"], 2, "data.days (--days): "),
+    ],
+)
+def test_what_the_file_does_not_have_is_named(
+    options: list[str], code: int, says: str, folder: Path, tmp_path: Path
+) -> None:
+    result = socialx("train", "--data", file_of(folder, 4), "--run-dir", tmp_path / "run", *QUICK, *options)
+    assert result.exit_code == code
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_feature_named_twice_is_refused(folder: Path, tmp_path: Path) -> None:
+    for option in ("--targets", "--inputs"):
+        twice = [option, "avg_speed,latitude,avg_speed"]
+        result = socialx("train", "--data", file_of(folder, 4), "--run-dir", tmp_path / "run", *QUICK, *twice)
+        assert result.exit_code == 2
+        assert f"({option}): " in result.stderr
+        assert "avg_speed is named twice" in result.stderr
+
+
+def test_a_run_is_not_scored_on_a_file_without_its_features(folder: Path, shared: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.h5"
+    other.write_bytes(file_of(folder, 4).read_bytes())
+    with h5py.File(other, "r+") as file:
+        file["metadata/feature_names"][0] = b"flow"
+    result = socialx("evaluate", shared, "--data", other)
+    assert result.exit_code == 1
+    assert "no feature 'avg_speed', it has flow, latitude, longitude" in result.stderr
+
+
+def test_the_first_days_alone_are_used(folder: Path, tmp_path: Path) -> None:
+    """400 rows of five minutes from midnight are 288 rows of the first day and 112 of the second."""
+    data = file_of(folder, 4, 400)
+    of_days = {}
+    for days in ("1", "2", "9", ""):
+        result = socialx("evaluate", "--baselines", "--data", data, "--days", days, "--json")
+        assert result.exit_code == 0, result.stderr
+        of_days[days] = json.loads(result.stdout)["protocol"]
+    windows = {days: sum(protocol["windows"].values()) for days, protocol in of_days.items()}
+    assert windows == {"1": 288 - 23, "2": 400 - 23, "9": 400 - 23, "": 400 - 23}
+    sums = {days: protocol["checksum"] for days, protocol in of_days.items()}
+    assert sums["2"] == sums["9"] == sums[""] != sums["1"]
+    run = train(data, tmp_path / "run", "--days", "1")
+    assert stored(run)["windows"] == of_days["1"]["windows"]
+    assert json.loads(socialx("evaluate", run, "--json").stdout)["protocol"]["checksum"] == sums["1"]
+
+
+def test_too_few_days_are_one_line(folder: Path, tmp_path: Path) -> None:
+    result = socialx("evaluate", "--baselines", "--data", file_of(folder, 4), "--days", "1", "--horizon", "140")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "--horizon" in result.stderr

@@ -1,0 +1,202 @@
+"""Compiled and recorded steps are the same steps, and say so where they cannot be made."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from socialx.batch import Batch, Example
+from socialx.errors import Fallback
+from socialx.precision import Precision
+from socialx.training.capture import WARMUP, CapturedStep
+from socialx.training.learner import Learner
+from tests.networks import CPU, batch, example, forecaster
+
+
+def learner(precision: str = "32-true", **options: object) -> Learner:
+    choices = {"learning_rate": 1e-2, "weight_decay": 1e-3, "total_steps": 20, "gradient_clip_val": 1.0, **options}
+    return Learner(forecaster(dropout=0.1, social=2), Precision(precision, CPU), **choices)  # type: ignore[arg-type]
+
+
+def after(made: Learner, steps: int = 4) -> tuple[list[float], dict[str, Tensor]]:
+    torch.manual_seed(1)
+    losses = [made.step([example(seed=step), example(seed=100 + step)]).item() for step in range(steps)]
+    return losses, made.model.state_dict()
+
+
+class Playback:
+    """Records as CUDA does: nothing is computed while recording, and a replay reads the buffers of the recording."""
+
+    def __init__(self) -> None:
+        self.recordings = 0
+
+    def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        self.recordings += 1
+        result = torch.full((), torch.nan)
+        return lambda: (result.copy_(work()), None)[1], result
+
+
+class Descent:
+    """A step that changes a weight: the loss of a group, and whether ``recover`` was called."""
+
+    def __init__(self) -> None:
+        self.weight, self.recovered = torch.ones(()), 0
+
+    def __call__(self, examples: Sequence[Example]) -> Tensor:
+        loss = sum((self.weight * _first_rows(each) for each in examples), torch.zeros(()))
+        self.weight.sub_(1e-4 * loss)
+        return loss
+
+    def recover(self) -> None:
+        self.recovered += 1
+
+
+def _first_rows(made: Example) -> Tensor:
+    """Of what is known and of what comes after: a replay must be handed both."""
+    return made.batch.history[0, 0].sum() + made.target.values[0, 0].sum()
+
+
+def groups(count: int) -> list[list[Example]]:
+    """Groups of two batches, and every third of one."""
+    return [[example(seed=2 * i), example(seed=2 * i + 1)][: 1 if i % 3 == 2 else 2] for i in range(count)]
+
+
+def test_a_recorded_step_is_the_step() -> None:
+    plain, descent, playback = Descent(), Descent(), Playback()
+    step = CapturedStep(descent, descent.recover, playback)
+    losses = [(plain(group), step(group)) for group in groups(18)]
+    assert all(torch.equal(a, b) for a, b in losses)  # compared at the end: a replay leaves older results alone
+    assert torch.equal(plain.weight, descent.weight)
+    assert playback.recordings == 2  # one per shape of a group
+    assert descent.recovered == 0
+
+
+def test_the_first_steps_of_a_shape_are_taken_as_they_are() -> None:
+    descent, playback = Descent(), Playback()
+    step = CapturedStep(descent, descent.recover, playback)
+    for taken in range(WARMUP):
+        step([example()])
+        assert playback.recordings == 0, taken
+    step([example()])
+    assert playback.recordings == 1
+
+
+def test_what_cannot_be_recorded_is_said_and_done_as_it_is() -> None:
+    plain, descent = Descent(), Descent()
+
+    def refuse(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        raise RuntimeError("operation not permitted when stream is capturing\nCUDA error: more lines")
+
+    step = CapturedStep(descent, descent.recover, refuse)
+    with pytest.warns(Fallback, match=r"trainer\.cuda_graph.*not permitted when stream is capturing\)") as warned:
+        losses = [(plain(group), step(group)) for group in groups(18)]
+    assert all(torch.equal(a, b) for a, b in losses)
+    assert torch.equal(plain.weight, descent.weight)
+    assert descent.recovered == 1
+    assert len(warned) == 1
+
+
+def test_recordings_end_with_the_first_that_fails() -> None:
+    descent, playback = Descent(), Playback()
+
+    def once(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        if playback.recordings:
+            raise RuntimeError("no room")
+        return playback(work)
+
+    plain, step = Descent(), CapturedStep(descent, descent.recover, once)
+    with pytest.warns(Fallback, match="no room"):
+        losses = [(plain(group), step(group)) for group in groups(18)]
+    assert all(torch.equal(a, b) for a, b in losses)
+
+
+def test_memory_that_runs_out_is_no_failed_recording() -> None:
+    def full(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    descent = Descent()
+    step = CapturedStep(descent, descent.recover, full)
+    for _ in range(WARMUP):
+        step([example()])
+    with pytest.raises(torch.OutOfMemoryError):
+        step([example()])
+
+
+def test_a_graph_without_a_cuda_device_is_said() -> None:
+    with pytest.warns(Fallback, match=r"trainer\.cuda_graph: the device is cpu"):
+        made = learner(cuda_graph=True)
+    assert after(made)[0] == after(learner())[0]
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+def test_a_model_that_does_not_compile_is_trained_as_it_is(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(model: torch.nn.Module, **options: object) -> Callable[[Batch], Tensor]:
+        def forward(one: Batch) -> Tensor:
+            if torch.compiler.is_compiling():
+                return torch.zeros(())
+            raise RuntimeError("no C++ compiler found")
+
+        return forward
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    with pytest.warns(Fallback, match=r"trainer\.compile.*no C\+\+ compiler found"):
+        losses, weights = after(learner(precision, compile="default", accumulate_grad_batches=2))
+    monkeypatch.undo()
+    expected_losses, expected = after(learner(precision, accumulate_grad_batches=2))
+    assert losses == expected_losses
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_a_fault_of_the_model_is_not_taken_for_one_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda model, **options: model)
+    made = learner(compile="default")
+    monkeypatch.setattr(made.model, "forward", lambda one: (_ for _ in ()).throw(RuntimeError("the model's own")))
+    with pytest.raises(RuntimeError, match="the model's own"):
+        made.step([example()])
+
+
+@pytest.mark.parametrize("low", [None, torch.bfloat16])
+def test_the_whole_model_is_one_graph(low: torch.dtype | None) -> None:
+    """fullgraph refuses any break; aot_eager traces the backward pass as well."""
+    model, b = forecaster(dropout=0.0, social=2), batch()
+    results = []
+    for forward in (model, torch.compile(model, fullgraph=True, dynamic=False, backend="aot_eager")):
+        with torch.autocast("cpu", dtype=low, enabled=low is not None):
+            forecast = forward(b)
+        gradients = torch.autograd.grad(forecast.square().mean(), list(model.parameters()))
+        results.append([forecast.detach(), *gradients])
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if low is None else {"rtol": 0.05, "atol": 0.3}
+    for compiled, eager in zip(*results[::-1], strict=True):
+        torch.testing.assert_close(compiled, eager, **tolerance)
+
+
+class Level(nn.Module):
+    """The smallest model: the whole forecaster takes torch's compiler minutes on a CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 12)
+
+    def forward(self, one: Batch) -> Tensor:
+        change: Tensor = self.linear(one.history.transpose(1, 3)).tanh().transpose(1, 3)
+        return one.history[:, -1:] + change
+
+
+@pytest.mark.slow
+def test_a_compiled_step_is_the_step() -> None:
+    results = []
+    for compile in ("off", "default"):
+        torch.manual_seed(0)
+        made = Learner(
+            Level(), Precision("32-true", CPU), learning_rate=1e-2, weight_decay=0, total_steps=9, compile=compile
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Fallback)
+            results.append(after(made))
+    (losses, weights), (expected_losses, expected) = results[::-1]
+    assert losses == pytest.approx(expected_losses, rel=1e-5)
+    assert all(torch.allclose(weights[name], expected[name], atol=1e-5) for name in expected)

@@ -1,0 +1,74 @@
+"""No host sync in a step: nothing that a CUDA device would have to be waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from socialx.precision import Precision
+from socialx.scoring.metrics import RunningScores
+from socialx.training.learner import Learner
+from socialx.training.loop import run_steps
+from tests.networks import CPU, example, forecaster, loader
+
+WAITS = {"_local_scalar_dense", "item", "nonzero", "masked_select", "equal", "is_nonzero", "unique_dim", "_unique2"}
+
+
+class NeverWaits(TorchDispatchMode):
+    """Raises on every operation that needs the device's answer on the host."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in WAITS:
+            raise AssertionError(f"{name} waits for the device")
+        if name in ("index", "index_put", "index_put_") and any(
+            isinstance(i, torch.Tensor) and i.dtype == torch.bool for i in args[1] if i is not None
+        ):
+            raise AssertionError(f"{name} by a boolean mask waits for the device")
+        return func(*args, **(kwargs or {}))
+
+
+WAITING: list[Callable[[torch.Tensor], object]] = [
+    lambda t: t.item(),
+    lambda t: bool(t),
+    lambda t: t.nonzero(),
+    lambda t: torch.ones(1)[t.bool().reshape(1)],
+    lambda t: torch.masked_select(t, t.bool()),
+]
+
+
+@pytest.mark.parametrize("waiting", WAITING)
+def test_the_guard_sees_waits(waiting: Callable[[torch.Tensor], object]) -> None:
+    with NeverWaits(), pytest.raises(AssertionError, match="waits for the device"):
+        waiting(torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_a_training_step_never_waits(precision: str) -> None:
+    made = Learner(
+        forecaster(dropout=0.1, social=2),
+        Precision(precision, CPU),
+        learning_rate=1e-3,
+        weight_decay=1e-3,
+        total_steps=10,
+        warmup_steps=2,
+        gradient_clip_val=5.0,
+        accumulate_grad_batches=2,
+    )
+    made.step([example()])  # the optimizer and the scaler make their state once
+    data = loader(batch_size=100, shuffle=True)  # 404 windows: the last batch is padded
+    with NeverWaits():
+        run_steps(made, data.epoch(1), lambda loss, batches: False)
+    assert made.steps == 1 + 3
+
+
+def test_scoring_never_waits_before_the_end() -> None:
+    model, sums = forecaster().eval(), RunningScores(12, 1, CPU)
+    with NeverWaits(), torch.no_grad():
+        for b, target in loader(batch_size=100).epoch(0):
+            sums.add(model(b), b, target)
+    assert sums.compute()[0].overall.count > 0

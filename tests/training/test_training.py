@@ -1,0 +1,339 @@
+"""The loop: it learns, groups count as one batch, and a resumed run ends where an uninterrupted one does."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from socialx.batch import Batch, Example, Target
+from socialx.data.loaders import ResidentLoader
+from socialx.errors import SocialxError
+from socialx.precision import Precision
+from socialx.scoring.evaluation import evaluate
+from socialx.training import checkpoint
+from socialx.training.learner import Learner
+from socialx.training.loop import Interrupt, Progress, fit, load_progress, run_steps
+from socialx.training.run_folder import RunFolder, create_run
+from tests.commands import small_file, socialx
+from tests.data_files import refusal
+from tests.networks import CPU, example, forecaster, loader
+
+FP32 = Precision("32-true", CPU)
+
+
+def learner(precision: Precision = FP32, dropout: float = 0.0, **options: object) -> Learner:
+    choices: dict[str, object] = {
+        "learning_rate": 3e-3,
+        "weight_decay": 1e-3,
+        "total_steps": 60,
+        "gradient_clip_val": 5.0,
+    }
+    return Learner(forecaster(dropout=dropout), precision, **{**choices, **options})  # type: ignore[arg-type]
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def windows(made: Example, chosen: slice) -> Example:
+    """Some of the windows of an example."""
+    return Example(Batch(*(t[chosen] for t in made.batch)), Target(*(t[chosen] for t in made.target)))
+
+
+def gradients(made: Learner, examples: list[Example]) -> tuple[Tensor, Tensor]:
+    """Loss and all gradients of one step on a group, before the optimizer and without clipping."""
+    made.gradient_clip_val = 0.0
+    made.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
+    loss = made.step(examples)
+    return loss, torch.cat([p.grad.flatten() for p in made.model.parameters() if p.grad is not None])
+
+
+def run_fit(
+    made: Learner, path: Path, epochs: int = 2, progress: Progress | None = None, **options: object
+) -> Progress:
+    train = options.pop("train", None) or loader(batch_size=64, shuffle=True)
+    run = RunFolder(path) if progress else create_run(path)
+    return fit(
+        made,
+        train,
+        loader(part="validation", batch_size=64),
+        run,
+        horizon=12,
+        max_epochs=epochs,
+        patience=9,
+        progress=progress,
+        **options,
+    )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["32-true", "16-mixed", "bf16-mixed"])
+def test_it_learns_in_every_precision(name: str) -> None:
+    made = learner(Precision(name, CPU), warmup_steps=5)
+    e = example()
+    losses = [made.step([e]).item() for _ in range(40)]
+    assert sum(losses[-5:]) < 0.75 * sum(losses[:5])
+    assert made.grad_scaler.is_enabled() == (name == "16-mixed")
+
+
+@pytest.mark.parametrize(
+    ("name", "low"), [("16-mixed", torch.float16), ("bf16-mixed", torch.bfloat16), ("32-true", torch.float32)]
+)
+def test_the_precision_asked_for_is_the_one_that_runs(name: str, low: torch.dtype) -> None:
+    made = learner(Precision(name, CPU))
+    seen = []
+    made.model.head[0].register_forward_hook(lambda _m, _i, out: seen.append(out.dtype))  # type: ignore[index, operator]
+    made.step([example()])
+    assert seen == [low]
+    assert {p.dtype for p in made.model.parameters()} == {torch.float32}
+
+
+def test_a_group_of_batches_is_one_large_batch() -> None:
+    e = example(batch_size=6)
+    group = [windows(e, slice(1)), windows(e, slice(1, 4)), windows(e, slice(4, None))]
+    whole, parts = gradients(learner(), [e]), gradients(learner(), group)
+    torch.testing.assert_close(parts[0], whole[0])
+    torch.testing.assert_close(parts[1], whole[1], rtol=1e-4, atol=1e-5)
+
+
+def test_the_tail_of_an_epoch_is_stepped_too() -> None:
+    made = learner(accumulate_grad_batches=4)
+    data = loader(batch_size=64)  # 404 windows, 7 batches
+    run_steps(made, data.epoch(0), lambda loss, batches: False)
+    assert len(data) == 7
+    assert made.steps == 2
+
+
+def test_padding_has_no_gradient() -> None:
+    e = example(batch_size=4)
+    real = torch.tensor([True, True, True, False])
+    padded = e._replace(target=e.target._replace(valid=e.target.valid & real[:, None, None, None]))
+    with_padding, without = gradients(learner(), [padded]), gradients(learner(), [windows(e, slice(3))])
+    torch.testing.assert_close(with_padding, without, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_norm_is_clipped_after_unscaling() -> None:
+    made = learner(Precision("16-mixed", CPU), gradient_clip_val=1e-3)
+    norms = []
+    original = made.optimizer.step
+
+    def step(*args: object, **kwargs: object) -> object:
+        norms.append(nn.utils.get_total_norm([p.grad for p in made.model.parameters() if p.grad is not None]).item())
+        return original(*args, **kwargs)  # type: ignore[arg-type]
+
+    made.optimizer.step = step  # type: ignore[method-assign]
+    for _ in range(20):  # the first scale of 2^16 may overflow fp16: such steps are skipped and the scale is halved
+        made.step([example()])
+    assert norms[-1] == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_the_schedule_warms_up_and_ends_at_zero() -> None:
+    made = learner(learning_rate=1.0, warmup_steps=10, total_steps=110)
+    rates = [made.rate(step) for step in range(111)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == rates[10] == pytest.approx(1.0)
+    assert rates[60] == pytest.approx(0.5)
+    assert rates[110] == pytest.approx(0.0, abs=1e-12)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert learner(learning_rate=1.0, schedule="constant").rate(1000) == 1.0
+
+
+def test_evaluation_sees_every_window_once_whatever_the_batch_size() -> None:
+    model = forecaster()
+    scores = [evaluate(model, loader(part="test", batch_size=size), FP32, horizon=12)[0] for size in (1, 7, 1000)]
+    for other in scores[1:]:
+        assert other.overall.count == scores[0].overall.count
+        assert other.overall.mae == pytest.approx(scores[0].overall.mae, rel=1e-6)
+
+
+def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> None:
+    made = learner()
+    progress = run_fit(made, tmp_path / "run", epochs=3)
+    run = RunFolder(tmp_path / "run")
+    assert progress.epoch == 3
+    assert len((run.path / "metrics.jsonl").read_text().splitlines()) == 3
+    best = run.read_weights()
+    assert best.epoch == progress.best_epoch + 1
+    model = forecaster(seed=5)
+    model.load_state_dict(best.state)
+    score = evaluate(model, loader(part="validation", batch_size=64), FP32, horizon=12)[0].overall.mae
+    assert score == pytest.approx(progress.best_mae, rel=1e-5)
+    assert (run.path / "best.safetensors").is_file()
+    assert run.last.is_file()
+    assert [row.epoch for row in run.rows()] == [1, 2, 3]
+    assert not list(run.path.glob(".*"))
+
+
+def test_without_a_folder_the_model_ends_with_its_best_weights() -> None:
+    made, validation = learner(learning_rate=0.1, schedule="constant"), loader(part="validation", batch_size=64)
+    progress = fit(made, loader(batch_size=64), validation, horizon=12, max_epochs=50, patience=1)
+    assert progress.best_epoch == progress.epoch - 2  # the last epoch was worse
+    score = evaluate(made.model, validation, FP32, horizon=12)[0].overall.mae
+    assert score == pytest.approx(progress.best_mae, rel=1e-6)
+
+
+def test_the_weights_of_an_older_run_folder_are_read(tmp_path: Path) -> None:
+    run, model = RunFolder(tmp_path), forecaster()
+    state = {name.replace("normaliser.", "scaled."): tensor for name, tensor in model.state_dict().items()}
+    assert any(name.startswith("scaled.") for name in state)
+    checkpoint.save(run.path / "best.pt", {"model": state, "epoch": 4, "mae": 2.5})
+    found = run.read_weights()
+    assert found.epoch == 4
+    other = forecaster(seed=5)
+    other.load_state_dict(found.state, strict=True)
+    assert torch.equal(weights(other), weights(model))
+
+
+def test_early_stopping(tmp_path: Path) -> None:
+    made = learner(learning_rate=1e-12)  # the first epoch stays the best
+    validation = loader(part="validation", batch_size=64)
+    run = create_run(tmp_path / "r")
+    progress = fit(made, loader(batch_size=64), validation, run, horizon=12, max_epochs=50, patience=2)
+    assert progress.epoch <= 6
+
+
+def test_a_run_is_repeated_to_the_bit(tmp_path: Path) -> None:
+    ends = []
+    for name in ("a", "b"):
+        torch.manual_seed(3)
+        made = learner(dropout=0.2)
+        torch.manual_seed(4)
+        run_fit(made, tmp_path / name)
+        ends.append(weights(made.model))
+    assert torch.equal(*ends)
+
+
+class InterruptedLoader(ResidentLoader):
+    """Sends Ctrl-C to this process while batch ``at`` is fetched, once."""
+
+    at = -1
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+        for place, made in enumerate(super().epoch(number, first_batch), first_batch):
+            if place == self.at and number == 1:
+                self.at = -1
+                os.kill(os.getpid(), signal.SIGINT)
+            yield made
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+@pytest.mark.parametrize("at", [0, 3, 6])
+def test_interrupted_and_resumed_ends_at_the_same_weights(at: int, precision: str, tmp_path: Path) -> None:
+    def fresh() -> Learner:
+        made = learner(Precision(precision, CPU), dropout=0.2, total_steps=21)
+        torch.manual_seed(4)
+        return made
+
+    straight = fresh()
+    run_fit(straight, tmp_path / "straight", epochs=3)
+
+    interrupted = fresh()
+    train = loader(batch_size=64, shuffle=True)
+    train.__class__, train.at = InterruptedLoader, at  # type: ignore[assignment, attr-defined]
+    progress = run_fit(interrupted, tmp_path / "run", epochs=3, train=train)
+    assert progress.interrupted
+    assert (progress.epoch, progress.batch) == (1, at + 1)
+
+    resumed = fresh()
+    torch.manual_seed(99)
+    back = load_progress(resumed, RunFolder(tmp_path / "run"))
+    assert run_fit(resumed, tmp_path / "run", epochs=3, progress=back).epoch == 3
+    assert torch.equal(weights(resumed.model), weights(straight.model))
+
+
+def test_a_second_ctrl_c_stops_at_once() -> None:
+    with Interrupt().listening() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.asked
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path: Path) -> None:
+    made = learner()
+    with torch.no_grad():
+        made.model.normaliser.target_std.fill_(float("nan"))  # type: ignore[operator, union-attr]
+    line = refusal(lambda: run_fit(made, tmp_path / "run"), task="train")
+    assert re.search(r"not finite .*--learning-rate", line)
+
+
+def test_a_checkpoint_runs_no_code_and_names_its_fault(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (os.mkdir, (str(tmp_path / "owned"),))
+
+    torch.save({"model": Evil()}, tmp_path / "evil.pt")
+    (tmp_path / "cut.pt").write_bytes((tmp_path / "evil.pt").read_bytes()[:100])
+    (tmp_path / "text.pt").write_text("hello")
+    for name in ("evil.pt", "cut.pt", "text.pt", "missing.pt"):
+        with pytest.raises(SocialxError, match=name) as caught:
+            checkpoint.load(tmp_path / name, CPU)
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    checkpoint.save(path, {"a": torch.ones(2)})
+    with pytest.raises(AttributeError):
+        checkpoint.save(path, {"a": lambda: None})
+    assert checkpoint.load(path, CPU)["a"].tolist() == [1, 1]
+    assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
+    validation = loader(part="validation", batch_size=64)
+    validation.series.readings[:, 1] = 0
+    run = create_run(tmp_path / "r")
+    with pytest.raises(SocialxError, match="validation: no window has a valid target"):
+        fit(learner(), loader(batch_size=64), validation, run, horizon=12, max_epochs=1, patience=2)
+
+
+def test_a_complete_run_has_nothing_left() -> None:
+    assert Progress(epoch=3, best_epoch=2).complete(3, 9)
+    assert Progress(epoch=3, best_epoch=0).complete(9, 2)
+    assert not Progress(epoch=3, best_epoch=1).complete(9, 2)
+    assert not Progress().complete(1, 1)
+
+
+def test_an_unwritable_run_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SocialxError, match="cannot be written"):
+        run_fit(learner(), tmp_path / "file" / "run", epochs=1)
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    run_fit(learner(), tmp_path / "run", epochs=1)
+    line = refusal(lambda: create_run(tmp_path / "run"), task="train")
+    assert "holds a run already: --overwrite" in line
+    run = create_run(tmp_path / "run", overwrite=True)
+    assert not run.best.exists()
+
+
+def test_a_start_that_is_refused_says_nothing_else(tmp_path: Path) -> None:
+    data, run = small_file(tmp_path, 150), tmp_path / "run"
+    run.mkdir()
+    (run / "settings.yaml").write_text("trainer: {seed: 1}\n")
+    result = socialx("train", "--data", data, "--run-dir", run, "--device", "cpu")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.stderr
+    assert "holds a run already" in result.stderr
+    assert [path.name for path in run.iterdir()] == ["settings.yaml"]
+
+
+@pytest.mark.parametrize("more", [["--max-epochs", "2"], ["--set", "trainer.max_epochs=2"]], ids=["flag", "set"])
+def test_a_run_that_goes_on_longer_says_where_its_learning_rate_ends(more: list[str], tmp_path: Path) -> None:
+    data, run = small_file(tmp_path, 150), tmp_path / "run"
+    options = ["--model", "linear", "--max-epochs", "1", "--batch-size", "32"]
+    first = socialx("train", "--data", data, "--run-dir", run, *options)
+    assert first.exit_code == 0, first.stderr
+    assert "learning rate" not in first.stderr
+    result = socialx("train", "--resume", run, *more)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("the learning rate now ends in epoch 2") == 1
