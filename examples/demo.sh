@@ -1,5 +1,5 @@
 #!/bin/sh
-# From the raw files of a traffic network to a scored forecast: what make demo runs.
+# From the raw files of a traffic network to a scored model and a forecast: what make demo runs.
 set -eu
 run() { printf '\n$ %s\n' "$*"; "$@"; }
 
@@ -10,3 +10,5 @@ run socialx inspect demo/metr_la.h5
 run socialx train -c examples/demo.yaml --data demo/metr_la.h5 --run-dir demo/run --overwrite
 run socialx profile -c examples/demo.yaml --data demo/metr_la.h5 --steps 50
 run socialx evaluate demo/run --baselines
+run socialx predict demo/run
+run socialx predict demo/run --at "2012-05-23 16:00" --output demo/forecast.csv --plot demo/forecast.png --overwrite
