@@ -214,9 +214,7 @@ class Forecast:
         ]
         hour = self.step_minutes * self.values.shape[1]
         zone = f", times of {self.timezone}" if self.timezone else ""
-        heading = (
-            f"{self.dataset}: {self.targets[0]} in the next {hour} minutes, forecast by {Path(self.run).name}{zone}"
-        )
+        heading = f"{self.dataset}: {self.targets[0]} in the next {hour} minutes, forecast by {self.run}{zone}"
         plot_forecast(panels, heading, f"{self.targets[0].replace('_', ' ')}, {self.unit}", Path(path))
 
 

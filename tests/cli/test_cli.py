@@ -373,6 +373,7 @@ def test_other_data_of_the_same_network_is_scored_and_said(run: Path, tmp_path: 
     assert feature.exit_code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_run_killed_in_its_first_epoch_is_no_dead_end(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT
+from tests.commands import EXCERPT, LOCATIONS, ROOT, socialx
 
 README = (ROOT / "README.md").read_text()
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 BLOCKS = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
 
 
@@ -26,6 +27,7 @@ def typed(block: str) -> list[str]:
 COMMANDS = [line for block in BLOCKS for line in typed(block)]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # a dozen processes that each import torch
 def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     """In the README's order, in a folder that holds nothing but examples/; training is cut short."""
@@ -55,10 +57,31 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
         assert done.returncode == 0, f"$ {line}\n{done.stdout}{done.stderr}"
 
 
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    """As it stands, on the file that the README's first command writes."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    data = tmp_path / "data/metr_la.h5"
+    result = socialx("convert", "metr-la", "--data-csv", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", data)
+    assert result.exit_code == 0, result.stderr
+    (code,) = PYTHON
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.fullmatch(r"MAE at 15 minutes: (\d\.\d+) mph\n", done.stdout)
+    assert found, done.stdout  # the functions print nothing
+    assert float(found.group(1)) < 3.2
+    with (tmp_path / "notebook.csv").open() as file:
+        assert len(file.readlines()) == 1 + 28 * 12
+    assert (tmp_path / "notebook.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("command", [c for c in COMMANDS if not c.startswith("socialx")] or [""])
 def test_everything_else_is_make_git_or_cd(command: str) -> None:
     words = shlex.split(command)
-    assert words[0] in ("make", "git", "cd", "pip", "export", "cp")
+    assert words[0] in ("make", "git", "cd", "pip", "export", "cp", ".")
     if words[0] == "make":
         targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
         assert set(words[1:]) <= targets

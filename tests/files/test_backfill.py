@@ -634,6 +634,7 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     assert "no .h5 or .hdf5 file" in socialx("backfill", tmp_path / "empty").stderr
 
 
+@pytest.mark.slow
 def test_the_next_command_of_a_strict_training_is_this_one(tmp_path: Path) -> None:
     path, older = small_store(tmp_path / "new.h5"), OLDER["M0"](tmp_path / "old.h5")
     with h5py.File(path, "r+") as file:

@@ -300,6 +300,7 @@ def test_the_clock_of_rows_without_dates() -> None:
     refusal(lambda: wrong_start.timestamps_at(np.array([60])), "at 00:01:00, not 00:00:00")
 
 
+@pytest.mark.slow
 def test_output_does_not_depend_on_the_machines_zone(tmp_path: Path) -> None:
     written, patched = set(), set()
     for zone in ("UTC", "America/Los_Angeles", "Asia/Taipei"):

@@ -180,6 +180,7 @@ def test_any_file_can_be_drawn(tmp_path: Path, case: str, caplog: pytest.LogCapt
     assert not caplog.records
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_a_large_file_stays_small(tmp_path: Path) -> None:
     values = np.random.default_rng(1).uniform(0, 70, (8 * 288, 1201))

@@ -112,7 +112,7 @@ MANY = [
 ]
 
 
-@pytest.mark.parametrize("low", [None, torch.float16])
+@pytest.mark.parametrize("low", [None, pytest.param(torch.float16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shape", FEW)
 def test_outputs_and_all_gradients(shape: tuple[int, list[int], int, int, int, int], low: torch.dtype | None) -> None:
     compare(*shape, low=low, scale=0.3 if low is None else 0.1)
@@ -170,6 +170,7 @@ def test_the_same_input_gives_the_same_bits() -> None:
     assert all(torch.equal(a_gradients[name], b_gradients[name]) for name in a_gradients)
 
 
+@pytest.mark.slow
 def test_is_one_graph_for_a_compiler() -> None:
     encoder, x = make("triton", 64, [1], 2, 4), sequences(2, 3, 64)
     compiled = torch.compile(encoder, fullgraph=True, dynamic=False, backend="aot_eager")
@@ -179,6 +180,7 @@ def test_is_one_graph_for_a_compiler() -> None:
     assert worst(renamed, eager[1]) < 1e-5
 
 
+@pytest.mark.slow
 def test_checkpointing_and_chunks_change_nothing() -> None:
     x = sequences(3, 3, 64).requires_grad_()
     encoder = make("triton", 64, [1], 2, 4)

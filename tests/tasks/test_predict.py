@@ -283,6 +283,22 @@ def test_only_weights_and_settings_are_needed(run: Path, tmp_path: Path) -> None
     np.testing.assert_array_equal(api.predict(bare).values, api.predict(run).values)
 
 
+def test_no_speed_is_below_zero(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    low = shutil.copytree(run, tmp_path / "low")
+    weights = load_file(low / "best.safetensors")
+    weights["head.2.bias"][:3] -= 1000  # the first three of twelve steps
+    save_file(weights, low / "best.safetensors", {"epoch": "1"})
+    found, said = notes_of(low)
+    assert (found.values[:, :3] == 0).all()
+    np.testing.assert_array_equal(found.values[:, 3:], api.predict(run).values[:, 3:])
+    negative = f"{3 * len(found.sensors)} values below 0, of {len(found.sensors)} of {len(found.sensors)} sensors"
+    assert any(negative in note for note in said)
+
+
 # --- how it leaves the house ------------------------------------------------------------------------------------------
 
 

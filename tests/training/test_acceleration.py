@@ -159,6 +159,7 @@ def test_a_fault_of_the_model_is_not_taken_for_one_of_the_compiler(monkeypatch: 
         made.step([example()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("low", [None, torch.bfloat16])
 def test_the_whole_model_is_one_graph(low: torch.dtype | None) -> None:
     """fullgraph refuses any break; aot_eager traces the backward pass as well."""

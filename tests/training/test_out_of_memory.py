@@ -123,6 +123,7 @@ def test_what_is_set_already_is_where_it_starts(data: Path, tmp_path: Path, monk
     assert named(result.stderr) == expected, result.stderr
 
 
+@pytest.mark.slow
 def test_a_cut_that_the_model_does_not_make_is_not_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCard(monkeypatch, usable=50 * MIB)
     interleaved = ["--placement", "interleaved", "--layers", "1"]
@@ -132,6 +133,7 @@ def test_a_cut_that_the_model_does_not_make_is_not_named(data: Path, monkeypatch
     assert named(result.stderr)[0] == ["--batch-size", "128", "--accumulate-grad-batches", "2"]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_keeps_its_batches(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     small = ["--batch-size", "256", *SMALL]
@@ -145,6 +147,7 @@ def test_a_run_that_goes_on_keeps_its_batches(data: Path, tmp_path: Path, monkey
         assert again.exit_code == 0, again.stderr
 
 
+@pytest.mark.slow
 def test_scoring_names_what_scores(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     assert socialx("train", "--data", data, "--run-dir", run, "--max-epochs", "1", *SMALL).exit_code == 0
@@ -161,6 +164,7 @@ def test_scoring_names_what_scores(data: Path, tmp_path: Path, monkeypatch: pyte
         assert again.stdout.splitlines()[:8] == before.splitlines()[:8]
 
 
+@pytest.mark.slow
 def test_a_profile_says_the_same(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCard(monkeypatch, usable=50 * MIB)
     result = socialx("profile", "--data", data, "--steps", "2", "--batch-size", "256", *SMALL)

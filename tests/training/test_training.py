@@ -222,7 +222,7 @@ class InterruptedLoader(ResidentLoader):
             yield made
 
 
-@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+@pytest.mark.parametrize("precision", ["32-true", pytest.param("16-mixed", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("at", [0, 3, 6])
 def test_interrupted_and_resumed_ends_at_the_same_weights(at: int, precision: str, tmp_path: Path) -> None:
     def fresh() -> Learner:
