@@ -30,7 +30,7 @@ $(VENV)/ready: pyproject.toml constraints-cpu.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH) -e '.[$(EXTRAS)]'
 	@touch $@
 
-demo: setup        ## raw METR-LA excerpt -> HDF5 -> training -> scores -> profile, about 3 minutes
+demo: setup        ## raw METR-LA excerpt -> HDF5 -> training -> profile -> scores -> forecast, about 3 minutes
 	PATH="$(BIN):$$PATH" sh examples/demo.sh
 
 test: setup        ## the fast tests, under 3 minutes; T=model for those of one room

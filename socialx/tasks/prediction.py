@@ -51,8 +51,8 @@ def predict(
 
     A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
     missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.
-    Raises SocialxError for a file that does not fit the run, is too
-    short or has no reading in the history, and SettingsError for a time that the file does not have.
+    Raises SocialxError for a file that does not fit the run, is too short or has no reading in the history, and
+    SettingsError for a time that the file does not have.
     """
     with listening(progress):
         if at is not None and (start is not None or end is not None):

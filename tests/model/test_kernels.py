@@ -125,6 +125,7 @@ def test_more_shapes(shape: tuple[int, list[int], int, int, int, int], low: torc
     compare(*shape, low=low, scale=0.3 if low is None else 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slstm_at", [[], [0], [1]])
 def test_every_step_of_the_output(slstm_at: list[int]) -> None:
     encoder, x = make("triton", 64, slstm_at, 2, 4), sequences(2, 4, 64).requires_grad_()
@@ -163,6 +164,7 @@ def test_dropout_is_drawn_in_training_alone() -> None:
     assert torch.equal(first, encoder(x))
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bits() -> None:
     x = sequences(3, 4, 64)
     (a, a_gradients), (b, b_gradients) = (run(make("triton", 64, [1], 2, 4), x) for _ in range(2))
@@ -213,6 +215,7 @@ def test_auto_leaves_wide_float32_scans_to_torch(monkeypatch: pytest.MonkeyPatch
     assert SharedEncoder(256, 2, [1], 4, 12).choice(card) == ("triton", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slstm_at", [(), (0,)])
 def test_the_operations_keep_torchs_rules(slstm_at: tuple[int, ...]) -> None:
     """torch.library.opcheck on what the layers pass: schema, shapes without data, autograd, tracing."""
@@ -272,6 +275,7 @@ def compile_report(tmp_path: Path, *options: str) -> list[dict[str, int]]:
     return rows
 
 
+@pytest.mark.slow
 def test_they_compile_for_a_card_without_spills(tmp_path: Path) -> None:
     rows = compile_report(tmp_path, "--arch", "90", "--dtype", "bf16", "--width", "32")
     assert len(rows) == 8  # convolution and cell, forward and backward, of both kinds
