@@ -1,6 +1,6 @@
 """Settings -> Problem: the one place where settings become objects.
 
-Below it nobody sees a setting, above it nobody builds a model.
+Rooms below it see no settings; rooms above it build no models.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def flag_of(key: str) -> str:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The merged settings and, per dotted key, where its value came from (``default`` where nobody set it)."""
+    """The merged settings and, per dotted key, where its value came from (``default`` where it was not set)."""
 
     settings: Settings
     origin: dict[str, str]

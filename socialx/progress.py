@@ -1,4 +1,4 @@
-"""How long work tells what it does: events for whoever listens, and nothing where nobody does.
+"""Events of long work for a callback; without a callback they cost nothing.
 
 A task of ``socialx.tasks`` takes a callback and passes it to ``listening``; everything below announces its work with
 ``work`` and ``say``.  No module of the library prints.

@@ -93,7 +93,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidato
 
 
 class Section(BaseModel):
-    """Frozen, and no key that nobody reads."""
+    """Frozen; a key that is no setting is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -32,7 +32,7 @@ WORST = 5  # sensors listed with their share of missing readings
 GAPS_LISTED = 20  # time gaps listed with their ends, the largest ones
 DAY = 86_400  # seconds
 # A sensor is stuck when it repeats one valid value exactly for 6 hours.  Calm nights repeat too, but less: 5.2 h at
-# most at METR-LA's cap of 70 mph, 4.3 h in PEMS-BAY-74 (71.7 mph).  What is longer there was filled in by somebody:
+# most at METR-LA's cap of 70 mph, 4.3 h in PEMS-BAY-74 (71.7 mph).  Longer ones were filled in:
 # 10.2 mph from 17:50 to 23:55, whole days from 00:00.  6 h finds 1 of METR-LA's 207 sensors and 26 of PEMS-BAY-74's
 # 74; 3 h would find 2 and 31, calm nights among them.  The highest speed of the whole file may be a cap, which a calm
 # road may keep to from evening to morning, so there it takes a day: that changes neither count, it spares other files.

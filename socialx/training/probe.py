@@ -110,6 +110,6 @@ def release(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) ->
 
 
 def _collect() -> None:
-    """Give what nobody holds any more back to the device."""
+    """Give unused cached memory back to the device."""
     gc.collect()
     torch.cuda.empty_cache()
