@@ -60,7 +60,7 @@ def nearest(xy: np.ndarray, count: int | None, within_km: float = np.inf) -> Nei
     """The ``count`` nearest other sensors of each sensor, or all, none of them farther than ``within_km``.
 
     xy [N,2] in km.  K is the largest number that any sensor has, but at least 1.  A sensor is never its own neighbour;
-    one without a position has none and is a neighbour of none.  O(N^2) time in blocks of 1,024 rows, O((1024 + K) N) memory.
+    one without a position is a neighbour of none.  O(N^2) time in blocks of 1,024 rows, O((1024 + K) N) memory.
     """
     sensors = len(xy)
     known = np.isfinite(xy).all(axis=1)

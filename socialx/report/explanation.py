@@ -48,7 +48,7 @@ def print_explanation(found: Explanation, console: Console | None = None) -> Non
 def _print_layers(layers: Sequence[Layer], out: Console) -> None:
     trained = "trained" if any(layer.trained for layer in layers) else "fixed"
     most = layers[0].neighbours
-    table = numbers("layer", "head", "radius km", "softness km", "null key", "entropy nats", "distance km")
+    table = numbers("layer", "head", "radius", "softness", "null key", "entropy", "distance")
     for layer in layers:
         name = layer.name
         for head, row in [*((str(i), head) for i, head in enumerate(layer.heads, start=1)), ("all", layer.mean)]:
@@ -57,7 +57,7 @@ def _print_layers(layers: Sequence[Layer], out: Console) -> None:
             rest = (number(row.entropy_nats, 2), number(row.distance_km, 2))
             table.add_row(name, head, radius, softness, null_key, *rest, end_section=head == "all")
             name = ""
-    print_table(out, f"attention weights of each head: {trained} radii, up to {most} neighbours", table)
+    print_table(out, f"attention weights of each head: {trained} radii, up to {most} neighbours; km and nats", table)
     if any(layer.mean.null_key is None for layer in layers):
         out.print("pooling.kind max has no weights: it takes the largest value of all neighbours", highlight=False)
     else:
