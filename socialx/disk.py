@@ -6,11 +6,39 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from socialx.errors import Argument, SocialxError
+
+
+class WriteFailed(Exception):
+    """What kept a file from being written; no OSError, so that whoever reads meanwhile does not take it for theirs."""
+
+
+def check_regular(path: Path) -> None:
+    """Refuse a device, a pipe or a socket before it is opened: it may have no end, or never answer.
+
+    A path that is not there raises OSError; a folder passes.
+    """
+    kind = path.stat().st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        raise SocialxError(path, "a device, a pipe or a socket, not a file", "save its content as a file and name that")
+
+
+def read_text(path: Path, most: int) -> str:
+    """The UTF-8 text of a file of at most ``most`` bytes.
+
+    Raises OSError where it cannot be read and ValueError where it is longer or not UTF-8.
+    """
+    check_regular(path)
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"longer than {most >> 10:,} KiB")
+    return content.decode("utf-8")
 
 
 @contextmanager
@@ -69,7 +97,7 @@ def replacing(path: Path) -> Iterator[Path]:
             finally:
                 with suppress(OSError):  # whatever kept it from being written may keep it from being removed
                     temporary.unlink(missing_ok=True)
-    except (OSError, RuntimeError) as error:  # h5py reports a full disk as either
+    except (OSError, RuntimeError, WriteFailed) as error:  # torch and h5py report a full disk as either
         raise SocialxError(path, f"cannot be written ({_cause(error)})", "check the folder and its space") from error
 
 
@@ -85,8 +113,16 @@ def _sweep(target: Path) -> None:
                 continue  # somebody else's process, so it lives
 
 
+def sweep_folder(folder: Path) -> None:
+    """Remove what killed processes left in a folder, whatever file it was to replace."""
+    for stale in folder.glob(".*.tmp"):
+        if name := re.fullmatch(r"\.(.+)\.[0-9]{1,9}\.tmp", stale.name):
+            _sweep(folder / name[1])
+
+
 def _cause(error: Exception) -> str:
     """The system's own words; HDF5 wraps them in a page, or gives only their number."""
+    error = error.__cause__ if isinstance(error, WriteFailed) and isinstance(error.__cause__, Exception) else error
     number = getattr(error, "errno", None) or next(iter(re.findall(r"errno = (\d+)", str(error))), None)
     return os.strerror(int(number)) if number else ascii(str(error)[:160])
 

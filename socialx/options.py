@@ -24,11 +24,13 @@ import typer
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from socialx.disk import read_text
 from socialx.errors import Argument, Message, SettingsError
 from socialx.progress import note
 from socialx.settings import Section, Settings, facts
 
 PREFIX = "SOCIALX_"
+FILE_BYTES = 1 << 20  # no file of settings is longer
 HERE = Path("socialx.yaml")
 ARGUMENT = "argument"  # the origin of a value that was passed to a Python function
 DEFAULT = "default"
@@ -261,13 +263,18 @@ def _from_env(env: Mapping[str, str]) -> list[_Given]:
 
 def _from_file(path: Path) -> list[_Given]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, FILE_BYTES)
     except OSError as error:
         raise SettingsError(path, error.strerror or error, "name a YAML or TOML file of settings") from None
     except UnicodeDecodeError:
         raise SettingsError(path, "is not text", "name a YAML or TOML file of settings") from None
-    tree = _parse_toml(path, text) if path.suffix == ".toml" else _parse_yaml(path, text)
-    return list(_flatten(tree, "", str(path)))
+    except ValueError as error:
+        raise SettingsError(path, str(error), "name a YAML or TOML file of settings") from None
+    try:
+        tree = _parse_toml(path, text) if path.suffix == ".toml" else _parse_yaml(path, text)
+        return list(_flatten(tree, "", str(path)))
+    except RecursionError:
+        raise SettingsError(path, "its blocks are nested too deeply", "settings have two levels") from None
 
 
 def _flatten(tree: Any, prefix: str, place: str) -> Iterator[_Given]:
@@ -292,20 +299,30 @@ def _parse_yaml(path: Path, text: str) -> dict[str, Any]:
     import yaml  # 23 ms that --help does not need
 
     class Loader(yaml.SafeLoader):
-        """PyYAML takes the last of two equal keys without a word; here that is an error."""
+        """Equal keys and aliases are errors: PyYAML takes the last key, and a few aliases become a huge tree."""
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                line = self.peek_event().start_mark.line + 1
+                raise SettingsError(path, f"line {line} repeats another part by an alias (*)", "write the values there")
+            return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            names = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for name in names:
-                if names.count(name) > 1:
+            names: set[str] = set()
+            for key, _ in node.value:
+                name = str(self.construct_object(key, deep=True))
+                if name in names:
                     line = node.start_mark.line + 1
                     raise SettingsError(path, f"{name} stands twice in the block from line {line}", "keep one")
+                names.add(name)
             return super().construct_mapping(node, deep)
 
     try:
         tree = yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
-        raise SettingsError(path, "is not YAML", " ".join(str(error).split())) from None
+        raise SettingsError(path, "is not YAML", " ".join(str(error).split())[:200]) from None
+    except (ValueError, OverflowError) as error:  # a date or number that does not exist
+        raise SettingsError(path, "is not YAML", f"{type(error).__name__}: {str(error)[:100]}") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):

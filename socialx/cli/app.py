@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import io
 import json
 import os
 import signal
@@ -24,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+OUTPUT_FULL = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)  # of standard output; files have their own errors
 Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
 
 
@@ -32,10 +35,19 @@ def main() -> None:
     # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
     # sleep there cost little.  It is read when torch is loaded, which is later than this.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    for stream in (sys.stdout, sys.stderr):  # a file name may hold bytes that are no text: they are shown as \\udce9
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.unraisablehook = _interrupt_again
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         app(prog_name="socialx")
+    except OSError as error:
+        if error.filename is not None or error.errno not in OUTPUT_FULL:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written would fail again
+        typer.echo(f"error: standard output: cannot be written ({error.strerror}): check its space", err=True)
+        sys.exit(1)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -66,6 +78,10 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
                     raise
                 reason = str(error).splitlines()[0][:120]
                 typer.echo(f"error: out of memory ({reason}): a smaller --batch-size, or a smaller --width", err=True)
+                raise typer.Exit(1) from None
+            except MemoryError as error:
+                reason = f" ({error})" if str(error) else ""
+                typer.echo(f"error: out of memory{reason}: a shorter file, or fewer --days of it", err=True)
                 raise typer.Exit(1) from None
             except KeyboardInterrupt:
                 typer.echo("interrupted", err=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from socialx import __version__
 from socialx.data.normaliser import Moments
@@ -135,17 +138,20 @@ class ScoringProtocol:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> ScoringProtocol:
-        """What ``as_dict`` gave; ValueError where something is lacking.
+        """What ``as_dict`` gave; ValueError where something is lacking or of another type.
 
         Run folders of the first version call the normaliser ``scaler``.
         """
-        known = {f.name for f in fields(cls)}
+        known = {f.name for f in fields(cls)} - {"trained"}
         content = {("normaliser" if name == "scaler" else name): value for name, value in found.items()}
         try:
-            normaliser = {name: Moments(**moments) for name, moments in content["normaliser"].items()}
-            return cls(**{**{k: v for k, v in content.items() if k in known}, "normaliser": normaliser, "trained": {}})
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a protocol: {error}") from None
+            text = json.dumps({name: value for name, value in content.items() if name in known})
+            return TypeAdapter(cls).validate_json(text, strict=True)
+        except ValidationError as error:
+            wrong = ", ".join(".".join(map(str, each["loc"])) for each in error.errors()[:3])
+            raise ValueError(f"not a protocol ({wrong})") from None
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"not a protocol ({error})") from None
 
     def of_weights(self, epoch: int | None, parameters: int) -> Trained:
         """The weights that a run with this protocol has."""

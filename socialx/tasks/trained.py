@@ -6,6 +6,7 @@ from pathlib import Path
 
 from socialx.build import Problem, build
 from socialx.errors import SettingsError, SocialxError
+from socialx.model.state import check_state
 from socialx.options import Layers, differences
 from socialx.scoring.protocol import Trained
 from socialx.settings import SCORING
@@ -18,9 +19,8 @@ def load_trained(
     """The problem of a run with its trained weights on the device, and what they were trained on.
 
     first: of another run, whose windows this one shares.  split: whether the file is cut into parts; where it is not,
-    its sensors are matched by id.  Raises
-    SocialxError where the file has other features, another time step or, with sensor tables in the model, another
-    network.
+    its sensors are matched by id.  Raises SocialxError where the file has other features, another time step or, with
+    sensor tables in the model, another network, and where the weights are not those of the settings.
     """
     run = open_run(path)
     sensors, weights, then = run.sensors(), run.read_weights(), run.protocol()
@@ -36,9 +36,9 @@ def load_trained(
     )
     problem.protocol.refuse_other(then, path, problem.data.store.path, s.sensor_tables())
     try:
-        problem.model.load_state_dict(weights.state)
-    except (RuntimeError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise SocialxError(run.best, f"not the weights of {run.settings} ({reason})", "train again") from None
+        check_state(problem.model, weights.state)
+    except ValueError as error:
+        raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
+    problem.model.load_state_dict(weights.state)
     problem.model.to(problem.precision.device)
     return problem, then.of_weights(weights.epoch, sum(p.numel() for p in problem.model.parameters()))

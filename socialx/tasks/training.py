@@ -12,7 +12,7 @@ from typing import Any
 
 from socialx.build import Problem, build
 from socialx.data.loaders import ResidentLoader
-from socialx.errors import Argument, Message, SettingsError, SocialxError
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError
 from socialx.kinds import MODELS
 from socialx.options import Layers, to_yaml
 from socialx.precision import when_memory_runs_out
@@ -22,7 +22,7 @@ from socialx.settings import RESUME, Settings
 from socialx.training import memory, probe
 from socialx.training.learner import Learner
 from socialx.training.loop import fit, load_progress
-from socialx.training.run_folder import EpochRow, create_run, open_run, open_to_resume
+from socialx.training.run_folder import EpochRow, new_run, old_run, open_run, open_to_resume
 
 SMALL_ON_CPU = 128  # width x blocks of the largest model that trains there in a reasonable time
 
@@ -96,31 +96,35 @@ def train(
         path = s.trainer.run_dir or Path("runs") / f"{protocol.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
         loader = d.loader("train", s.loader.batch_size, s.loader.shuffle, s.trainer.seed)
         learner = make_learner(problem, loader)
-        run = old or create_run(path, overwrite)
-        done = None
-        if old:
-            done = load_progress(learner, old)
-            done.refuse_complete(old.path, s.trainer.max_epochs, s.trainer.patience)
-            old.write_resumption(text, loaded.origin, precision)
-        else:
-            run.write_start(text, loaded.origin, precision, protocol, d.sensors.ids)
-        say(starting(problem, loader, run.path))
-        if old and loaded.origin["trainer.max_epochs"] != str(old.settings):
-            alone = f"{run.settings} alone does not repeat this run"
-            note(Message("", f"the learning rate now ends in epoch {s.trainer.max_epochs}", alone))
-        with when_memory_runs_out(partial(out_of_memory, problem, learner, loader, old is not None)):
-            result = fit(
-                learner,
-                loader,
-                d.loader("validation", s.loader.batch_size),
-                run,
-                horizon=s.data.horizon,
-                max_epochs=s.trainer.max_epochs,
-                patience=s.trainer.patience,
-                log_every_n_steps=s.trainer.log_every_n_steps,
-                progress=done,
-            )
-        return Run(run.path, s, protocol, tuple(run.rows()), result.interrupted)
+        with old_run(old) if old else new_run(path, overwrite) as run:
+            done = None
+            if old:
+                done = load_progress(learner, old)
+                done.refuse_complete(old.path, s.trainer.max_epochs, s.trainer.patience)
+                if done.batch > len(loader):
+                    found = f"batch {done.batch} of {len(loader)}: it was trained with other batches"
+                    raise SocialxError(old.last, found, ("start anew: ", Command("train", settings=old.settings)))
+                old.rows()  # refuse now what cannot be read at the end of the epoch
+                old.write_resumption(text, loaded.origin, precision)
+            else:
+                run.write_start(text, loaded.origin, precision, protocol, d.sensors.ids)
+            say(starting(problem, loader, run.path))
+            if old and loaded.origin["trainer.max_epochs"] != str(old.settings):
+                alone = f"{run.settings} alone does not repeat this run"
+                note(Message("", f"the learning rate now ends in epoch {s.trainer.max_epochs}", alone))
+            with when_memory_runs_out(partial(out_of_memory, problem, learner, loader, old is not None)):
+                result = fit(
+                    learner,
+                    loader,
+                    d.loader("validation", s.loader.batch_size),
+                    run,
+                    horizon=s.data.horizon,
+                    max_epochs=s.trainer.max_epochs,
+                    patience=s.trainer.patience,
+                    log_every_n_steps=s.trainer.log_every_n_steps,
+                    progress=done,
+                )
+            return Run(run.path, s, protocol, tuple(run.rows()), result.interrupted)
 
 
 def make_learner(problem: Problem, train: ResidentLoader) -> Learner:

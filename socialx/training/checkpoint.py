@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,16 @@ import torch
 
 from socialx.disk import replacing
 from socialx.errors import SocialxError
+
+ANOTHER = "train again or name another run"
+
+# What zipfile, pickle and torch raise on files that are no checkpoints; each comes from their code alone.
+UNREADABLE = (
+    *(zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError),
+    *(TypeError, AttributeError, IndexError, AssertionError, NotImplementedError, MemoryError, OverflowError),
+)
+# What a state that is none raises where it is taken apart and checked.
+UNFIT = (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
@@ -21,21 +32,23 @@ def save(path: Path, content: dict[str, Any]) -> None:
 def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
     """Read a checkpoint that holds these keys onto ``device``.
 
-    Raises SocialxError where it is missing, cut short, or something else.
+    A checkpoint is a zip archive with a CRC of each tensor, which torch does not look at: it is compared first.  Raises
+    SocialxError where the file is missing, damaged, or something else.
     """
     try:
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():
+                raise ValueError(f"the CRC of {damaged} differs")
         content = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise SocialxError(path, "no such checkpoint", "train writes one into its run folder") from None
     except torch.OutOfMemoryError:
         raise
-    except (RuntimeError, EOFError, KeyError, ValueError, OSError, pickle.UnpicklingError) as error:
+    except UNREADABLE as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise SocialxError(
-            path, f"not a readable checkpoint ({reason[:100]})", "train again or name another run"
-        ) from None
+        raise SocialxError(path, f"not a readable checkpoint ({reason[:100]})", ANOTHER) from None
     if not isinstance(content, dict) or not set(keys) <= set(content):
-        raise SocialxError(path, f"a checkpoint without {', '.join(keys)}", "train again or name another run")
+        raise SocialxError(path, f"a checkpoint without {', '.join(keys)}", ANOTHER)
     return content
 
 

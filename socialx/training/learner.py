@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from socialx.batch import Batch, Example
 from socialx.errors import fall_back
+from socialx.model.state import alike, check_state
 from socialx.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.training.capture import CapturedStep, in_short
@@ -161,9 +162,35 @@ class Learner:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Put ``state`` back."""
+        """Put ``state`` back; rates and decay stay those of this learner.
+
+        Raises ValueError where it is not a state of this model.  Everything is checked first: the fused optimizer
+        writes to its moments without looking at their sizes.
+        """
+        check_state(self.model, state["model"])
+        moments = state["optimizer"]["state"]
+        self._check_moments(moments)
+        scaler, own = state["grad_scaler"], self.grad_scaler.state_dict()
+        if set(scaler) != set(own) or not all(math.isfinite(value) and value >= 0 for value in scaler.values()):
+            raise ValueError("the gradient scaler is not one of this precision")
+        if type(state["steps"]) is not int or not 0 <= state["steps"] < 1 << 53:
+            raise ValueError("the number of steps is none")
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self._prepare()
-        self.grad_scaler.load_state_dict(state["grad_scaler"])
+        self.grad_scaler.load_state_dict(scaler)
         self.steps = state["steps"]
+
+    def _check_moments(self, moments: dict[int, dict[str, Tensor]]) -> None:
+        """ValueError where the moments of AdamW, by the number of the parameter, do not fit these parameters."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        if not set(moments) <= set(range(len(parameters))):
+            raise ValueError(f"moments of {len(moments)} parameters, and the model has {len(parameters)}")
+        for place, of in moments.items():
+            parameter, scalar = parameters[place], torch.zeros(())
+            for name, like in (("step", scalar), ("exp_avg", parameter), ("exp_avg_sq", parameter)):
+                if not alike(of[name], like):
+                    raise ValueError(f"{name} of parameter {place} does not fit its shape {tuple(like.shape)}")
+            if set(of) != {"step", "exp_avg", "exp_avg_sq"} or bool((of["exp_avg_sq"] < 0).any()):
+                raise ValueError(f"the moments of parameter {place} are not those of AdamW")

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from socialx.errors import Argument, Command, SocialxError
 from socialx.progress import Bar, Epoch, say, work
 from socialx.scoring.evaluation import evaluate
 from socialx.training import checkpoint
+from socialx.training.capture import in_short
 from socialx.training.clock import NoClock, StepClock
 from socialx.training.learner import Learner
 from socialx.training.run_folder import EpochRow, RunFolder, upgraded
@@ -64,6 +65,21 @@ class Progress:
     best_mae: float = math.inf
     best_epoch: int = -1
     interrupted: bool = False
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Progress:
+        """What a checkpoint holds; ValueError where that is no progress."""
+        if set(found) != {each.name for each in fields(cls)}:
+            raise ValueError("its progress has other names")
+        whole = all(
+            type(found[name]) is int and 0 <= found[name] < 1 << 31 for name in ("epoch", "batch", "loss_steps")
+        )
+        epoch, best = found["epoch"], found["best_epoch"]
+        if not whole or type(best) is not int or not -1 <= best < max(epoch, 1):
+            raise ValueError("its progress is no epoch and batch")
+        if not math.isfinite(found["loss_sum"]) or math.isnan(found["best_mae"]):
+            raise ValueError("its progress has no numbers")
+        return cls(**{**found, "interrupted": False})
 
     def complete(self, max_epochs: int, patience: int) -> bool:
         """Whether there is nothing left to train."""
@@ -249,10 +265,18 @@ def save_progress(learner: Learner, progress: Progress, run: RunFolder) -> None:
 
 
 def load_progress(learner: Learner, run: RunFolder) -> Progress:
-    """Read last.pt into the learner -> where to go on."""
+    """Read last.pt into the learner -> where to go on.
+
+    Raises SocialxError where it is not a state of this model.
+    """
     device = learner.precision.device
     content = checkpoint.load(run.last, device, "learner", "progress", "random")
-    content["learner"]["model"] = upgraded(content["learner"]["model"])
-    learner.load_state(content["learner"])
-    checkpoint.set_random_state(content["random"], device)
-    return Progress(**{**content["progress"], "interrupted": False})
+    try:
+        state = dict(content["learner"])
+        progress = Progress.of(content["progress"])
+        learner.load_state({**state, "model": upgraded(state["model"], run.last)})
+        checkpoint.set_random_state(content["random"], device)
+    except checkpoint.UNFIT as error:
+        anew = ("start anew: ", Command("train", settings=run.settings))
+        raise SocialxError(run.last, f"not a state of this model ({in_short(error)})", anew) from None
+    return progress

@@ -6,24 +6,31 @@ environment.json   versions, device, precision in effect, command line; one entr
 sensors.json       ids of the sensors, in the order of the model
 protocol.json      data, checksum, split, normaliser, seed: what its scores depend on
 metrics.jsonl      one line per epoch
-best.safetensors   weights of the epoch with the best validation MAE
+best.safetensors   weights of the epoch with the best validation MAE, with their sha256
 last.pt            everything that resuming needs
+
+A run folder may come from somebody else: what is read from it is bounded in size and checked before it is used.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import asdict, dataclass
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 import socialx
-from socialx.disk import replacing
+from socialx.disk import check_regular, exclusive, folder_for, read_text, replacing, sweep_folder
 from socialx.environment import environment
 from socialx.errors import Argument, Command, SocialxError
 from socialx.precision import Precision
@@ -31,6 +38,12 @@ from socialx.scoring.protocol import ScoringProtocol
 from socialx.training import checkpoint
 
 NAME_A_RUN = "name a folder that train wrote"
+NAMES = (
+    *("settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json", "metrics.jsonl"),
+    *("best.safetensors", "last.pt"),
+    *("best.pt", "stamp.json"),  # of the first version of run folders
+)
+TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
 
 
@@ -92,8 +105,8 @@ class RunFolder:
     def read_json(self, name: str, kind: type = dict) -> Any:
         """Read ``name``; SocialxError if it is not there, not JSON or of another kind."""
         try:
-            content = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            content = json.loads(read_text(self.path / name, TEXT_BYTES))
+        except (OSError, ValueError, RecursionError) as error:
             raise SocialxError(self.path / name, f"not readable ({error})", NAME_A_RUN) from None
         if not isinstance(content, kind):
             raise SocialxError(self.path / name, "not as train writes it", NAME_A_RUN)
@@ -157,9 +170,10 @@ class RunFolder:
         if not self.metrics.exists():
             return []
         try:
-            return [EpochRow(**json.loads(line)) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
-        except (OSError, ValueError, TypeError) as error:
-            raise SocialxError(self.metrics, f"not readable ({error})", NAME_A_RUN) from None
+            return [_epoch_row(json.loads(line)) for line in read_text(self.metrics, TEXT_BYTES).splitlines()]
+        except (OSError, ValueError, RecursionError) as error:
+            remedy = "remove it: training can go on without the rows of earlier epochs"
+            raise SocialxError(self.metrics, f"not readable ({error})", remedy) from None
 
     def write_metrics(self, row: EpochRow) -> None:
         """Add an epoch; a row of the same epoch or a later one, left by a start that was killed, goes."""
@@ -169,53 +183,120 @@ class RunFolder:
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
         """Write best.safetensors, whole or not at all."""
         described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": socialx.__version__}
+        tensors = {name: tensor.contiguous().cpu() for name, tensor in state.items()}
         with replacing(self.best) as temporary:
-            temporary.write_bytes(save({name: tensor.contiguous() for name, tensor in state.items()}, described))
+            temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, epoch)}))
 
     def read_weights(self) -> Weights:
         """The weights of the best epoch, or of the last state where none has ended, in the host's memory.
 
-        Raises SocialxError where they are lacking or cannot be read.  best.pt is read where an older version wrote it.
+        Raises SocialxError where they are lacking, cannot be read, or are not what training wrote.  best.pt is read
+        where an older version wrote it.
         """
         if self.best.exists():
-            try:
-                with safe_open(self.best, "pt", device="cpu") as file:
-                    epoch = int((file.metadata() or {})["epoch"])
-                    return Weights({name: file.get_tensor(name) for name in file.keys()}, epoch)  # noqa: SIM118
-            except (SafetensorError, OSError, KeyError, ValueError) as error:
-                reason = " ".join(str(error).split())[:120]
-                remedy = "train again or name another run"
-                raise SocialxError(self.best, f"not readable weights ({reason})", remedy) from None
+            return self._read_best()
         older = self.path / "best.pt"
         if older.exists():
             content = checkpoint.load(older, CPU, "model", "epoch")
-            return Weights(upgraded(content["model"]), content["epoch"])
+            epoch = content["epoch"]
+            if not isinstance(epoch, int):
+                raise SocialxError(older, "its epoch is not a number", checkpoint.ANOTHER)
+            return Weights(upgraded(content["model"], older), epoch)
         if not self.last.exists():
             raise SocialxError(self.path, "no weights in it (no best.safetensors)", "train it, or name another run")
-        return Weights(upgraded(checkpoint.load(self.last, CPU, "learner")["learner"]["model"]), None)
+        learner = checkpoint.load(self.last, CPU, "learner")["learner"]
+        return Weights(upgraded(learner.get("model") if isinstance(learner, dict) else None, self.last), None)
+
+    def _read_best(self) -> Weights:
+        try:
+            check_regular(self.best)
+            content = self.best.read_bytes()  # safetensors opens no path that is not UTF-8
+            state = load(content)
+            described = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+            epoch, stored = int(described.get("epoch", "")), described.get("sha256")
+        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise SocialxError(self.best, f"not readable weights ({reason})", checkpoint.ANOTHER) from None
+        if fingerprint(state, epoch) != stored:
+            raise SocialxError(self.best, "damaged: its weights do not have their sha256", checkpoint.ANOTHER)
+        return Weights(state, epoch)
 
 
-def upgraded(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict of the first version of run folders under today's names."""
+def _epoch_row(found: Any) -> EpochRow:
+    """An epoch of metrics.jsonl; ValueError where it is none."""
+    if not isinstance(found, dict) or set(found) != {each.name for each in fields(EpochRow)}:
+        raise ValueError(f"not an epoch: {str(found)[:60]}")
+    whole = all(type(found[name]) is int and 0 <= found[name] < 1 << 53 for name in ("epoch", "steps"))
+    numbers = [value for name, value in found.items() if name != "validation_mae" or value is not None]
+    if not whole or not all(type(value) in (int, float) and math.isfinite(value) for value in numbers):
+        raise ValueError(f"not the numbers of an epoch: {str(found)[:60]}")
+    return EpochRow(**found)
+
+
+def fingerprint(state: Mapping[str, Tensor], epoch: int) -> str:
+    """sha256 of an epoch and of the names, types, shapes and bytes of tensors on the host."""
+    digest = hashlib.sha256(str(epoch).encode())
+    for name, tensor in sorted(state.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def upgraded(state: Any, path: Path) -> dict[str, Tensor]:
+    """A state dict of the first version of run folders under today's names.  SocialxError where it is none."""
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise SocialxError(path, "its weights have no names", checkpoint.ANOTHER)
     return {
         name.replace("scaled.", "normaliser.").replace("own_last_layer", "sensor_heads"): value
         for name, value in state.items()
     }
 
 
-def create_run(path: Path, overwrite: bool = False) -> RunFolder:
-    """A new run folder.  One that holds a run is refused without ``overwrite``, which clears that run's files."""
-    run = RunFolder(path)
-    holds = [run.settings, run.best, path / "best.pt", run.last, run.metrics, path / "environment.json"]
-    if any(p.exists() for p in holds):
-        if not overwrite:
-            others = (Argument("overwrite", True), ", ", Argument("resume", path), ", or another ")
-            raise SocialxError(path, "holds a run already", (*others, Argument("trainer.run_dir")))
-        for old in holds:
-            old.unlink(missing_ok=True)
-    elif path.is_dir() and any(path.iterdir()):
-        raise SocialxError(path, "a folder with other files in it", ("name a new ", Argument("trainer.run_dir")))
-    return run
+@contextmanager
+def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
+    """A new run folder, locked until the block ends.
+
+    One that holds a run is refused without ``overwrite``, which clears that run's files; one that holds other files is
+    always refused.  A folder that is made here goes again where the block fails before it wrote a file.
+    """
+    with _made(path), exclusive(path):
+        present = [each for each in path.iterdir() if not _left_by_a_kill(each.name)]
+        if any(each.name in NAMES for each in present):
+            if not overwrite:
+                others = (Argument("overwrite", True), ", ", Argument("resume", path), ", or another ")
+                raise SocialxError(path, "holds a run already", (*others, Argument("trainer.run_dir")))
+        elif present:
+            raise SocialxError(path, "a folder with other files in it", ("name a new ", Argument("trainer.run_dir")))
+        for name in NAMES:
+            (path / name).unlink(missing_ok=True)
+        sweep_folder(path)
+        yield RunFolder(path)
+
+
+@contextmanager
+def _made(path: Path) -> Iterator[None]:
+    """The folder, made if it is missing; SocialxError where it cannot be."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(folder_for(path))
+        except OSError as error:
+            raise SocialxError(
+                path, f"cannot be written ({error.strerror})", "check the folder and its space"
+            ) from None
+        yield
+
+
+@contextmanager
+def old_run(run: RunFolder) -> Iterator[RunFolder]:
+    """The same run folder, locked until the block ends: nobody else trains in it."""
+    with exclusive(run.path):
+        sweep_folder(run.path)
+        yield run
+
+
+def _left_by_a_kill(name: str) -> bool:
+    """Whether this is the temporary of a file of a run."""
+    return re.fullmatch(rf"\.({'|'.join(map(re.escape, NAMES))})\..*\.tmp", name) is not None
 
 
 def open_run(path: Path) -> RunFolder:

@@ -26,7 +26,7 @@ from socialx.scoring.evaluation import evaluate
 from socialx.scoring.references import CopyLast, HistoricalAverage
 from socialx.training.learner import Learner
 from socialx.training.loop import Progress, fit, load_progress, run_steps
-from socialx.training.run_folder import RunFolder, create_run
+from socialx.training.run_folder import RunFolder
 from tests.commands import small_file, socialx
 from tests.networks import CPU, batch, example, forecaster, speeds
 from tests.training.test_out_of_memory import named
@@ -293,7 +293,7 @@ def test_the_line_that_waits_is_named() -> None:
 
 def test_a_run_resumes(tmp_path: Path) -> None:
     def go(made: Learner, path: Path, epochs: int, progress: Progress | None = None) -> Progress:
-        run = RunFolder(path) if progress else create_run(path)
+        run = RunFolder(path)
         limits = {"horizon": 12, "max_epochs": epochs, "patience": 9}
         return fit(made, resident(), resident("validation"), run, **limits, progress=progress)
 

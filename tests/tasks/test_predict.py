@@ -21,6 +21,7 @@ from socialx.forecast import Forecast
 from socialx.options import Layers
 from socialx.progress import Note, Work
 from socialx.tasks.trained import load_trained
+from socialx.training.run_folder import RunFolder
 from tests.commands import SMALL, small_file, socialx
 
 LAST = "2012-05-04 09:15:00"  # the time of the last of 400 rows
@@ -286,13 +287,11 @@ def test_only_weights_and_settings_are_needed(run: Path, tmp_path: Path) -> None
 def test_no_speed_is_below_zero(run: Path, tmp_path: Path) -> None:
     import shutil
 
-    from safetensors.torch import load_file, save_file
-
-    low = shutil.copytree(run, tmp_path / "low")
-    weights = load_file(low / "best.safetensors")
-    weights["head.2.bias"][:3] -= 1000  # the first three of twelve steps
-    save_file(weights, low / "best.safetensors", {"epoch": "1"})
-    found, said = notes_of(low)
+    low = RunFolder(shutil.copytree(run, tmp_path / "low"))
+    weights = low.read_weights()
+    weights.state["head.2.bias"][:3] -= 1000  # the first three of twelve steps
+    low.write_weights(weights.state, 1, 1.0)
+    found, said = notes_of(low.path)
     assert (found.values[:, :3] == 0).all()
     np.testing.assert_array_equal(found.values[:, 3:], api.predict(run).values[:, 3:])
     negative = f"{3 * len(found.sensors)} values below 0, of {len(found.sensors)} of {len(found.sensors)} sensors"

@@ -20,7 +20,7 @@ from socialx.scoring.evaluation import evaluate
 from socialx.training import checkpoint
 from socialx.training.learner import Learner
 from socialx.training.loop import Interrupt, Progress, fit, load_progress, run_steps
-from socialx.training.run_folder import RunFolder, create_run
+from socialx.training.run_folder import RunFolder, new_run
 from tests.commands import small_file, socialx
 from tests.data_files import refusal
 from tests.networks import CPU, example, forecaster, loader
@@ -55,11 +55,16 @@ def gradients(made: Learner, examples: list[Example]) -> tuple[Tensor, Tensor]:
     return loss, torch.cat([p.grad.flatten() for p in made.model.parameters() if p.grad is not None])
 
 
+def fresh_run(path: Path, overwrite: bool = False) -> RunFolder:
+    with new_run(path, overwrite) as run:
+        return run
+
+
 def run_fit(
     made: Learner, path: Path, epochs: int = 2, progress: Progress | None = None, **options: object
 ) -> Progress:
     train = options.pop("train", None) or loader(batch_size=64, shuffle=True)
-    run = RunFolder(path) if progress else create_run(path)
+    run = RunFolder(path) if progress else fresh_run(path)
     return fit(
         made,
         train,
@@ -193,7 +198,7 @@ def test_the_weights_of_an_older_run_folder_are_read(tmp_path: Path) -> None:
 def test_early_stopping(tmp_path: Path) -> None:
     made = learner(learning_rate=1e-12)  # the first epoch stays the best
     validation = loader(part="validation", batch_size=64)
-    run = create_run(tmp_path / "r")
+    run = fresh_run(tmp_path / "r")
     progress = fit(made, loader(batch_size=64), validation, run, horizon=12, max_epochs=50, patience=2)
     assert progress.epoch <= 6
 
@@ -291,7 +296,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
 def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
     validation = loader(part="validation", batch_size=64)
     validation.series.readings[:, 1] = 0
-    run = create_run(tmp_path / "r")
+    run = fresh_run(tmp_path / "r")
     with pytest.raises(SocialxError, match="validation: no window has a valid target"):
         fit(learner(), loader(batch_size=64), validation, run, horizon=12, max_epochs=1, patience=2)
 
@@ -311,9 +316,9 @@ def test_an_unwritable_run_folder_is_one_line(tmp_path: Path) -> None:
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     run_fit(learner(), tmp_path / "run", epochs=1)
-    line = refusal(lambda: create_run(tmp_path / "run"), task="train")
+    line = refusal(lambda: fresh_run(tmp_path / "run"), task="train")
     assert "holds a run already: --overwrite" in line
-    run = create_run(tmp_path / "run", overwrite=True)
+    run = fresh_run(tmp_path / "run", overwrite=True)
     assert not run.best.exists()
 
 

@@ -1,0 +1,289 @@
+"""Run folders that are damaged, half made, in use, or made by somebody else: one line, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from socialx.disk import exclusive
+from tests.commands import SMALL, process, small_file, socialx
+
+Content = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path) -> Path:
+    folder = data.parent / "run"
+    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def refused(*arguments: str | Path) -> str:
+    result = socialx(*arguments)
+    assert result.exit_code in (1, 2), result.stdout
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("error: "), result.stderr
+    assert result.stderr.count(": ") >= 2  # where, what and what helps
+    return result.stderr
+
+
+def resumed(run: Path) -> list[str | Path]:
+    return ["train", "--resume", run, "--max-epochs", "2"]
+
+
+# --- damage --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "last.pt"])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.8])  # the end of a zip archive holds dates too
+def test_a_flipped_bit_is_never_another_score(name: str, share: float, run: Path) -> None:
+    content = bytearray((run / name).read_bytes())
+    content[int(share * len(content))] ^= 64
+    (run / name).write_bytes(content)
+    if name == "best.safetensors":
+        refused("evaluate", run)
+        refused("predict", run)
+    else:
+        line = refused(*resumed(run))
+        assert "last.pt" in line
+
+
+def test_every_bit_of_the_weights_counts(run: Path) -> None:
+    """One bit of each tensor and of the header."""
+    from socialx.errors import SocialxError
+    from socialx.training.run_folder import RunFolder
+
+    content = (run / "best.safetensors").read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")
+    places = [*range(header), *range(header, len(content), max(1, (len(content) - header) // 200))]
+    for place in places:
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        (run / "best.safetensors").write_bytes(damaged)
+        try:
+            weights = RunFolder(run).read_weights()
+        except SocialxError:
+            continue
+        # What may change without a refusal is no weight: the names of what describes the file, and spaces.
+        (run / "best.safetensors").write_bytes(content)
+        same = RunFolder(run).read_weights()
+        assert weights.epoch == same.epoch
+        assert all(torch.equal(weights.state[key], value) for key, value in same.state.items())
+
+
+def changed(path: Path, change: Callable[[Content], object]) -> None:
+    content = torch.load(path, weights_only=True)
+    change(content)
+    torch.save(content, path)
+
+
+def moments(content: Content) -> dict[int, dict[str, Tensor]]:
+    found: dict[int, dict[str, Tensor]] = content["learner"]["optimizer"]["state"]
+    return found
+
+
+CHANGES: dict[str, Callable[[Content], object]] = {
+    "short moments": lambda c: [of.update(exp_avg=torch.ones(1)) for of in moments(c).values()],
+    "moments of another type": lambda c: moments(c)[0].update(exp_avg=moments(c)[0]["exp_avg"].double()),
+    "a moment that is no tensor": lambda c: moments(c)[0].update(exp_avg_sq=1.0),
+    "negative squares": lambda c: moments(c)[0].update(exp_avg_sq=-torch.ones_like(moments(c)[0]["exp_avg"])),
+    "moments of a parameter too many": lambda c: moments(c).update({999: moments(c)[0]}),
+    "moments by name": lambda c: moments(c).update({"0": moments(c).pop(0)}),  # type: ignore[dict-item]
+    "a sparse moment": lambda c: moments(c)[0].update(exp_avg=moments(c)[0]["exp_avg"].to_sparse()),
+    "moments that are a list": lambda c: c["learner"]["optimizer"].update(state=[1, 2]),
+    "no optimizer": lambda c: c["learner"].pop("optimizer"),
+    "no steps": lambda c: c["learner"].pop("steps"),
+    "steps that are text": lambda c: c["learner"].update(steps="7"),
+    "a weight of NaN": lambda c: next(iter(c["learner"]["model"].values())).fill_(torch.nan),
+    "weights of integers": lambda c: c["learner"].update(model={k: v.int() for k, v in c["learner"]["model"].items()}),
+    "weights by number": lambda c: c["learner"].update(model=dict(enumerate(c["learner"]["model"].values()))),
+    "no weights": lambda c: c["learner"].update(model=None),
+    "a learner that is text": lambda c: c.update(learner="all of it"),
+    "epoch -3": lambda c: c["progress"].update(epoch=-3),
+    "batch 10^9": lambda c: c["progress"].update(batch=10**9),
+    "a loss that is text": lambda c: c["progress"].update(loss_sum="low"),
+    "a best epoch to come": lambda c: c["progress"].update(best_epoch=5),
+    "more progress": lambda c: c["progress"].update(more=1),
+    "no progress": lambda c: c.pop("progress"),
+    "no generators": lambda c: c.update(random=None),
+    "short generators": lambda c: c["random"].update(cpu=torch.zeros(3, dtype=torch.uint8)),
+    "a scaler of another precision": lambda c: c["learner"].update(grad_scaler={"scale": -1.0}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_state_is_checked_before_it_is_used(change: Callable[[Content], object], run: Path) -> None:
+    changed(run / "last.pt", change)
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    line = refused(*resumed(run))
+    assert "last.pt" in line
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+METRICS = [
+    b'{"epoch": 1, "ste',
+    b"[]\n",
+    b"7\n",
+    b"\xff\xfe\n",
+    b"[" * 20_000,
+    b'{"epoch": "1", "steps": 1, "train_mae": 1, "validation_mae": 1, "windows_per_s": 1, "learning_rate": 1}\n',
+    b'{"epoch": 1, "steps": 1, "train_mae": NaN, "validation_mae": 1, "windows_per_s": 1, "learning_rate": 1}\n',
+    b'{"epoch": 1, "steps": 1}\n',
+    b"\n\n",
+]
+
+
+@pytest.mark.parametrize("content", METRICS, ids=range(len(METRICS)))
+def test_damaged_metrics_are_refused_before_an_epoch_is_trained(content: bytes, run: Path) -> None:
+    (run / "metrics.jsonl").write_bytes(content)
+    last = (run / "last.pt").read_bytes()
+    line = refused(*resumed(run))
+    assert "metrics.jsonl" in line
+    assert (run / "last.pt").read_bytes() == last
+    (run / "metrics.jsonl").unlink()  # as the line says
+    assert socialx(*resumed(run)).exit_code == 0
+
+
+PROTOCOL: dict[str, Any] = {"checksum": None, "normaliser": None, "windows": 7, "targets": ["mph"], "horizon": "12"}
+
+
+@pytest.mark.parametrize("name", PROTOCOL)
+@pytest.mark.parametrize("command", ["evaluate", "explain", "predict"])
+def test_a_protocol_of_other_kinds_is_refused(command: str, name: str, run: Path) -> None:
+    content = json.loads((run / "protocol.json").read_text())
+    (run / "protocol.json").write_text(json.dumps({**content, name: PROTOCOL[name]}))
+    assert "protocol.json" in refused(command, run)
+
+
+SETTINGS = {
+    "an alias": "a: &a [1]\nmodel: *a\n",
+    "an alias in itself": "model: &a\n  b: *a\n",
+    "deep lists": "model: " + "[" * 3000,
+    "a long file": "# " + "x" * (2 << 20),
+    "a date that is none": "model: {width: 2012-13-45}\n",
+}
+
+
+@pytest.mark.parametrize("text", SETTINGS.values(), ids=SETTINGS.keys())
+def test_hostile_settings_are_one_line(text: str, run: Path) -> None:
+    (run / "settings.yaml").write_text(text)
+    assert "settings.yaml" in refused("evaluate", run)
+
+
+def test_a_device_as_settings_is_refused(data: Path) -> None:
+    assert "/dev/zero" in refused("train", "-c", "/dev/zero", "--data", data)
+
+
+# --- half made, or in use ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["protocol.json", "sensors.json", "origin.json", "settings.yaml", "stamp.json"])
+def test_a_half_made_run_folder_can_be_overwritten(name: str, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "half"
+    folder.mkdir()
+    (folder / name).write_text("{}")
+    (folder / f".{name}.999999999.tmp").write_text("")
+    train = ["train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL]
+    assert "--overwrite" in refused(*train)
+    assert socialx(*train, "--overwrite").exit_code == 0
+    assert not list(folder.glob(".*"))
+    assert not (folder / "stamp.json").exists()
+
+
+def test_temporaries_alone_are_no_other_files(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "half"
+    folder.mkdir()
+    (folder / ".protocol.json.999999999.tmp").write_text("")
+    assert socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL).exit_code == 0
+    assert not list(folder.glob(".*"))
+
+
+def test_temporaries_of_a_killed_run_go_when_it_goes_on(run: Path) -> None:
+    (run / ".best.safetensors.999999999.tmp").write_bytes(b"half")
+    assert socialx(*resumed(run)).exit_code == 0
+    assert not list(run.glob(".*"))
+
+
+def hold(folder: Path, ready: Any, done: Any) -> None:
+    with exclusive(folder):
+        ready.set()
+        done.wait(60)
+
+
+def test_only_one_process_trains_in_a_folder(run: Path, data: Path) -> None:
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    other = context.Process(target=hold, args=(run, ready, done))
+    other.start()
+    try:
+        assert ready.wait(60)
+        assert "another process" in refused(*resumed(run))
+        overwrite = ["train", "--data", data, "--run-dir", run, "--overwrite", *SMALL]
+        assert "another process" in refused(*overwrite)
+        assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+        assert socialx("evaluate", run).exit_code == 0  # reading is free
+    finally:
+        done.set()
+        other.join()
+    assert socialx(*resumed(run)).exit_code == 0
+
+
+def test_a_refused_start_leaves_no_folder(data: Path, tmp_path: Path) -> None:
+    refused("train", "--data", data, "--run-dir", tmp_path / "a/b", "--device", "cuda:7", *SMALL)
+    assert not (tmp_path / "a").exists()
+
+
+# --- the edge of the program -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["--help"], ["inspect"], ["inspect", "--json"], ["config"]], ids=" ".join)
+def test_a_full_standard_output_is_one_line(arguments: list[str], data: Path) -> None:
+    import subprocess
+    import sys
+
+    words = [*arguments[:1], *([str(data)] if "inspect" in arguments else []), *arguments[1:]]
+    with open("/dev/full", "w") as full:
+        code = "from socialx.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=100
+        )
+    assert done.returncode == 1
+    assert "standard output: cannot be written (No space left on device)" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_folder_and_file_of_any_bytes(data: Path, tmp_path: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    os.mkdir(folder)
+    copy = shutil.copy(data, f"{folder}/d\xe9.h5")
+    train = process("train", "--data", copy, "--run-dir", f"{folder}/run", "--max-epochs", "1", *SMALL)
+    assert train.returncode == 0, train.stderr
+    for command in ("evaluate", "explain", "predict"):
+        done = process(command, f"{folder}/run")
+        assert done.returncode == 0, done.stderr
+    assert process("inspect", copy).returncode == 0
+    again = process("train", "--resume", f"{folder}/run", "--max-epochs", "2")
+    assert again.returncode == 0, again.stderr
