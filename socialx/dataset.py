@@ -18,8 +18,15 @@ from socialx.data.network import Network
 from socialx.data.normaliser import Moments, measure
 from socialx.data.series import Series
 from socialx.data.windows import Windows, split_windows
-from socialx.errors import SocialxError
-from socialx.files.store import Sensors, Store, open_store
+from socialx.environment import free_memory
+from socialx.errors import Argument, Message, SocialxError
+from socialx.files.store import Sensors, Store, open_store, size_of
+from socialx.progress import note
+
+# Of each reading: float32 and mask in the store, the latest valid reading in the series, and what makes them.
+READING_BYTES = 12
+GIB = 1 << 30
+WORTH_A_LINE = GIB
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,8 @@ def open_dataset(
     """
     inputs = tuple(inputs or targets)
     names = tuple(dict.fromkeys([*targets, *inputs]))
-    stores = {name: open_store(path, name).first_days(days) for name in names}
+    refuse_too_large(path, *size_of(path, days), len(names))
+    stores = {name: open_store(path, name, days) for name in names}
     if sensors is not None:
         stores = {name: store.with_sensors(sensors) for name, store in stores.items()}
     first = stores[names[0]]
@@ -149,8 +157,25 @@ def open_dataset(
     return Dataset(stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows)
 
 
+def refuse_too_large(path: Path, rows: int, sensors: int, features: int) -> None:
+    """Say what large data needs before it is read; SocialxError where that is more than the memory that is free."""
+    need, free = READING_BYTES * rows * sensors * features, free_memory()
+    if need < WORTH_A_LINE:
+        return
+    several = f" x {features} features" if features > 1 else ""
+    found = f"{rows:,} rows x {sensors:,} sensors{several} need {need / GIB:.1f} GiB of memory"
+    if free is None or need <= free:
+        note(Message(path, found))
+        return
+    fewer = "a machine with more, a file with fewer sensors, or fewer days: "
+    remedy = (fewer, Argument("data.days", "N"))
+    raise SocialxError(path, f"{found}, and {free / GIB:.1f} GiB are free", remedy)
+
+
 def _columns(stores: Iterable[Store], rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
     """Values and valid [T,N,C] of these rows, C features one behind the other."""
     parts = [(store.values[rows], store.valid[rows]) for store in stores]
+    if len(parts) == 1:  # which needs no copy
+        return parts[0][0][..., None], parts[0][1][..., None]
     values, valid = (np.stack(part, axis=-1) for part in zip(*parts, strict=True))
     return values, valid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import resource
 import subprocess
 import sys
 from importlib.metadata import version
@@ -32,6 +33,25 @@ def environment(precision: Precision) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "command": sys.argv,
     }
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may still take: of the machine, its control group and its limit; None: not known."""
+    known = []
+    try:
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        known.append(1024 * int(fields["MemAvailable"].split()[0]))
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            known.append(max(0, limit - pages * resource.getpagesize()))
+        group = Path("/sys/fs/cgroup")
+        most = (group / "memory.max").read_text().strip()
+        if most != "max":
+            known.append(max(0, int(most) - int((group / "memory.current").read_text())))
+    except (OSError, ValueError, KeyError):  # not Linux, or a file that it does not have
+        pass
+    return min(known, default=None)
 
 
 def commit() -> str | None:

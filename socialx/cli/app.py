@@ -111,7 +111,9 @@ def _fallbacks_as_notes(name: str) -> Iterator[None]:
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
     torch = sys.modules.get("torch")  # whoever ran out of a device's memory has imported it
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)
+    if torch is None:
+        return False
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)  # a device, or the host
 
 
 def note(message: Message | str, command: str = "") -> None:

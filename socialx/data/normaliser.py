@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 
 from socialx.batch import Batch
 from socialx.errors import SocialxError
+
+BLOCK_ROWS = 1024  # of measure
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,20 @@ class Moments:
 def measure(values: np.ndarray, valid: np.ndarray, rows: slice, where: object = "") -> Moments:
     """Masked z-score.
 
-    values, valid [T,N] -> Moments, summed in float64.  Missing readings do not count: METR-LA stores an outage as 0
-    mph, which would pull the mean down by 8 %.  Raises SocialxError if no reading of these rows is valid.
+    values, valid [T,N] -> Moments, summed in float64 by blocks of rows.  Missing readings do not count: METR-LA stores
+    an outage as 0 mph, which would pull the mean down by 8 %.  Raises SocialxError if no reading of these rows is valid.
     """
-    readings = values[rows][valid[rows]].astype(np.float64)
-    if not len(readings):
+    values, valid = values[rows], valid[rows]
+    count = int(np.count_nonzero(valid))
+    if not count:
         raise SocialxError(where, f"no valid reading in the {rows.stop - rows.start} training rows", "inspect the file")
-    return Moments(float(readings.mean()), float(readings.std()) or 1.0)
+
+    def total(of: Callable[[np.ndarray], np.ndarray]) -> float:
+        blocks = (slice(first, first + BLOCK_ROWS) for first in range(0, len(values), BLOCK_ROWS))
+        return math.fsum(of(values[block][valid[block]].astype(np.float64)).sum() for block in blocks)
+
+    mean = total(lambda readings: readings) / count
+    return Moments(mean, math.sqrt(total(lambda readings: (readings - mean) ** 2) / count) or 1.0)
 
 
 class Normaliser(nn.Module):

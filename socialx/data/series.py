@@ -13,6 +13,8 @@ from torch import Tensor
 from socialx.batch import Batch, Target
 from socialx.data.calendar import calendar, following
 
+BLOCK_ROWS = 256  # of carry_forward
+
 
 class Series:
     """Features of all sensors, whole, on one device: C columns, of which F are inputs and G targets."""
@@ -31,14 +33,13 @@ class Series:
     ) -> None:
         """values, valid [T,N,C] and seconds [T] of the rows, C features one behind the other.
 
-        inputs, targets: which of the C a model reads and forecasts.  history, horizon: steps of a window.
+        inputs, targets: which of the C a model reads and forecasts.  history, horizon: steps of a window.  It keeps 5
+        bytes a reading: the latest valid reading of each row, and whether it is of that row.
         """
         self.history, self.horizon, self.device = history, horizon, device
         self.rows, self.step_minutes = len(seconds), step_minutes
-        clean = np.where(valid, values, np.float32(0))
-        self.readings = torch.from_numpy(np.stack([clean, valid.astype(np.float32)], axis=1)).to(device)  # [T,2,N,C]
-        goals = list(targets)
-        self.carried = torch.from_numpy(carry_forward(values[..., goals], valid[..., goals])).to(device)  # [T,N,G]
+        self.carried = torch.from_numpy(carry_forward(values, valid)).to(device)  # [T,N,C]
+        self.valid = torch.from_numpy(np.ascontiguousarray(valid)).to(device)  # [T,N,C]
         # The calendar goes on after the last row: a forecast from there is of days that are not in the file.
         known = np.concatenate([seconds, following(int(seconds[-1]), step_minutes, horizon)])
         self.calendar = torch.from_numpy(np.stack(calendar(known, step_minutes), axis=1)).to(device)  # [T+P,2]
@@ -52,29 +53,23 @@ class Series:
         """
         rows = starts[:, None] + torch.arange(self.history + self.horizon, device=self.device)  # [B,R]
         seen = rows[:, : self.history]
-        readings = self._gather(self.readings, seen)  # [B,T,2,N,C]
-        last = readings[:, -1]
+        carried, valid = self._gather(self.carried, seen), self._gather(self.valid, seen)  # [B,T,N,C]
+        history = torch.where(valid, carried, 0.0)
+        last, latest = history[:, -1], carried[:, -1]
         dates = self._gather(self.calendar, rows)  # [B,R,2]
         if self.inputs is not None:
-            readings = readings.index_select(-1, self.inputs)
+            history, valid = history.index_select(-1, self.inputs), valid.index_select(-1, self.inputs)
         if self.targets is not None:
-            last = last.index_select(-1, self.targets)
-        return Batch(
-            history=readings[:, :, 0],
-            valid=readings[:, :, 1] > 0,
-            last=last[:, 0],
-            carried=self.carried.index_select(0, seen[:, -1]),
-            slot=dates[..., 0],
-            weekday=dates[..., 1],
-        )
+            last, latest = last.index_select(-1, self.targets), latest.index_select(-1, self.targets)
+        return Batch(history, valid, last, latest, slot=dates[..., 0], weekday=dates[..., 1])
 
     def target(self, starts: Tensor) -> Target:
         """What came after the history of the same windows; starts up to rows - history - horizon."""
         rows = starts[:, None] + torch.arange(self.history, self.history + self.horizon, device=self.device)  # [B,P]
-        readings = self._gather(self.readings, rows)  # [B,P,2,N,C]
+        carried, valid = self._gather(self.carried, rows), self._gather(self.valid, rows)  # [B,P,N,C]
         if self.targets is not None:
-            readings = readings.index_select(-1, self.targets)
-        return Target(values=readings[:, :, 0], valid=readings[:, :, 1] > 0)
+            carried, valid = carried.index_select(-1, self.targets), valid.index_select(-1, self.targets)
+        return Target(values=torch.where(valid, carried, 0.0), valid=valid)
 
     @staticmethod
     def _gather(table: Tensor, rows: Tensor) -> Tensor:
@@ -90,10 +85,17 @@ def _chooser(chosen: Sequence[int], columns: int, device: torch.device) -> Tenso
 def carry_forward(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """The latest valid reading at or before each row, however old; NaN before a sensor's first one.
 
-    values, valid [T,...] -> float32 of the same shape.  It never looks ahead, so it may be used at any row.
+    values, valid [T,...] -> float32 of the same shape.  It never looks ahead, so it may be used at any row.  Blocks of
+    rows keep what it needs beside its result small.
     """
-    row = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
-    latest = np.where(valid, row, -1)
-    np.maximum.accumulate(latest, axis=0, out=latest)
-    carried = np.take_along_axis(values, np.maximum(latest, 0), axis=0)
-    return np.where(latest >= 0, carried, np.float32(np.nan)).astype(np.float32)
+    carried = np.empty(values.shape, np.float32)
+    before = np.full(values.shape[1:], np.nan, np.float32)
+    for first in range(0, len(values), BLOCK_ROWS):
+        rows = slice(first, first + BLOCK_ROWS)
+        block = np.concatenate([before[None], values[rows]])
+        place = np.arange(1, len(block)).reshape(-1, *[1] * (values.ndim - 1))
+        latest = np.where(valid[rows], place, 0)
+        np.maximum.accumulate(latest, axis=0, out=latest)
+        carried[rows] = np.take_along_axis(block, latest, axis=0)
+        before = carried[rows][-1]
+    return carried

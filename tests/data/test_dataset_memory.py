@@ -1,0 +1,93 @@
+"""What a file needs in memory is small, said before it is read, and refused where it is not free."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from socialx import dataset
+from socialx.data.normaliser import measure
+from socialx.data.series import BLOCK_ROWS, carry_forward
+from socialx.dataset import READING_BYTES, Dataset, open_dataset
+from tests.commands import SMALL, small_file, socialx
+
+CPU = torch.device("cpu")
+
+
+def opened(path: Path, days: int | None = None) -> Dataset:
+    options = {"history": 12, "horizon": 12, "device": CPU, "split": "canonical", "days": days}
+    return open_dataset(path, targets=("avg_speed",), inputs=None, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_reading_needs_few_bytes(tmp_path: Path) -> None:
+    rows, sensors = 3000, 1000
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).uniform(20, 70, (rows, sensors)).astype(np.float32))
+    convert = ["convert", "npy", tmp_path / "x.npy", "--without-positions", "--units", "mph"]
+    options = ["--start", "2012-01-01 00:00", "--freq", "5min", "--output-h5", tmp_path / "x.h5"]
+    assert socialx(*convert, *options).exit_code == 0
+    opened(tmp_path / "x.h5")  # what is imported or kept for ever counts only once
+    tracemalloc.start()
+    try:
+        found = opened(tmp_path / "x.h5")
+        _ = found.series
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept / (rows * sensors) < 10
+    assert peak / (rows * sensors) < READING_BYTES
+
+
+def test_data_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small_file(tmp_path)
+    monkeypatch.setattr(dataset, "WORTH_A_LINE", 0)
+    monkeypatch.setattr(dataset, "free_memory", lambda: 1000)
+    monkeypatch.setattr(dataset, "open_store", None)  # it would be called to read
+    result = socialx("train", "--data", path, "--run-dir", tmp_path / "run", *SMALL)
+    assert result.exit_code == 1
+    assert "400 rows x 4 sensors need 0.0 GiB of memory, and 0.0 GiB are free" in result.stderr
+    assert "--days" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_large_data_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small_file(tmp_path)
+    monkeypatch.setattr(dataset, "WORTH_A_LINE", 0)
+    result = socialx("evaluate", "--baselines", "--data", path)
+    assert "400 rows x 4 sensors need 0.0 GiB of memory" in result.stderr
+    assert result.exit_code == 0
+
+
+def test_fewer_days_are_all_that_is_read(tmp_path: Path) -> None:
+    path = small_file(tmp_path, 700)
+    whole, part = opened(path), opened(path, days=2)
+    rows = len(part.store.seconds)
+    assert rows < len(whole.store.seconds)
+    np.testing.assert_array_equal(part.store.values, whole.store.values[:rows])
+    assert part.store.values.base is None  # no view that keeps the rest alive
+    assert part.checksum != whole.checksum
+
+
+@pytest.mark.parametrize("rows", [1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS + 5])
+def test_blocks_carry_readings_on(rows: int) -> None:
+    random = np.random.default_rng(rows)
+    values = random.uniform(20, 70, (rows, 3, 2)).astype(np.float32)
+    valid = random.uniform(size=values.shape) < 0.02
+    plain = np.full(values.shape, np.nan, np.float32)
+    for row in range(rows):
+        plain[row] = np.where(valid[row], values[row], plain[row - 1] if row else np.nan)
+    np.testing.assert_array_equal(carry_forward(values, valid), plain)
+
+
+def test_moments_are_those_of_all_valid_readings() -> None:
+    random = np.random.default_rng(0)
+    values = random.uniform(20, 70, (5000, 7)).astype(np.float32)
+    valid = random.uniform(size=values.shape) < 0.9
+    found = measure(values, valid, slice(0, 4321))
+    plain = values[:4321][valid[:4321]].astype(np.float64)
+    assert found.mean == pytest.approx(plain.mean(), rel=1e-14)
+    assert found.std == pytest.approx(plain.std(), rel=1e-14)
