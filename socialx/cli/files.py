@@ -47,8 +47,9 @@ def convert(
 ) -> None:
     """Build the HDF5 file that every other command reads, with the position of every sensor in it.
 
-    Every row is kept as it is, missing values raw.  The format is told by the content, or by its name: published-csv,
-    csv, t-gcn, hdfstore, windows-npz, pems-npz, torch-mts, largest-npz, npy, pyg-t, basicts, libcity.
+    Every row is kept as it is, missing values raw.  With --timezone, the hour that daylight saving time repeats is
+    kept too, and all times are then written in UTC.  The format is told by the content, or by its name: published-csv,
+    csv, t-gcn, matrix-csv, hdfstore, windows-npz, pems-npz, torch-mts, largest-npz, npy, pyg-t, basicts, libcity.
 
     Examples: socialx convert metr-la --data-csv METR-LA.csv --meta-csv locations.csv --output-h5 metr_la.h5,
     socialx convert auto FILE (says what it is), socialx convert csv mine.csv --meta-csv mine_locations.csv

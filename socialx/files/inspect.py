@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from socialx.data.geo import nearest, to_plane
+from socialx.errors import SocialxError
 from socialx.files.hdf5 import open_hdf5
 from socialx.files.store import (
     FEATURE_NAMES,
@@ -25,9 +26,10 @@ from socialx.files.store import (
     common_step,
     open_store,
     read_text,
-    read_unit,
+    read_units,
 )
 
+ADVICE = "convert it again"
 WORST = 5  # sensors listed with their share of missing readings
 GAPS_LISTED = 20  # time gaps listed with their ends, the largest ones
 DAY = 86_400  # seconds
@@ -123,28 +125,41 @@ def examine(store: Store) -> Report:
 
 def _described(store: Store) -> dict[str, Any]:
     """What the file says of itself: names, units, counts, seconds."""
-    with open_hdf5(store.path, "convert it again") as file:
-        declared, basis = file.attrs.get(ROWS_ATTR), file["metadata"].attrs.get("epoch_basis")
+    with open_hdf5(store.path, ADVICE) as file:
+        declared, basis = _declared_rows(store.path, file), file["metadata"].attrs.get("epoch_basis")
         info, seconds = file.get(SENSOR_INFO), file.get(SECONDS)
         described = set(info) if isinstance(info, h5py.Group) else set()
         stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
+        if stored is not None and stored.dtype.kind not in "iuf":
+            raise SocialxError(store.path, f"{SECONDS} holds {stored.dtype}, not numbers", ADVICE)
         timed = file[TIMESTAMPS].asstr("utf-8", "replace")[:] != ""
         names = file[FEATURE_NAMES].asstr("utf-8", "replace")[:].tolist()
-        units = {name: read_unit(file, name) for name in names}
+        units = dict.fromkeys(names, "unknown") | read_units(file)
     if stored is not None and stored.shape == timed.shape:
         stored = stored[timed]
     ids = store.sensors.ids
     return {
         "features": names,
-        "units": units,
+        "units": {name: units[name] for name in names},
         "epoch_basis": None if basis is None else read_text(basis),
-        "declared_rows": None if declared is None else int(declared),
+        "declared_rows": declared,
         "failed_rows": len(timed) - int(timed.sum()),
         "without_info": [vdid for vdid in ids if vdid not in described],
         "unknown_info": sorted(described - set(ids)),
         "backward_steps": int((np.diff(store.seconds if stored is None else stored) <= 0).sum()),
         "wrong_epochs": None if stored is None else _differences(stored, store.seconds),
     }
+
+
+def _declared_rows(path: Path, file: h5py.File) -> int | None:
+    """What the file says of its number of rows; refuses anything but one number."""
+    said = file.attrs.get(ROWS_ATTR)
+    if said is None:
+        return None
+    number = np.asarray(said).ravel()
+    if len(number) != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number[0]):
+        raise SocialxError(path, f"its attribute {ROWS_ATTR} is {str(said)[:40]!a}, not a number", ADVICE)
+    return int(number[0])
 
 
 def _differences(stored: np.ndarray, seconds: np.ndarray) -> int:

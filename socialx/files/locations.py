@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from socialx.files.store import DIRECTIONS, Sensors
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
 IDS_BYTES = 1 << 24
+LOCATIONS_BYTES = 1 << 27  # 100,000 sensors at 1.3 kB each; PEMS-BAY-META.csv has 135 bytes for one
+LINE_CHARACTERS = 1 << 20
 # Names of columns in lower case; of two in one file the first listed here counts.
 COLUMNS = {
     "sensor_id": ("sensor_id", "id", "station", "station_id", "vdid", "sid"),
@@ -127,11 +130,14 @@ def read_ids(path: Path) -> tuple[str, ...]:
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """The line of each row of a locations file, and its cells by the names that ``COLUMNS`` has for them."""
     check_text(path, ADVICE)
+    size = path.stat().st_size
+    if size > LOCATIONS_BYTES:
+        raise SocialxError(path, f"{size:,} bytes, more than a table of positions has ({LOCATIONS_BYTES:,})", ADVICE)
     columns: dict[str, int] | None = None
     width = 0
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file)
+            rows = csv.reader(_lines(path, file))
             for cells in rows:
                 if not any(cell.strip() for cell in cells):
                     continue
@@ -146,6 +152,16 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
                 yield line, {name: cells[place].strip() for name, place in columns.items()}
     except (UnicodeDecodeError, csv.Error):
         raise SocialxError(path, "not a CSV text file", ADVICE) from None
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    """The lines of a text; refuses one that is too long for a row of a few cells."""
+    while line := file.readline(LINE_CHARACTERS):
+        if len(line) == LINE_CHARACTERS:
+            raise SocialxError(
+                path, f"a line of {LINE_CHARACTERS:,} characters or more, not a table of positions", ADVICE
+            )
+        yield line
 
 
 def _header(path: Path, line: str, cells: list[str]) -> tuple[dict[str, int], bool]:

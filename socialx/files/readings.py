@@ -12,6 +12,9 @@ import numpy as np
 
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, sample
 from socialx.files.formats.contents import Contents, Format, Request
+from socialx.files.formats.registry import FORMATS
+from socialx.files.formats.tables import CSV, MATRIX, is_matrix
+from socialx.files.formats.walltimes import goes_back, in_utc, retimed, watched
 from socialx.files.locations import Location, index_ids, join, match_key, read_ids, read_locations
 from socialx.files.published import DATASETS, Dataset
 from socialx.files.recognition import ARGUMENTS, find, recognise
@@ -51,6 +54,8 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
     choices = choices or Choices()
     named = find(kind)
     format = named if isinstance(named, Format) else recognise(request.data)[0]
+    if format is FORMATS[CSV] and is_matrix(request.data):
+        format = FORMATS[MATRIX]
     _refuse_ignored(request, format)
     dataset = named if isinstance(named, Dataset) else None
     if dataset and "start" in format.takes and (dataset.gapless or format.has_clock):
@@ -75,9 +80,10 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
         notes += (f"{positions}: no lanes, length or direction in it: these features are NaN in the output",)
     sensors = join(ids, locations, Path(positions), static=static, allow_missing=choices.without_positions)
     readings, assumed = _readings(request, contents, dataset, choices, sensors, positions)
+    readings, clock = _in_order(readings, request.data, contents, choices.timezone)
     files = (request.data, meta, request.ids, *contents.paths)
     readings = replace(readings, inputs=tuple(path for path in files if path))
-    return Source(readings, format, dataset, (*contents.notes, *notes, *assumed))
+    return Source(readings, format, dataset, (*contents.notes, *notes, *clock, *assumed))
 
 
 def _refuse_ignored(request: Request, format: Format) -> None:
@@ -113,6 +119,22 @@ def _fits(request: Request, dataset: Dataset, ids: tuple[str, ...]) -> tuple[str
     if request.published:
         notes.append(f"{path}: no dates in it: its rows begin at {request.start}, as {dataset.name} does as published")
     return tuple(notes)
+
+
+def _in_order(
+    readings: Readings, path: Path, contents: Contents, said: str | None
+) -> tuple[Readings, tuple[Message, ...]]:
+    """The readings with an hour that comes twice in UTC, and a note then, if ``said`` names the zone of their times.
+
+    Without a zone from the user, such an hour is refused while the readings are walked.
+    """
+    if said is None:
+        return replace(readings, blocks=watched(readings.blocks, path, readings.timezone)), ()
+    times = contents.times() if contents.times else np.empty(0, "S19")
+    if not goes_back(times):
+        return readings, ()
+    utc, note = in_utc(times, said, path)
+    return replace(readings, blocks=retimed(readings.blocks, times, utc, path), timezone="UTC"), (note,)
 
 
 def _ids(request: Request, meta: Path | None, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from socialx.errors import Argument, Command, SettingsError, SocialxError, sample
-from socialx.files.formats.arrays import NPY, ZIP, array_names, open_array
+from socialx.files.formats.arrays import NPY, ZIP, refuse_arrays
+from socialx.files.formats.basicts import DAT
 from socialx.files.formats.contents import Format
 from socialx.files.formats.registry import FORMATS
-from socialx.files.formats.tables import is_numbers
+from socialx.files.formats.tables import refuse_numbers
 from socialx.files.formats.texts import check_text
-from socialx.files.hdf5 import HDF5_SIGNATURE, first_bytes, open_hdf5
+from socialx.files.hdf5 import HDF5_SIGNATURE, check_first_line, first_bytes, open_hdf5
 from socialx.files.locations import read_locations
 from socialx.files.older.variants import CURRENT, Variant
 from socialx.files.older.variants import recognise as older_variant
@@ -55,10 +56,20 @@ def refuse_ours(path: Path) -> None:
 
 
 def _variant(path: Path) -> Variant | None:
-    """What kind of ours an HDF5 file is; None for pandas' frames, other HDF5 files and all else."""
-    if path.is_dir() or not first_bytes(path, "download it again").startswith(HDF5_SIGNATURE):
+    """What kind of ours an HDF5 file is; None for pandas' frames, other HDF5 files and all else.
+
+    Refuses an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
+    """
+    if path.is_dir():
+        return None
+    head = first_bytes(path, "download it again")
+    if not head.startswith(HDF5_SIGNATURE):
+        if not head.startswith((ZIP, NPY)) and path.name != DAT:
+            check_first_line(path, "download it again")
         return None
     with open_hdf5(path, "convert its source again") as file:
+        if not len(file):
+            raise SocialxError(path, "an HDF5 file that holds nothing", "download it again, or write it again")
         ours = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
         return older_variant(path, file) if ours and not frames else None
@@ -91,18 +102,15 @@ def recognise(data: Path) -> tuple[Format, str]:
     if head.startswith(HDF5_SIGNATURE):
         return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it
     if head.startswith((ZIP, NPY)):
-        open_array(data, next(iter(array_names(data)), "data") if head.startswith(ZIP) else None)  # says what is wrong
+        refuse_arrays(data)
     check_text(data, "download it again")
-    if is_numbers(data):
-        raise SocialxError(
-            data,
-            "rows of numbers, and line 1 may be such a row or sensor ids",
-            "name the format t-gcn if it holds ids, else add a line of them",
-        )
+    refuse_numbers(data)
     try:
         read_locations(data)
     except SocialxError:
-        found = f"no known format, it begins {head[:40]!a}"
+        text = head[:40].decode("utf-8-sig", "replace").rstrip("\ufffd")  # the last letter may be cut
+        readable = "\ufffd" not in text and all(letter.isprintable() or letter.isspace() for letter in text)
+        found = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
     else:
         raise SocialxError(data, "a table of positions, not of readings", SWAP)
     raise SocialxError(data, found, f"the formats are {', '.join(FORMATS)}")

@@ -23,12 +23,13 @@ from socialx.data.calendar import DAY_S
 from socialx.data.geo import on_earth
 from socialx.disk import check_output, replacing
 from socialx.errors import Command, SocialxError, sample
-from socialx.files.hdf5 import open_hdf5
+from socialx.files.hdf5 import check_dataset, check_links, open_hdf5, reserve, writing
 
 FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
 FLAT = ("features", "dates", "sensors")  # the root of the oldest files, before there were groups
 TIMESTAMPS, SECONDS, SENSOR_INFO = "metadata/timestamps", "metadata/timestamps_epoch", "metadata/vd_info"
 UNITS = "metadata/units"
+PARTS = (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS, SECONDS, UNITS, *FLAT)  # every dataset that is read
 ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
 TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
 SPEED = "avg_speed"
@@ -39,6 +40,7 @@ UNKNOWN = "unknown"  # what ``imputed`` says where it cannot be told
 CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
 CHUNK_BYTES = 1 << 23  # fewer rows where one day would be larger than this
 JITTER_S = 5  # a crawler's clock may miss the whole minute by this much
+ENTRIES = 100  # of vd_info, for which room is kept at once
 PACKED = {"compression": "gzip", "compression_opts": 1, "fletcher32": True}  # any HDF5 reads it, bit flips raise
 
 
@@ -128,21 +130,6 @@ class Store:
     imputed: bool | None  # its zeros had been replaced before it was written; None = that cannot be told
     failed_rows: int  # rows without a time, which a crawler's failed steps leave; they are dropped
 
-    def first_days(self, days: int | None) -> Store:
-        """The first ``days`` calendar days of the series; all of it if ``days`` is None."""
-        if days is None:
-            return self
-        rows = int(np.searchsorted(self.seconds, (self.seconds[0] // DAY_S + days) * DAY_S))
-        timestamps, values = self.timestamps[:rows], self.values[:rows]
-        return replace(
-            self,
-            timestamps=timestamps,
-            seconds=self.seconds[:rows],
-            values=values,
-            valid=self.valid[:rows],
-            checksum=checksum(self.sensors.ids, timestamps, values),
-        )
-
     def with_sensors(self, ids: tuple[str, ...]) -> Store:
         """The same file with these sensors only, in this order; SocialxError lists those that it does not have."""
         if ids == self.sensors.ids:
@@ -209,7 +196,7 @@ def write(path: Path, readings: Readings) -> Summary:
     started = time.perf_counter()
     columns = _columns(readings)
     with closing(readings.blocks):
-        with h5py.File(path, "w", libver="v110") as file:
+        with writing(path, "w", "v110") as file:
             for group in ("data", "metadata"):  # HDF5 notes the time in those that it makes by itself
                 file.create_group(group)
             timestamps, seconds, last = _write_features(file, readings, columns)
@@ -269,13 +256,16 @@ def _write_features(
         first = len(timestamps)
         timestamps = np.concatenate([timestamps, block.timestamps])
         seconds = np.concatenate([seconds, _checked_seconds(readings, block, timestamps, seconds)])
+        reserve(file, 2 * (block.speeds.nbytes + cache))
         features.resize(len(timestamps), axis=0)
         features[first:, :, 0] = block.speeds
     for place, column in enumerate(list(columns.values())[1:], 1):
+        reserve(file, 2 * cache)
         features[:rows, :, place] = column
         file.flush()
         # All chunks of a constant column are the same bytes: HDF5 compresses the first, the others are copies of it.
         mask, packed = features.id.read_direct_chunk((0, 0, place))
+        reserve(file, len(packed) * (len(timestamps) // rows))
         for first in range(rows, len(timestamps), rows):
             features.id.write_direct_chunk((first, 0, place), packed, mask)
     last = np.stack([block.speeds[-1], *list(columns.values())[1:]], axis=1).astype(np.float32)
@@ -329,8 +319,10 @@ def _write_metadata(
         file.attrs[name] = np.int64(count)
     texts = {VDIDS: np.array(sensors.ids, "S64"), FEATURE_NAMES: np.array(list(columns), "S32")}
     for name, column in (texts | {TIMESTAMPS: timestamps, SECONDS: seconds}).items():
+        reserve(file, 2 * column.nbytes)
         file.create_dataset(name, data=column, chunks=True, **PACKED)
     metadata = file["metadata"]
+    reserve(file, 0)
     metadata["frequency"] = np.bytes_(frequency if step else "unknown")
     file[UNITS] = np.bytes_(json.dumps(units))
     metadata["source"] = np.bytes_(f"{readings.source_data} with positions of {readings.source_meta}".encode())
@@ -340,6 +332,8 @@ def _write_metadata(
     info = file.create_group(SENSOR_INFO)
     info.attrs["coord_crs"] = "EPSG:4326"
     for index, vdid in enumerate(sensors.ids):
+        if index % ENTRIES == 0:
+            reserve(file, 0)
         attributes = info.create_group(vdid).attrs
         attributes.update(position_lat=sensors.latitude[index], position_lon=sensors.longitude[index])
         for name in ("lanes", "length"):
@@ -347,6 +341,7 @@ def _write_metadata(
                 attributes[name] = columns[name][index]
         if sensors.direction is not None and sensors.direction[index]:
             attributes["direction"] = sensors.direction[index]
+    reserve(file, 0)
 
 
 def checksum(ids: tuple[str, ...], timestamps: np.ndarray, values: np.ndarray) -> str:
@@ -357,10 +352,18 @@ def checksum(ids: tuple[str, ...], timestamps: np.ndarray, values: np.ndarray) -
     return digest.hexdigest()
 
 
-def open_store(path: Path, feature: str | None = None) -> Store:
+def size_of(path: Path, days: int | None = None) -> tuple[int, int]:
+    """The rows and sensors that ``open_store`` would read, without their readings."""
+    with open_hdf5(path, "make one with convert") as file:
+        _, ids, _, timestamps = read_layout(path, file)
+    return len(_rows(path, timestamps, days)[0]), len(ids)
+
+
+def open_store(path: Path, feature: str | None = None, days: int | None = None) -> Store:
     """Load one feature of a canonical file; unknown positions are NaN.  Refuses an older file: backfill completes it.
 
-    feature: None takes the first, which is the measured one.
+    feature: None takes the first, which is the measured one.  days: the first so many calendar days, None: all of it.
+    It keeps 5 bytes a reading, and 8 while it reads.
     """
     with open_hdf5(path, "make one with convert") as file:
         features, ids, names, timestamps = read_layout(path, file)
@@ -374,16 +377,17 @@ def open_store(path: Path, feature: str | None = None) -> Store:
             near = difflib.get_close_matches(feature, names, 1, 0.4)
             hint = f"did you mean {near[0]}?" if near else "choose one of them"
             raise SocialxError(path, f"no feature {feature!r}, it has {', '.join(names)}", hint)
-        values = features[:, :, names.index(feature)].astype(np.float32, copy=False)
+        rows, seconds = _rows(path, timestamps, days)
+        values = features[: rows[-1] + 1, :, names.index(feature)].astype(np.float32, copy=False)
         dataset_name = read_text(file.attrs.get("dataset_name", "unknown"))
         missing = np.nan if feature in STATIC_UNITS else read_number(rules[MISSING_ATTR])  # direction 0 is north
         timezone = read_text(rules.get("timezone", "")) or None
         sensors, unit = _read_sensors(file, ids), read_unit(file, feature)
         imputed = _read_imputed(rules.get(IMPUTED_ATTR))
-    timed = timestamps != b""
-    if timed.any() and not timed.all():
-        timestamps, values = timestamps[timed], values[timed]
-    seconds = timestamp_seconds(timestamps, str(path))
+    failed = int(rows[-1]) + 1 - len(rows)
+    timestamps, values = timestamps[rows], values[rows] if failed else values
+    valid = np.isfinite(values)
+    valid &= values != np.float32(missing)
     return Store(
         path=path,
         dataset_name=dataset_name,
@@ -396,11 +400,28 @@ def open_store(path: Path, feature: str | None = None) -> Store:
         missing=None if np.isnan(missing) else missing,
         timezone=timezone,
         values=values,
-        valid=np.isfinite(values) & (values != np.float32(missing)),
+        valid=valid,
         checksum=checksum(ids, timestamps, values),
         imputed=imputed,
-        failed_rows=len(timed) - len(timestamps),
+        failed_rows=failed,
     )
+
+
+def _rows(path: Path, timestamps: np.ndarray, days: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows have a time and lie in the first ``days`` days, int64 [T], and their seconds [T]."""
+    timed = timestamps != b""
+    rows = np.flatnonzero(timed) if timed.any() else np.arange(len(timestamps))
+    seconds = timestamp_seconds(timestamps[rows], str(path))
+    last = None if days is None else int(np.searchsorted(seconds, (seconds[0] // DAY_S + days) * DAY_S))
+    return rows[:last], seconds[:last]
+
+
+def check_parts(path: Path, file: h5py.File) -> None:
+    """Refuse a file that keeps a part of what is read from it elsewhere, or declares more than it holds."""
+    check_links(path, file, ("data", "metadata", *FLAT))
+    for name in PARTS:
+        if isinstance(part := file.get(name), h5py.Dataset):
+            check_dataset(path, part, "convert its source again")
 
 
 def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, ...], list[str], np.ndarray]:
@@ -412,6 +433,7 @@ def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, .
                 "a pandas HDFStore, not a socialx file",
                 Command("convert", "auto", path, meta="LOCATIONS.csv", output="OUT.h5"),
             )
+    check_parts(path, file)
     if set(FLAT) <= set(file):
         raise SocialxError(path, "an older flat file", Command("backfill", path, rewrite=True))
     lacking = [n for n in (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS) if not isinstance(file.get(n), h5py.Dataset)]
@@ -419,7 +441,7 @@ def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, .
         raise SocialxError(path, f"it lacks {', '.join(lacking)}", "convert its source again")
     features, shape = file[FEATURES], file[FEATURES].shape
     for name, axis in ((TIMESTAMPS, 0), (VDIDS, 1), (FEATURE_NAMES, 2)):
-        right = len(shape) == 3 and features.dtype.kind == "f" and file[name].dtype.kind in "SO"
+        right = len(shape) == 3 and features.dtype.kind == "f" and h5py.check_string_dtype(file[name].dtype)
         if not right or file[name].shape != shape[axis : axis + 1]:
             raise SocialxError(
                 path,

@@ -12,6 +12,7 @@ from socialx.files.inspect import Report
 from socialx.files.older.backfill import Plan
 from socialx.report.tables import percent
 
+FEATURES_LISTED = 30  # a file may declare hundreds of thousands
 # What follows the name of a file's data; None: it cannot be told.
 IMPUTED = {True: ", zeros filled in by its writer", False: "", None: ", perhaps with its zeros filled in by its writer"}
 
@@ -32,7 +33,7 @@ def _about_file(r: Report) -> dict[str, str]:
     lost = len(r.without_position)
     shared, far = sum(map(len, r.duplicate_positions)), len(r.outlier_sensors)
     extent = "none" if r.extent_km is None else f"{r.extent_km[0]:.1f} x {r.extent_km[1]:.1f} km"
-    others = ", ".join(f"{name} {r.units[name]}" for name in r.features if name != r.feature)
+    others = sample([f"{name} {r.units[name]}" for name in r.features if name != r.feature], FEATURES_LISTED)
     return {
         "file": r.path,
         "data": f"{r.dataset}, {r.feature} in {r.unit}{IMPUTED[r.imputed]}",

@@ -76,6 +76,11 @@ def t_gcn(path: Path) -> Path:
     return path
 
 
+def matrix(path: Path) -> Path:
+    np.savetxt(path, VALUES, "%.17e", ",")
+    return path
+
+
 def saved(path: Path, **arrays: np.ndarray) -> Path:
     np.savez(path, **arrays)
     return path
@@ -93,6 +98,7 @@ BUILDERS = {
         [],
     ),
     "t-gcn": (lambda f: t_gcn(f / "los_speed.csv"), CLOCK),
+    "matrix-csv": (lambda f: matrix(f / "V_228.csv"), CLOCK),
     "hdfstore": (lambda f: write_frame(f / "d.h5", TIMES, VALUES), []),
     "windows-npz": (lambda f: windows_of(f, VALUES, TIMES), START),
     "torch-mts": (lambda f: saved(f / "data.npz", data=tiled(VALUES, fractions(TIMES))), START),

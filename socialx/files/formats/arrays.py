@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import numpy as np
 
@@ -27,9 +27,14 @@ from socialx.files.hdf5 import first_bytes
 PIECE_BYTES = 1 << 23  # 8 MiB at once
 ROW_BYTES = 1 << 28  # no network has rows this long, but a damaged or hostile header may
 SMALL_BYTES = 1 << 20
+COLUMNS_BYTES = 1 << 27  # 128 MiB of rows at once, of an array whose columns are packed one after the other
+NAMED = 10  # arrays that a message lists
+DATA = "data"  # the usual name of the only array
 NPY, ZIP = b"\x93NUMPY", b"PK"
 ADVICE = "download it again"
 PLAIN = "write it with numpy.save or numpy.savez_compressed"
+ROWS = "save it row by row, with numpy.ascontiguousarray"
+ALONE = "write the one with the readings by itself with numpy.save, and convert that"
 # What zipfile and the file system raise over damaged files; NotImplementedError is a RuntimeError.
 FAULTS = (OSError, EOFError, RuntimeError, ValueError, struct.error, zipfile.BadZipFile, zlib.error)
 HEADER_FAULTS = (ValueError, TypeError, SyntaxError, KeyError, MemoryError, RecursionError, tokenize.TokenError)
@@ -61,6 +66,12 @@ class Array:
         if not self.row_bytes:
             return
         rows = rows or self.piece_rows
+        if self.fortran and self.member:
+            many = max(COLUMNS_BYTES // self.row_bytes // rows, 1) * rows
+            for first in range(0, self.shape[0], many):
+                part = self._packed_columns(first, min(many, self.shape[0] - first))
+                yield from (np.ascontiguousarray(part[row : row + rows]) for row in range(0, len(part), rows))
+            return
         if self.fortran:
             whole = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
             yield from (np.ascontiguousarray(whole[row : row + rows]) for row in range(0, len(whole), rows))
@@ -75,9 +86,26 @@ class Array:
                     raise _refusal(self.path, self.member, f"ends in row {at} of {self.shape[0]}", ADVICE)
                 yield np.frombuffer(piece, self.dtype).reshape(-1, *self.shape[1:])
 
+    def _packed_columns(self, first: int, count: int) -> np.ndarray:
+        """``count`` rows from ``first`` on of columns in a zip, which are unpacked whole, one after the other."""
+        size, columns = self.shape[0] * self.dtype.itemsize, math.prod(self.shape[1:])
+        part = np.empty((columns, count), self.dtype)
+        with _stream(self.path, self.member) as (file, _):
+            file.read(self.offset)
+            for column in range(columns):
+                packed = file.read(size)
+                if len(packed) < size:
+                    raise _refusal(self.path, self.member, f"ends in column {column + 1} of {columns}", ADVICE)
+                part[column] = np.frombuffer(packed, self.dtype)[first : first + count]
+            file.read(1)  # zipfile compares the checksum at the end
+        return part.reshape(*self.shape[:0:-1], count).T
+
     def head(self, rows: int) -> np.ndarray:
         """At most the first ``rows`` rows, and never more than a piece."""
-        with closing(self.pieces(min(rows, self.piece_rows))) as pieces:
+        rows = min(rows, self.piece_rows, self.shape[0])
+        if self.fortran and self.member:
+            return np.ascontiguousarray(self._packed_columns(0, rows))
+        with closing(self.pieces(rows)) as pieces:
             return next(pieces)
 
 
@@ -95,8 +123,8 @@ def open_array(path: Path, member: str | None = None) -> Array:
         raise _refusal(path, member, found, "save it as numbers, numpy.save(name, array.astype('float32'))")
     if dtype.kind not in "fiu":
         raise _refusal(path, member, f"holds {dtype}, not numbers", PLAIN)
-    if member and fortran:
-        raise _refusal(path, member, "is stored column by column", "save it with numpy.ascontiguousarray")
+    if member and fortran and shape and shape[0] * dtype.itemsize > ROW_BYTES:
+        raise _refusal(path, member, f"is stored column by column, too long for memory, shape {shape}", ROWS)
     expected = offset + math.prod(shape) * dtype.itemsize
     if size != expected:
         raise _refusal(path, member, f"has {size} bytes, not the {expected} of its shape {shape}", ADVICE)
@@ -118,11 +146,39 @@ def raw_array(path: Path, shape: tuple[int, ...], dtype: str) -> Array:
 
 def array_names(path: Path) -> tuple[str, ...]:
     """The arrays in an .npz or zip, without .npy; () for whatever is no zip."""
+    if not path.is_file():  # a pipe would be waited for
+        return ()
     try:
         with zipfile.ZipFile(path) as archive:
             return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
     except FAULTS:
         return ()
+
+
+def only_array(path: Path) -> Array:
+    """The .npy file ``path``, or the only array of numbers with 2 or 3 dimensions in the .npz ``path``."""
+    if not first_bytes(path, ADVICE).startswith(ZIP):
+        return open_array(path)
+    shapes, right = [], []
+    for name in array_names(path):
+        with _stream(path, f"{name}.npy") as (file, _):
+            shape, _, dtype = _header(path, f"{name}.npy", file)
+        shapes.append(f"{name} {shape}")
+        if dtype.kind in "fiu" and len(shape) in (2, 3) and 0 not in shape:
+            right.append(name)
+    if len(right) == 1:
+        return open_array(path, right[0])
+    found = f"{len(right)} arrays of numbers with 2 or 3 dimensions" if right else "no array of 2 or 3 dimensions"
+    raise SocialxError(path, f"{found} in it ({ascii(sample(shapes, NAMED))[1:-1]})", ALONE)
+
+
+def refuse_arrays(path: Path) -> NoReturn:
+    """Raise for an .npy, .npz or zip that no format recognises, with what is in it."""
+    if not array_names(path):
+        open_array(path, DATA if first_bytes(path, ADVICE).startswith(ZIP) else None)  # says what is wrong
+    array = series(only_array(path), 2, 3)
+    found = f"no known format, although it holds an array of shape {array.shape}"
+    raise SocialxError(path, found, "name the format npy if those are readings and not z-scores or distances")
 
 
 def read_small(path: Path, member: str) -> np.ndarray:
@@ -132,7 +188,8 @@ def read_small(path: Path, member: str) -> np.ndarray:
     if size > SMALL_BYTES:
         raise _refusal(path, array.member, f"has shape {array.shape}, too large for what it stands for", ADVICE)
     with _stream(path, array.member) as (file, _):
-        return np.frombuffer(file.read()[array.offset :], array.dtype).reshape(array.shape)
+        values = np.frombuffer(file.read()[array.offset :], array.dtype)
+        return values.reshape(array.shape, order="F" if array.fortran else "C")
 
 
 def series(array: Array, *dimensions: int) -> Array:

@@ -13,10 +13,12 @@ import numpy as np
 
 from socialx.errors import Argument, Message, Remedy, SocialxError
 from socialx.files.formats.arrays import (
+    DATA,
     Array,
     array_names,
     float32,
     inside,
+    only_array,
     open_array,
     pick_channel,
     quiet,
@@ -28,13 +30,12 @@ from socialx.files.formats.daytimes import Calendar, is_time_of_day
 from socialx.files.store import SPEED, Block
 from socialx.progress import work
 
-DATA = "data"
 HEAD_ROWS = 288  # a day of 5-minute steps shows whether a channel is a time of day
 UNITS = {SPEED: "mph", "flow": "vehicles per step", "occupancy": "share"}
 PEMS = ("flow", "occupancy", "speed")
 NODE_VALUES = ("node_values.npy", "pems_node_values.npy")
 # Files of other formats, and the graph beside a series, which has the shape of one.
-NOT_SERIES = {*NODE_VALUES, "adj_mat.npy", "pems_adj_mat.npy"} | {
+NOT_SERIES = {*NODE_VALUES, "adj_mat.npy", "pems_adj_mat.npy", "index.npz"} | {
     f"{part}_{what}.npy" for part in ("train", "val", "test") for what in ("data", "timestamps")
 }
 INDEX_NOTE = "its split (index.npz) is not taken over: socialx splits by its own protocol"
@@ -217,11 +218,15 @@ def _read_pyg_t(request: Request) -> Contents:
 
 @quiet
 def _is_npy(path: Path) -> str | None:
-    return None if path.name in NOT_SERIES else f"an .npy array, {_shape(series(open_array(path), 2, 3))}"
+    if path.name in NOT_SERIES or DATA in array_names(path) or {"mean", "std"} <= set(array_names(path)):
+        return None
+    array = series(only_array(path), 2, 3)
+    kind = f"an .npz with one such array, {PurePosixPath(array.member).stem!a}" if array.member else "an .npy array"
+    return f"{kind}, {_shape(array)}"
 
 
 def _read_npy(request: Request) -> Contents:
-    array = series(open_array(request.data), 2, 3)
+    array = series(only_array(request.data), 2, 3)
     count = _channels(array)
     channel, feature, units, note = _unnamed(request, count, 0 if count == 1 else None)
     calendar = Calendar(request, array.head(1), None)
@@ -233,7 +238,7 @@ def _pems_needs(path: Path) -> tuple[str, ...]:
 
 
 def _npy_needs(path: Path) -> tuple[str, ...]:
-    return () if _channels(open_array(path)) == 1 else ("channel",)
+    return () if _channels(only_array(path)) == 1 else ("channel",)
 
 
 def _pyg_t_needs(path: Path) -> tuple[str, ...]:
@@ -282,7 +287,7 @@ FORMATS = (
     ),
     Format(
         "npy",
-        "an .npy array [rows, sensors] or [rows, sensors, channels]",
+        "an .npy array [rows, sensors] or [rows, sensors, channels], or an .npz with one",
         _is_npy,
         _read_npy,
         has_clock=False,

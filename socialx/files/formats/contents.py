@@ -14,9 +14,10 @@ import numpy as np
 
 from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.files.locations import Location
-from socialx.files.store import SPEED, TIMESTAMP, Block
+from socialx.files.store import SPEED, Block
 
 DAY_S = 86_400
+START = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?")
 UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
 
 
@@ -49,6 +50,7 @@ class Contents:
     locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
     notes: tuple[Message | str, ...] = ()  # what was assumed or left out, a line each
     paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
+    times: Callable[[], np.ndarray] | None = None  # reads all wall times S19 [T] ahead, where each row carries its own
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Clock:
             freq = () if step_s else (" ", Argument("freq", "5min"))
             start = Argument("start", "YYYY-MM-DD HH:MM:SS")
             raise SocialxError(request.data, "its rows have no dates", ("add ", start, *freq))
-        if not TIMESTAMP.fullmatch(request.start.encode()):
+        if not START.fullmatch(request.start):
             raise SettingsError(
                 Argument("start", request.start), "not YYYY-MM-DD HH:MM:SS", "for example 2012-03-01 00:00:00"
             )
@@ -95,7 +97,7 @@ class Clock:
         times = self._next + self._step * np.arange(count, dtype=np.int64)
         self._next += self._step * count
         self._row += count
-        return _timestamps(times)
+        return as_timestamps(times)
 
     def timestamps_at(self, seconds: np.ndarray) -> np.ndarray:
         """The next rows, each at the first moment with its second of the day, int [t] -> S19 [t].
@@ -118,7 +120,7 @@ class Clock:
         times = self._next + first + np.concatenate([[0], np.cumsum(steps)])
         self._next = int(times[-1]) + 1
         self._row += len(seconds)
-        return _timestamps(times)
+        return as_timestamps(times)
 
 
 def parse_freq(text: str, argument: str = "freq") -> int:
@@ -130,7 +132,8 @@ def parse_freq(text: str, argument: str = "freq") -> int:
     return step
 
 
-def _timestamps(times: np.ndarray) -> np.ndarray:
+def as_timestamps(times: np.ndarray) -> np.ndarray:
+    """Seconds since 1970 int64 [t] -> S19 [t]."""
     return np.char.replace(np.datetime_as_string(times.astype("datetime64[s]")), "T", " ").astype("S19")
 
 

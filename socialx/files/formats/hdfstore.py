@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -50,17 +51,18 @@ def _read(request: Request) -> Contents:
     No frame says its unit: anybody may call theirs df.
     """
     frame = _open(request.data, SPEED_KEYS)
-    ids, blocks, path, name = frame.ids, _blocks(frame), frame.path, frame.path.name
+    ids, blocks, times = frame.ids, _blocks(frame), partial(_times, frame)
+    path, name = frame.path, frame.path.name
     if frame.key in SPEED_KEYS:
-        return Contents(ids, len(ids), blocks)
+        return Contents(ids, len(ids), blocks, times=times)
     if FLOW_NAME not in name:
         note = f"{path}: the frame {frame.key!r} does not say what it holds: taken for {SPEED}"
-        return Contents(ids, len(ids), blocks, notes=(note,))
+        return Contents(ids, len(ids), blocks, notes=(note,), times=times)
     notes = [f"{path}: taken for traffic flow, vehicles per step, because LargeST names such files *{FLOW_NAME}*"]
     if RAW_NAME not in name:
         made = "means over 15 minutes of the counts of 5 minutes, with 0 for what is missing"
         notes.append(f"{path}: LargeST's files without {RAW_NAME} in their name hold {made}")
-    return Contents(ids, len(ids), blocks, feature=FLOW, units="vehicles per step", notes=tuple(notes))
+    return Contents(ids, len(ids), blocks, FLOW, "vehicles per step", notes=tuple(notes), times=times)
 
 
 def _recognise(path: Path) -> str | None:
@@ -162,6 +164,12 @@ def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...]) -> dict[str, np
     if sorted(np.concatenate([np.empty(0, np.int64), *places.values()])) != list(range(len(ids))) or not ids:
         raise SocialxError(path, f"the blocks of {frame.name} do not hold each of its {len(ids)} sensors once", ADVICE)
     return places
+
+
+def _times(frame: Frame) -> np.ndarray:
+    """All times of a frame, S19 [T]."""
+    with open_hdf5(frame.path, ADVICE) as file:
+        return _timestamps(frame.path, file[frame.key]["axis1"][:], frame.unit, 0)
 
 
 def _blocks(frame: Frame) -> Generator[Block, None, None]:

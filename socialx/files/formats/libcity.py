@@ -250,9 +250,8 @@ def _first_sensor(layout: Layout) -> tuple[str, list[str]]:
             if not (text.endswith(end) and tables.TIMES[form].fullmatch(text.removesuffix(end))):
                 tables.refuse_time(layout.path, place, text, form)
             if times and text <= times[-1]:
-                raise SocialxError(
-                    layout.path, f"{place} has the time {text}, not after {times[-1]}", "sort the rows of each sensor"
-                )
+                remedy = "sort the rows of each sensor, or write times in UTC if daylight saving time repeats this one"
+                raise SocialxError(layout.path, f"{place} has the time {text}, not after {times[-1]}", remedy)
             times.append(text)
     if not times:
         raise SocialxError(layout.path, "it has no rows", ADVICE)

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,9 +24,12 @@ from socialx.progress import work
 
 PIECE_BYTES = 1 << 22  # about 2,000 rows of METR-LA: small beside pandas itself, large beside the cost of a call
 HEADER_BYTES = 1 << 24
+PUBLISHED_CSV, CSV, UNTIMED, MATRIX = "published-csv", "csv", "t-gcn", "matrix-csv"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ID_RATIO = 10  # ids without times are so many times as large as readings
 ABSENT = ["", "nan", "NaN", "NAN"]  # cells that mean "no reading"; any other text is refused
 NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
+COUNT = re.compile(r"[0-9]+(\.0*)?")
 PLAIN = "YYYY-MM-DD HH:MM:SS"
 TIMES = {
     form: re.compile(re.sub("[YMDHS]", "[0-9]", form))
@@ -43,6 +47,7 @@ class Shape:
     advice: str
     published: bool  # integer ids, and an empty header cell over the times
     times: tuple[str, ...]  # the forms of column 0; empty = there is no such column
+    header: bool = True  # False: line 1 is a row like all others
 
 
 PUBLISHED = Shape(
@@ -63,6 +68,13 @@ T_GCN = Shape(
     published=True,
     times=(),
 )
+BARE = Shape(
+    reason="rows of numbers without a header and without times",
+    advice="write rows of numbers with commas between them, a row per time and a column per sensor",
+    published=False,
+    times=(),
+    header=False,
+)
 
 
 @dataclass(frozen=True)
@@ -70,10 +82,15 @@ class Table:
     """A file whose header is right."""
 
     path: Path
-    ids: tuple[str, ...]
-    header: int  # bytes of line 1
+    ids: tuple[str, ...] | None  # None = it has no header
+    header: int  # bytes before the first row
     form: str | None  # how its times are written; None = it has none
     width: int  # cells of each row
+
+    @property
+    def sensors(self) -> int:
+        """Cells of each row that are readings."""
+        return self.width - (self.form is not None)
 
 
 def read_table(path: Path) -> tuple[tuple[str, ...], Generator[Block, None, None]]:
@@ -82,14 +99,15 @@ def read_table(path: Path) -> tuple[tuple[str, ...], Generator[Block, None, None
     A stored float32 is the float64 nearest to the text, rounded once.
     """
     table = _open(path, PUBLISHED)
-    return table.ids, _blocks(table, None)
+    return table.ids or (), _blocks(table, None)
 
 
 def _read(shape: Shape, request: Request) -> Contents:
-    table = _open(request.data, shape)
+    table = _open(request.data, shape) if shape.header else _open_bare(request.data)
     clock = None if shape.times else Clock(request)
     counted = f"{table.path}: its rows have no times, so they are counted on from {request.start}"
-    return Contents(table.ids, len(table.ids), _blocks(table, clock), notes=(counted,) if clock else ())
+    times = None if clock else partial(_times, table)
+    return Contents(table.ids, table.sensors, _blocks(table, clock), notes=(counted,) if clock else (), times=times)
 
 
 def _recognise(shape: Shape, path: Path) -> str | None:
@@ -97,13 +115,20 @@ def _recognise(shape: Shape, path: Path) -> str | None:
         header, row = map(cells_of, first_lines(path)) if path.is_file() else (None, None)
     except OSError:
         return None
+    if not header or len(header) < 2:
+        return None
+    if not shape.header:
+        told = _are_numbers(header, row) and not _could_be_others(header, row) and not _is_square(path, len(header))
+        return f"{shape.reason}, {len(header)} columns" if told else None
     look = _timed if shape.times else _untimed
-    return look(shape, header, row or [""]) if header and len(header) > 1 else None
+    return look(shape, header, row or [""])
 
 
 def _timed(shape: Shape, header: list[str], row: list[str]) -> str | None:
     """An empty corner over integer ids is the published shape also where what follows is wrong: it says best what."""
     timed = bool(BEGINS_WITH_TIME.match(row[0]))
+    if COUNT.fullmatch(row[0]):
+        return None
     published = not header[0].strip() and all(isinstance(match_key(cell), int) for cell in header[1:])
     published = published and (not timed or bool(TIMES[PLAIN].fullmatch(row[0])))
     rows = "; rows begin with a time" if timed else ""
@@ -118,10 +143,55 @@ def _untimed(shape: Shape, header: list[str], row: list[str]) -> str | None:
     return shape.reason if min(int(float(cell)) for cell in header) >= ID_RATIO * max(largest, 100) else None
 
 
-def is_numbers(path: Path) -> bool:
-    """Whether line 1 are distinct integers over rows of numbers: sensor ids, or readings like all others."""
+def is_matrix(path: Path) -> bool:
+    """Whether line 1 is a row of numbers like the one that follows, and cannot be sensor ids."""
+    if not path.is_file():
+        return False
     header, row = map(cells_of, first_lines(path))
-    return bool(header and row and _could_be_ids(header, row))
+    return _are_numbers(header, row) and not _could_be_ids(header or [], row or [""])
+
+
+def refuse_numbers(path: Path) -> None:
+    """Raise for rows of numbers that may be more than one thing, or whose rows are counted; return for all else."""
+    header, row = map(cells_of, first_lines(path))
+    if not header or not row:
+        return
+    if _could_be_ids(header, row):
+        raise SocialxError(
+            path,
+            "rows of numbers, and line 1 may be such a row or sensor ids",
+            f"name the format {UNTIMED} if it holds ids, {MATRIX} if it is a row",
+        )
+    if len(header) == len(row) and not header[0].strip() and COUNT.fullmatch(row[0]):
+        _refuse_count(path, row[0])
+    if len(header) > 1 and _are_numbers(header, row) and _is_square(path, len(header)):
+        raise SocialxError(
+            path,
+            f"a square matrix, {len(header)} x {len(header)}, as of distances between sensors",
+            f"name the format {MATRIX} if its rows are times",
+        )
+
+
+def _are_numbers(header: list[str] | None, row: list[str] | None) -> bool:
+    """Whether both lines are as many numbers; a cell may be absent, but an empty one over the rest is a corner."""
+    if not header or not row or len(header) != len(row) or not header[0].strip():
+        return False
+    lines = (header, row)
+    right = all(cell in ABSENT or NUMBER.fullmatch(cell) for cells in lines for cell in cells)
+    return right and all(any(cell not in ABSENT for cell in cells) for cells in lines)
+
+
+def _could_be_others(header: list[str], row: list[str] | None) -> bool:
+    """Whether line 1 may be ids; three columns may also be id,lat,lon or from,to,cost without a header."""
+    integers = all(isinstance(match_key(cell), int) for cell in header)
+    return integers or (len(header) == 3 and isinstance(match_key(header[0]), int)) or _could_be_ids(header, row or [])
+
+
+def _is_square(path: Path, width: int) -> bool:
+    """Whether a file has ``width`` lines that are not blank; reads one more at most."""
+    with path.open("rb") as file:
+        lines = (line for line in iter(partial(file.readline, HEADER_BYTES), b"") if not line.isspace())
+        return sum(1 for _ in islice(lines, width + 1)) == width
 
 
 def _could_be_ids(header: list[str], row: list[str]) -> bool:
@@ -167,23 +237,58 @@ def _open(path: Path, shape: Shape) -> Table:
     if twice := repeated(ids):
         raise SocialxError(path, f"line 1 names sensors more than once ({sample(twice)})", "remove the repeated ones")
     time = (cells_of(row) or [""])[0]
+    if shape.times and COUNT.fullmatch(time):
+        _refuse_count(path, time)
     form = next((form for form in shape.times if TIMES[form].fullmatch(time)), shape.times[0] if shape.times else None)
     return Table(path, ids, len(line), form, width=len(cells))
 
 
+def _open_bare(path: Path) -> Table:
+    check_text(path, BARE.advice)
+    line, _ = first_lines(path)
+    cells = cells_of(line) or []
+    for column, cell in enumerate(cells, 1):
+        if cell not in ABSENT and not NUMBER.fullmatch(cell):
+            raise SocialxError(path, f"line 1, column {column} is {cell[:40]!a}, not a number", BARE.advice)
+    if not cells:
+        raise SocialxError(path, "line 1 is empty", BARE.advice)
+    return Table(path, None, len(BYTE_ORDER_MARK) * line.startswith(BYTE_ORDER_MARK), None, len(cells))
+
+
+def _refuse_count(path: Path, cell: str) -> NoReturn:
+    raise SocialxError(
+        path,
+        f"its first row begins with the number {cell[:40]}, not with a time",
+        "write a time there, YYYY-MM-DD HH:MM:SS, or leave out a column that only counts the rows",
+    )
+
+
+def _times(table: Table) -> np.ndarray:
+    """All times, S19 [T], as far as they are times: for others the refusal is that of the rows."""
+    found = [np.empty(0, "S19")]
+    form = TIMES[table.form or PLAIN]
+    with closing(pieces(table.path, table.header, what="looking at the times of")) as parts:
+        for _, piece in parts:
+            times = [row.partition(b",")[0].decode("ascii", "replace") for row in _rows(piece)]
+            if not all(map(form.fullmatch, times)):
+                break
+            found.append(np.array([timestamp(time) for time in times], "S19"))
+    return np.concatenate(found)
+
+
 def _blocks(table: Table, clock: Clock | None) -> Generator[Block, None, None]:
     """The rows as they are read; ``clock`` gives the times of a table that has none."""
-    with closing(pieces(table.path, table.header)) as parts:  # a refusal takes the progress bar away at once
+    line_1 = 1 if table.ids is None else 2  # the number of the first row's line
+    with closing(pieces(table.path, table.header, line_1)) as parts:  # a refusal takes the progress bar away at once
         for line, piece in parts:
             times, speeds = _parse(table, piece, line)
             yield Block(np.array(times, "S19") if clock is None else clock.timestamps(len(speeds)), speeds)
 
 
-def pieces(path: Path, header: int) -> Generator[tuple[int, bytes], None, None]:
-    """Whole lines after the ``header`` bytes of line 1, each piece with the number of its first line."""
-    with path.open("rb") as file, work(f"reading {path.name}", path.stat().st_size - header, "B") as bar:
+def pieces(path: Path, header: int, line: int = 2, what: str = "reading") -> Generator[tuple[int, bytes], None, None]:
+    """Whole lines after the first ``header`` bytes, each piece with the number of its first line, from ``line`` on."""
+    with path.open("rb") as file, work(f"{what} {path.name}", path.stat().st_size - header, "B") as bar:
         file.seek(header)
-        line = 2
         while piece := file.read(PIECE_BYTES):
             piece += file.readline()
             if not piece.isspace():
@@ -209,7 +314,7 @@ def _parse(table: Table, piece: bytes, line: int) -> tuple[list[str], np.ndarray
     if not right or not text.isascii() or any(letter in text for letter in (b"T", b"t", b"F", b"f")):
         _refuse(table, piece, line, "not rows of numbers")
     try:
-        speeds = _numbers(text).reshape(len(rows), len(table.ids))
+        speeds = _numbers(text).reshape(len(rows), table.sensors)
     except ValueError as error:  # pandas' ParserError is one
         _refuse(table, piece, line, " ".join(str(error).split())[:160])
     if form and form != PLAIN:
@@ -313,11 +418,12 @@ FORMATS = tuple(
         partial(_recognise, shape),
         partial(_read, shape),
         has_clock=bool(shape.times),
-        takes=frozenset() if shape.times else frozenset({"start", "step_s"}),
+        takes=frozenset() if shape.times else frozenset({"start", "step_s"} | ({"ids"} if not shape.header else set())),
     )
     for name, title, shape in (
-        ("published-csv", "METR-LA.csv and PEMS-BAY.csv as published", PUBLISHED),
-        ("csv", "a CSV of any network: a time column, then one column per sensor", ANY),
-        ("t-gcn", "los_speed.csv and sz_speed.csv as T-GCN published them, without times", T_GCN),
+        (PUBLISHED_CSV, "METR-LA.csv and PEMS-BAY.csv as published", PUBLISHED),
+        (CSV, "a CSV of any network: a time column, then one column per sensor", ANY),
+        (UNTIMED, "los_speed.csv and sz_speed.csv as T-GCN published them, without times", T_GCN),
+        (MATRIX, "V_228.csv as STGCN published it: a CSV of numbers only", BARE),
     )
 )

@@ -20,13 +20,15 @@ import numpy as np
 from socialx.data.geo import EARTH_RADIUS_KM, on_earth
 from socialx.disk import exclusive, replacing
 from socialx.errors import Argument, Command, Message, SocialxError, sample
-from socialx.files.hdf5 import open_hdf5
+from socialx.files.hdf5 import open_hdf5, reserve, writing
 from socialx.files.locations import Location, match_key, read_locations
-from socialx.files.older.variants import Variant, lacking_units, missing_value, recognise
+from socialx.files.older.variants import BLOCK_ROWS, Variant, lacking_units, missing_value, recognise
 from socialx.files.published import DATASETS
 from socialx.files.store import (
     DIRECTIONS,
+    ENTRIES,
     FEATURES,
+    FLAT,
     IMPUTED_ATTR,
     MISSING_ATTR,
     SECONDS,
@@ -37,6 +39,7 @@ from socialx.files.store import (
     Block,
     Readings,
     Sensors,
+    check_parts,
     read_layout,
     read_number,
     read_text,
@@ -48,8 +51,8 @@ from socialx.files.store import (
 ADVICE = "convert its source again"
 CRS_ATTR, CRS = "coord_crs", "EPSG:4326"
 NO_TIME = np.iinfo(np.int64).min  # numpy's NaT: the epoch of a row without a time
+COMPARED_BYTES = 1 << 20  # of the old and the new file at once
 CODED_DIRECTIONS = "NSEW"  # codes 0 to 3 in the files that need a rewrite; the canonical layout has degrees
-BLOCK_ROWS = 288
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +112,8 @@ def backfill(
     with nullcontext() if dry_run else exclusive(path):
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
             plan = replace(_plan(path, file, meta, known), rewrite=rewrite, without_positions=without_positions)
+            if plan.actions and not plan.variant.rewrite:
+                _read_all(path, file[FEATURES])
         if dry_run:
             return plan
         if found := plan.refusal():
@@ -165,6 +170,22 @@ def _plan(path: Path, file: h5py.File, meta: Path | None, known: Mapping[int | s
     return Plan(path, variant, len(timestamps), len(ids), *found, meta)
 
 
+def _read_all(path: Path, features: h5py.Dataset) -> None:
+    """Unpack every reading [T,N,F] once, chunk by chunk; a file that cannot give them back is not complete.
+
+    An older file has no checksums of its own, but a packed chunk that was damaged mostly cannot be unpacked.
+    """
+    rows = range(0, len(features), BLOCK_ROWS)
+    parts = features.iter_chunks() if features.chunks else (slice(first, first + BLOCK_ROWS) for first in rows)
+    for part in parts:
+        try:
+            features[part]
+        except (OSError, RuntimeError, ValueError) as error:
+            first = (part[0] if isinstance(part, tuple) else part).start
+            found = f"{FEATURES} cannot be read from row {first + 1} on ({str(error)[:160]!a})"
+            raise SocialxError(path, found, ADVICE) from error
+
+
 def _lacking_rules(
     file: h5py.File, names: list[str], variant: Variant
 ) -> tuple[dict[str, float | bool | str], dict[str, str], list[str]]:
@@ -191,7 +212,11 @@ def _layout(
     """What ``read_layout`` gives, for the flat files too."""
     if variant.name != "V0":
         return read_layout(path, file)
-    features, dates, sensors = file["features"], file["dates"], file["sensors"]
+    features, dates, sensors = (file[name] for name in FLAT)
+    kinds = [getattr(part, "dtype", None) for part in (features, dates, sensors)]
+    right = all(isinstance(part, h5py.Dataset) for part in (features, dates, sensors))
+    if not right or kinds[0].kind != "f" or not all(map(h5py.check_string_dtype, kinds[1:])):
+        raise SocialxError(path, f"types do not agree ({sample(list(map(str, kinds)))})", ADVICE)
     if features.ndim != 3 or features.shape != (*dates.shape, *sensors.shape, 6) or 0 in features.shape:
         raise SocialxError(
             path,
@@ -299,7 +324,7 @@ def _lacking_seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> tup
     if not isinstance(stored, h5py.Dataset):
         return seconds, 0
     values = stored[()]
-    if values.shape != seconds.shape:
+    if values.shape != seconds.shape or values.dtype.kind not in "iuf":
         return seconds, len(seconds)
     wrong = int(np.count_nonzero(values[timed] != seconds[timed]))
     return (seconds, wrong) if wrong else (None, 0)
@@ -308,7 +333,8 @@ def _lacking_seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> tup
 def _patch(path: Path, plan: Plan) -> None:
     """Write what the plan adds; objects are in the oldest form that HDF5 knows, so that every reader reads them."""
     try:
-        with h5py.File(path, "r+", libver=("earliest", "v110")) as file:
+        with writing(path, "r+", ("earliest", "v110")) as file:
+            check_parts(plan.path, file)  # of the very file that is written
             _add(file, plan)
     except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet
         raise SocialxError(plan.path, f"damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
@@ -318,7 +344,9 @@ def _add(file: h5py.File, plan: Plan) -> None:
     info = file.require_group(SENSOR_INFO)
     if plan.add_crs:
         info.attrs[CRS_ATTR] = CRS
-    for vdid, place in plan.locations.items():
+    for index, (vdid, place) in enumerate(plan.locations.items()):
+        if index % ENTRIES == 0:
+            reserve(file, 0)
         attributes = info.require_group(vdid).attrs
         attributes.update(position_lat=float(place.latitude), position_lon=float(place.longitude))
         for name in _lacking(_location(plan.path, vdid, info[vdid]), place):
@@ -326,9 +354,11 @@ def _add(file: h5py.File, plan: Plan) -> None:
     if plan.seconds is not None:
         if SECONDS in file:
             del file[SECONDS]
+        reserve(file, plan.seconds.nbytes)
         file[SECONDS] = plan.seconds
         file["metadata"].attrs["epoch_basis"] = "naive-utc"
     file["metadata"].attrs.update(plan.attributes)
+    reserve(file, 0)
     if plan.units:
         units = read_units(file) | plan.units
         if UNITS in file:
@@ -354,7 +384,9 @@ def _check_patched(old: Path, new: Path, plan: Plan) -> None:
         for offset, size in extents:
             left.seek(offset)
             right.seek(offset)
-            same &= left.read(size) == right.read(size)
+            for first in range(0, size, COMPARED_BYTES):
+                part = min(COMPARED_BYTES, size - first)
+                same &= left.read(part) == right.read(part)
     if not same:
         raise SocialxError(old, "the disk does not give back what was written", "check the disk")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from socialx.errors import SocialxError
 from socialx.files.published import DATASETS
-from socialx.files.store import FLAT, MISSING_ATTR, SENSOR_INFO, read_layout, read_text, read_unit
+from socialx.files.store import FLAT, MISSING_ATTR, SENSOR_INFO, check_parts, read_layout, read_text, read_unit
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Variant:
 
 
 TAIWAN_UNITS = {"avg_speed": "km/h", "speed_std": "km/h", "avg_occupancy": "%", "lane_count": "count"}
+BLOCK_ROWS = 288
 ROWS_WITHOUT_ZERO = 107  # METR-LA's longest run of rows without any zero, of all sensors
 CURRENT, OTHER = "current", "other"
 VARIANTS = {
@@ -59,6 +60,7 @@ VARIANTS = {
 def recognise(path: Path, file: h5py.File) -> Variant:
     """Which kind of file this is; a slice in time is of its parent's kind.  Refuses what backfill cannot help."""
     if set(FLAT) <= set(file):
+        check_parts(path, file)
         return VARIANTS["V0"]
     if "data/vd_ids" in file or "data/timestamps" in file:
         raise SocialxError(
@@ -121,10 +123,17 @@ def in_kilometres(unit: str) -> bool:
     return unit.replace(" ", "") in ("km/h", "kmh", "kph")
 
 
+def _blocks(features: h5py.Dataset, column: int) -> Iterator[np.ndarray]:
+    """One feature in blocks of rows [t,N], each chunk unpacked once."""
+    rows = max(BLOCK_ROWS, features.chunks[0] if features.chunks else 0)
+    for first in range(0, len(features), rows):
+        yield features[first : first + rows, :, column]
+
+
 def has_places(features: h5py.Dataset, names: Sequence[str]) -> bool:
     """Whether there is any number in the latitude and longitude columns."""
     columns = [names.index(name) for name in ("latitude", "longitude") if name in names]
-    return any(bool(np.isfinite(features[:, :, column]).any()) for column in columns)
+    return any(bool(np.isfinite(block).any()) for column in columns for block in _blocks(features, column))
 
 
 def zeros_replaced(features: h5py.Dataset, names: Sequence[str], kilometres: bool) -> bool | None:
@@ -133,7 +142,7 @@ def zeros_replaced(features: h5py.Dataset, names: Sequence[str], kilometres: boo
     A file without zeros may also be a slice of one that kept them.  In km/h such a slice has no positions in its
     columns.  In mph it has them: there it takes more rows than METR-LA ever has without a zero.
     """
-    if not (features[:, :, 0] > 0).all() or not has_places(features, names):
+    if not all(bool((block > 0).all()) for block in _blocks(features, 0)) or not has_places(features, names):
         return False
     long = features.shape[1] == DATASETS["metr-la"].sensors and len(features) > ROWS_WITHOUT_ZERO
     return True if kilometres or long else None

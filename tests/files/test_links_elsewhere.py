@@ -1,0 +1,110 @@
+"""A part of a file that is really in another file is refused, and the other file stays as it was."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from socialx.files.inspect import inspect
+from socialx.files.older.backfill import backfill
+from socialx.files.recognition import kind_of
+from socialx.files.store import open_store
+from tests.commands import socialx
+from tests.data_files import refusal, small_store
+from tests.older_files import IDS, OLDER, meta
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def moved(path: Path, name: str, link: Callable[[str], h5py.SoftLink | h5py.ExternalLink]) -> None:
+    """Put a link in the place of an object of the file, or in a place where nothing is."""
+    with h5py.File(path, "r+") as file:
+        if name in file:
+            file.move(name, "/elsewhere")
+        else:
+            file.create_group("/elsewhere")
+        file[name] = link("/elsewhere")
+
+
+@pytest.mark.parametrize("name", ["metadata/vd_info", "metadata", "data", "metadata/timestamps_epoch", "data/features"])
+def test_backfill_writes_no_file_behind_an_external_link(tmp_path: Path, name: str) -> None:
+    victim, older = (OLDER["P0"](tmp_path / file) for file in ("victim.h5", "older.h5"))
+    locations = meta(tmp_path / "meta.csv")
+    with h5py.File(older, "r+") as file:
+        if name in file:
+            del file[name]
+        file[name] = h5py.ExternalLink("victim.h5", name if name != "metadata/vd_info" else "/metadata")
+    before = digest(victim), digest(older)
+    for more in (("--dry-run",), ("--meta", locations), ("--meta", locations, "--dry-run"), ("--rewrite",)):
+        done = socialx("backfill", older, *more)
+        assert done.exit_code == 1
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"error: {older}: {name} is a link to ")
+        assert "victim.h5" in line
+        assert (digest(victim), digest(older)) == before
+    refusal(lambda: kind_of(older), f"{name} is a link to ", "in another file, victim.h5")
+    assert sorted(tmp_path.iterdir()) == sorted((victim, older, locations))
+
+
+def test_backfill_writes_no_sensor_behind_an_external_link(tmp_path: Path) -> None:
+    victim, older = OLDER["P1"](tmp_path / "victim.h5"), OLDER["P1"](tmp_path / "older.h5")
+    entry = f"metadata/vd_info/{IDS[1]}"
+    with h5py.File(older, "r+") as file:
+        del file[entry]
+        file[entry] = h5py.ExternalLink("victim.h5", entry)
+    before = digest(victim)
+    refusal(lambda: backfill(older), f"{entry} is a link to {entry} in another file, victim.h5")
+    assert digest(victim) == before
+
+
+@pytest.mark.parametrize("name", ["metadata/vd_info", "metadata/timestamps", "data/features", "data"])
+def test_a_current_file_has_no_part_elsewhere(tmp_path: Path, name: str) -> None:
+    path = small_store(tmp_path / "ours.h5")
+    moved(path, name, h5py.SoftLink)
+    for action in (lambda: open_store(path), lambda: inspect(path), lambda: backfill(path)):
+        refusal(action, f"{name} is a link to /elsewhere, not the data itself")
+
+
+def test_a_link_to_nothing_and_one_to_itself_are_refused_too(tmp_path: Path) -> None:
+    for name, link in (("none", h5py.ExternalLink("absent.h5", "/x")), ("loop", h5py.SoftLink("/metadata/vd_info"))):
+        path = OLDER["P0"](tmp_path / f"{name}.h5")
+        with h5py.File(path, "r+") as file:
+            file["metadata/vd_info"] = link
+        refusal(lambda path=path: backfill(path), "metadata/vd_info is a link to ")
+
+
+def test_hard_links_and_links_beside_the_data_are_no_matter(tmp_path: Path) -> None:
+    path = OLDER["P1"](tmp_path / "older.h5")
+    with h5py.File(path, "r+") as file:
+        file["metadata/again"] = file["metadata"]  # a group in itself
+        file["data/speeds"] = file["data/features"]
+        file["notes"] = h5py.ExternalLink("notes.h5", "/")
+        (tmp_path / "notes.h5").write_bytes(path.read_bytes())
+    assert backfill(path).actions
+    assert len(open_store(path).sensors.ids) == len(IDS)
+
+
+def test_values_in_other_files_are_refused(tmp_path: Path) -> None:
+    for name in ("virtual", "external"):
+        path = small_store(tmp_path / f"{name}.h5")
+        with h5py.File(path, "r+") as file:
+            values = file["data/features"][:]
+            del file["data/features"]
+            if name == "virtual":
+                layout = h5py.VirtualLayout(values.shape, values.dtype)
+                layout[:] = h5py.VirtualSource("other.h5", "data/features", values.shape)
+                file.create_virtual_dataset("data/features", layout)
+            else:
+                kept = np.asarray(values).tobytes()
+                (tmp_path / "other.raw").write_bytes(kept)
+                external = [(str(tmp_path / "other.raw"), 0, len(kept))]
+                file.create_dataset("data/features", values.shape, values.dtype, external=external)
+        refusal(lambda path=path: open_store(path), "/data/features has its values in other files (", "other.")
+        refusal(lambda path=path: backfill(path), "/data/features has its values in other files (", "other.")
