@@ -30,7 +30,7 @@ def measure(values: np.ndarray, valid: np.ndarray, rows: slice, where: object = 
     """Masked z-score.
 
     values, valid [T,N] -> Moments, summed in float64 by blocks of rows.  Missing readings do not count: METR-LA stores
-    an outage as 0 mph, which would pull the mean down by 8 %.  Raises SocialxError if no reading of these rows is valid.
+    an outage as 0 mph, which would pull the mean down by 8 %.  Raises SocialxError if no reading there is valid.
     """
     values, valid = values[rows], valid[rows]
     count = int(np.count_nonzero(valid))

@@ -194,7 +194,7 @@ def test_a_device_as_settings_is_refused(data: Path) -> None:
     assert "/dev/zero" in refused("train", "-c", "/dev/zero", "--data", data)
 
 
-# --- half made, or in use ----------------------------------------------------------------------------------------------
+# --- half made, or in use -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["protocol.json", "sensors.json", "origin.json", "settings.yaml", "stamp.json"])
@@ -254,7 +254,7 @@ def test_a_refused_start_leaves_no_folder(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-# --- the edge of the program -------------------------------------------------------------------------------------------
+# --- the edge of the program ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -264,7 +264,7 @@ def test_a_full_standard_output_is_one_line(arguments: list[str], data: Path) ->
     import sys
 
     words = [*arguments[:1], *([str(data)] if "inspect" in arguments else []), *arguments[1:]]
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         code = "from socialx.cli import main; main()"
         done = subprocess.run(
             [sys.executable, "-c", code, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=100
@@ -277,7 +277,7 @@ def test_a_full_standard_output_is_one_line(arguments: list[str], data: Path) ->
 @pytest.mark.slow
 def test_a_folder_and_file_of_any_bytes(data: Path, tmp_path: Path) -> None:
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
-    os.mkdir(folder)
+    Path(folder).mkdir()
     copy = shutil.copy(data, f"{folder}/d\xe9.h5")
     train = process("train", "--data", copy, "--run-dir", f"{folder}/run", "--max-epochs", "1", *SMALL)
     assert train.returncode == 0, train.stderr

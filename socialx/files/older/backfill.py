@@ -213,7 +213,7 @@ def _layout(
     if variant.name != "V0":
         return read_layout(path, file)
     features, dates, sensors = (file[name] for name in FLAT)
-    kinds = [getattr(part, "dtype", None) for part in (features, dates, sensors)]
+    kinds = [getattr(part, "dtype", np.dtype("V")) for part in (features, dates, sensors)]
     right = all(isinstance(part, h5py.Dataset) for part in (features, dates, sensors))
     if not right or kinds[0].kind != "f" or not all(map(h5py.check_string_dtype, kinds[1:])):
         raise SocialxError(path, f"types do not agree ({sample(list(map(str, kinds)))})", ADVICE)
