@@ -11,7 +11,7 @@ import torch
 
 from socialx import dataset
 from socialx.data.normaliser import measure
-from socialx.data.series import BLOCK_ROWS, carry_forward
+from socialx.data.series import OLD, Series, carry_forward
 from socialx.dataset import READING_BYTES, Dataset, open_dataset
 from tests.commands import SMALL, small_file, socialx
 
@@ -38,7 +38,7 @@ def test_a_reading_needs_few_bytes(tmp_path: Path) -> None:
         kept, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert kept / (rows * sensors) < 10
+    assert kept / (rows * sensors) < 10.5  # 5 in the store, 5 in the series
     assert peak / (rows * sensors) < READING_BYTES
 
 
@@ -72,15 +72,20 @@ def test_fewer_days_are_all_that_is_read(tmp_path: Path) -> None:
     assert part.checksum != whole.checksum
 
 
-@pytest.mark.parametrize("rows", [1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS + 5])
-def test_blocks_carry_readings_on(rows: int) -> None:
+@pytest.mark.parametrize("rows", [25, OLD - 1, OLD, OLD + 1, 2 * OLD, 4 * OLD + 7])
+@pytest.mark.parametrize("share", [0.0, 0.002, 0.02, 0.5, 1.0])
+def test_the_latest_reading_is_found_however_old_it_is(rows: int, share: float) -> None:
+    """Windows of a series against readings that are carried forward row by row."""
     random = np.random.default_rng(rows)
-    values = random.uniform(20, 70, (rows, 3, 2)).astype(np.float32)
-    valid = random.uniform(size=values.shape) < 0.02
-    plain = np.full(values.shape, np.nan, np.float32)
-    for row in range(rows):
-        plain[row] = np.where(valid[row], values[row], plain[row - 1] if row else np.nan)
-    np.testing.assert_array_equal(carry_forward(values, valid), plain)
+    values = random.uniform(20, 70, (rows, 5, 2)).astype(np.float32)
+    valid = random.uniform(size=values.shape) < share
+    series = Series(values, valid, 1_330_560_000 + 300 * np.arange(rows), 5, 12, 3, CPU, targets=(1, 0))
+    starts = torch.arange(rows - 12 + 1)
+    found = series.window(starts)
+    np.testing.assert_array_equal(found.carried, carry_forward(values, valid)[11:][..., [1, 0]])
+    now = starts.numpy() + 11
+    np.testing.assert_array_equal(found.last, np.where(valid, values, 0)[now][..., [1, 0]])
+    np.testing.assert_array_equal(found.valid[:, -1, :, 0], valid[now][..., 0])
 
 
 def test_moments_are_those_of_all_valid_readings() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from socialx.disk import exclusive
+from socialx.disk import exclusive, temporary_for
 from tests.commands import SMALL, process, small_file, socialx
 
 Content = dict[str, Any]
@@ -202,7 +202,7 @@ def test_a_half_made_run_folder_can_be_overwritten(name: str, data: Path, tmp_pa
     folder = tmp_path / "half"
     folder.mkdir()
     (folder / name).write_text("{}")
-    (folder / f".{name}.999999999.tmp").write_text("")
+    temporary_for(folder / name, 999_999_999).write_text("")
     train = ["train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL]
     assert "--overwrite" in refused(*train)
     assert socialx(*train, "--overwrite").exit_code == 0
@@ -213,13 +213,13 @@ def test_a_half_made_run_folder_can_be_overwritten(name: str, data: Path, tmp_pa
 def test_temporaries_alone_are_no_other_files(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "half"
     folder.mkdir()
-    (folder / ".protocol.json.999999999.tmp").write_text("")
+    temporary_for(folder / "protocol.json", 999_999_999).write_text("")
     assert socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL).exit_code == 0
     assert not list(folder.glob(".*"))
 
 
 def test_temporaries_of_a_killed_run_go_when_it_goes_on(run: Path) -> None:
-    (run / ".best.safetensors.999999999.tmp").write_bytes(b"half")
+    temporary_for(run / "best.safetensors", 999_999_999).write_bytes(b"half")
     assert socialx(*resumed(run)).exit_code == 0
     assert not list(run.glob(".*"))
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from socialx.batch import Batch, Example, Target
 from socialx.data.loaders import ResidentLoader
+from socialx.data.series import OLD
 from socialx.errors import SocialxError
 from socialx.precision import Precision
 from socialx.scoring.evaluation import evaluate
@@ -295,7 +296,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
 
 def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
     validation = loader(part="validation", batch_size=64)
-    validation.series.valid[:] = False
+    validation.series.ages[:] = OLD
     run = fresh_run(tmp_path / "r")
     with pytest.raises(SocialxError, match="validation: no window has a valid target"):
         fit(learner(), loader(batch_size=64), validation, run, horizon=12, max_epochs=1, patience=2)
