@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
 from socialx.errors import Argument, SettingsError
@@ -92,6 +92,9 @@ Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidator(_each_once)]
 
 
+SLSTM_AT = (1, 3)
+
+
 class Section(BaseModel):
     """Frozen; a key that is no setting is refused."""
 
@@ -139,6 +142,14 @@ class Loader(Section):
 class Model(Section):
     """The shared xLSTM encoder and what its tokens carry; or a plain model to compare it with."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _default_within_the_blocks(cls, given: Any) -> Any:
+        """Fewer blocks than the default needs no second setting."""
+        if not isinstance(given, dict) or "slstm_at" in given or not str(given.get("blocks", "")).isdecimal():
+            return given
+        return {**given, "slstm_at": tuple(place for place in SLSTM_AT if place < int(given["blocks"]))}
+
     kind: Annotated[str, _known(MODELS)] = setting(
         "xlstm",
         f"{_kinds(MODELS)}. Only the first uses neighbours",
@@ -149,7 +160,9 @@ class Model(Section):
     )
     width: int = setting(128, "embedding width E, a multiple of heads", _STEP, ge=8, le=2048)
     blocks: int = setting(4, "xLSTM blocks in the stack", _STEP, ge=1, le=64)
-    slstm_at: Positions = setting((1, 3), "which blocks are sLSTM, from 0; the others are mLSTM", _STEP)
+    slstm_at: Positions = setting(
+        SLSTM_AT, "which blocks are sLSTM, from 0; the others are mLSTM. Not set: 1 and 3, as far as there are", _STEP
+    )
     heads: int = setting(4, "heads of every xLSTM block", _STEP, ge=1)
     dropout: float = setting(0.1, "dropout of the encoder and of the social layers", _STEP, ge=0, lt=1)
     impl: Literal["auto", "reference", "fused", "triton"] = setting(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from socialx.errors import SettingsError
-from socialx.options import KEYS, OLD_KEYS, Layers, Loaded, as_tree, flag_of, to_yaml
+from socialx.options import KEYS, OLD_KEYS, Layers, Loaded, as_tree, flag_of, load_settings, to_yaml
 from socialx.settings import RESUME, SCORING, Settings
 
 MODEL, POOLING = ({key for key in KEYS if key.startswith(section)} for section in ("model.", "pooling."))
@@ -284,3 +284,10 @@ def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
     first, second = str(caught.value).splitlines()
     assert first == (f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9: leave it, or train another run")
     assert second.startswith("trainer.seed (--seed): ")
+
+
+@pytest.mark.parametrize(("blocks", "expected"), [(1, ()), (2, (1,)), (3, (1,)), (4, (1, 3)), (9, (1, 3))])
+def test_fewer_blocks_need_no_second_setting(blocks: int, expected: tuple[int, ...]) -> None:
+    assert load_settings(env={}, sets=[f"model.blocks={blocks}"]).model.slstm_at == expected
+    assert load_settings(env={}, model={"blocks": blocks}).model.slstm_at == expected
+    assert load_settings(env={}, model={"blocks": blocks, "slstm_at": (0,)}).model.slstm_at == (0,)
