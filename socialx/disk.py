@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import fcntl
+import functools
+import hashlib
 import os
 import re
 import shutil
+import socket
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from socialx.errors import Argument, SocialxError
+
+# A name without a machine is of an older version, and is swept only by its age.
+OWNER = r"\.(?:(?P<machine>[0-9a-f]{8})-)?(?P<process>[0-9]{1,9})\.tmp"
+TEMPORARY = re.compile(rf"\..+{OWNER}")
+STALE_S = 7 * 86_400  # no file takes a week to be written
 
 
 class WriteFailed(Exception):
@@ -80,14 +89,14 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
 
     A link stays, what it points to is replaced.  The folder is made if it is missing.  What a killed process left here
-    is swept away first.
+    is swept away first, see ``sweep_folder``.
     """
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = temporary_for(target, os.getpid())
     try:
         with folder_for(target.parent):
             try:
-                _sweep(target)
+                _sweep(target.parent, re.compile(rf"\.{re.escape(target.name)}{OWNER}"))
                 yield temporary
                 if target.exists():
                     shutil.copymode(target, temporary)
@@ -101,23 +110,48 @@ def replacing(path: Path) -> Iterator[Path]:
         raise SocialxError(path, f"cannot be written ({_cause(error)})", "check the folder and its space") from error
 
 
-def _sweep(target: Path) -> None:
-    """Remove what killed processes that were to replace ``target`` left beside it."""
-    for stale in target.parent.iterdir():
-        if owner := re.fullmatch(rf"\.{re.escape(target.name)}\.([0-9]{{1,9}})\.tmp", stale.name):
-            try:
-                os.kill(int(owner[1]), 0)
-            except ProcessLookupError:
-                stale.unlink(missing_ok=True)
-            except PermissionError:
-                continue  # somebody else's process, so it lives
+def temporary_for(target: Path, process: int) -> Path:
+    """Where a process of this machine writes what will replace ``target``: ``.NAME.MACHINE-PROCESS.tmp`` beside it."""
+    return target.with_name(f".{target.name}.{_machine()}-{process}.tmp")
+
+
+@functools.cache
+def _machine() -> str:
+    """8 hexadecimal digits that two machines, two containers or two boots do not share: their process ids may agree."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+    with suppress(OSError):
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def sweep_folder(folder: Path) -> None:
-    """Remove what killed processes left in a folder, whatever file it was to replace."""
-    for stale in folder.glob(".*.tmp"):
-        if name := re.fullmatch(r"\.(.+)\.[0-9]{1,9}\.tmp", stale.name):
-            _sweep(folder / name[1])
+    """Remove the temporaries of all names in a folder that nobody writes any more.
+
+    These are the ones of this machine whose process is gone, and all that nobody changed for a week: whether a process
+    of another machine lives cannot be told from here.
+    """
+    _sweep(folder, TEMPORARY)
+
+
+def _sweep(folder: Path, names: re.Pattern[str]) -> None:
+    for stale in folder.iterdir():
+        if found := names.fullmatch(stale.name):
+            with suppress(FileNotFoundError):  # somebody else swept it, or it took its place
+                gone = found["machine"] == _machine() and not _lives(int(found["process"]))
+                if gone or time.time() - stale.stat().st_mtime > STALE_S:
+                    stale.unlink()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # somebody else's
+    return True
 
 
 def _cause(error: Exception) -> str:
@@ -137,6 +171,13 @@ def _sync(path: Path) -> None:
 
 def check_output(path: Path, overwrite: bool, inputs: tuple[str, ...] = ()) -> None:
     """Refuse an output that exists, or is an input or a folder, before anything is read."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        remedy = "check the folder, or choose another name"
+        raise SocialxError(path, f"cannot be written ({error.strerror})", remedy) from None
     if path.is_dir():
         raise SocialxError(path, "a folder, not a file", "name a file in it")
     if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):

@@ -14,6 +14,8 @@ from pathlib import PurePath
 from typing import Any, Self
 
 SAMPLE = 3  # items of a longer list that an error names
+ITEM = 60  # characters of each of them
+FOUND = 400  # characters of what was found
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Message:
         where = write(self.where) if isinstance(self.where, (Argument, Command)) else str(self.where)
         found = f"{self.what} ({sample(self.sample)})" if self.sample else self.what
         helps = "".join(part if isinstance(part, str) else write(part) for part in self.remedy)
-        return ": ".join(filter(None, (where, found, helps)))
+        return printable(": ".join(filter(None, (where, shortened(found, FOUND), helps))))
 
     def __str__(self) -> str:
         return self.line()
@@ -142,6 +144,18 @@ def fall_back(where: object, what: str, remedy: Remedy = "", *, sample: Iterable
 
 
 def sample(items: Sequence[str], most: int = SAMPLE) -> str:
-    """The first few of a list, for an error line: ``a, b, c, ...``."""
-    shown = ", ".join(items[:most])
+    """The first few of a list, for an error line: ``a, b, c, ...``; of a long item only its beginning."""
+    shown = ", ".join(shortened(item, ITEM) for item in items[:most])
     return f"{shown}, ..." if len(items) > most else shown
+
+
+def shortened(text: str, most: int) -> str:
+    """The first ``most`` characters of a text, and ``...`` where it has more."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def printable(text: str) -> str:
+    """The text with an escape for whatever would end the line, or command the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)

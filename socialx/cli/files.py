@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -158,8 +159,10 @@ def inspect_file(
     Example: socialx inspect metr_la.h5 --require positions,order --plot metr_la.png
     """
     from socialx import tasks
+    from socialx.files import checks
     from socialx.report.file import print_report
 
+    as_typed = partial(write, "convert")
     found = tasks.inspect(path, require=require or "", plot=plot, progress=Show("inspect"))
     if as_json:
         following = found.kind.next and write("inspect", found.kind.next)
@@ -168,11 +171,12 @@ def inspect_file(
         typer.echo(f"{path}: {found.kind.why} ({found.kind.name})")
     else:
         print_report(found.report, f"{found.kind.name}: {found.kind.why}")
-        for line in (*(f"problem: {line}" for line in found.problems), *(f"remark: {line}" for line in found.remarks)):
+        remarks = checks.remarks(found.report, as_typed)
+        for line in (*(f"problem: {line}" for line in found.problems), *(f"remark: {line}" for line in remarks)):
             typer.echo(line)
     if found.kind.next:
         note(Message("next", "", found.kind.next), "inspect")
-    if require and (failed := found.failed(require)):
+    if require and found.report and (failed := checks.failed(found.report, checks.parse(require), as_typed)):
         raise GateError.together(Message(path, line) for line in failed)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from socialx.errors import SettingsError, sample
+from socialx.errors import Argument, Message, Remedy, SettingsError, Write, python, sample
 from socialx.files.inspect import Report
 from socialx.files.store import ROWS_ATTR
 
@@ -16,12 +16,15 @@ ALL = "all"  # stands for every check
 
 @dataclass(frozen=True)
 class Check:
-    """One question to a report; ``find`` answers with one line where the file does not meet it, else with None."""
+    """One question to a report; ``find`` answers with one line where the file does not meet it, else with None.
+
+    A line that names an argument or a task is a ``Message``, without where it is.
+    """
 
     name: str
     asks: str
     severity: Literal["problem", "remark"]  # a problem fails convert --validate, a remark only what asks for it
-    find: Callable[[Report], str | None]
+    find: Callable[[Report], str | Message | None]
 
 
 def _rows(r: Report) -> str | None:
@@ -93,6 +96,27 @@ def _outage(r: Report) -> str | None:
     return f"no sensor has a reading for {hours:.1f} h ({r.longest_outage_steps} rows)" if hours > 24 else None
 
 
+def _negative(r: Report) -> Message | None:
+    if r.most_negative is None:
+        return None
+    found = f"{r.negative_readings:,} readings of {r.feature} are below 0, most often {r.most_negative:g}"
+    return Message("", found, _no_reading(r.most_negative))
+
+
+def _odd_values(r: Report) -> Message | None:
+    if not r.odd_values:
+        return None
+    (vdid, found), *others = r.odd_values.items()
+    more = f", and {len(others)} other sensors have such a number" if others else ""
+    what = f"{found['value']:g} stands in {100 * found['share']:.0f} % of the readings of sensor {vdid}{more}"
+    return Message("", what, _no_reading(found["value"]))
+
+
+def _no_reading(value: float) -> Remedy:
+    number = int(value) if value.is_integer() else value
+    return "if it means no reading, convert again with ", Argument("missing", number)
+
+
 def _units(r: Report) -> str | None:
     return f"the unit of {r.feature} is not stored" if r.unit == "unknown" else None
 
@@ -118,6 +142,8 @@ CHECKS: dict[str, Check] = {
         Check("regular", "steps that are multiples of the common step", "remark", _regular),
         Check("dead", "a valid reading of every sensor", "remark", _dead),
         Check("stuck", "no sensor that repeats one value for 6 hours, 24 at the highest speed", "remark", _stuck),
+        Check("negative", "no reading below 0 of a quantity that cannot be", "remark", _negative),
+        Check("odd_values", "no number that is frequent and far from all others of its sensor", "remark", _odd_values),
         Check("outage", "no outage of the whole network longer than a day", "remark", _outage),
         Check("units", "a known unit of the speeds", "remark", _units),
         Check("timezone", "a time zone that is stored and known", "remark", _timezone),
@@ -130,9 +156,15 @@ def problems(report: Report) -> list[str]:
     return _lines(report, [check for check in CHECKS.values() if check.severity == "problem"])
 
 
-def remarks(report: Report) -> list[str]:
+def remarks(report: Report, write: Write = python) -> list[str]:
     """What is worth knowing of a file that passes, one line each."""
-    return _lines(report, [check for check in CHECKS.values() if check.severity == "remark"])
+    return _lines(report, [check for check in CHECKS.values() if check.severity == "remark"], write)
+
+
+def doubts(report: Report, where: object) -> list[Message]:
+    """Remarks on readings that may not be any, which a new conversion can settle."""
+    found = (_negative(report), _odd_values(report))
+    return [Message(where, message.what, message.remedy) for message in found if message]
 
 
 def parse(text: str) -> list[str]:
@@ -142,10 +174,10 @@ def parse(text: str) -> list[str]:
     return names
 
 
-def failed(report: Report, names: Sequence[str]) -> list[str]:
+def failed(report: Report, names: Sequence[str], write: Write = python) -> list[str]:
     """The lines of those of the named checks that the file does not meet, in the table's order; "all" = every one."""
     _refuse_unknown(names)
-    return _lines(report, [check for name, check in CHECKS.items() if name in names or ALL in names])
+    return _lines(report, [check for name, check in CHECKS.items() if name in names or ALL in names], write)
 
 
 def _refuse_unknown(names: Sequence[str]) -> None:
@@ -157,5 +189,6 @@ def _refuse_unknown(names: Sequence[str]) -> None:
             raise SettingsError(f"check {name!r}", f"not one of {', '.join(known)}", hint)
 
 
-def _lines(report: Report, checks: Sequence[Check]) -> list[str]:
-    return [line for check in checks if (line := check.find(report)) is not None]
+def _lines(report: Report, checks: Sequence[Check], write: Write = python) -> list[str]:
+    found = (check.find(report) for check in checks)
+    return [each.line(write) if isinstance(each, Message) else each for each in found if each is not None]

@@ -139,6 +139,8 @@ def _read_table(path: Path) -> pd.DataFrame:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
         raise SocialxError(path, reason, ADVICE) from None
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes what is too much for names of rows
+        raise SocialxError(path, f"its rows have more cells than the {len(table.columns)} of line 1", ADVICE)
     if header is None:
         table.columns = pd.Index(COLUMNS)
     table.index += 1 if header is None else 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
-from socialx.files.store import PACKED
+from socialx.files.hdf5 import packed_bytes, reserve, writing
+from socialx.files.store import PACKED, plain_text
 
 
 def write_forecast(path: Path, forecast: Any) -> None:
@@ -17,8 +17,8 @@ def write_forecast(path: Path, forecast: Any) -> None:
     forecast float32 [W,P,N,G]; times, issued_at ``YYYY-MM-DD HH:MM:SS`` [W,P], [W]; sensors [N], targets and units [G];
     readings int64 [W,N]; reported bool [W,N].
     """
-    with h5py.File(path, "w", libver="v110") as file:
-        file.attrs.update(schema="socialx.forecast/1", dataset=forecast.dataset, run=forecast.run)
+    with writing(path, "w", "v110") as file:
+        file.attrs.update(schema="socialx.forecast/1", dataset=forecast.dataset, run=plain_text(str(forecast.run)))
         file.attrs.update(step_minutes=forecast.step_minutes, history=forecast.history)
         file.attrs["timezone"] = forecast.timezone or ""
         arrays = {
@@ -32,6 +32,7 @@ def write_forecast(path: Path, forecast: Any) -> None:
             "reported": forecast.reported,
         }
         for name, array in arrays.items():
+            reserve(file, packed_bytes(array.nbytes))
             file.create_dataset(name, data=array, chunks=True, **PACKED)
 
 

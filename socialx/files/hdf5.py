@@ -20,7 +20,7 @@ LINE_BYTES = 1 << 24  # a header of 100,000 sensors with names of 160 bytes
 # A file of N bytes can honestly hold more: deflate packs 1,032 bytes into one at most, and what was never written takes
 # no room.  16 MiB of these are 24 hours of 14,000 sensors.
 PACKED_RATIO, UNWRITTEN_BYTES = 1100, 1 << 24
-DESCRIBING_BYTES = 1 << 18  # 200 entries of vd_info take less than 1 KiB each
+DESCRIBING_BYTES = 1 << 18  # 100 entries of vd_info take less than 2 KiB each, also in the oldest form of HDF5
 INSIDE = "copy what it points to into this file"
 
 
@@ -104,6 +104,11 @@ def reserve(file: h5py.File, size: int) -> None:
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):  # a file system that keeps no room
                 raise
+
+
+def packed_bytes(size: int) -> int:
+    """How many bytes so many take at most when they are packed: what cannot be compressed grows a little."""
+    return size + size // 64
 
 
 def _cut(path: Path) -> None:

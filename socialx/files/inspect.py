@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from socialx.files.hdf5 import open_hdf5
 from socialx.files.store import (
     FEATURE_NAMES,
     JITTER_S,
+    NOT_NEGATIVE,
     ROWS_ATTR,
     SECONDS,
     SENSOR_INFO,
@@ -39,6 +41,10 @@ DAY = 86_400  # seconds
 # 74; 3 h would find 2 and 31, calm nights among them.  The highest speed of the whole file may be a cap, which a calm
 # road may keep to from evening to morning, so there it takes a day: that changes neither count, it spares other files.
 STUCK_HOURS, STUCK_AT_CAP_HOURS = 6.0, 24.0
+# A number that stands for no reading, such as 255, is the largest or smallest of a sensor.  It is in a tenth of its
+# readings or more, and a quarter of the range of all others away from them.  A cap is near them: METR-LA's 70 mph is
+# 0.1 mph from the next.  A sensor with fewer than 10 other values may only switch between two speeds.
+ODD_SHARE, ODD_GAP, ODD_OTHERS = 0.1, 0.25, 10
 FAR_KM, FAR_RATIO, ASTRAY_KM = 10.0, 10.0, 500.0  # METR-LA's loneliest sensor is 6.8 km from the next
 
 
@@ -74,6 +80,9 @@ class Report:
     ambiguous_rows: int | None  # rows in an hour that daylight saving repeats
     missing_share: float
     zero_share: float
+    negative_readings: int  # valid readings below 0, of a quantity that cannot be; 0 for any other
+    most_negative: float | None  # the most frequent number among them
+    odd_values: dict[str, dict[str, float]]  # id -> value and share, of one that may stand for no reading; most first
     sensor_missing_share: dict[str, float]  # id -> share of rows without a valid reading, all N in column order
     sensor_zero_share: dict[str, float]  # id -> share of rows that are exactly 0, whether that is missing or not
     sensor_nan_share: dict[str, float]  # id -> share of rows that are not finite
@@ -118,6 +127,7 @@ def examine(store: Store) -> Report:
         **_time_axis(store),
         **_clock_changes(store),
         **_shares(store),
+        **_doubtful(store),
         **_runs_of_readings(store),
         **_positions(store.sensors),
     )
@@ -246,6 +256,37 @@ def _shares(store: Store) -> dict[str, Any]:
         "worst_sensors": {ids[place]: float(missing[place]) for place in worst},
         "dead_sensors": [ids[place] for place in np.flatnonzero(observed == 0)],
     }
+
+
+def _doubtful(store: Store) -> dict[str, Any]:
+    """Valid readings that may stand for none: below 0, or one number far from all others."""
+    below: Counter[float] = Counter()
+    odd: dict[str, dict[str, float]] = {}
+    for place, vdid in enumerate(store.sensors.ids):
+        values = store.values[store.valid[:, place], place]
+        if store.feature in NOT_NEGATIVE:
+            numbers, counts = np.unique(values[values < 0], return_counts=True)
+            below.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+        if found := _odd_value(values):
+            odd[vdid] = found
+    return {
+        "negative_readings": below.total(),
+        "most_negative": below.most_common(1)[0][0] if below else None,
+        "odd_values": dict(sorted(odd.items(), key=lambda item: -item[1]["share"])),
+    }
+
+
+def _odd_value(values: np.ndarray) -> dict[str, float] | None:
+    """The largest or smallest reading [t] of a sensor and its share, if it is frequent and far from the others."""
+    for extreme in (values.max(initial=-np.inf), values.min(initial=np.inf)):
+        others = values[values != extreme]
+        if len(values) == 0 or 1 - len(others) / len(values) < ODD_SHARE or len(others) == 0:
+            continue
+        low, high = float(others.min()), float(others.max())
+        gap = max(float(extreme) - high, low - float(extreme))
+        if gap > ODD_GAP * (high - low) and len(np.unique(others)) >= ODD_OTHERS:
+            return {"value": float(extreme), "share": 1 - len(others) / len(values)}
+    return None
 
 
 def _runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ from socialx.data.calendar import DAY_S
 from socialx.data.geo import on_earth
 from socialx.disk import check_output, replacing
 from socialx.errors import Command, SocialxError, sample
-from socialx.files.hdf5 import check_dataset, check_links, open_hdf5, reserve, writing
+from socialx.files.hdf5 import check_dataset, check_links, open_hdf5, packed_bytes, reserve, writing
 
 FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
 FLAT = ("features", "dates", "sensors")  # the root of the oldest files, before there were groups
@@ -248,6 +248,7 @@ def _write_features(
     rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
     rows = rows if len(head) > 1 else min(rows, len(head[0].timestamps))
     shape, limits = (0, sensors, len(columns)), (None, sensors, len(columns))
+    chunk_bytes = packed_bytes(4 * rows * sensors)
     chunks, cache = (rows, sensors, 1), 3 * 4 * rows * sensors  # the chunk that two blocks share is compressed once
     features = file.create_dataset(
         FEATURES, shape, "f4", maxshape=limits, chunks=chunks, shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **PACKED
@@ -256,11 +257,11 @@ def _write_features(
         first = len(timestamps)
         timestamps = np.concatenate([timestamps, block.timestamps])
         seconds = np.concatenate([seconds, _checked_seconds(readings, block, timestamps, seconds)])
-        reserve(file, 2 * (block.speeds.nbytes + cache))
+        reserve(file, packed_bytes(block.speeds.nbytes) + chunk_bytes)
         features.resize(len(timestamps), axis=0)
         features[first:, :, 0] = block.speeds
     for place, column in enumerate(list(columns.values())[1:], 1):
-        reserve(file, 2 * cache)
+        reserve(file, chunk_bytes)
         features[:rows, :, place] = column
         file.flush()
         # All chunks of a constant column are the same bytes: HDF5 compresses the first, the others are copies of it.
@@ -311,21 +312,24 @@ def _write_metadata(
     units = {name: STATIC_UNITS.get(name, readings.units) for name in columns}
     step = common_step(seconds)
     frequency = f"{step // 60}min" if step % 60 == 0 else f"{step}s"
-    file.attrs.update(dataset_name=readings.dataset_name, feature_set=readings.feature_set)
+    dataset_name, feature_set, source_data, source_meta = map(
+        plain_text, (readings.dataset_name, readings.feature_set, readings.source_data, readings.source_meta)
+    )
+    file.attrs.update(dataset_name=dataset_name, feature_set=feature_set)
     file.attrs.update(feature_schema_version="1.0", creation_date=datetime.now(UTC).isoformat(timespec="seconds"))
-    file.attrs["description"] = f"{readings.dataset_name} traffic speeds and sensor positions"
-    file.attrs.update(source_data=readings.source_data, source_meta=readings.source_meta)
+    file.attrs["description"] = f"{dataset_name} traffic speeds and sensor positions"
+    file.attrs.update(source_data=source_data, source_meta=source_meta)
     for name, count in zip((ROWS_ATTR, "num_locations", "num_features"), file[FEATURES].shape, strict=True):
         file.attrs[name] = np.int64(count)
     texts = {VDIDS: np.array(sensors.ids, "S64"), FEATURE_NAMES: np.array(list(columns), "S32")}
     for name, column in (texts | {TIMESTAMPS: timestamps, SECONDS: seconds}).items():
-        reserve(file, 2 * column.nbytes)
+        reserve(file, packed_bytes(column.nbytes))
         file.create_dataset(name, data=column, chunks=True, **PACKED)
     metadata = file["metadata"]
     reserve(file, 0)
     metadata["frequency"] = np.bytes_(frequency if step else "unknown")
     file[UNITS] = np.bytes_(json.dumps(units))
-    metadata["source"] = np.bytes_(f"{readings.source_data} with positions of {readings.source_meta}".encode())
+    metadata["source"] = np.bytes_(f"{source_data} with positions of {source_meta}".encode())
     metadata.attrs["epoch_basis"] = "naive-utc"
     metadata.attrs["timezone"] = readings.timezone or ""
     metadata.attrs[MISSING_ATTR] = np.nan if readings.missing is None else readings.missing
@@ -459,6 +463,11 @@ def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, .
     # Older files may write 2025-03-18T00:46:11+08:00: the wall time is what counts.
     wall = [text[:19].replace("T", " ").encode("ascii", "replace") for text in timestamps]
     return features, tuple(ids), names, np.array(wall, "S19")
+
+
+def plain_text(text: str) -> str:
+    """A text that can be stored: bytes of a file name that are no UTF-8 become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def read_text(value: object) -> str:

@@ -97,7 +97,12 @@ def convert(
         for message in notes:
             note(message)
         summary = store.create(target, source.readings, overwrite=overwrite)
-        problems = tuple(checks.problems(inspection.inspect(target))) if validate else None
+        problems = None
+        if validate:
+            report = inspection.inspect(target)
+            problems = tuple(checks.problems(report))
+            for message in checks.doubts(report, target):
+                note(message)
         following = _after_conversion(target, source.readings)
         return Conversion(path, found, target, source.readings.dataset_name, summary, notes, problems, following)
 

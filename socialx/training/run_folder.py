@@ -140,19 +140,19 @@ class RunFolder:
         """Write what a new run depends on."""
         self.write_json("protocol.json", asdict(protocol))
         self.write_json("sensors.json", sensors)
-        self._write_settings(settings, origin, precision)
+        self._write_settings(settings, origin, [environment(precision)])
 
     def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
         """Write what a run that goes on depends on; its own values keep the origin of its first start."""
-        first = self.read_json("origin.json")
+        first = self.read_json("origin.json")  # all is read before anything is written
+        before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
         kept = {k: first.get(k, v) if v == str(self.settings) else v for k, v in origin.items()}
-        self._write_settings(settings, kept, precision)
+        self._write_settings(settings, kept, [*before, environment(precision)])
 
-    def _write_settings(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
+    def _write_settings(self, settings: str, origin: dict[str, str], starts: list[Any]) -> None:
         self.write_text("settings.yaml", settings)
         self.write_json("origin.json", origin)
-        before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
-        self.write_json("environment.json", [*before, environment(precision)])
+        self.write_json("environment.json", starts)
 
     def check_same(self, now: ScoringProtocol, key: str, path: Path | None, argument: Argument) -> None:
         """SocialxError where ``key`` of the protocol ``now`` is not this run's own: ``path`` is then another file."""

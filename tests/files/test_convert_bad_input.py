@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from socialx.disk import temporary_for
 from socialx.files import store
 from socialx.files.formats import tables
 from socialx.files.formats.contents import Request
@@ -172,7 +173,8 @@ def test_a_refusal_closes_the_source(tmp_path: Path) -> None:
 def test_temporary_files_of_the_dead_are_swept(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    names = [f".out.h5.{child.pid}.tmp", f".out.h5.{os.getppid()}.tmp", f".other.h5.{child.pid}.tmp", ".out.h5.x.tmp"]
+    owned = (("out.h5", child.pid), ("out.h5", os.getppid()), ("other.h5", child.pid))
+    names = [*(temporary_for(tmp_path / name, process).name for name, process in owned), ".out.h5.x.tmp"]
     for name in names:
         (tmp_path / name).write_text("")
     small_store(tmp_path / "out.h5")

@@ -423,6 +423,15 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
     "regular": ({"irregular_steps": 4}, "4 steps are not a multiple of 5 min"),
     "dead": ({"dead_sensors": ["c"]}, "1 of 3 sensors never have a valid reading (c)"),
     "stuck": ({"stuck_sensors": {"c": 7.25}}, "1 of 3 sensors repeat one value for hours (c 7.2 h)"),
+    "negative": (
+        {"negative_readings": 4000, "most_negative": -1.0},
+        "4,000 readings of avg_speed are below 0, most often -1: if it means no reading, convert again with missing=-1",
+    ),
+    "odd_values": (
+        {"odd_values": {"b": {"value": 255.0, "share": 0.2}, "c": {"value": 254.5, "share": 0.1}}},
+        "255 stands in 20 % of the readings of sensor b, and 1 other sensors have such a number: "
+        "if it means no reading, convert again with missing=255",
+    ),
     "outage": ({"longest_outage_steps": 289}, "no sensor has a reading for 24.1 h (289 rows)"),
     "units": ({"unit": "unknown"}, "the unit of avg_speed is not stored"),
     "timezone": ({"timezone": None}, "it does not say in which time zone its wall times are"),

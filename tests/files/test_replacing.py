@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from socialx.disk import replacing
+from socialx.disk import check_output, replacing, sweep_folder, temporary_for
 from socialx.errors import SocialxError
 from tests.commands import LOCATIONS, cut_csv, socialx
 from tests.data_files import refusal
@@ -43,11 +44,61 @@ def test_what_a_killed_process_left_beside_the_target_of_a_link_is_swept_away(tm
     link.symlink_to(target)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    living = target.with_name(f".real.h5.{os.getppid()}.tmp")
-    for stale in (living, target.with_name(f".real.h5.{gone.pid}.tmp")):
+    living = temporary_for(target, os.getppid())
+    for stale in (living, temporary_for(target, gone.pid)):
         stale.write_text("half")
     write(link, "new")
     assert sorted(target.parent.iterdir()) == [living, target]
+
+
+def test_what_another_machine_writes_is_left_alone_for_a_week(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    dead, elsewhere, older, unlike = (
+        temporary_for(tmp_path / "out.h5", gone.pid),
+        tmp_path / f".out.h5.00000000-{gone.pid}.tmp",
+        tmp_path / f".out.h5.{gone.pid}.tmp",
+        tmp_path / ".out.h5.mine.tmp",
+    )
+    for name in (dead, elsewhere, older, unlike):
+        name.write_text("half")
+    write(tmp_path / "out.h5", "new")
+    assert sorted(tmp_path.iterdir()) == sorted((elsewhere, older, unlike, tmp_path / "out.h5"))
+    for name in (elsewhere, older, unlike):
+        os.utime(name, (0, time.time() - 8 * 86_400))
+    write(tmp_path / "out.h5", "newer")
+    assert sorted(tmp_path.iterdir()) == sorted((unlike, tmp_path / "out.h5"))
+
+
+def test_a_folder_is_swept_of_temporaries_of_all_names(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    kept = [
+        temporary_for(tmp_path / "last.pt", os.getpid()),
+        tmp_path / f".best.pt.00000000-{gone.pid}.tmp",
+        tmp_path / "notes.tmp",
+        tmp_path / ".hidden",
+    ]
+    old = tmp_path / ".stamp.json.00000000-77.tmp"
+    for path in (
+        *kept,
+        old,
+        temporary_for(tmp_path / "best.pt", gone.pid),
+        temporary_for(tmp_path / "a.b.c", gone.pid),
+    ):
+        path.write_text("half")
+    os.utime(old, (0, time.time() - 8 * 86_400))
+    sweep_folder(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
+def test_an_output_with_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
+    long = tmp_path / ("a" * 300 + ".h5")
+    refusal(lambda: check_output(long, overwrite=False), "cannot be written (File name too long)")
+    refusal(lambda: write(long, "text"), "cannot be written (File name too long)")
+    csv = cut_csv(tmp_path / "data.csv", 30)
+    done = socialx("convert", "metr-la", csv, "--meta-csv", LOCATIONS, "--output-h5", long)
+    assert (done.exit_code, len(done.stderr.splitlines())) == (1, 1)
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])

@@ -65,7 +65,11 @@ def one_line_or_right(action: Callable[[], object]) -> None:
 @pytest.mark.parametrize("strange", STRANGE)
 @pytest.mark.parametrize("name", DATASETS + FURTHER)
 def test_a_strange_dataset_is_one_line(tmp_path: Path, name: str, strange: Callable[[h5py.File, str], None]) -> None:
-    for path in (small_store(tmp_path / "ours.h5"), OLDER["P1"](tmp_path / "older.h5"), OLDER["V0b"](tmp_path / "o.h5")):
+    for path in (
+        small_store(tmp_path / "ours.h5"),
+        OLDER["P1"](tmp_path / "older.h5"),
+        OLDER["V0b"](tmp_path / "o.h5"),
+    ):
         with h5py.File(path, "r+") as file:
             if name in file:
                 del file[name]
