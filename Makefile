@@ -18,7 +18,7 @@ endif
 # Two OpenMP threads that wait for each other beside other work are slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all test-gpu lint format type bench-cpu bench-gpu ablation clean
+.PHONY: help setup demo test test-all test-gpu lint format type fuzz bench-cpu bench-gpu ablation clean
 
 help:              ## this list
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/: [^#]*##/:/'
@@ -38,6 +38,10 @@ test: setup        ## the fast tests, under 3 minutes; T=model for those of one 
 
 test-all: setup    ## all tests that need no GPU
 	$(BIN)/python -m pytest -n 2 -m 'not gpu'
+
+fuzz: setup        ## corrupted and odd inputs of every kind, N of them, and kills of every writing command
+	$(BIN)/python -m tests.fuzz -n $(or $(N),2000)
+	$(BIN)/python -m tests.fuzz kills -n 50
 
 # No setup here: a CUDA machine may be offline, and its own python may have torch and the packages already.
 test-gpu:          ## the tests that need a CUDA device, with .venv if it is there, else with python3

@@ -212,7 +212,7 @@ class Pooling(Section):
     reach_km: float | None = setting(None, "use no sensor that is farther away; not set: no limit", _STEP, gt=0)
     distances: Path | None = setting(
         None,
-        "CSV of from,to,cost with road distances in metres, in place of straight distances",
+        "CSV of from,to,cost with road distances in metres, or a square matrix of them, in place of straight distances",
         Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
     )
     radius_km: float = setting(5.0, "distance at which the attention gate starts at one half", _STEP, gt=0, le=1000)

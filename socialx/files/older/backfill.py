@@ -20,6 +20,7 @@ import numpy as np
 from socialx.data.geo import EARTH_RADIUS_KM, on_earth
 from socialx.disk import exclusive, replacing
 from socialx.errors import Argument, Command, Message, SocialxError, sample
+from socialx.files.formats.arrays import float32
 from socialx.files.hdf5 import open_hdf5, reserve, writing
 from socialx.files.locations import Location, match_key, read_locations
 from socialx.files.older.variants import BLOCK_ROWS, Variant, lacking_units, missing_value, recognise
@@ -418,7 +419,7 @@ def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
     def blocks() -> Generator[Block, None, None]:
         for first in range(0, len(timestamps), BLOCK_ROWS):
             rows = slice(first, first + BLOCK_ROWS)
-            yield Block(timestamps[rows], features[rows, :, 0].astype(np.float32))
+            yield Block(timestamps[rows], float32(features[rows, :, 0]))
 
     d = DATASETS["pems-bay"]
     origin, name = f"{path} ({plan.variant.name})", read_text(file.attrs.get("dataset_name", d.dataset_name))
