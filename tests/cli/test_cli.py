@@ -79,6 +79,7 @@ def test_inspect_prints_json_of_one_shape_for_any_file(data: Path, tmp_path: Pat
 def test_an_interrupt_that_a_finaliser_swallows_comes_again() -> None:
     script = """
 import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
 from socialx.cli.app import command, main
 
 class Finalised:

@@ -119,6 +119,7 @@ def test_outputs_and_all_gradients(shape: tuple[int, list[int], int, int, int, i
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # Triton's interpreter, beside other work
 @pytest.mark.parametrize("low", [None, torch.float16])
 @pytest.mark.parametrize("shape", MANY)
 def test_more_shapes(shape: tuple[int, list[int], int, int, int, int], low: torch.dtype | None) -> None:

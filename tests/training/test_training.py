@@ -254,12 +254,13 @@ def test_interrupted_and_resumed_ends_at_the_same_weights(at: int, precision: st
 
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
     with Interrupt().listening() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupt.asked
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path: Path) -> None:
