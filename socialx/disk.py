@@ -27,6 +27,16 @@ class WriteFailed(Exception):
     """What kept a file from being written; no OSError, so that whoever reads meanwhile does not take it for theirs."""
 
 
+def check_name(path: Path) -> None:
+    """Refuse a path that the system cannot even look up, such as one with a name too long; one not there passes."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise SocialxError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
+
+
 def check_regular(path: Path) -> None:
     """Refuse a device, a pipe or a socket before it is opened: it may have no end, or never answer.
 
@@ -54,6 +64,7 @@ def read_text(path: Path, most: int) -> str:
 def exclusive(path: Path) -> Iterator[None]:
     """Keep everybody else who locks a file, HDF5 included, out of ``path`` until the block ends."""
     try:
+        check_regular(path)  # a pipe would be waited for
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         raise SocialxError(path, "no such file", "check the path") from None

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from socialx.disk import read_text
-from socialx.errors import Argument, Message, SettingsError
+from socialx.errors import ITEM, Argument, Message, SettingsError, shortened
 from socialx.progress import note
 from socialx.settings import Section, Settings, facts
 
@@ -229,7 +229,7 @@ def _complaint(error: Any, latest: Mapping[str, _Given]) -> Message:
 
 
 def _unknown(given: _Given) -> Message:
-    key, where = given.key, f"{given.key} ({given.place})"
+    key, where = given.key, f"{shortened(given.key, ITEM)} ({given.place})"
     old = next((o for o in OLD_KEYS if key == o or key.startswith(o + ".")), None)
     if old is not None:
         new = OLD_KEYS[old]

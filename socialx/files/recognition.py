@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
+from socialx.disk import check_name
 from socialx.errors import Argument, Command, SettingsError, SocialxError, sample
 from socialx.files.formats.arrays import NPY, ZIP, refuse_arrays
 from socialx.files.formats.basicts import DAT
@@ -60,6 +61,7 @@ def _variant(path: Path) -> Variant | None:
 
     Refuses an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
     """
+    check_name(path)
     if path.is_dir():
         return None
     head = first_bytes(path, "download it again")
@@ -92,6 +94,7 @@ def find(kind: str) -> Dataset | Format | None:
 
 def recognise(data: Path) -> tuple[Format, str]:
     """The format of a file or folder, and why."""
+    check_name(data)
     for format in FORMATS.values():
         if reason := format.recognise(data):
             return format, reason

@@ -496,9 +496,9 @@ def _read_imputed(value: object) -> bool | None:
 
 def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
     """What vd_info says of each sensor; a position that is absent or impossible becomes NaN."""
-    info = file[SENSOR_INFO] if "vd_info" in set(file["metadata"]) else {}  # get() takes a damaged group for no group
-    present = set() if isinstance(info, h5py.Dataset) else set(info)
-    found = [dict(info[vdid].attrs) if vdid in present else {} for vdid in ids]
+    info = file[SENSOR_INFO] if "vd_info" in set(file["metadata"]) else None  # get() takes a damaged group for no group
+    present = set(info) if isinstance(info, h5py.Group) else set()
+    found = [dict(info[vdid].attrs) if info and vdid in present else {} for vdid in ids]
 
     def column(name: str) -> np.ndarray:
         return np.array([read_number(attributes.get(name)) for attributes in found])
@@ -513,6 +513,8 @@ def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
 
 def read_number(value: object) -> float:
     """An attribute as a number, NaN where it is none."""
+    if isinstance(value, complex | np.complexfloating):
+        return np.nan  # NumPy would warn and drop a part of it
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

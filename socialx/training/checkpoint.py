@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from socialx.disk import replacing
+from socialx.disk import check_regular, replacing
 from socialx.errors import SocialxError
 
 ANOTHER = "train again or name another run"
@@ -36,6 +36,7 @@ def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
     SocialxError where the file is missing, damaged, or something else.
     """
     try:
+        check_regular(path)
         with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():
                 raise ValueError(f"the CRC of {damaged} differs")

@@ -30,7 +30,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 import socialx
-from socialx.disk import check_regular, exclusive, folder_for, read_text, replacing, sweep_folder
+from socialx.disk import check_name, check_regular, exclusive, folder_for, read_text, replacing, sweep_folder
 from socialx.environment import environment
 from socialx.errors import Argument, Command, SocialxError
 from socialx.precision import Precision
@@ -171,7 +171,7 @@ class RunFolder:
             return []
         try:
             return [_epoch_row(json.loads(line)) for line in read_text(self.metrics, TEXT_BYTES).splitlines()]
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, OverflowError, RecursionError) as error:
             remedy = "remove it: training can go on without the rows of earlier epochs"
             raise SocialxError(self.metrics, f"not readable ({error})", remedy) from None
 
@@ -267,6 +267,9 @@ def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
                 raise SocialxError(path, "holds a run already", (*others, Argument("trainer.run_dir")))
         elif present:
             raise SocialxError(path, "a folder with other files in it", ("name a new ", Argument("trainer.run_dir")))
+        if folders := [name for name in NAMES if (path / name).is_dir() and not (path / name).is_symlink()]:
+            another = ("name a new ", Argument("trainer.run_dir"))
+            raise SocialxError(path / folders[0], "a folder, where a run has a file", another)
         for name in NAMES:
             (path / name).unlink(missing_ok=True)
         sweep_folder(path)
@@ -302,6 +305,7 @@ def _left_by_a_kill(name: str) -> bool:
 def open_run(path: Path) -> RunFolder:
     """An existing run folder, with its settings; SocialxError if it is none."""
     run = RunFolder(path)
+    check_name(run.settings)
     if not run.settings.is_file() or not run.settings.stat().st_size:
         raise SocialxError(path, "not a run folder (no settings.yaml)", "train writes one under runs/")
     return run

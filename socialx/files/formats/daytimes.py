@@ -93,8 +93,8 @@ class Calendar:
 
 def _minutes(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows [t,N] -> minutes of the day float64 [t], and whether they are whole and every sensor's bool [t]."""
-    exact = column[:, 0].astype(np.float64) * DAY_MINUTES
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact = column[:, 0].astype(np.float64) * DAY_MINUTES
         minutes = np.rint(exact)
         right = (column[:, 0] >= 0) & (column[:, 0] < 1) & (np.abs(exact - minutes) < SLACK)
         return minutes % DAY_MINUTES, right & (column == column[:, :1]).all(axis=1)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Generator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from socialx.data.geo import EARTH_RADIUS_KM, on_earth
-from socialx.disk import exclusive, replacing
+from socialx.disk import check_name, exclusive, replacing
 from socialx.errors import Argument, Command, Message, SocialxError, sample
 from socialx.files.formats.arrays import float32
 from socialx.files.hdf5 import open_hdf5, reserve, writing
@@ -120,9 +120,7 @@ def backfill(
         if found := plan.refusal():
             raise SocialxError.together([found])
         if plan.actions:
-            if backup:
-                _keep(path)
-            with replacing(path) as temporary:
+            with _kept(path) if backup else nullcontext(), replacing(path) as temporary:
                 if plan.variant.rewrite:
                     with open_hdf5(path, ADVICE, locking=False) as file:
                         write(temporary, _readings(path, file, plan))
@@ -133,19 +131,33 @@ def backfill(
         return plan
 
 
-def _keep(path: Path) -> None:
-    """``NAME.bak`` beside the file; the oldest one is the original, so it is never overwritten."""
+@contextmanager
+def _kept(path: Path) -> Iterator[None]:
+    """``NAME.bak`` beside the file; the oldest one is the original, so it is never overwritten.
+
+    One that is made here goes again where the block fails: the file is then as it was.
+    """
     copy = path.with_name(f"{path.name}.bak")
-    if not copy.exists():
-        with replacing(copy) as temporary:
-            shutil.copyfile(path, temporary)
-            shutil.copymode(path, temporary)
+    check_name(copy)
+    if copy.exists():
+        yield
+        return
+    with replacing(copy) as temporary:
+        shutil.copyfile(path, temporary)
+        shutil.copymode(path, temporary)
+    try:
+        yield
+    except Exception:
+        copy.unlink(missing_ok=True)
+        raise
 
 
 def _plan(path: Path, file: h5py.File, meta: Path | None, known: Mapping[int | str, Location]) -> Plan:
     variant = recognise(path, file)
     features, ids, names, timestamps = _layout(path, file, variant)
     info = None if variant.rewrite else file.get(SENSOR_INFO)
+    if info is not None and not isinstance(info, h5py.Group):
+        raise SocialxError(path, f"{SENSOR_INFO} is not a group", ADVICE)
     described = {} if info is None else {name: _location(path, name, info[name]) for name in info}
     if variant.rewrite:
         described = _columns(features, ids, names, variant)
@@ -428,6 +440,7 @@ def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
 
 def expand(path: Path) -> list[Path]:
     """A file as it is; a folder as the .h5 and .hdf5 files in it, by name."""
+    check_name(path)
     if not path.is_dir():
         return [path]
     found = sorted(p for p in path.iterdir() if p.suffix in (".h5", ".hdf5") and not p.name.startswith("."))

@@ -111,7 +111,7 @@ def missing_value(file: h5py.File) -> float:
 
 def is_taiwan(file: h5py.File) -> bool:
     """Whether a file is Taiwan VD data, which never say their units."""
-    if file.attrs.get("dataset_name") in ("taiwan_vd", b"taiwan_vd") or "source_directory" in file.attrs:
+    if read_text(file.attrs.get("dataset_name", "")) == "taiwan_vd" or "source_directory" in file.attrs:
         return True
     info = file.get("metadata/vd_info")
     first = [info[name] for name in list(info)[:1]] if isinstance(info, h5py.Group) else []

@@ -1,0 +1,79 @@
+"""Values and types that a reader does not expect: one line, and no warning of NumPy or pandas in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from socialx.files.distances import read_distances
+from socialx.files.older.backfill import backfill
+from socialx.files.recognition import recognise
+from socialx.files.store import open_store
+from tests.commands import socialx
+from tests.data_files import IDS, refusal, small_store
+from tests.older_files import OLDER, meta
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.mark.parametrize("extra", [1, 2])
+def test_roads_whose_rows_are_longer_than_line_1(tmp_path: Path, extra: int) -> None:
+    path = tmp_path / "roads.csv"
+    path.write_text("from,to,cost\n" + "".join(f"{a},{b},900{',7' * extra}\n" for a in IDS for b in IDS))
+    refusal(lambda: read_distances(path, IDS), "its rows have more cells than the 3 of line 1", task="train")
+    path.write_text("\n".join(["  ", "0,800,1500", "800,0,700", "1500,700,0"]) + "\n")
+    refusal(lambda: read_distances(path, IDS), task="train")
+
+
+def test_vd_info_that_is_a_type_says_nothing_of_any_sensor(tmp_path: Path) -> None:
+    path = small_store(tmp_path / "data.h5")
+    with h5py.File(path, "r+") as file:
+        del file["metadata/vd_info"]
+        file["metadata/vd_info"] = np.dtype("f8")
+    assert np.isnan(open_store(path).sensors.latitude).all()
+    done = socialx("train", "--data", path, "--run-dir", tmp_path / "run")
+    assert done.exit_code == 1
+    assert "no position" in done.stderr
+
+
+def test_backfill_does_not_take_a_type_for_vd_info(tmp_path: Path) -> None:
+    path = OLDER["P1"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        del file["metadata/vd_info"]
+        file["metadata/vd_info"] = np.dtype("f8")
+    before = path.read_bytes()
+    refusal(lambda: backfill(path, meta(tmp_path / "meta.csv")), "metadata/vd_info is not a group", task="backfill")
+    assert path.read_bytes() == before
+
+
+def test_a_complex_position_is_none(tmp_path: Path) -> None:
+    path = small_store(tmp_path / "data.h5")
+    with h5py.File(path, "r+") as file:
+        attributes = file[f"metadata/vd_info/{IDS[1]}"].attrs
+        del attributes["position_lat"]
+        attributes["position_lat"] = np.complex64(34 + 1j)
+    assert np.isnan(open_store(path).sensors.latitude).tolist() == [False, True, False]
+
+
+def test_readings_too_large_for_a_float32_are_refused_without_a_warning(tmp_path: Path) -> None:
+    path = OLDER["V0"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        file["features"][3, 1, 0] = 1e300
+    refusal(lambda: backfill(path, meta(tmp_path / "meta.csv"), rewrite=True), task="backfill")
+
+
+def test_a_name_of_a_data_set_that_is_no_text(tmp_path: Path) -> None:
+    path = OLDER["P0"](tmp_path / "old.h5")
+    with h5py.File(path, "r+") as file:
+        del file.attrs["dataset_name"]
+        file.attrs["dataset_name"] = np.void(b"abc")
+    assert backfill(path).actions
+
+
+def test_a_huge_number_is_no_time_of_day(tmp_path: Path) -> None:
+    values = np.stack([np.ones((30, 3)), np.full((30, 3), 1e308), np.ones((30, 3))], axis=-1)
+    np.savez(tmp_path / "data.npz", data=values)
+    assert recognise(tmp_path / "data.npz")[0].name == "pems-npz"

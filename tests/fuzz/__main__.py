@@ -1,0 +1,56 @@
+"""``python -m tests.fuzz``: many cases, one case, or kills.
+
+python -m tests.fuzz -n 5000 [--seed S]
+python -m tests.fuzz --seed S --case K
+python -m tests.fuzz kills -n 50
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.fuzz import child, corpus, kills, runner
+
+
+def main() -> int:
+    """Parse the command line and run what it asks for; 1 where anything failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("what", nargs="?", choices=["cases", "kills"], default="cases")
+    parser.add_argument("-n", type=int, help="cases, by default 2,000; kills of each command, by default 50")
+    parser.add_argument("--seed", type=int, help="by default another one each time")
+    parser.add_argument("--case", type=int, help="run this one alone, and print all about it")
+    parser.add_argument("--keep", type=Path, help="lay out the case in this new folder, too")
+    given = parser.parse_args()
+    seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
+    child.warm_up()
+    if given.what == "kills":
+        return kills.main(given.n or 50, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        found = corpus.build(Path(folder))
+    if given.case is not None:
+        return _alone(found, seed, given.case, given.keep)
+    count = given.n or 2000
+    print(f"{count} cases of seed {seed}", flush=True)
+    summary = runner.run_many(found, seed, range(count), lambda result: print(result.text(), flush=True))
+    print(summary.table())
+    return 1 if summary.failures else 0
+
+
+def _alone(found: corpus.Corpus, seed: int, number: int, keep: Path | None) -> int:
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as folder:
+        case = found.case(seed, number, Path(scratch))
+        if keep:
+            keep.mkdir(parents=True)
+            case.lay_out(keep)
+        result = runner.run(case, found, Path(folder))
+    print(result.text())
+    print(f"--- stdout\n{result.outcome.stdout[:3000]}\n--- stderr\n{result.outcome.stderr[-6000:]}")
+    return 1 if result.wrong and not result.engine else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""A function or a command in a forked child of this process, which has imported everything already.
+
+The child has a limit of memory, a new standard output and error, and a parent that ends it after a while.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import mmap
+import os
+import pkgutil
+import resource
+import select
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS = 30.0  # the slowest case takes about one
+MORE_BYTES = 4 << 30  # of address space, beyond what is mapped
+# What the first model and the first optimizer import.  No step is taken here, for a step starts threads.
+SLOW = ("xlstm", "xlstm.xlstm_block_stack", "xlstm.blocks.mlstm.block", "xlstm.blocks.slstm.block", "torch._dynamo")
+TRACEBACK = 99  # the exit code of an exception that nobody caught
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a child ended.  code: its exit code, None where a signal or the time ended it.  grown: bytes of memory."""
+
+    code: int | None
+    signal: int
+    seconds: float
+    grown: int
+    stdout: str
+    stderr: str
+
+    @property
+    def late(self) -> bool:
+        """Whether it was ended because it took too long."""
+        return self.code is None and self.signal == 0
+
+
+def warm_up() -> None:
+    """Import all that any command imports, and leave the commit of the source tree alone: git is slow."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.update(COLUMNS="160", NO_COLOR="1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    import matplotlib
+    import matplotlib.pyplot
+    import pandas
+    import rich.progress
+    import rich.table
+    import yaml
+
+    import socialx
+    import socialx.scoring.protocol
+
+    del yaml, rich, pandas
+    matplotlib.use("agg")
+    for module in pkgutil.walk_packages(socialx.__path__, "socialx."):
+        if not module.name.endswith(("__main__", "xlstm.cells", "xlstm.convolution", "xlstm.operations")):
+            importlib.import_module(module.name)
+    import torch
+
+    torch.set_num_threads(1)
+    for name in SLOW:
+        importlib.import_module(name)
+    for name in ("socialx.environment", "socialx.scoring.protocol"):
+        sys.modules[name].commit = lambda: "fuzz"
+
+
+def mapped() -> int:
+    """Bytes of address space of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def command(words: Sequence[str], folder: Path, seconds: float = SECONDS) -> Outcome:
+    """``socialx`` with these words in ``folder``."""
+
+    def call() -> None:
+        from socialx.cli import main
+
+        sys.argv = ["socialx", *words]
+        main()
+
+    return run(call, folder, seconds)
+
+
+def start(function: Callable[[], object], folder: Path | None, stdout: int, stderr: int) -> int:
+    """Fork a child that calls ``function`` in ``folder``; its process id."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = TRACEBACK
+    try:
+        code = _in_child(function, folder, stdout, stderr)
+    finally:
+        os._exit(code)
+
+
+def _in_child(function: Callable[[], object], folder: Path | None, stdout: int, stderr: int) -> int:
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
+        os.dup2(source, target)
+    sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), encoding="utf-8")
+    sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), encoding="utf-8", line_buffering=True)
+    sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False), encoding="utf-8")
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+    limit = mapped() + MORE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    code = TRACEBACK
+    try:
+        if folder is not None:
+            os.chdir(folder)
+        function()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:  # noqa: BLE001 - it is what is looked for
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def run(function: Callable[[], object], folder: Path | None = None, seconds: float = SECONDS) -> Outcome:
+    """Call ``function`` in a child and wait for its end, ``seconds`` at most."""
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        started, shared = time.monotonic(), mmap.mmap(-1, 8)
+
+        def measured() -> None:
+            # Less than the parent's: what is mapped from files comes when it is read.
+            shared[:8] = resident().to_bytes(8, "little")
+            function()
+
+        pid = start(measured, folder, stdout.fileno(), stderr.fileno())
+        handle = os.pidfd_open(pid)
+        try:
+            late = not select.select([handle], [], [], seconds)[0]
+            if late:
+                os.kill(pid, signal.SIGKILL)
+        finally:
+            os.close(handle)
+        _, status, used = os.wait4(pid, 0)
+        took = time.monotonic() - started
+        texts = []
+        for stream in (stdout, stderr):
+            stream.seek(0)
+            texts.append(stream.read(1 << 20).decode("utf-8", "backslashreplace"))
+    before = int.from_bytes(shared[:8], "little") or resident()
+    code = os.waitstatus_to_exitcode(status)
+    ended = 0 if late or code >= 0 else -code
+    return Outcome(
+        None if late or code < 0 else code, ended, took, max(0, used.ru_maxrss * 1024 - before), texts[0], texts[1]
+    )
+
+
+def check(outcome: Outcome) -> None:
+    """Raise where a child that makes an input did not end well."""
+    if outcome.code != 0:
+        raise RuntimeError(f"the input could not be made: {outcome}")

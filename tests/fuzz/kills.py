@@ -1,0 +1,258 @@
+"""Kill commands at random moments: nothing may be lost, half written, blocked, or left by the next command."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+from safetensors.torch import load as load_tensors
+
+from tests import data_files, older_files
+from tests.commands import SMALL
+from tests.fuzz import child
+from tests.fuzz.corpus import Files, write
+
+FIRST = ("train", "--data", "data.h5", "--run-dir", "run", "--max-epochs", "3", "--batch-size", "8", *SMALL)
+RESUME = ("train", "--resume", "run")
+
+
+@dataclass
+class Tally:
+    """What was seen after the kills of one command."""
+
+    name: str
+    kills: int = 0
+    early: int = 0  # the command had ended before the kill
+    seen: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        """The tally as a row of the table."""
+        seen = ", ".join(f"{number} {name}" for name, number in sorted(self.seen.items()))
+        counts = [self._count(kind) for kind in ("lost", "half", "blocked", "weights", "litter")]
+        return f"{self.name:<10}{self.kills:>6}{self.early:>7}" + "".join(f"{n:>9}" for n in counts) + f"  {seen}"
+
+    def _count(self, kind: str) -> int:
+        return sum(each.startswith(kind) for each in self.wrong)
+
+
+HEADER = "command    kills  ended     lost     half  blocked  weights   litter  after the kill"
+
+
+def kill(words: tuple[str, ...], folder: Path, seconds: float) -> bool:
+    """Start a command and end it after so many seconds; whether it was still running."""
+    from socialx.cli import main
+
+    def call() -> None:
+        import sys
+
+        sys.argv = ["socialx", *words]
+        main()
+
+    null = os.open(os.devnull, os.O_WRONLY)
+    pid = child.start(call, folder, null, null)
+    os.close(null)
+    handle = os.pidfd_open(pid)
+    running = not select.select([handle], [], [], seconds)[0]
+    os.close(handle)
+    if running:
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return running
+
+
+def repeat(
+    name: str, words: tuple[str, ...], files: Files, folder: Path, count: int, dice: random.Random,
+    after: Callable[[Path, Tally], None],
+) -> Tally:  # fmt: skip
+    """Kill a command ``count`` times at uniformly random moments of its length, each time in the same folder anew."""
+    tally = Tally(name)
+    _anew(folder, files)
+    started = time.monotonic()
+    child.check(child.command(words, folder))
+    seconds = time.monotonic() - started
+    while tally.kills < count and tally.early < 5 * count:
+        _anew(folder, files)
+        if kill(words, folder, dice.uniform(0, seconds)):
+            tally.kills += 1
+            after(folder, tally)
+        else:  # it has become faster
+            tally.early += 1
+            seconds *= 0.97
+    return tally
+
+
+def _anew(folder: Path, files: Files) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, content in files.items():
+        write(folder / name, content)
+
+
+def _temporaries(folder: Path) -> list[str]:
+    return [str(path.relative_to(folder)) for path in folder.rglob(".*.tmp")]
+
+
+def _next(words: tuple[str, ...], folder: Path, tally: Tally, kind: str) -> bool:
+    done = child.command(words, folder)
+    if done.code != 0:
+        tally.wrong.append(f"{kind}: after the kill, {' '.join(words[:3])}: {done.stderr[-300:]}")
+        return False
+    if found := _temporaries(folder):
+        tally.wrong.append(f"litter: {found}")
+    return True
+
+
+def _features(path: Path) -> bytes:
+    with h5py.File(path) as file:
+        assert len(file["metadata/vd_info"]) == len(file["metadata/vdids"])
+        return bytes(file["data/features"][:].tobytes())
+
+
+def _replaced(
+    name: str, words: tuple[str, ...], output: str, files: Files, folder: Path, count: int, dice: random.Random
+) -> Tally:
+    """A command that replaces a file."""
+    _anew(folder, files)
+    child.check(child.command(words, folder))
+    right, old = _features(folder / output), files[output]
+
+    def after(folder: Path, tally: Tally) -> None:
+        path = folder / output
+        if not path.exists():
+            tally.wrong.append("lost: no file")
+        elif path.read_bytes() == old:
+            tally.seen["old"] += 1
+        else:
+            try:
+                same = _features(path) == right
+            except (OSError, KeyError, AssertionError, RuntimeError) as error:
+                same, tally.seen["broken"] = False, tally.seen["broken"] + 1
+                tally.wrong.append(f"half: {error}")
+            else:
+                tally.seen["new"] += 1
+                if not same:
+                    tally.wrong.append("half: other readings")
+        tally.seen["with .tmp"] += bool(_temporaries(folder))
+        if _next(words, folder, tally, "blocked") and _features(path) != right:
+            tally.wrong.append("lost: other readings after the next command")
+
+    return repeat(name, words, files, folder, count, dice, after)
+
+
+def _end(folder: Path) -> dict[str, torch.Tensor]:
+    """All weights that a run ends with: the best and the last ones, and the moments."""
+    last = torch.load(folder / "run/last.pt", weights_only=True)["learner"]
+    found = {f"last {name}": tensor for name, tensor in last["model"].items()}
+    for number, moments in last["optimizer"]["state"].items():
+        found |= {f"moment {number} {name}": tensor for name, tensor in moments.items()}
+    best = load_tensors((folder / "run/best.safetensors").read_bytes())
+    return found | {f"best {name}": tensor for name, tensor in best.items()}
+
+
+def _trained(name: str, words: tuple[str, ...], files: Files, folder: Path, count: int, dice: random.Random) -> Tally:
+    """``train`` or ``train --resume``: what remains goes on to the weights of a run that nobody stopped."""
+    _anew(folder, files)
+    child.check(child.command(words, folder))
+    right = _end(folder)
+
+    def after(folder: Path, tally: Tally) -> None:
+        tally.seen["with .tmp"] += bool(_temporaries(folder))
+        run = folder / "run"
+        resumable = (run / "last.pt").exists()
+        if (run / "best.safetensors").exists():
+            done = child.command(("evaluate", "run", "--json"), folder)
+            if done.code != 0:
+                tally.wrong.append(f"half: evaluate after the kill: {done.stderr[-300:]}")
+        if not resumable and "run/last.pt" in files:
+            tally.wrong.append("lost: last.pt")
+        if resumable:
+            tally.seen["resumable"] += 1
+            kept = {str(path.relative_to(folder)): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+            done = child.command(RESUME, folder)
+            if done.code != 0 and "nothing is left" not in done.stderr and "complete" not in done.stderr:
+                tally.wrong.append(f"blocked: --resume after the kill: {done.stderr[-300:]}")
+            elif set(right) != set(_end(folder)) or not all(
+                torch.equal(each, _end(folder)[n]) for n, each in right.items()
+            ):
+                tally.wrong.append("weights: not those of the run that nobody stopped")
+            if done.code == 0 and (found := _temporaries(folder)):
+                tally.wrong.append(f"litter: {found}")
+            shutil.rmtree(run)
+            for each, content in kept.items():
+                write(folder / each, content)
+        else:
+            tally.seen["no last.pt yet" if run.exists() else "no folder yet"] += 1
+        if dice.random() < 0.5 or not resumable:
+            _next((*FIRST, "--overwrite"), folder, tally, "blocked")
+
+    return repeat(name, words, files, folder, count, dice, after)
+
+
+def main(count: int, seed: int) -> int:
+    """Kill each command ``count`` times and print the table; 1 where anything was wrong."""
+    dice = random.Random(seed)
+    print(f"{count} kills of each command, seed {seed}", flush=True)
+    print(HEADER)
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory() as place:
+        made, folder = Path(place, "made"), Path(place, "kills")
+        made.mkdir()
+        for tally in tallies(made, folder, count, dice):
+            print(tally.line(), flush=True)
+            wrong += [f"{tally.name}: {each}" for each in tally.wrong]
+    print("\n".join(wrong) if wrong else "nothing was lost, half written, blocked or left")
+    return 1 if wrong else 0
+
+
+def tallies(made: Path, folder: Path, count: int, dice: random.Random) -> Iterator[Tally]:
+    """The tallies of convert, backfill, train and resume."""
+
+    def make() -> None:
+        data_files.small_store(made / "data.h5", 80)
+        rows = 4000
+        data_files.write_csv(made / "rows.csv", data_files.timestamps(rows), data_files.speeds(rows))
+        values = np.random.default_rng(0).uniform(5, 70, (rows, 4, 3)).astype(np.float32)
+        values[..., 1], values[..., 2] = 37.5, -121.5
+        attributes = older_files.root("metr_la", "metr_la_v1", values.shape)
+        older_files.grouped(made / "old.h5", values, ("avg_speed", "latitude", "longitude"), attributes, "mph")
+
+    child.check(child.run(make))
+    data = {"data.h5": (made / "data.h5").read_bytes()}
+    table = {name: (made / name).read_bytes() for name in ("rows.csv", "locations.csv")}
+    words = ("convert", "metr-la", "rows.csv", "--meta-csv", "locations.csv", "--output-h5", "out.h5", "--overwrite")
+    yield _replaced("convert", words, "out.h5", {**table, "out.h5": b"the old file"}, folder, count, dice)
+    old = {"old.h5": (made / "old.h5").read_bytes()}
+    yield _replaced("backfill", ("backfill", "old.h5"), "old.h5", old, folder, count, dice)
+    yield _trained("train", FIRST, data, folder, count, dice)
+    started = _interrupted(data, folder, dice)
+    yield _trained("resume", RESUME, started, folder, count, dice)
+
+
+def _interrupted(data: Files, folder: Path, dice: random.Random) -> Files:
+    """A run that was killed after its first epoch."""
+    seconds = 0.3
+    while True:
+        _anew(folder, data)
+        kill(FIRST, folder, seconds)
+        rows = folder / "run/metrics.jsonl"
+        if (folder / "run/last.pt").exists() and rows.exists():
+            last = torch.load(folder / "run/last.pt", weights_only=True)["progress"]
+            if last["epoch"] == 1:
+                return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+            seconds *= 0.95 if last["epoch"] > 1 else 1
+        else:
+            seconds *= 1.05
+        seconds += dice.uniform(-0.02, 0.02)

@@ -1,0 +1,313 @@
+"""What a command that ends well must have given, found without the readers of socialx.
+
+pandas, NumPy, h5py and the csv module read the damaged input once more; an undamaged run says what a run must give.
+Each function returns what is wrong, nothing where all is right.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load as load_tensors
+
+from tests.fuzz.child import Outcome
+from tests.fuzz.corpus import LOCATIONS, OUT, Case, Corpus
+
+Reading = tuple[list[str] | None, list[str] | None, np.ndarray]  # ids, times, values; None: the input has none
+START = "2012-03-01T00:00"
+
+
+def counted(rows: int) -> list[str]:
+    """Times every five minutes from the start that the commands give."""
+    times = np.datetime64(START, "s") + np.arange(rows) * np.timedelta64(300, "s")
+    return [str(time).replace("T", " ") for time in times]
+
+
+def _cells(path: Path) -> list[list[str]]:
+    frame = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    return [list(row) for row in frame.itertuples(index=False)]
+
+
+def _numbers(rows: list[list[str]]) -> np.ndarray:
+    return np.array([[float(cell) if cell.strip() else np.nan for cell in row] for row in rows], np.float64)
+
+
+def _plain(time: str) -> str:
+    return time[:10] + " " + time[11:16] + ":" + (time[17:19] or "00")
+
+
+def _timed(path: Path) -> Reading:
+    header, *rows = _cells(path)
+    return [cell.strip() for cell in header[1:]], [_plain(row[0]) for row in rows], _numbers([row[1:] for row in rows])
+
+
+def _t_gcn(path: Path) -> Reading:
+    header, *rows = _cells(path)
+    return [cell.strip() for cell in header], counted(len(rows)), _numbers(rows)
+
+
+def _matrix(path: Path) -> Reading:
+    values = _numbers(_cells(path))
+    return _ids(path), counted(len(values)), values
+
+
+def _ids(path: Path) -> list[str] | None:
+    """The ids that the command names; None where a case has them under another name."""
+    ids = path.parent / "ids.txt"
+    return ids.read_text(encoding="utf-8-sig").replace(",", " ").split() if ids.is_file() else None
+
+
+def _plain_array(values: np.ndarray) -> np.ndarray:
+    return values[..., 0] if values.ndim == 3 else values
+
+
+def _npy(path: Path) -> Reading:
+    values = _plain_array(np.load(path, allow_pickle=False))
+    return _ids(path), counted(len(values)), values
+
+
+def _npz(path: Path, pick: Callable[[dict[str, np.ndarray]], np.ndarray]) -> Reading:
+    with np.load(path, allow_pickle=False) as found:
+        values = pick({name: found[name] for name in found.files})
+    return _ids(path), None, values
+
+
+def _series_of(members: dict[str, np.ndarray]) -> np.ndarray:
+    (found,) = [each for each in members.values() if each.ndim in (2, 3) and each.size and each.dtype.kind in "fiu"]
+    return _plain_array(found)
+
+
+def _largest(members: dict[str, np.ndarray]) -> np.ndarray:
+    return members["data"][..., 0].astype(np.float64) * members["std"].item() + members["mean"].item()
+
+
+def _last_of(members: dict[str, np.ndarray]) -> np.ndarray:
+    data = members["data"]
+    return data if data.ndim == 2 else data[..., {3: 2, 1: 0, 2: 0}[data.shape[2]]]
+
+
+def _basicts_dat(path: Path) -> Reading:
+    shape = json.loads((path.parent / "desc.json").read_text())["shape"]
+    return _ids(path), None, np.fromfile(path.parent / "data.dat", "<f4").reshape(shape)[..., 0]
+
+
+def _basicts_npy(path: Path) -> Reading:
+    parts = [np.load(path.parent / f"{part}_data.npy", allow_pickle=False) for part in ("train", "val", "test")]
+    return _ids(path), None, _plain_array(np.concatenate(parts))
+
+
+def _hdfstore(path: Path) -> Reading:
+    with h5py.File(path) as file:
+        frame = next(group for group in file.values() if isinstance(group, h5py.Group) and "axis0" in group)
+        labels = [_label(each) for each in frame["axis0"][:]]
+        index = frame["axis1"]
+        kind = index.attrs.get("kind", b"datetime64")
+        kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+        unit = (re.search(r"\[(\w+)\]", kind) or [None, "ns"])[1]
+        times = [str(time).replace("T", " ") for time in index[:].astype(f"M8[{unit}]").astype("M8[s]")]
+        values = np.empty((len(index), len(labels)))
+        for name in frame:
+            if items := re.fullmatch(r"block(\d+)_items", name):
+                columns = [labels.index(_label(each)) for each in frame[name][:]]
+                values[:, columns] = frame[f"block{items[1]}_values"][:]
+    return labels, times, values
+
+
+def _label(found: Any) -> str:
+    return found.decode().strip() if isinstance(found, bytes) else str(found).strip()
+
+
+def _libcity(path: Path) -> Reading:
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    frame.columns = [name.strip() for name in frame.columns]
+    places = pd.read_csv(path.with_suffix(".geo"), dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    ids = [text.strip() for text in places[places.columns[0]]]
+    times = list(dict.fromkeys(frame["time"]))
+    values = np.full((len(times), len(ids)), np.nan)
+    row, column = {time: n for n, time in enumerate(times)}, {vdid: n for n, vdid in enumerate(ids)}
+    channel = frame.columns[4]
+    for time, vdid, cell in zip(frame["time"], frame["entity_id"], frame[channel], strict=True):
+        values[row[time], column[vdid.strip()]] = float(cell) if cell.strip() else np.nan
+    seen = {vdid.strip() for vdid in frame["entity_id"]}  # sensors without rows are left out
+    values, ids = values[:, [vdid in seen for vdid in ids]], [vdid for vdid in ids if vdid in seen]
+    order = sorted(range(len(times)), key=lambda n: _plain(times[n]))
+    return ids, [_plain(times[n]) for n in order], values[order]
+
+
+READERS: dict[str, Callable[[Path], Reading]] = {
+    "csv": _timed,
+    "t-gcn": _t_gcn,
+    "matrix": _matrix,
+    "npy": _npy,
+    "npy-first": lambda path: (_ids(path), None, _plain_array(np.load(path, allow_pickle=False))),
+    "npz-any": lambda path: _npz(path, _series_of),
+    "npz-first": lambda path: _npz(path, lambda members: _plain_array(members["data"])),
+    "npz-last": lambda path: _npz(path, _last_of),
+    "largest": lambda path: _npz(path, _largest),
+    "basicts-dat": _basicts_dat,
+    "basicts-npy": _basicts_npy,
+    "hdfstore": _hdfstore,
+    "libcity": _libcity,
+}
+
+
+# For inputs that damage made another format.
+BY_FORMAT = {
+    **{"csv": "csv", "published-csv": "csv", "t-gcn": "t-gcn", "matrix-csv": "matrix", "hdfstore": "hdfstore"},
+    **{"npy": "npy", "pems-npz": "npz-last", "torch-mts": "npz-first", "largest-npz": "largest", "pyg-t": "npy-first"},
+}
+
+
+def converted(case: Case, folder: Path, stderr: str) -> list[str]:
+    """The output of ``convert`` against another reading of its input."""
+    words = case.command.words
+    path = folder / words[2]
+    if path.is_dir():
+        return []
+    oracle = case.command.oracle
+    if words[1] == "auto":  # damage may make it another format
+        said = re.search(r"\(([a-z0-9-]+)\)$", stderr.split("\n")[0])
+        oracle = BY_FORMAT.get(said[1], oracle) if said and said[1] != case.base.name else oracle
+    with h5py.File(folder / OUT) as file:
+        speeds = file["data/features"][:, :, 0]
+        ids = [each.decode() for each in file["metadata/vdids"][:]]
+        times = [each.decode() for each in file["metadata/timestamps"][:]]
+        places = {
+            vdid: (float(group.attrs["position_lat"]), float(group.attrs["position_lon"]))
+            for vdid, group in file["metadata/vd_info"].items()
+            if "position_lat" in group.attrs
+        }
+    if oracle == "windows":
+        return _windows(path.parent, speeds)
+    expected_ids, expected_times, values = READERS[oracle](path)
+    wrong = []
+    with np.errstate(all="ignore"):
+        expected = values.astype(np.float32)
+    if expected_ids is not None and ids != expected_ids:
+        wrong.append(f"ids {ids[:4]} are not {expected_ids[:4]}")
+    if expected_times is not None and times != expected_times:
+        wrong.append(f"times {times[:2]}.. ({len(times)}) are not {expected_times[:2]}.. ({len(expected_times)})")
+    if speeds.shape != expected.shape:
+        wrong.append(f"shape {speeds.shape} is not {expected.shape}")
+    elif not np.array_equal(speeds, expected, equal_nan=True):
+        place = np.argwhere(~((speeds == expected) | (np.isnan(speeds) & np.isnan(expected))))[0]
+        wrong.append(f"value at {tuple(place)} is {speeds[tuple(place)]!r}, not {expected[tuple(place)]!r}")
+    if LOCATIONS in words and "--without-positions" not in words:
+        wrong += _positions(folder / LOCATIONS, places)
+    return wrong
+
+
+def _positions(path: Path, places: dict[str, tuple[float, float]]) -> list[str]:
+    """Positions against the csv module, as far as the header names the usual columns."""
+    text = path.read_bytes().decode("utf-8-sig")
+    rows = [row for row in csv.reader(io.StringIO(text, newline="")) if any(cell.strip() for cell in row)]
+    names = [cell.strip().lower() for cell in rows[0]]
+    if not {"sensor_id", "latitude", "longitude"} <= set(names):
+        return []
+    known = {
+        _number(row[names.index("sensor_id")]): (
+            float(row[names.index("latitude")]),
+            float(row[names.index("longitude")]),
+        )
+        for row in rows[1:]
+    }
+    return [
+        f"position {place} of {vdid} is not {known.get(_number(vdid))}"
+        for vdid, place in places.items()
+        if known.get(_number(vdid)) != place
+    ]
+
+
+def _number(text: str) -> str:
+    text = text.strip()
+    return str(int(text.partition(".")[0])) if re.fullmatch(r"[0-9]+(\.0*)?", text) else text
+
+
+def _windows(folder: Path, speeds: np.ndarray) -> list[str]:
+    """Every window lies in the series, one row after the other; y adds something only in the last file."""
+    first = 0
+    for name in ("train.npz", "val.npz", "test.npz"):
+        with np.load(folder / name, allow_pickle=False) as found:
+            x = found["x"][..., 0].astype(np.float32)
+            y = found["y"][..., 0].astype(np.float32) if name == "test.npz" else None
+        for number in range(len(x)):
+            both = x[number] if y is None else np.concatenate([x[number], y[number]])
+            part = speeds[first : first + len(both)]
+            if part.shape != both.shape or not np.array_equal(part, both, equal_nan=True):
+                return [f"window {number} of {name} is not rows {first} and on"]
+            first += 1
+    return []
+
+
+def backfilled(case: Case, folder: Path) -> list[str]:
+    """The readings after ``backfill`` against those before, bit for bit; a file written anew holds their float32."""
+    assert case.content is not None
+    name = next(word for word in case.command.words if word.endswith(".h5"))
+    original = folder / "original.h5"
+    original.write_bytes(case.base.files[name] if case.target == LOCATIONS else case.content)
+    if original.read_bytes() == (folder / name).read_bytes():  # nothing was missing
+        return []
+    with h5py.File(original) as old, h5py.File(folder / name) as new:
+        before = old["data/features" if "data" in old else "features"]
+        after = new["data/features"] if "data" in new else new["features"]
+        one, other = before[:], after[:]
+        rewritten = before.dtype != after.dtype
+        if one.shape != other.shape:
+            return [f"shape {other.shape} was {one.shape}"]
+        if rewritten and before.dtype == np.float64:
+            same = np.array_equal(one[..., 0].astype(np.float32), other[..., 0], equal_nan=True)
+        else:
+            same = one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    original.unlink()
+    return [] if same else ["the readings changed"]
+
+
+def _same_json(kind: str, keys: tuple[str, ...]) -> Callable[[Case, str, Corpus], list[str]]:
+    def compare(case: Case, stdout: str, corpus: Corpus) -> list[str]:
+        found, right = json.loads(stdout), corpus.expected[kind]
+        return [f"{key} is not that of the undamaged run" for key in keys if found.get(key) != right.get(key)]
+
+    return compare
+
+
+SAME: dict[str, Callable[[Case, str, Corpus], list[str]]] = {
+    "scores": _same_json("scores", ("part", "scores")),
+    "forecast": _same_json("forecast", ("forecast", "times", "issued_at", "sensors")),
+    "explanation": _same_json("explanation", ("mae", "by_horizon", "by_hour", "sensors", "layers")),
+}
+
+
+def resumed(folder: Path, corpus: Corpus) -> list[str]:
+    """The weights after ``train --resume`` against those of the undamaged run that went on."""
+    right = corpus.expected["last"]
+    last = torch.load(folder / "run/last.pt", weights_only=True)["learner"]
+    wrong = [name for name, tensor in right["model"].items() if not torch.equal(tensor, last["model"][name])]
+    best = load_tensors((folder / "run/best.safetensors").read_bytes())
+    wrong += [name for name, tensor in corpus.expected["resumed"].items() if not torch.equal(tensor, best[name])]
+    return [f"the weights {wrong[:2]} are not those of the undamaged run"] if wrong else []
+
+
+def check(case: Case, folder: Path, outcome: Outcome, corpus: Corpus) -> list[str]:
+    """What is wrong with what a command that ended well gave."""
+    oracle = case.command.oracle
+    if Path(case.target).suffix in (".pt", ".h5") and not case.raw and oracle in (*SAME, "resumed"):
+        return []  # a whole file with other numbers, which no checksum of it can tell from the right one
+    if oracle in SAME:
+        return SAME[oracle](case, outcome.stdout, corpus)
+    if oracle == "resumed":
+        return resumed(folder, corpus)
+    if oracle == "backfill":
+        return backfilled(case, folder)
+    if oracle == "windows" or oracle in READERS:
+        return converted(case, folder, outcome.stderr)
+    return []

@@ -1,0 +1,276 @@
+"""Run one case, or many, and say what is wrong with how the command ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import h5py
+
+from tests.fuzz import child, oracles
+from tests.fuzz.corpus import Case, Corpus
+
+GROWN = 2 << 30
+LINE = 600
+SILENT = "silent: "
+ENGINE = "HDF5 itself: "  # h5py alone ends in the same way on this file
+TRACES = re.compile(r"Traceback \(most recent call last\)|HDF5-DIAG|Fatal Python error|^\S+:\d+: \w*Warning:", re.M)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A case and all that is wrong with how its command ended."""
+
+    case: Case
+    outcome: child.Outcome
+    wrong: tuple[str, ...]
+
+    @property
+    def engine(self) -> bool:
+        """Whether the only fault is one of HDF5."""
+        return bool(self.wrong) and all(each.startswith(ENGINE) for each in self.wrong)
+
+    def text(self) -> str:
+        """The command, how it ended and what is wrong, for a person."""
+        case, done = self.case, self.outcome
+        end = f"exit {done.code}" if done.code is not None else f"signal {done.signal}" if done.signal else "too late"
+        lines = [
+            f"{case.base.name}: {case.target}: {case.how[:200]!a}",
+            f"  socialx {' '.join(case.command.words)!a}",
+            f"  {end}, {done.seconds:.1f} s, {done.grown >> 20} MiB; repeat: {case.repeat}",
+            *(f"  WRONG {each!a}" for each in self.wrong),
+        ]
+        return "\n".join(lines)
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """What is in a folder: sha256 of each file, the target of each link, and the kind of all else."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"link to {path.readlink()}"
+        elif path.is_file():
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
+            found[name] = "folder" if path.is_dir() else "other"
+    return found
+
+
+def run(case: Case, corpus: Corpus, folder: Path) -> Result:
+    """Run the command of a case in the empty ``folder``."""
+    case.lay_out(folder)
+    before = snapshot(folder)
+    outcome = child.command(case.command.words, folder)
+    after = snapshot(folder)
+    wrong = faults(case, outcome, before, after)
+    if outcome.code == 0 and case.command.oracle:
+        wrong += _compared(case, corpus, folder, outcome)
+    if wrong and (outcome.code is None or outcome.grown > GROWN) and _engine_fails(case, folder, before):
+        wrong = [ENGINE + "; ".join(wrong)]
+    return Result(case, outcome, tuple(wrong))
+
+
+def faults(case: Case, outcome: child.Outcome, before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """What is wrong with how a command ended, what it said and what it left in its folder."""
+    return [*_ended(outcome), *_said(case, outcome), *_left(case, outcome, before, after)]
+
+
+def _ended(outcome: child.Outcome) -> list[str]:
+    wrong = []
+    if outcome.signal:
+        wrong.append(f"ended by signal {outcome.signal}")
+    elif outcome.late:
+        wrong.append(f"still running after {child.SECONDS:.0f} s")
+    elif outcome.code == child.TRACEBACK:
+        last = [line for line in outcome.stderr.splitlines() if line.strip()][-1:]
+        wrong.append(f"traceback: {last[0][:200] if last else ''}")
+    elif outcome.code not in (0, 1, 2, 3):
+        wrong.append(f"exit code {outcome.code}")
+    if outcome.grown > GROWN:
+        wrong.append(f"memory: {outcome.grown >> 20} MiB more")
+    return wrong
+
+
+def _said(case: Case, outcome: child.Outcome) -> list[str]:
+    if outcome.code not in (0, 1, 2, 3):
+        return []
+    wrong = []
+    if found := TRACES.search(outcome.stderr + outcome.stdout):
+        wrong.append(f"says {found[0][:80]!r}")
+    errors = [line for line in outcome.stderr.split("\n") if line.startswith("error: ")]
+    if outcome.code == 0:
+        if errors:
+            wrong.append("an error, and exit code 0")
+        if "--json" in case.command.words:
+            wrong += _json(outcome.stdout)
+        return wrong
+    several = outcome.code in (2, 3)
+    if not errors or (len(errors) > 1 and not several):
+        wrong.append(f"{len(errors)} lines of error: {outcome.stderr[-200:]!r}")
+    rest = outcome.stderr.split("error: ", 1)[-1].rstrip("\n").split("\n")[1:] if errors else []
+    if others := [line for line in rest if not line.startswith("error: ")]:
+        wrong.append(f"an error of several lines: {others[0][:100]!r}")
+    for line in errors:
+        body = line.removeprefix("error: ")
+        if len(line.replace(case.named, "")) > LINE:
+            wrong.append(f"{len(line)} characters: {line[:100]!r}")
+        if not body.isprintable():
+            wrong.append(f"not printable: {line[:200]!r}")
+        if body.count(": ") < (2 if outcome.code == 1 else 1):
+            wrong.append(f"no advice: {line[:200]!r}")
+    words = case.command.words
+    quiet = words[0] in ("convert", "evaluate", "explain", "predict", "config", "train") or "--json" in words
+    if outcome.code in (1, 2) and outcome.stdout and quiet:
+        wrong.append(f"half a result: {outcome.stdout[:100]!r}")
+    return wrong
+
+
+def _json(text: str) -> list[str]:
+    def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    try:
+        json.loads(text, parse_constant=refuse)
+    except ValueError as error:
+        return [f"not JSON: {str(error)[:100]}"]
+    return []
+
+
+def _left(case: Case, outcome: child.Outcome, before: dict[str, str], after: dict[str, str]) -> list[str]:
+    wrong = [f"litter: {name}" for name in after if re.search(r"(^|/)\.[^/]*\.tmp$", name)]
+    changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+    free = case.command.writes if outcome.code in (0, 3) else ()
+    if outcome.code == 1 and "loss is not finite" in outcome.stderr:  # found out in an epoch, after the start
+        free = case.command.writes
+    others = {name for name in changed if not any(name == each or name.startswith(f"{each}/") for each in free)}
+    victims = {name for name in others if name in before}
+    wrong += [f"{SILENT}{name} changed" for name in sorted(victims)]
+    wrong += [f"left behind: {name}" for name in sorted(others - victims) if f"litter: {name}" not in wrong]
+    return wrong
+
+
+def _compared(case: Case, corpus: Corpus, folder: Path, outcome: child.Outcome) -> list[str]:
+    def compare() -> None:
+        print(json.dumps(oracles.check(case, folder, outcome, corpus)))
+
+    done = child.run(compare)
+    if done.code == 0:
+        return [SILENT + each for each in json.loads(done.stdout)]
+    last = done.stderr.strip().splitlines()[-1:]
+    return [f"{SILENT}the input cannot be read otherwise: {last[0][:160] if last else done.signal}"]
+
+
+def _engine_fails(case: Case, folder: Path, before: dict[str, str]) -> bool:
+    """Whether h5py alone, asked for every name, attribute and value of the file, fails as the command did."""
+    if Path(case.named).suffix != ".h5" or case.kind != "file" or case.content is None:
+        return False
+    path = folder / "alone.h5"
+    path.write_bytes(case.content)
+    done = child.run(lambda: _walk(path), None, 10)
+    return done.code is None or done.grown > GROWN
+
+
+def _walk(path: Path) -> None:
+    def visit(holder: h5py.Group, depth: int = 0) -> None:
+        for part in (lambda: dict(holder.attrs), lambda: list(holder)):
+            _tried(part)
+        names = _tried(lambda: list(holder)) or []
+        for name in names:
+            found = _tried(lambda name=name: holder[name])
+            if isinstance(found, h5py.Dataset):
+                _tried(lambda found=found: dict(found.attrs))
+                if found.size and found.size < 10**7:
+                    _tried(lambda found=found: found[()])
+            elif isinstance(found, h5py.Group) and depth < 5:
+                visit(found, depth + 1)
+
+    file = _tried(lambda: h5py.File(path, "r"))
+    if file is not None:
+        visit(file)
+        _tried(file.close)
+
+
+def _tried(call: Callable[[], object]) -> object:
+    try:
+        return call()
+    except Exception:  # noqa: BLE001 - only a crash or a hang is looked for
+        return None
+
+
+@dataclass
+class Summary:
+    """How many cases ended in which way."""
+
+    cases: int = 0
+    codes: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    failures: list[Result] = field(default_factory=list)
+    engine: list[Result] = field(default_factory=list)
+    seconds: float = 0.0
+    slowest: float = 0.0
+    grown: int = 0
+
+    def add(self, result: Result) -> None:
+        """Count a result."""
+        self.cases += 1
+        code = result.outcome.code
+        self.codes[f"exit {code}" if code is not None else "ended"] += 1
+        self.slowest, self.grown = max(self.slowest, result.outcome.seconds), max(self.grown, result.outcome.grown)
+        if result.engine:
+            self.engine.append(result)
+        elif result.wrong:
+            self.failures.append(result)
+            for kind in {_kind(each) for each in result.wrong}:
+                self.faults[kind] += 1
+
+    def table(self) -> str:
+        """The summary as lines of a name and a number."""
+        names = ("traceback", "signal", "silent", "memory", "over time", "litter or left behind", "message")
+        rows = [("cases", self.cases), *sorted(self.codes.items()), *((name, self.faults[name]) for name in names)]
+        rows += [("faults of HDF5 itself", len(self.engine)), ("failed cases", len(self.failures))]
+        lines = [f"{name:<24}{number:>8,}" for name, number in rows]
+        lines.append(f"{'slowest':<24}{self.slowest:>6.1f} s")
+        lines.append(f"{'most memory':<24}{self.grown >> 20:>4,} MiB")
+        lines.append(f"{'all':<24}{self.seconds:>6.0f} s")
+        return "\n".join(lines)
+
+
+def _kind(wrong: str) -> str:
+    starts = {
+        "traceback": "traceback",
+        "ended by": "signal",
+        SILENT: "silent",
+        "memory": "memory",
+        "still": "over time",
+        "litter": "litter or left behind",
+        "left": "litter or left behind",
+    }
+    return next((kind for start, kind in starts.items() if wrong.startswith(start)), "message")
+
+
+def run_many(
+    corpus: Corpus, seed: int, numbers: Iterable[int], show: Callable[[Result], None] | None = None
+) -> Summary:
+    """Run the cases of these numbers; ``show`` is called with each that failed."""
+    summary, started = Summary(), time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        for number in numbers:
+            scratch, folder = Path(place, "scratch"), Path(place, "case")
+            for each in (scratch, folder):
+                shutil.rmtree(each, ignore_errors=True)
+                each.mkdir()
+            result = run(corpus.case(seed, number, scratch), corpus, folder)
+            summary.add(result)
+            if result.wrong and show:
+                show(result)
+    summary.seconds = time.monotonic() - started
+    return summary

@@ -1,0 +1,44 @@
+"""An error is one line that a terminal can show, however strange what it quotes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from socialx.errors import Message, SocialxError, printable, sample, shortened
+from tests.commands import socialx
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\x1b[31mb", "a\tb", "a\u2028b", "a\x00b", "a\udce9b", "a\r\nb"])
+def test_what_ends_a_line_or_commands_a_terminal_is_escaped(text: str) -> None:
+    for message in (
+        Message(Path("x.csv"), text, "mend it"),
+        Message(text, "wrong", "mend it"),
+        Message("x", "y", text),
+    ):
+        assert message.line().isprintable()
+        assert message.line().isascii()
+    assert str(SocialxError(Path("x.csv"), text, "mend it")).isprintable()
+
+
+def test_letters_of_any_alphabet_stay() -> None:
+    assert printable("caf\u00e9 \u65b0 \U0001f600") == "caf\u00e9 \u65b0 \U0001f600"
+
+
+@pytest.mark.parametrize("text", ["{key}: 1", "pooling:\n  {key}: 1", "model: {key}"])
+def test_settings_of_any_length_are_quoted_in_short(text: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(text.replace("{key}", "x" * 5000))
+    done = socialx("config", "-c", tmp_path / "mine.yaml")
+    assert done.exit_code == 2
+    assert len(done.stderr.replace(str(tmp_path), "")) < 600
+
+
+def test_only_the_beginning_of_something_long_is_quoted() -> None:
+    assert shortened("abc", 3) == "abc"
+    assert shortened("abcd", 3) == "abc..."
+    assert sample(["x" * 5000, "b"]) == f"{'x' * 60}..., b"
+    line = Message(Path("x.csv"), "y" * 5000, "mend it", sample=["x" * 5000] * 9).line()
+    assert line.startswith("x.csv: yyy")
+    assert line.endswith("...: mend it")
+    assert len(line) < 500
