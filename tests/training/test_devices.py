@@ -42,7 +42,7 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> ResidentLoader:
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
     real = loader(batch_size=100)
     made = series(*speeds(600, 5))
-    for name in ("readings", "carried", "calendar"):
+    for name in ("readings", "ages", "latest", "calendar"):
         setattr(made, name, getattr(made, name).to(META))
     made.device = META
     return ResidentLoader(made, real.starts.numpy(), 100)
