@@ -29,6 +29,7 @@ def named(folder: Path, name: bytes) -> Path:
     return Path(os.fsdecode(os.fsencode(folder) + b"/" + name))
 
 
+@pytest.mark.slow
 def test_a_name_that_is_no_text_is_converted_inspected_and_backfilled(odd: Path) -> None:
     csv, locations = write_csv(named(odd, b"d\xe9.csv"), timestamps(40), speeds(40)), named(odd, b"l\xe9.csv")
     write_locations(locations)

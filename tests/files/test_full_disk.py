@@ -16,6 +16,8 @@ from tests.commands import ROOT
 from tests.data_files import speeds, timestamps, write_csv, write_locations, write_stations
 from tests.older_files import IDS, OLDER
 
+pytestmark = pytest.mark.slow  # a process for every size
+
 # The whole command as users start it, in a process that really ends: HDF5 writes again when it does.
 SCRIPT = """
 import resource, sys

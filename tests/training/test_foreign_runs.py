@@ -80,6 +80,7 @@ def test_a_flipped_bit_never_goes_on_to_other_weights(share: float, run: Path, t
     assert all(torch.equal(one[name], other[name]) for name in other)
 
 
+@pytest.mark.slow
 def test_every_bit_of_the_weights_counts(run: Path) -> None:
     """One bit of each tensor and of the header."""
     from socialx.errors import SocialxError
@@ -242,6 +243,7 @@ def hold(folder: Path, ready: Any, done: Any) -> None:
         done.wait(60)
 
 
+@pytest.mark.slow
 def test_only_one_process_trains_in_a_folder(run: Path, data: Path) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     context = multiprocessing.get_context("spawn")
