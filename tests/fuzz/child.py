@@ -5,6 +5,7 @@ The child has a limit of memory, a new standard output and error, and a parent t
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import io
 import mmap
@@ -111,6 +112,7 @@ def start(function: Callable[[], object], folder: Path | None, stdout: int, stde
 
 
 def _in_child(function: Callable[[], object], folder: Path | None, stdout: int, stderr: int) -> int:
+    faulthandler.disable()  # pytest's would print this child's end as its own
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
         os.dup2(source, target)

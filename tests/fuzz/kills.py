@@ -7,6 +7,7 @@ import random
 import select
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -56,8 +57,6 @@ def kill(words: tuple[str, ...], folder: Path, seconds: float) -> bool:
     from socialx.cli import main
 
     def call() -> None:
-        import sys
-
         sys.argv = ["socialx", *words]
         main()
 
@@ -237,22 +236,28 @@ def tallies(made: Path, folder: Path, count: int, dice: random.Random) -> Iterat
     old = {"old.h5": (made / "old.h5").read_bytes()}
     yield _replaced("backfill", ("backfill", "old.h5"), "old.h5", old, folder, count, dice)
     yield _trained("train", FIRST, data, folder, count, dice)
-    started = _interrupted(data, folder, dice)
+    started = _interrupted(data, folder)
     yield _trained("resume", RESUME, started, folder, count, dice)
 
 
-def _interrupted(data: Files, folder: Path, dice: random.Random) -> Files:
+def _interrupted(data: Files, folder: Path) -> Files:
     """A run that was killed after its first epoch."""
-    seconds = 0.3
-    while True:
-        _anew(folder, data)
-        kill(FIRST, folder, seconds)
-        rows = folder / "run/metrics.jsonl"
-        if (folder / "run/last.pt").exists() and rows.exists():
-            last = torch.load(folder / "run/last.pt", weights_only=True)["progress"]
-            if last["epoch"] == 1:
-                return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-            seconds *= 0.95 if last["epoch"] > 1 else 1
-        else:
-            seconds *= 1.05
-        seconds += dice.uniform(-0.02, 0.02)
+
+    def call() -> None:
+        from socialx.progress import Epoch
+        from socialx.training import loop
+
+        def end(event: object) -> None:
+            if isinstance(event, Epoch):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        loop.say = end  # type: ignore[assignment]
+        sys.argv = ["socialx", *FIRST]
+        main_of_socialx()
+
+    from socialx.cli import main as main_of_socialx
+
+    _anew(folder, data)
+    if child.run(call, folder).signal != signal.SIGKILL:
+        raise RuntimeError("the run was not killed")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
