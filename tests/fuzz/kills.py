@@ -161,6 +161,10 @@ def _end(folder: Path) -> dict[str, torch.Tensor]:
     return found | {f"best {name}": tensor for name, tensor in best.items()}
 
 
+def _same(right: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> bool:
+    return set(right) == set(found) and all(torch.equal(tensor, found[name]) for name, tensor in right.items())
+
+
 def _trained(name: str, words: tuple[str, ...], files: Files, folder: Path, count: int, dice: random.Random) -> Tally:
     """``train`` or ``train --resume``: what remains goes on to the weights of a run that nobody stopped."""
     _anew(folder, files)
@@ -183,9 +187,7 @@ def _trained(name: str, words: tuple[str, ...], files: Files, folder: Path, coun
             done = child.command(RESUME, folder)
             if done.code != 0 and "nothing is left" not in done.stderr and "complete" not in done.stderr:
                 tally.wrong.append(f"blocked: --resume after the kill: {done.stderr[-300:]}")
-            elif set(right) != set(_end(folder)) or not all(
-                torch.equal(each, _end(folder)[n]) for n, each in right.items()
-            ):
+            elif not _same(right, _end(folder)):
                 tally.wrong.append("weights: not those of the run that nobody stopped")
             if done.code == 0 and (found := _temporaries(folder)):
                 tally.wrong.append(f"litter: {found}")
