@@ -13,7 +13,7 @@ from socialx.files.older.backfill import backfill
 from socialx.files.recognition import recognise
 from socialx.files.store import open_store
 from tests.commands import socialx
-from tests.data_files import IDS, refusal, small_store
+from tests.data_files import IDS, convert, refusal, small_store, speeds, timestamps, write_frame, write_locations
 from tests.older_files import OLDER, meta
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -71,6 +71,17 @@ def test_a_name_of_a_data_set_that_is_no_text(tmp_path: Path) -> None:
         del file.attrs["dataset_name"]
         file.attrs["dataset_name"] = np.void(b"abc")
     assert backfill(path).actions
+
+
+@pytest.mark.parametrize("name", ["axis0", "axis1", "block0_items", "block0_values"])
+def test_a_frame_that_declares_more_than_it_stores_is_not_read(name: str, tmp_path: Path) -> None:
+    path = write_frame(tmp_path / "frame.h5", timestamps(20), speeds(20))
+    with h5py.File(path, "r+") as file:
+        shape, dtype, kept = file[f"df/{name}"].shape, file[f"df/{name}"].dtype, dict(file[f"df/{name}"].attrs)
+        del file[f"df/{name}"]
+        file.create_dataset(f"df/{name}", (10**8, *shape[1:]), dtype, chunks=(64, *shape[1:])).attrs.update(kept)
+    refusal(lambda: convert("hdfstore", path, write_locations(tmp_path / "loc.csv"), tmp_path / "out.h5"), "declares")
+    assert not (tmp_path / "out.h5").exists()
 
 
 def test_a_huge_number_is_no_time_of_day(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from socialx.errors import Command, SocialxError, sample
 from socialx.files.formats.contents import Contents, Format, Request
-from socialx.files.hdf5 import open_hdf5
+from socialx.files.hdf5 import check_dataset, open_hdf5
 from socialx.files.locations import repeated
 from socialx.files.store import SPEED, Block
 from socialx.progress import work
@@ -117,6 +117,7 @@ def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.
     if not isinstance(dataset, h5py.Dataset) or dataset.ndim != dimensions:
         found = f"has shape {dataset.shape}" if isinstance(dataset, h5py.Dataset) else "is not there"
         raise SocialxError(path, f"{frame.name}/{name} {found}, not a plain frame", ADVICE)
+    check_dataset(path, dataset, ADVICE)
     return dataset
 
 
