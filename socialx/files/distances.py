@@ -5,22 +5,27 @@ N sensors.
 
 from __future__ import annotations
 
+import csv
 import hashlib
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from socialx.disk import check_regular
-from socialx.errors import SocialxError, fall_back, sample
-from socialx.files.hdf5 import LINE_BYTES
+from socialx.errors import SAMPLE, SocialxError, fall_back, sample
+from socialx.files.hdf5 import check_first_line
 
 COLUMNS = ("from", "to", "cost")
 ADVICE = "a CSV with the columns from,to,cost is needed"
 OF_NETWORK = "name the distances of this network"
+OTHER = f"{OF_NETWORK}, or a list from,to,cost of it"
 # Half of the listed pairs of a real network are farther apart than this; a smaller median is one in km or miles.
 SMALLEST_MEDIAN_METRES = 20.0
+
+Line = tuple[int, list[str]]  # its number in the file, and its cells without the spaces around them
 
 
 def distances_checksum(path: Path) -> str:
@@ -42,29 +47,17 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     data, which are left out; its ``distances_bay_2017.csv`` is the same without the header.  Raises SocialxError where
     the columns, the unit or every sensor are others.
     """
-    if _is_matrix(path):
-        return _read_matrix(path, ids)
-    table = _read_table(path)
-    names = [str(name).strip().lower() for name in table.columns]
+    lines = _lines(path)
+    number, first = next(lines, (1, []))
+    names = [cell.lower() for cell in first]
+    is_pair = len(first) == len(COLUMNS) and _is_number(first[-1])
+    if is_pair:
+        return _read_list(path, chain([(number, first)], lines), list(COLUMNS), ids)
+    if len(first) > 1 and all(map(_is_number, first)):
+        return _read_matrix(path, chain([(number, first)], lines), ids)
     if any(names.count(name) != 1 for name in COLUMNS):
         raise SocialxError(path, f"its columns are {sample(names, 8)}", "from,to,cost are needed, cost in metres")
-    table.columns = pd.Index(names)
-    cost = pd.to_numeric(table["cost"], errors="coerce").to_numpy(np.float64)
-    wrong = np.flatnonzero(~(np.isfinite(cost) & (cost >= 0)))
-    if len(wrong):
-        cell = table["cost"].iloc[wrong[0]]
-        raise SocialxError(path, f"line {table.index[wrong[0]]}: cost {cell[:40]!r} is no distance", "correct it")
-    place = {vdid: number for number, vdid in enumerate(ids)}
-    start, end = (table[name].str.strip().map(place) for name in COLUMNS[:2])
-    known = (start.notna() & end.notna() & (start != end)).to_numpy()
-    if not known.any():
-        listed = sample(list(dict.fromkeys(table["from"]))) or "no rows"
-        raise SocialxError(
-            path,
-            f"no pair of it is in the data (it has {listed}; the data {sample(list(ids))})",
-            OF_NETWORK,
-        )
-    return start[known].to_numpy(np.int64), end[known].to_numpy(np.int64), _km(path, "costs", cost[known])
+    return _read_list(path, lines, names, ids)
 
 
 def _km(path: Path, what: str, metres: np.ndarray) -> np.ndarray:
@@ -78,15 +71,18 @@ def _km(path: Path, what: str, metres: np.ndarray) -> np.ndarray:
     return metres / 1000
 
 
-def _is_matrix(path: Path) -> bool:
-    """Whether line 1 holds only numbers, and not three of them, which are a pair with its cost."""
+def _lines(path: Path) -> Iterator[Line]:
+    """The lines that are not blank, cell by cell: many times faster than pandas where a line has a million cells."""
     try:
-        check_regular(path)
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            cells = file.readline(LINE_BYTES).split(",")
-    except OSError as error:
-        raise SocialxError(path, error.strerror or error, ADVICE) from None
-    return len(cells) != len(COLUMNS) and len(cells) > 1 and all(map(_is_number, cells))
+        check_first_line(path, ADVICE)
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = csv.reader(file)
+            for cells in lines:
+                if any(cells := [cell.strip() for cell in cells]):
+                    yield lines.line_num, cells
+    except (OSError, ValueError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
+        raise SocialxError(path, reason, ADVICE) from None
 
 
 def _is_number(cell: str) -> bool:
@@ -94,31 +90,58 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell
 
 
-def _read_matrix(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _read_list(
+    path: Path, lines: Iterable[Line], names: list[str], ids: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs of a list with these columns, as ``read_distances`` gives them.
+
+    Every cost is checked, also of pairs that are not of these sensors.
+    """
+    place = {vdid: number for number, vdid in enumerate(ids)}
+    columns = [names.index(name) for name in COLUMNS]
+    pairs, costs, others = array("q"), array("d"), dict[str, None]()
+    for number, cells in lines:
+        if len(cells) != len(names):
+            raise SocialxError(path, f"line {number} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE)
+        start, end, cost = (cells[column] for column in columns)
+        if not (_is_number(cost) and 0 <= float(cost) < float("inf")):
+            raise SocialxError(path, f"line {number}: cost {cost[:40]!r} is no distance", "correct it")
+        if start in place and end in place and start != end:
+            pairs.extend((place[start], place[end]))
+            costs.append(float(cost))
+        elif len(others) <= SAMPLE:
+            others[start] = None
+    if not costs:
+        found = f"it has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
+        raise SocialxError(path, f"no pair of it is in the data ({found})", OF_NETWORK)
+    places = np.array(pairs, np.int64).reshape(-1, 2)
+    return places[:, 0].copy(), places[:, 1].copy(), _km(path, "costs", np.array(costs))
+
+
+def _read_matrix(path: Path, lines: Iterable[Line], ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The pairs of a matrix [N,N] of metres without a header, as ``read_distances`` gives them.
 
     Its diagonal is not read.  inf is no road.  So is 0 elsewhere, with a warning: it stands for "not connected" more
     often than for two sensors at one place, and then all unconnected sensors would be the nearest ones.
     """
-    try:
-        table = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True)
-    except (OSError, ValueError) as error:
-        raise SocialxError(path, " ".join(str(error).split())[:120], ADVICE) from None
-    if table.shape != (len(ids), len(ids)):
-        found = "{} x {} numbers without a header, not {} x {} for the sensors of the data"
-        raise SocialxError(
-            path, found.format(*table.shape, len(ids), len(ids)), f"{OF_NETWORK}, or a list from,to,cost of it"
-        )
-    metres = np.stack([pd.to_numeric(table[column], errors="coerce") for column in table], axis=1).astype(np.float64)
-    off = ~np.eye(len(ids), dtype=bool)
-    wrong = np.argwhere(off & ~(metres >= 0))
-    if len(wrong):
-        row, column = wrong[0]
-        found = f"row {row + 1}, column {column + 1} is {str(table.iat[row, column])[:40]!a}, no distance"
-        raise SocialxError(path, found, "correct it")
+    sensors, rows = len(ids), 0
+    metres = np.empty((sensors, sensors))
+    for rows, (number, cells) in enumerate(lines, 1):
+        if len(cells) != sensors or rows > sensors:
+            found = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
+            raise SocialxError(path, f"line {number} is {found}, and the data has {sensors} sensors", OTHER)
+        for column, cell in enumerate(cells):
+            distance = float(cell) if _is_number(cell) else -1.0
+            if not distance >= 0 and column != rows - 1:
+                found = f"row {rows}, column {column + 1} is {cell[:40]!a}, no distance"
+                raise SocialxError(path, found, "correct it")
+            metres[rows - 1, column] = distance
+    if rows < sensors:
+        raise SocialxError(path, f"{rows} rows of numbers, and the data has {sensors} sensors", OTHER)
+    off = ~np.eye(sensors, dtype=bool)
     listed = off & (metres > 0) & np.isfinite(metres)
     if not listed.any():
         raise SocialxError(path, "no distance above 0 in it", OF_NETWORK)
@@ -126,28 +149,3 @@ def _read_matrix(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray
         fall_back(path, f"{zeros} of its distances between two sensors are 0", "these pairs are no neighbours")
     start, end = np.nonzero(listed)
     return start.astype(np.int64), end.astype(np.int64), _km(path, "distances", metres[listed])
-
-
-def _read_table(path: Path) -> pd.DataFrame:
-    """The cells as text, by the number of their line; blank lines are left out."""
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            header = None if _is_a_pair(file.readline()) else 0
-        table = pd.read_csv(
-            path, header=header, dtype=str, keep_default_na=False, skipinitialspace=True, skip_blank_lines=False
-        )
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
-        raise SocialxError(path, reason, ADVICE) from None
-    if not isinstance(table.index, pd.RangeIndex):  # pandas takes what is too much for names of rows
-        raise SocialxError(path, f"its rows have more cells than the {len(table.columns)} of line 1", ADVICE)
-    if header is None:
-        table.columns = pd.Index(COLUMNS)
-    table.index += 1 if header is None else 2
-    return table.fillna("").loc[lambda cells: (cells != "").any(axis=1)]
-
-
-def _is_a_pair(line: str) -> bool:
-    """Whether a line is ``from,to,cost`` of two sensors, not the names of these columns."""
-    cells = line.split(",")
-    return len(cells) == len(COLUMNS) and _is_number(cells[-1])

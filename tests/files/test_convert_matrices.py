@@ -248,14 +248,16 @@ def test_the_diagonal_of_a_matrix_is_not_read(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "fewer rows": ("0,90\n", "1 x 2 numbers without a header, not 4 x 4 for the sensors of the data"),
-    "more rows": (f"{','.join('9' * 4)}\n" * 5, "5 x 4 numbers without a header, not 4 x 4"),
-    "another network": ("0,90,80,70,60\n" * 5, "5 x 5 numbers without a header, not 4 x 4"),
+    "fewer rows": ("0,90\n", "line 1 is 2 numbers, and the data has 4 sensors"),
+    "more rows": (f"{','.join('9' * 4)}\n" * 5, "line 5 is one more than 4 rows, and the data has 4 sensors"),
+    "another network": ("0,90,80,70,60\n" * 5, "line 1 is 5 numbers, and the data has 4 sensors"),
     "negative": ("0,90,80,70\n90,0,-1,80\n" + "80,90,90,0\n" * 2, "row 2, column 3 is '-1', no distance"),
     "text": ("0,90,80,70\n90,0,far,80\n" + "80,90,90,0\n" * 2, "row 2, column 3 is 'far', no distance"),
     "empty": ("0,90,80,70\n90,0,,80\n" + "80,90,90,0\n" * 2, "row 2, column 3 is '', no distance"),
-    "ragged": ("0,90,80,70\n90,0\n" + "80,90,90,0\n" * 2, "row 2, column 3 is '', no distance"),
-    "long": ("0,90,80,70\n90,0,1,2,3\n", "line 2"),
+    "ragged": ("0,90,80,70\n90,0\n" + "80,90,90,0\n" * 2, "line 2 is 2 numbers, and the data has 4 sensors"),
+    "long": ("0,90,80,70\n90,0,1,2,3\n", "line 2 is 5 numbers"),
+    "a million numbers": ("1," * 10**6 + "1\n", "line 1 is 1000001 numbers, and the data has 4 sensors"),
+    "too few rows": ("0,90,80,70\n" * 3, "3 rows of numbers, and the data has 4 sensors"),
     "weights": ("0,1,1,0\n" * 2 + "1,0,1,0\n" * 2, "half of its distances are no more than 1, which are no metres"),
     "zeros": ("0,0,0,0\n" * 4, "no distance above 0"),
 }

@@ -226,8 +226,8 @@ def test_roads_decide_and_not_positions(data: Path, tmp_path: Path) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
-    "missing": (lambda data, folder: folder / "nowhere.csv", ("nowhere.csv: No such file", "from,to,cost is needed")),
-    "a folder": (lambda data, folder: folder, ("Is a directory", "from,to,cost is needed")),
+    "missing": (lambda data, folder: folder / "nowhere.csv", ("nowhere.csv: no such file", "from,to,cost is needed")),
+    "a folder": (lambda data, folder: folder, ("a folder", "name a file in it")),
     "empty": (lambda data, folder: text(folder, ""), ("from,to,cost is needed",)),
     "binary": (lambda data, folder: data, ("from,to,cost is needed",)),
     "columns": (lambda data, folder: text(folder, "a,b,c\n1,2,3\n"), ("its columns are a, b, c", "are needed")),
@@ -236,7 +236,10 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
         ("its columns are from, to, cost, cost", "are needed"),
     ),
     "a word": (lambda data, folder: roads(data, folder, "7,8,far"), ("line 5: cost 'far' is no distance", "correct")),
-    "no cost": (lambda data, folder: roads(data, folder, "7,8"), ("line 5: cost '' is no distance", "correct it")),
+    "no cost": (
+        lambda data, folder: roads(data, folder, "7,8"),
+        ("line 5 has 2 cells, not the 3 of line 1", "is needed"),
+    ),
     "a blank line before": (lambda data, folder: roads(data, folder, "", "7,8,-4"), ("line 6: cost '-4'",)),
     "no header": (lambda data, folder: text(folder, "1,2,300\n\n3,4,x\n"), ("line 3: cost 'x'",)),
     "negative": (lambda data, folder: roads(data, folder, "7,8,-4"), ("line 5: cost '-4' is no distance",)),
@@ -296,7 +299,7 @@ def test_the_list_is_noted_in_the_run(data: Path, tmp_path: Path) -> None:
     path.unlink()
     result = socialx("evaluate", run)
     assert result.exit_code == 1
-    assert f"error: {path}: No such file" in result.stderr
+    assert f"error: {path}: no such file" in result.stderr
 
 
 def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_another_network_brings_its_own_roads(folder: Path, tmp_path: Path) -> N
     roads.unlink()
     lost = socialx("evaluate", run, "--data", other)
     assert lost.exit_code == 1
-    assert f"error: {roads}: No such file" in lost.stderr
+    assert f"error: {roads}: no such file" in lost.stderr
     result = socialx("evaluate", run, "--data", other, "--distances", by_road(other, tmp_path / "other.csv"), "--json")
     assert result.exit_code == 0, result.stderr
     straight = socialx("evaluate", run, "--data", other, "--distances", "", "--json")
