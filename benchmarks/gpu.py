@@ -31,6 +31,7 @@ from socialx.data import geo
 from socialx.data.loaders import ResidentLoader
 from socialx.data.normaliser import Moments, Normaliser
 from socialx.data.series import Series
+from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
 from socialx.errors import Fallback
 from socialx.model.forecaster import Forecaster, Tokens
@@ -384,7 +385,7 @@ def resident(bench: Bench, sensors: int) -> ResidentLoader:
     values[rng.random(values.shape) < 0.08] = 0
     seconds = 1_330_560_000 + 300 * np.arange(rows, dtype=np.int64)
     valid = (values != 0)[..., None]
-    series = Series(values[..., None], valid, seconds, 5, HISTORY, HORIZON, bench.device)
+    series = Series(Arrays(values[..., None], valid, seconds), HISTORY, HORIZON, bench.device)
     starts = split_windows(seconds, 5, HISTORY, HORIZON, "canonical").part("train")
     return ResidentLoader(series, starts, 4 if bench.smoke else 64, shuffle=True)
 

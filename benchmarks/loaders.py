@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from socialx.batch import Batch, Example, Target
 from socialx.data.loaders import ResidentLoader
 from socialx.data.series import Series, carry_forward
+from socialx.data.source import Arrays
 
 SENSORS = (207, 2000, 8600)
 ROWS, HISTORY, HORIZON, WINDOWS = 400, 12, 12, 64
@@ -83,7 +84,7 @@ def main() -> None:
         values = random.uniform(20, 70, (ROWS, sensors, 1)).astype(np.float32)
         valid = random.uniform(size=values.shape) < 0.95
         seconds = 1_330_560_000 + 300 * np.arange(ROWS)
-        series = Series(values, valid, seconds, 5, HISTORY, HORIZON, CPU)
+        series = Series(Arrays(values, valid, seconds), HISTORY, HORIZON, CPU)
         cut = Cut(series)
         loaders = {
             "resident": lambda series=series, cut=cut: ResidentLoader(series, np.arange(len(cut)), WINDOWS).epoch(0),

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from socialx.data.geo import itself
+from socialx.data.loaders import Loading
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset, open_dataset
 from socialx.errors import Argument, Command, SettingsError
@@ -70,6 +71,7 @@ def build(
             days=s.data.days if split else None,
             moments=moments,
             sensors=sensors,
+            loading=loading_of(s),
         )
     network, kind, pooling = data.network, MODELS[s.model.kind], POOLINGS[s.pooling.kind]
     roads = None if "pooling.distances" in s.unread() else s.pooling.distances
@@ -97,3 +99,16 @@ def build(
         listed = tuple(part for argument in sizes for part in (", ", argument))[1:]
         raise SettingsError("model", error, ("see ", *listed)) from None
     return Problem(s, precision, data, model, ScoringProtocol.of(data, precision.name, s.trainer.seed, roads))
+
+
+def loading_of(s: Settings) -> Loading:
+    """How windows become batches, as plain numbers."""
+    return Loading(
+        mode=s.loader.mode,
+        chunk_bytes=None if s.loader.chunk_gb is None else int(s.loader.chunk_gb * (1 << 30)),
+        workers=s.loader.num_workers,
+        prefetch=s.loader.prefetch_factor,
+        pin_memory=s.loader.pin_memory,
+        persistent=s.loader.persistent_workers,
+        timeout_s=s.loader.timeout,
+    )

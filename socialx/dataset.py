@@ -1,10 +1,12 @@
-"""A file as a model sees it: its features on a device, cut into windows."""
+"""A file as a model sees it: its features, cut into windows and brought to a device in batches."""
+
+# Shape letters: T rows, t some of them, N sensors, C features, G targets
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,28 +15,65 @@ import torch
 
 from socialx.data.calendar import slots_per_day
 from socialx.data.history import Histories
-from socialx.data.loaders import ResidentLoader
+from socialx.data.loaders import READING_BYTES, ChunkLoader, Loader, Loading, ResidentLoader, WorkerLoader
 from socialx.data.network import Network
 from socialx.data.normaliser import Moments, measure
+from socialx.data.order import ALONE, Share
 from socialx.data.series import Series
+from socialx.data.source import PAGE_ROWS, pages
 from socialx.data.windows import Windows, split_windows
-from socialx.environment import free_memory
+from socialx.environment import free_bytes
 from socialx.errors import Argument, Message, SocialxError
-from socialx.files.store import Sensors, Store, open_store, size_of
+from socialx.files.store import Sensors, Store, open_store
 from socialx.progress import note
 
-# Of each reading: float32 and mask in the store, the latest valid reading in the series, and what makes them.
-READING_BYTES = 12
 GIB = 1 << 30
 WORTH_A_LINE = GIB
+RESIDENT_SHARE = 0.5  # of the free memory: the model needs the rest
+CHUNK_SHARE = 0.125  # of the free memory, and two chunks are there at a time
+CHUNK_ON_CPU = GIB // 4  # more would take memory from other programs, and make nothing faster
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Several features of one file as a source, one behind the other."""
+
+    stores: tuple[Store, ...]
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """The time of each row, int64 [T]."""
+        return self.stores[0].seconds
+
+    @property
+    def step_minutes(self) -> int:
+        """The time between two rows."""
+        return self.stores[0].step_minutes
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Sensors and features."""
+        return len(self.stores[0].sensors.ids), len(self.stores)
+
+    def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Values float32 and valid bool [t,N,C] of neighbouring rows."""
+        parts = [store.read(rows) for store in self.stores]
+        if len(parts) == 1:  # which needs no copy
+            return parts[0][0][..., None], parts[0][1][..., None]
+        values, valid = (np.stack(part, axis=-1) for part in zip(*parts, strict=True))
+        return values, valid
+
+    def latest_before(self, page: int) -> np.ndarray:
+        """The latest valid reading before the first row of a page, float32 [N,C]."""
+        return np.stack([store.latest_before(page) for store in self.stores], axis=-1)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One store per feature, the first target's before the others, resident on a device as one series.
+    """One store per feature, the first target's before the others, and how they become batches.
 
     moments: of every feature, measured on the training rows, or those of the run that is used here.  windows: None
-    where the file was not split, because only its latest history is asked for.
+    where the file was not split, because only its latest history is asked for.  loading: with the mode that was chosen.
     """
 
     stores: dict[str, Store]
@@ -45,6 +84,7 @@ class Dataset:
     device: torch.device
     moments: Mapping[str, Moments]
     windows: Windows | None
+    loading: Loading
 
     @property
     def store(self) -> Store:
@@ -64,35 +104,18 @@ class Dataset:
         return Network(len(self.sensors.ids), self.history, self.horizon, slots, inputs, targets)
 
     @cached_property
+    def source(self) -> Columns:
+        """All features by row."""
+        return Columns(tuple(self.stores.values()))
+
+    @cached_property
     def series(self) -> Series:
         """All rows on the device."""
-        (values, valid), (inputs, targets) = _columns(self.stores.values()), self._places()
-        return Series(
-            values,
-            valid,
-            self.store.seconds,
-            self.store.step_minutes,
-            self.history,
-            self.horizon,
-            self.device,
-            inputs,
-            targets,
-        )
+        return Series(self.source, self.history, self.horizon, self.device, *self._places())
 
     def histories(self, slack_s: int) -> Histories:
         """Histories by the time of their last row; a row may miss its time by slack_s."""
-        (values, valid), (inputs, targets) = _columns(self.stores.values()), self._places()
-        return Histories(
-            values,
-            valid,
-            self.store.seconds,
-            self.store.step_minutes,
-            self.history,
-            self.horizon,
-            inputs,
-            targets,
-            slack_s,
-        )
+        return Histories(self.source, self.history, self.horizon, *self._places(), slack_s)
 
     def _places(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Which of the features are inputs and which are targets."""
@@ -106,19 +129,62 @@ class Dataset:
         sums = [store.checksum for store in self.stores.values()]
         return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
-    def loader(self, part: str, batch_size: int, shuffle: bool = False, seed: int = 0) -> ResidentLoader:
-        """Batches of ``train``, ``validation`` or ``test``."""
-        if self.windows is None:
-            raise ValueError("this file was not split into parts")
-        return ResidentLoader(self.series, self.windows.part(part), batch_size, shuffle, seed)
+    def loader(
+        self,
+        part: str,
+        batch_size: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        *,
+        chunk: int | None = None,
+        share: Share = ALONE,
+        most: int | None = None,
+    ) -> Loader:
+        """Batches of ``train``, ``validation`` or ``test``, in the mode of ``loading``.
 
-    def training_readings(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Values and valid [T,N,G] of the targets and seconds [T] of the rows that training windows may look at."""
+        chunk: windows of a chunk, of which the shuffled order is made; None: as the loading says, 0: all of them.
+        share: of this process.  most: the first so many windows alone.
+        """
         if self.windows is None:
             raise ValueError("this file was not split into parts")
-        rows = self.windows.training_rows
-        values, valid = _columns((self.stores[name] for name in self.targets), rows)
-        return values, valid, self.store.seconds[rows]
+        starts = self.windows.part(part)[:most]
+        chunk = self.chunk_windows(len(starts)) if chunk is None else chunk
+        rest = (starts, batch_size, shuffle, seed, chunk, share)
+        length = self.history + self.horizon
+        if self.loading.mode == "chunk":
+            return ChunkLoader(self._part, length, self.device, *rest)
+        if self.loading.mode == "workers":
+            kept = self.loading.chunk_bytes or chunk_bytes(self.device)
+            return WorkerLoader(self._part, length, self.device, self.loading, kept, *rest)
+        return ResidentLoader(self.series, *rest)
+
+    def chunk_windows(self, windows: int) -> int:
+        """Windows of a chunk where a part has so many: chunks of equal size; 0: all are one chunk."""
+        size = self.loading.chunk_bytes
+        if size is None and self.loading.mode != "chunk":
+            return 0
+        sensors, features = self.source.shape
+        rows = (size or chunk_bytes(self.device)) // (READING_BYTES * sensors * features)
+        fit = max(1, rows - PAGE_ROWS - self.history - self.horizon)
+        return 0 if fit >= windows else -(-windows // -(-windows // fit))
+
+    def _part(self, rows: slice) -> Series:
+        """These rows in the host's memory; rows after the last one are left out."""
+        rows = slice(rows.start, min(rows.stop, len(self.store.seconds)))
+        pinned = self.device.type == "cuda" and self.loading.mode == "chunk"
+        return Series(self.source, self.history, self.horizon, HOST, *self._places(), rows, pinned)
+
+    def training_readings(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Values and valid [t,N,G] of the targets and seconds [t] of the rows that training windows may look at."""
+        if self.windows is None:
+            raise ValueError("this file was not split into parts")
+        source = Columns(tuple(self.stores[name] for name in self.targets))
+        span = self.windows.training_rows
+        for rows in pages(span.start, span.stop):
+            yield (*source.read(rows), self.store.seconds[rows])
+
+
+HOST = torch.device("cpu")
 
 
 def open_dataset(
@@ -133,8 +199,9 @@ def open_dataset(
     days: int | None = None,
     moments: Mapping[str, Moments] | None = None,
     sensors: tuple[str, ...] | None = None,
+    loading: Loading | None = None,
 ) -> Dataset:
-    """Open a file, split it, measure its moments and put it on the device.
+    """Open a file, split it, measure its moments and choose how it is loaded.
 
     inputs None: the targets.  split: canonical or strict; None: not split, and ``moments`` are needed.  days: the first
     so many calendar days of the file, None: all of it.  sensors: ids that the file must have; other sensors are left
@@ -142,7 +209,6 @@ def open_dataset(
     """
     inputs = tuple(inputs or targets)
     names = tuple(dict.fromkeys([*targets, *inputs]))
-    refuse_too_large(path, *size_of(path, days), len(names))
     stores = {name: open_store(path, name, days) for name in names}
     if sensors is not None:
         stores = {name: store.with_sensors(sensors) for name, store in stores.items()}
@@ -151,31 +217,34 @@ def open_dataset(
         found = f"{len(first.seconds)} rows, and one history is {history}"
         raise SocialxError(path, found, "use a file with more rows")
     windows = None if split is None else split_windows(first.seconds, first.step_minutes, history, horizon, split)
+    loading = chosen(loading or Loading(), path, first, len(names), device) if windows else Loading("chunk")
     if windows is not None and moments is None:
-        rows = windows.training_rows
-        moments = {name: measure(store.values, store.valid, rows, path) for name, store in stores.items()}
-    return Dataset(stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows)
+        moments = dict(zip(names, measure(Columns(tuple(stores.values())), windows.training_rows, path), strict=True))
+    return Dataset(stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows, loading)
 
 
-def refuse_too_large(path: Path, rows: int, sensors: int, features: int) -> None:
-    """Say what large data needs before it is read; SocialxError where that is more than the memory that is free."""
-    need, free = READING_BYTES * rows * sensors * features, free_memory()
-    if need < WORTH_A_LINE:
-        return
+def chosen(loading: Loading, path: Path, store: Store, features: int, device: torch.device) -> Loading:
+    """The loading with a mode: resident where the series fits into half of the free memory, else in chunks.
+
+    Says so for large data.  Raises SocialxError where the series was asked for and does not fit at all.
+    """
+    rows, sensors = len(store.seconds), len(store.sensors.ids)
+    need, free = READING_BYTES * rows * sensors * features, free_bytes(device)
+    fits = free is None or need <= RESIDENT_SHARE * free
+    mode = ("resident" if fits else "chunk") if loading.mode == "auto" else loading.mode
+    there = "" if free is None else f", {free / GIB:.1f} GiB are free"
     several = f" x {features} features" if features > 1 else ""
-    found = f"{rows:,} rows x {sensors:,} sensors{several} need {need / GIB:.1f} GiB of memory"
-    if free is None or need <= free:
-        note(Message(path, found))
-        return
-    fewer = "a machine with more, a file with fewer sensors, or fewer days: "
-    remedy = (fewer, Argument("data.days", "N"))
-    raise SocialxError(path, f"{found}, and {free / GIB:.1f} GiB are free", remedy)
+    found = f"{rows:,} rows x {sensors:,} sensors{several} are {need / GIB:.1f} GiB on {device}{there}"
+    if mode == "resident" and free is not None and need > free:
+        remedy = (Argument("loader.mode", "chunk"), ", or fewer days: ", Argument("data.days", "N"))
+        raise SocialxError(path, found, remedy)
+    if need >= WORTH_A_LINE or mode != "resident":
+        note(Message(path, found, f"loader mode {mode}"))
+    return replace(loading, mode=mode)
 
 
-def _columns(stores: Iterable[Store], rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
-    """Values and valid [T,N,C] of these rows, C features one behind the other."""
-    parts = [(store.values[rows], store.valid[rows]) for store in stores]
-    if len(parts) == 1:  # which needs no copy
-        return parts[0][0][..., None], parts[0][1][..., None]
-    values, valid = (np.stack(part, axis=-1) for part in zip(*parts, strict=True))
-    return values, valid
+def chunk_bytes(device: torch.device) -> int:
+    """Of a chunk where nobody said it: a share of the free memory, and a fixed size on a CPU."""
+    free = free_bytes(device)
+    share = CHUNK_ON_CPU if free is None else int(CHUNK_SHARE * free)
+    return min(share, CHUNK_ON_CPU) if device.type == "cpu" else share

@@ -54,6 +54,11 @@ def free_memory() -> int | None:
     return min(known, default=None)
 
 
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes that this process may still take on a device; None: not known."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+
+
 def commit() -> str | None:
     """The commit of the source tree that runs, with -dirty; None for an installed wheel."""
     root = Path(__file__).parents[1]

@@ -127,6 +127,9 @@ class Data(Section):
     )
 
 
+_LOADING = Facts(commands=STEP, may_change=(RESUME, SCORING))
+
+
 class Loader(Section):
     """How windows become batches."""
 
@@ -137,6 +140,26 @@ class Loader(Section):
         ge=1,
     )
     shuffle: bool = setting(True, "draw a new order of the training windows in every epoch", _STEP)
+    mode: Literal["auto", "resident", "chunk", "workers"] = setting(
+        "auto",
+        "resident: the whole series on the device; chunk: a part of it there, the next one read meanwhile; workers: "
+        "processes make batches; auto: resident where the series fits into half of the free memory, else chunk",
+        Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
+    )
+    chunk_gb: float | None = setting(
+        None,
+        "GiB of a chunk, two of which are on the device. The shuffled order is made of chunks, in every mode. Not set: "
+        "an eighth of the free memory, on a CPU at most 0.25, and no chunks in the other modes",
+        Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
+        gt=0,
+    )
+    num_workers: int | None = setting(
+        None, "processes of mode workers; not set: one less than there are CPUs, at most 8", _LOADING, ge=0, le=256
+    )
+    prefetch_factor: int = setting(2, "batches that each worker makes ahead", _LOADING, ge=1)
+    pin_memory: bool = setting(True, "workers hand CUDA devices batches in pinned memory", _LOADING)
+    persistent_workers: bool = setting(True, "keep workers between epochs", _LOADING)
+    timeout: int = setting(120, "seconds to wait for a batch of a worker; 0: for ever", _LOADING, ge=0)
 
 
 class Model(Section):

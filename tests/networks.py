@@ -14,6 +14,7 @@ from socialx.data.loaders import ResidentLoader
 from socialx.data.network import Network
 from socialx.data.normaliser import Moments
 from socialx.data.series import Series
+from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
 from socialx.kinds import POOLINGS
 from socialx.model.forecaster import Forecaster, Tokens
@@ -61,7 +62,7 @@ def batch(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Batch:
 
 def series(values: np.ndarray, valid: np.ndarray, seconds: np.ndarray, history: int = 12, horizon: int = 12) -> Series:
     """One feature, every five minutes."""
-    return Series(values[..., None], valid[..., None], seconds, 5, history, horizon, CPU)
+    return Series(Arrays(values[..., None], valid[..., None], seconds), history, horizon, CPU)
 
 
 def network(sensors: int = 5, inputs: Sequence[Moments] = MOMENTS, targets: Sequence[Moments] = MOMENTS) -> Network:
@@ -78,7 +79,8 @@ def features(
     values = np.stack([part[0] for part in one], axis=-1) * unit + zero
     valid = np.stack([part[1] for part in one], axis=-1)
     moments = [Moments(mean, std) for mean, std in zip((55 * unit + zero).tolist(), (8 * unit).tolist(), strict=True)]
-    made, starts = Series(values, valid, one[0][2], 5, 12, 12, CPU, inputs, targets), torch.arange(0, 7 * batch_size, 7)
+    made = Series(Arrays(values, valid, one[0][2]), 12, 12, CPU, inputs, targets)
+    starts = torch.arange(0, 7 * batch_size, 7)
     read, forecast = ([moments[i] for i in chosen] for chosen in (inputs, targets))
     return Example(made.window(starts), made.target(starts)), network(sensors, read, forecast)
 

@@ -60,14 +60,14 @@ def nearest(xy: np.ndarray, count: int | None, within_km: float = np.inf) -> Nei
     """The ``count`` nearest other sensors of each sensor, or all, none of them farther than ``within_km``.
 
     xy [N,2] in km.  K is the largest number that any sensor has, but at least 1.  A sensor is never its own neighbour;
-    one without a position is a neighbour of none.  O(N^2) time in blocks of 1,024 rows, O((1024 + K) N) memory.
+    one without a position is a neighbour of none.  O(N^2) time in blocks of 256 rows, O((256 + K) N) memory.
     """
     sensors = len(xy)
     known = np.isfinite(xy).all(axis=1)
     place = np.where(known[:, None], xy, 0.0)
     found = []
-    for start in range(0, sensors, 1024):
-        rows = np.arange(start, min(start + 1024, sensors))
+    for start in range(0, sensors, 256):
+        rows = np.arange(start, min(start + 256, sensors))
         gap = np.hypot(*np.moveaxis(place[rows, None] - place[None, :], -1, 0))  # [rows,N]
         gap[:, ~known] = np.inf
         gap[~known[rows]] = np.inf

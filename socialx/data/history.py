@@ -13,28 +13,32 @@ import torch
 
 from socialx.batch import Batch
 from socialx.data.calendar import calendar
-from socialx.data.series import carry_forward
-
-BLOCK_ROWS = 4096  # rows of the file that are looked through at a time for the latest readings
+from socialx.data.source import PAGE_ROWS, Source, latest_after
 
 
 @dataclass(frozen=True, eq=False)
 class Histories:
-    """Readings by row and the time of each row, from which histories are cut.
+    """Readings, from which histories are cut that end at given times; a row may miss its time by slack_s.
 
-    values float32, valid bool [R,N,C]; seconds int64 [R], wall time read as UTC; a row may miss its time by slack_s.
     inputs, targets: which of the C features a model reads and forecasts.
     """
 
-    values: np.ndarray
-    valid: np.ndarray
-    seconds: np.ndarray
-    step_minutes: int
+    source: Source
     history: int
     horizon: int
     inputs: Sequence[int]
     targets: Sequence[int]
     slack_s: int = 0
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """The time of each row, int64 [R], wall time read as UTC."""
+        return self.source.seconds
+
+    @property
+    def step_minutes(self) -> int:
+        """The time between two rows."""
+        return self.source.step_minutes
 
     @cached_property
     def _order(self) -> np.ndarray:
@@ -57,7 +61,7 @@ class Histories:
 
         The time of each issue must be that of a row.
         """
-        latest = np.full((self.values.shape[1], len(self.targets)), np.nan, np.float32)  # [N,G]
+        latest = np.full((self.source.shape[0], len(self.targets)), np.nan, np.float32)  # [N,G]
         read = 0
         for first in range(0, len(issued), size):
             places = slice(first, min(first + size, len(issued)))
@@ -75,8 +79,22 @@ class Histories:
         step_s, goals = 60 * self.step_minutes, list(self.targets)
         times = np.arange(int(issued[0]) - (before - 1) * step_s, int(issued[-1]) + self.horizon * step_s + 1, step_s)
         rows = self.rows_at(times)
-        valid = self.valid[rows][..., goals] & (rows >= 0)[:, None, None]
-        return times, np.where(valid, self.values[rows][..., goals], np.float32(np.nan))
+        values, valid = self.read(rows)
+        return times, np.where(valid, values, np.float32(np.nan))[..., goals]
+
+    def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows int64 [...], -1: no row -> values float32, valid bool [...,N,C]; nothing is valid where there is none.
+
+        All rows between the first and the last of them are read.
+        """
+        there = rows[rows >= 0]
+        if not len(there):
+            shape = (*rows.shape, *self.source.shape)
+            return np.zeros(shape, np.float32), np.zeros(shape, bool)
+        first = int(there.min())
+        values, valid = self.source.read(slice(first, int(there.max()) + 1))
+        place = np.maximum(rows - first, 0)
+        return values[place], valid[place] & (rows >= 0)[..., None, None]
 
     def readings(self, batch: Batch) -> np.ndarray:
         """Rows of each history with a reading of the first target, of any input where that is no input: int64 [B,N]."""
@@ -88,19 +106,17 @@ class Histories:
     def _latest(self, before: np.ndarray, first: int, last: int) -> np.ndarray:
         """The latest valid reading [N,G] of ``before`` and rows first to last; NaN where there never was one."""
         goals = list(self.targets)
-        for start in range(first, last, BLOCK_ROWS):
-            rows = slice(start, min(start + BLOCK_ROWS, last))
-            values = np.concatenate([before[None], self.values[rows][..., goals]])
-            valid = np.concatenate([~np.isnan(before)[None], self.valid[rows][..., goals]])
-            before = carry_forward(values, valid)[-1]
-        return before
+        page = (last - 1) // PAGE_ROWS
+        if first <= page * PAGE_ROWS:  # what came before that page is known
+            first, before = page * PAGE_ROWS, self.source.latest_before(page)[:, goals]
+        values, valid = self.source.read(slice(first, last))
+        return latest_after(values[..., goals], valid[..., goals], before)
 
     def _batch(self, issued: np.ndarray, carried: np.ndarray) -> Batch:
         """issued int64 [B], carried float32 [B,N,G] -> Batch on the host."""
         rows = self.rows_at(self.seconds_until(issued, self.history))  # [B,T]
-        there = (rows >= 0)[..., None, None]
-        valid = self.valid[rows] & there  # [B,T,N,C]
-        clean = np.where(valid, self.values[rows], np.float32(0))
+        values, valid = self.read(rows)  # [B,T,N,C]
+        clean = np.where(valid, values, np.float32(0))
         ahead = issued[:, None] + 60 * self.step_minutes * np.arange(1 - self.history, self.horizon + 1)  # [B,R]
         slot, weekday = calendar(ahead, self.step_minutes)
         inputs, targets = list(self.inputs), list(self.targets)

@@ -1,26 +1,47 @@
-"""Windows -> batches on the device.
+"""Windows -> batches on the device, in three ways that serve the same batches.
 
-``ResidentLoader`` keeps the whole series on the device (5 bytes a reading: METR-LA 35 MB, PEMS-BAY 85 MB) and makes a
-batch by gathering rows: no Python per sample, no copy per step, no worker.  The price: the series must fit there.
+``ResidentLoader`` keeps the whole series on the device (5 bytes a reading: METR-LA 35 MB, PEMS-BAY 85 MB) and gathers
+rows: no Python per window, no copy per step, no worker.  ``ChunkLoader`` keeps a part of the series there and reads the
+next one in a thread meanwhile.  ``WorkerLoader`` has processes that make batches from pages of the file.
 """
+
+# Shape letters: B windows of a batch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from socialx.batch import Example, Target
+from socialx.batch import Batch, Example, Target
+from socialx.data.order import ALONE, Order, Share
 from socialx.data.series import Series
+from socialx.data.source import PAGE_ROWS
+from socialx.errors import Argument, SocialxError
+
+SeriesOf = Callable[[slice], Series]  # rows, the first of them that of a page -> their series
+MODES = ("resident", "chunk", "workers")
+MOST_WORKERS = 8
+READING_BYTES = 5  # of a series
 
 
 class Loader(Protocol):
-    """What training and scoring need of a loader."""
+    """What training and scoring need of a loader.
+
+    num_windows: of all processes together.  chunk: windows of the chunks of which the order is made; 0: all are one.
+    """
 
     num_windows: int
+    batch_size: int
+    chunk: int
 
     def __len__(self) -> int:
         """Batches per epoch."""
@@ -31,7 +52,44 @@ class Loader(Protocol):
         ...
 
 
-class ResidentLoader:
+@dataclass(frozen=True)
+class Loading:
+    """How windows become batches.
+
+    mode: auto, or one of ``MODES``.  chunk_bytes: of a part of the series, None: chosen by the free memory.  workers:
+    processes, None: one less than there are CPUs, at most 8.  prefetch: batches that each worker makes ahead.
+    """
+
+    mode: str = "auto"
+    chunk_bytes: int | None = None
+    workers: int | None = None
+    prefetch: int = 2
+    pin_memory: bool = True
+    persistent: bool = True
+    timeout_s: int = 120
+
+
+class _InOrder:
+    """The order of the windows of one part, and the last batch padded."""
+
+    def __init__(self, starts: np.ndarray, batch_size: int, shuffle: bool, seed: int, chunk: int, share: Share) -> None:
+        """starts int64 [windows], ascending.  Every batch has min(batch_size, windows) windows; the last is padded."""
+        self.starts = np.ascontiguousarray(starts)
+        self.num_windows = len(starts)
+        self.batch_size = min(batch_size, -(-self.num_windows // share.ranks))
+        self.chunk = chunk
+        self.order = Order(self.num_windows, self.batch_size, shuffle, seed, chunk, share)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def rows(self, first: int, last: int, length: int) -> slice:
+        """The rows that windows ``first`` to ``last`` - 1 of ``length`` steps need, from the first row of a page on."""
+        start, end = int(self.starts[first]), int(self.starts[last - 1]) + length
+        return slice(start - start % PAGE_ROWS, end)
+
+
+class ResidentLoader(_InOrder):
     """Batches of one part of the windows, gathered from a resident series."""
 
     def __init__(
@@ -41,37 +99,227 @@ class ResidentLoader:
         batch_size: int,
         shuffle: bool = False,
         seed: int = 0,
+        chunk: int = 0,
+        share: Share = ALONE,
     ) -> None:
-        """starts int64 [windows].  Every batch has min(batch_size, windows) windows; the last one is padded."""
+        super().__init__(starts, batch_size, shuffle, seed, chunk, share)
         self.series = series
-        self.starts = torch.from_numpy(np.ascontiguousarray(starts)).to(series.device)
-        self.num_windows = len(starts)
-        self.batch_size = min(batch_size, self.num_windows)
-        self.shuffle, self.seed = shuffle, seed
-
-    def __len__(self) -> int:
-        """Batches per epoch."""
-        return -(-self.num_windows // self.batch_size)
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
-        """Every window once.  A shuffled order is a device permutation seeded by (seed, number)."""
-        padding = len(self) * self.batch_size - self.num_windows
-        order = torch.cat([self._order(number), torch.zeros(padding, dtype=torch.int64, device=self.series.device)])
-        starts = self.starts.index_select(0, order)
+        """Every window once.  The order is copied to the device once an epoch."""
+        places, real = self.order.places(number)
+        starts = torch.from_numpy(self.starts[places]).to(self.series.device)
         for batch in range(first_batch, len(self)):
-            span = slice(batch * self.batch_size, (batch + 1) * self.batch_size)
-            target = self.series.target(starts[span])
-            if span.stop > self.num_windows:
-                target = self._without_padding(target, padding)
-            yield Example(self.series.window(starts[span]), target)
+            example = Example(self.series.window(starts[batch]), self.series.target(starts[batch]))
+            yield _masked(example, real[batch])
 
-    def _order(self, number: int) -> Tensor:
-        device = self.series.device
-        if not self.shuffle:
-            return torch.arange(self.num_windows, device=device)
-        generator = torch.Generator(device).manual_seed(self.seed * 1_000_003 + number)
-        return torch.randperm(self.num_windows, generator=generator, device=device)
 
-    def _without_padding(self, target: Target, padding: int) -> Target:
-        real = torch.arange(self.batch_size, device=self.series.device) < self.batch_size - padding
-        return Target(target.values, target.valid & real[:, None, None, None])
+class ChunkLoader(_InOrder):
+    """The same batches from two chunks of the series at a time: one in use, the next one read in a thread meanwhile."""
+
+    def __init__(
+        self,
+        series_of: SeriesOf,
+        length: int,
+        device: torch.device,
+        starts: np.ndarray,
+        batch_size: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        chunk: int = 0,
+        share: Share = ALONE,
+    ) -> None:
+        """series_of: makes a series in the host's memory, pinned for a CUDA device.  length: rows of a window."""
+        super().__init__(starts, batch_size, shuffle, seed, chunk, share)
+        self.device = device
+        self._series_of, self._length = series_of, length
+        self._chunk = chunk or self.num_windows
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+        """Every window once.  A chunk is dropped when the last batch with windows of it was made."""
+        places, real = (each[first_batch:] for each in self.order.places(number))
+        chunks = places // self._chunk
+        first, last = _uses(chunks)
+        here: dict[int, Future[_Moved]] = {}
+        with ThreadPoolExecutor(1, "read chunk") as pool:
+            try:
+                for batch, own in enumerate(places):
+                    here = {chunk: each for chunk, each in here.items() if last[chunk] >= batch}
+                    for chunk in first:  # in the order in which they are needed
+                        if chunk not in here and (first[chunk] == batch or (first[chunk] > batch and len(here) < 2)):
+                            here[chunk] = pool.submit(self._read, chunk)
+                    used = {chunk: here[chunk].result().ready() for chunk in np.unique(chunks[batch]).tolist()}
+                    yield _masked(gather(used, self.starts[own], chunks[batch]), real[batch])
+            finally:
+                for waiting in here.values():
+                    waiting.cancel()
+
+    def _read(self, chunk: int) -> _Moved:
+        first = chunk * self._chunk
+        rows = self.rows(first, min(first + self._chunk, self.num_windows), self._length)
+        series = self._series_of(rows)
+        return _Moved.to(self.device, series, self._stream)
+
+
+@dataclass
+class _Moved:
+    """A series on its device, and the event after which the copy has arrived."""
+
+    series: Series
+    event: torch.cuda.Event | None = None
+
+    @classmethod
+    def to(cls, device: torch.device, series: Series, stream: torch.cuda.Stream | None) -> _Moved:
+        if stream is None:
+            return cls(series)
+        with torch.cuda.stream(stream):
+            return cls(series.on(device), stream.record_event())
+
+    def ready(self) -> Series:
+        """The series, for the stream that is current here."""
+        if self.event is not None:
+            current = torch.cuda.current_stream(self.series.device)
+            current.wait_event(self.event)
+            for tensor in self.series.tensors():
+                tensor.record_stream(current)
+            self.event = None
+        return self.series
+
+
+def _uses(chunks: np.ndarray) -> tuple[dict[int, int], dict[int, int]]:
+    """The first and the last batch with windows of each chunk; chunks int64 [batches,B]."""
+    first, last = dict[int, int](), dict[int, int]()
+    for batch, row in enumerate(chunks):
+        for chunk in np.unique(row).tolist():
+            first.setdefault(chunk, batch)
+            last[chunk] = batch
+    return first, last
+
+
+def gather(series: dict[int, Series], starts: np.ndarray, names: np.ndarray) -> Example:
+    """The windows that begin at the rows ``starts`` int64 [B], each from the series of its name int64 [B]."""
+    parts, places = [], []
+    for name, each in series.items():
+        own = np.flatnonzero(names == name)
+        rows = torch.from_numpy(starts[own]).to(each.device)
+        parts.append(Example(each.window(rows), each.target(rows)))
+        places.append(own)
+    if len(parts) == 1:
+        return parts[0]
+    back = torch.from_numpy(np.concatenate(places).argsort()).to(parts[0].target.values.device)
+
+    def joined(tensors: Iterable[Tensor]) -> Tensor:
+        return torch.cat(tuple(tensors)).index_select(0, back)
+
+    batches, targets = zip(*parts, strict=True)
+    return Example(Batch(*map(joined, zip(*batches, strict=True))), Target(*map(joined, zip(*targets, strict=True))))
+
+
+def _masked(example: Example, real: np.ndarray) -> Example:
+    """No target of the padding is valid; real bool [B], on the host."""
+    if real.all():
+        return example
+    values, valid = example.target
+    return Example(example.batch, Target(values, valid & torch.from_numpy(real).to(valid.device)[:, None, None, None]))
+
+
+class WorkerLoader(_InOrder):
+    """The same batches, made by worker processes from pages of the file; each keeps the pages that it used last."""
+
+    def __init__(
+        self,
+        series_of: SeriesOf,
+        length: int,
+        device: torch.device,
+        loading: Loading,
+        page_bytes: int,
+        starts: np.ndarray,
+        batch_size: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        chunk: int = 0,
+        share: Share = ALONE,
+    ) -> None:
+        """series_of, length: as in ``ChunkLoader``.  page_bytes: of the pages that each worker keeps."""
+        super().__init__(starts, batch_size, shuffle, seed, chunk, share)
+        self._line: list[tuple[np.ndarray, np.ndarray]] = []
+        workers = worker_count() if loading.workers is None else loading.workers
+        options: dict[str, object] = {}
+        if workers:
+            options = {"prefetch_factor": loading.prefetch, "persistent_workers": loading.persistent}
+            options["timeout"] = loading.timeout_s
+        self.workers = workers
+        self._loader: DataLoader[Example | SocialxError] = DataLoader(
+            _Pages(series_of, length, page_bytes),
+            batch_size=None,
+            sampler=_Line(self._line),
+            num_workers=workers,
+            collate_fn=_as_it_is,
+            pin_memory=loading.pin_memory and device.type == "cuda",
+            # The generator of the process draws dropout: it must not move with the number of loaders.
+            generator=torch.Generator(),
+            **options,  # type: ignore[arg-type]
+        )
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+        """Every window once."""
+        places, real = (each[first_batch:] for each in self.order.places(number))
+        self._line[:] = list(zip(self.starts[places], real, strict=True))
+        try:
+            for example in self._loader:
+                if isinstance(example, SocialxError):
+                    raise example
+                yield example
+        except RuntimeError as error:  # torch's own words for a worker that died or did not answer
+            found = next(line for line in (*str(error).splitlines(), type(error).__name__) if line.strip())
+            remedy = ("fewer ", Argument("loader.num_workers"), ", or ", Argument("loader.mode", "chunk"))
+            raise SocialxError("loader.mode workers", found[:160], remedy) from None
+
+
+def worker_count() -> int:
+    """One less than there are CPUs for this process, at least 1 and at most 8."""
+    return max(1, min(MOST_WORKERS, len(os.sched_getaffinity(0)) - 1))
+
+
+class _Line:
+    """The batches of the epoch at hand."""
+
+    def __init__(self, line: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        self._of_epoch = line
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return iter(self._of_epoch)
+
+    def __len__(self) -> int:
+        return len(self._of_epoch)
+
+
+class _Pages(Dataset[Example | SocialxError]):
+    """Makes whole batches; its pages are read in the process that asks for them."""
+
+    def __init__(self, series_of: SeriesOf, length: int, most_bytes: int) -> None:
+        self._series_of, self._length, self._most_bytes = series_of, length, most_bytes
+        self._pages: OrderedDict[int, Series] = OrderedDict()  # the page that was used last is the last one
+
+    def __getitem__(self, batch: tuple[np.ndarray, np.ndarray]) -> Example | SocialxError:
+        starts, real = batch
+        pages = starts // PAGE_ROWS
+        try:
+            return _masked(gather({page: self._page(page) for page in np.unique(pages).tolist()}, starts, pages), real)
+        except SocialxError as error:  # torch would make text of it
+            return error
+
+    def _page(self, page: int) -> Series:
+        if page not in self._pages:
+            self._pages[page] = self._series_of(slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS + self._length - 1))
+        self._pages.move_to_end(page)
+        held = sum(tensor.nbytes for each in self._pages.values() for tensor in each.tensors())
+        while held > self._most_bytes and len(self._pages) > 1:
+            _, gone = self._pages.popitem(last=False)
+            held -= sum(tensor.nbytes for tensor in gone.tensors())
+        return self._pages[page]
+
+
+def _as_it_is(example: Any) -> Any:
+    return example

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
+from socialx.data.source import Source
 from socialx.errors import SocialxError
 
 BLOCK_ROWS = 1024  # of measure
@@ -26,23 +27,38 @@ class Moments:
     std: float
 
 
-def measure(values: np.ndarray, valid: np.ndarray, rows: slice, where: object = "") -> Moments:
-    """Masked z-score.
+def measure(source: Source, rows: slice, where: object = "") -> list[Moments]:
+    """Masked z-score of each of the C features, from these rows.
 
-    values, valid [T,N] -> Moments, summed in float64 by blocks of rows.  Missing readings do not count: METR-LA stores
-    an outage as 0 mph, which would pull the mean down by 8 %.  Raises SocialxError if no reading there is valid.
+    Summed in float64 by blocks of rows, which are read twice.  Missing readings do not count: METR-LA stores an outage
+    as 0 mph, which would pull the mean down by 8 %.  Raises SocialxError if no reading there is valid.
     """
-    values, valid = values[rows], valid[rows]
-    count = int(np.count_nonzero(valid))
-    if not count:
+    features = range(source.shape[1])
+
+    def totals(of: Callable[[np.ndarray, int], np.ndarray]) -> list[float]:
+        sums: list[list[float]] = [[] for _ in features]
+        for first in range(rows.start, rows.stop, BLOCK_ROWS):
+            values, valid = source.read(slice(first, min(first + BLOCK_ROWS, rows.stop)))
+            for feature in features:
+                readings = values[..., feature][valid[..., feature]].astype(np.float64)
+                sums[feature].append(of(readings, feature).sum())
+        return [math.fsum(each) for each in sums]
+
+    counts = [0] * len(features)
+
+    def counted(readings: np.ndarray, feature: int) -> np.ndarray:
+        counts[feature] += len(readings)
+        return readings
+
+    sums = totals(counted)
+    if not all(counts):
         raise SocialxError(where, f"no valid reading in the {rows.stop - rows.start} training rows", "inspect the file")
-
-    def total(of: Callable[[np.ndarray], np.ndarray]) -> float:
-        blocks = (slice(first, first + BLOCK_ROWS) for first in range(0, len(values), BLOCK_ROWS))
-        return math.fsum(of(values[block][valid[block]].astype(np.float64)).sum() for block in blocks)
-
-    mean = total(lambda readings: readings) / count
-    return Moments(mean, math.sqrt(total(lambda readings: (readings - mean) ** 2) / count) or 1.0)
+    means = [total / count for total, count in zip(sums, counts, strict=True)]
+    squares = totals(lambda readings, feature: (readings - means[feature]) ** 2)
+    return [
+        Moments(mean, math.sqrt(square / count) or 1.0)
+        for mean, square, count in zip(means, squares, counts, strict=True)
+    ]
 
 
 class Normaliser(nn.Module):

@@ -1,9 +1,10 @@
-"""A whole series of readings on one device: windows of it are gathered by row."""
+"""A series of readings on one device: windows of it are gathered by row."""
 
 # Shape letters: B windows, T history steps, P horizon steps, N sensors, C features, F inputs, G targets, R = T + P
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,51 +13,79 @@ from torch import Tensor
 
 from socialx.batch import Batch, Target
 from socialx.data.calendar import calendar, following
+from socialx.data.source import PAGE_ROWS, Source, pages
 
-OLD = 255  # the largest age, which means "so many rows or more"; also the rows of a block of look_back
+OLD = 255  # the rows of a block of look_back, and the age that says: in no row of this block until here
 
 
 class Series:
-    """Features of all sensors, whole, on one device: C columns, of which F are inputs and G targets."""
+    """Features of all sensors in neighbouring rows on one device: C columns, of which F are inputs and G targets."""
 
     def __init__(
         self,
-        values: np.ndarray,
-        valid: np.ndarray,
-        seconds: np.ndarray,
-        step_minutes: int,
+        source: Source,
         history: int,
         horizon: int,
         device: torch.device,
         inputs: Sequence[int] = (0,),
         targets: Sequence[int] = (0,),
+        rows: slice | None = None,
+        pinned: bool = False,
     ) -> None:
-        """values, valid [T,N,C] and seconds [T] of the rows, C features one behind the other.
+        """inputs, targets: which of the C a model reads and forecasts.  history, horizon: steps of a window.
 
-        inputs, targets: which of the C a model reads and forecasts.  history, horizon: steps of a window.  It keeps 5
-        bytes a reading: float32, and how many rows ago the latest valid one was, which is 0 where it is valid itself.
+        rows: those that are kept, None: all; the first one must be that of a page.  pinned: in memory from which a copy
+        to a CUDA device does not wait.  It keeps 5 bytes a reading: float32, and how many rows ago the latest valid one
+        was, which is 0 where it is valid itself.
         """
         self.history, self.horizon, self.device = history, horizon, device
-        self.rows, self.step_minutes = len(seconds), step_minutes
-        self.shape = values.shape[1:]  # (N, C)
+        span = rows or slice(0, len(source.seconds))
+        if span.start % PAGE_ROWS:
+            raise ValueError(f"row {span.start} is not the first one of a page")
+        self.first, self.rows, self.shape = span.start, span.stop - span.start, source.shape
         # Rows of one axis: gathering those of two is three times as slow on a CPU.
-        flat, known_flat = values.reshape(len(values), -1), valid.reshape(len(valid), -1)
-        ages, latest = look_back(flat, known_flat)
-        self.readings = torch.from_numpy(np.where(known_flat, flat, np.float32(0))).to(device)  # [T,N*C]
-        self.ages = torch.from_numpy(ages).to(device)  # uint8 [T,N*C]
-        self.latest = torch.from_numpy(latest).to(device)  # [T/255,N*C]
+        width, blocks = self.shape[0] * self.shape[1], -(-self.rows // OLD)
+        self.readings = torch.empty(self.rows, width, device=device, pin_memory=pinned)  # [T,N*C]
+        self.ages = torch.empty(self.rows, width, dtype=torch.uint8, device=device, pin_memory=pinned)
+        self.latest = torch.empty(blocks, width, device=device, pin_memory=pinned)
+        self._fill(source, span)
         # The calendar goes on after the last row: a forecast from there is of days that are not in the file.
-        known = np.concatenate([seconds, following(int(seconds[-1]), step_minutes, horizon)])
-        self.calendar = torch.from_numpy(np.stack(calendar(known, step_minutes), axis=1)).to(device)  # [T+P,2]
-        columns = values.shape[2]
-        self.inputs, self.targets = _chooser(inputs, columns, device), _chooser(targets, columns, device)
+        seconds = source.seconds[span.start : span.stop + horizon]
+        beyond = following(int(seconds[-1]), source.step_minutes, self.rows + horizon - len(seconds))
+        dates = calendar(np.concatenate([seconds, beyond]), source.step_minutes)
+        self.calendar = torch.from_numpy(np.stack(dates, axis=1)).to(device)  # [T+P,2]
+        self.inputs, self.targets = (_chooser(chosen, self.shape[1], device) for chosen in (inputs, targets))
+
+    def _fill(self, source: Source, span: slice) -> None:
+        carried = source.latest_before(span.start // PAGE_ROWS).reshape(-1)
+        for rows in pages(span.start, span.stop):
+            values, valid = (part.reshape(len(part), -1) for part in source.read(rows))
+            ages, latest, carried = look_back(values, valid, carried)
+            place = rows.start - span.start
+            self.readings[place : place + len(values)] = torch.from_numpy(np.where(valid, values, np.float32(0)))
+            self.ages[place : place + len(values)] = torch.from_numpy(ages)
+            self.latest[place // OLD : place // OLD + len(latest)] = torch.from_numpy(latest)
+
+    def on(self, device: torch.device) -> Series:
+        """The same on another device; from pinned memory the copies do not wait."""
+        moved = copy.copy(self)
+        for name in ("readings", "ages", "latest", "calendar", "inputs", "targets"):
+            tensor = getattr(self, name)
+            setattr(moved, name, None if tensor is None else tensor.to(device, non_blocking=True))
+        moved.device = device
+        return moved
+
+    def tensors(self) -> list[Tensor]:
+        """All that it keeps on the device."""
+        found = (self.readings, self.ages, self.latest, self.calendar, self.inputs, self.targets)
+        return [tensor for tensor in found if tensor is not None]
 
     def window(self, starts: Tensor) -> Batch:
         """The windows whose first rows are ``starts`` int64 [B] -> Batch; no row after the history is read.
 
-        starts may be anything up to rows - history.  Gathers alone: no host work, no sync.
+        starts count from the first row of the file.  Gathers alone: no host work, no sync.
         """
-        rows = starts[:, None] + torch.arange(self.history + self.horizon, device=self.device)  # [B,R]
+        rows = self._rows(starts, 0, self.history + self.horizon)  # [B,R]
         seen = rows[:, : self.history]
         history, valid = self._readings(seen)
         last, carried = history[:, -1], self._carried(seen[:, -1])
@@ -68,12 +97,16 @@ class Series:
         return Batch(history, valid, last, carried, slot=dates[..., 0], weekday=dates[..., 1])
 
     def target(self, starts: Tensor) -> Target:
-        """What came after the history of the same windows; starts up to rows - history - horizon."""
-        rows = starts[:, None] + torch.arange(self.history, self.history + self.horizon, device=self.device)  # [B,P]
+        """What came after the history of the same windows, all of whose rows must be there."""
+        rows = self._rows(starts, self.history, self.history + self.horizon)  # [B,P]
         values, valid = self._readings(rows)
         if self.targets is not None:
             values, valid = values.index_select(-1, self.targets), valid.index_select(-1, self.targets)
         return Target(values, valid)
+
+    def _rows(self, starts: Tensor, first: int, last: int) -> Tensor:
+        """Steps ``first`` to ``last`` of windows as rows of this series, int64 [B,last-first]."""
+        return starts[:, None] + torch.arange(first - self.first, last - self.first, device=self.device)
 
     def _readings(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Rows int64 [B,Q] -> readings, 0 where missing, and whether they are valid [B,Q,N,C]."""
@@ -99,27 +132,26 @@ def _chooser(chosen: Sequence[int], columns: int, device: torch.device) -> Tenso
     return None if list(chosen) == list(range(columns)) else torch.tensor(list(chosen), device=device)
 
 
-def look_back(values: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def look_back(values: np.ndarray, valid: np.ndarray, carried: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How old the latest valid reading of each row is, and what it was at every 255th row.
 
-    values float32, valid bool [T,X] -> ages uint8 [T,X] in rows, 255 where that is 255 or more, or never; and latest
-    float32 [R,X] with R = ceil(T / 255), NaN before the first valid reading.  What is 255 rows old or older is the same
-    as at the start of its block.
+    values float32, valid bool [T,X], carried float32 [X]: the latest valid reading before them -> ages uint8 [T,X] in
+    rows, 255 where none of the block of 255 rows until then is valid; latest float32 [R,X] with R = ceil(T / 255), NaN
+    before the first valid reading; and carried after the last row.  Without a valid one in its block until then, the
+    latest reading of a row is that at the start of the block.
     """
     ages = np.empty(valid.shape, np.uint8)
     latest = np.empty((-(-len(valid) // OLD), valid.shape[1]), np.float32)
-    carried, before = np.full(valid.shape[1], np.nan, np.float32), np.full(valid.shape[1], OLD, np.int32)
     for block, first in enumerate(range(0, len(valid), OLD)):
         rows = slice(first, first + OLD)
-        place = np.arange(1, len(valid[rows]) + 1, dtype=np.int32)[:, None]
-        known = np.where(valid[rows], place, np.int32(0))
+        place = np.arange(1, len(valid[rows]) + 1, dtype=np.int16)[:, None]
+        known = np.where(valid[rows], place, np.int16(0))
         np.maximum.accumulate(known, axis=0, out=known)  # the place of the latest valid reading, 0: in no row of these
-        ages[rows] = np.minimum(np.where(known > 0, place - known, place + before), OLD)
+        ages[rows] = np.where(known > 0, place - known, OLD)
         latest[block] = np.where(valid[first], values[first], carried)
-        ends = known[-1]
+        ends = known[-1].astype(np.int64)
         carried = np.where(ends > 0, values[first + np.maximum(ends, 1) - 1, np.arange(values.shape[1])], carried)
-        before = ages[rows][-1].astype(np.int32)
-    return ages, latest
+    return ages, latest, carried
 
 
 def carry_forward(values: np.ndarray, valid: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from socialx.data.calendar import DAY_S
 from socialx.data.geo import on_earth
+from socialx.data.source import latest_after, pages
 from socialx.disk import check_output, replacing
 from socialx.errors import Command, SocialxError, sample
 from socialx.files.hdf5 import check_dataset, check_links, open_hdf5, packed_bytes, reserve, writing
@@ -40,6 +42,8 @@ UNKNOWN = "unknown"  # what ``imputed`` says where it cannot be told
 CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
 CHUNK_BYTES = 1 << 23  # fewer rows where one day would be larger than this
 JITTER_S = 5  # a crawler's clock may miss the whole minute by this much
+KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
+AGAIN = "make one with convert"
 ENTRIES = 100  # of vd_info, for which room is kept at once
 PACKED = {"compression": "gzip", "compression_opts": 1, "fletcher32": True}  # any HDF5 reads it, bit flips raise
 
@@ -112,7 +116,10 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """One feature of a canonical file in memory; ``valid`` is the only place where missing readings are decided."""
+    """One feature of a canonical file; ``read`` is the only place where missing readings are decided.
+
+    Its readings are read when they are asked for: those of a small file once, those of a large one row by row.
+    """
 
     path: Path
     dataset_name: str
@@ -124,11 +131,52 @@ class Store:
     step_minutes: int
     missing: float | None
     timezone: str | None
-    values: np.ndarray  # float32 [T,N], as stored
-    valid: np.ndarray  # bool [T,N], True = observed
-    checksum: str
     imputed: bool | None  # its zeros had been replaced before it was written; None = that cannot be told
     failed_rows: int  # rows without a time, which a crawler's failed steps leave; they are dropped
+    place: int  # of the feature in the file
+    rows: np.ndarray  # int64 [T], in the file
+    columns: np.ndarray | None  # int64 [N], in the file; None = all of them
+    version: tuple[int, ...]  # of the file: another one may have replaced it before its readings are read
+
+    def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Neighbouring rows: values float32 [t,N] as stored, and valid bool [t,N], True = observed."""
+        if 4 * len(self.rows) * len(self.sensors.ids) <= KEPT_BYTES:
+            return self.values[rows], self.valid[rows]
+        values = self._read(rows)
+        return values, self._valid(values)
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """All rows in memory, float32 [T,N], as stored."""
+        return self._read(slice(None))
+
+    @cached_property
+    def valid(self) -> np.ndarray:
+        """Which of them are readings, bool [T,N]."""
+        return self._valid(self.values)
+
+    @cached_property
+    def _scan(self) -> tuple[str, np.ndarray]:
+        """The checksum, and the latest valid reading before each page [pages,N]: one walk over all rows."""
+        digest = hashlib.sha256("".join(f"{vdid}\n" for vdid in self.sensors.ids).encode())
+        digest.update(np.ascontiguousarray(self.timestamps, "S19").data)
+        latest = np.full(len(self.sensors.ids), np.nan, np.float32)
+        before = []
+        for rows in pages(0, len(self.rows)):
+            before.append(latest)
+            values, valid = self.read(rows)
+            digest.update(np.ascontiguousarray(values, "<f4").data)
+            latest = latest_after(values, valid, latest)
+        return digest.hexdigest(), np.stack(before)
+
+    @property
+    def checksum(self) -> str:
+        """sha256 of what is scored: two conversions of one source agree whatever their dates and file names."""
+        return self._scan[0]
+
+    def latest_before(self, page: int) -> np.ndarray:
+        """The latest valid reading before the first row of a page, float32 [N]; NaN where there never was one."""
+        return self._scan[1][page]
 
     def with_sensors(self, ids: tuple[str, ...]) -> Store:
         """The same file with these sensors only, in this order; SocialxError lists those that it does not have."""
@@ -141,14 +189,24 @@ class Store:
                 self.path, f"{found}; it has {sample(list(self.sensors.ids))}", "name the data of that network"
             )
         columns = np.array([place[vdid] for vdid in ids])
-        values = np.ascontiguousarray(self.values[:, columns])
-        return replace(
-            self,
-            sensors=self.sensors.select(columns),
-            values=values,
-            valid=np.ascontiguousarray(self.valid[:, columns]),
-            checksum=checksum(ids, self.timestamps, values),
-        )
+        return replace(self, sensors=self.sensors.select(columns), columns=columns)
+
+    def _read(self, rows: slice) -> np.ndarray:
+        chosen = self.rows[rows]
+        with open_hdf5(self.path, AGAIN) as file:
+            if version_of(self.path) != self.version:
+                raise SocialxError(self.path, "it was changed while it was read", "run the command again")
+            values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.place].astype(np.float32, copy=False)
+        if len(values) != len(chosen):
+            values = values[chosen - chosen[0]]
+        if self.columns is not None:
+            values = np.ascontiguousarray(values[:, self.columns])
+        return values
+
+    def _valid(self, values: np.ndarray) -> np.ndarray:
+        valid = np.isfinite(values)
+        valid &= values != np.float32(np.nan if self.missing is None else self.missing)
+        return valid
 
 
 def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
@@ -348,29 +406,20 @@ def _write_metadata(
     reserve(file, 0)
 
 
-def checksum(ids: tuple[str, ...], timestamps: np.ndarray, values: np.ndarray) -> str:
-    """sha256 of what is scored: two conversions of one source agree whatever their dates and file names."""
-    digest = hashlib.sha256("".join(f"{vdid}\n" for vdid in ids).encode())
-    digest.update(np.ascontiguousarray(timestamps, "S19").data)
-    digest.update(np.ascontiguousarray(values, "<f4").data)
-    return digest.hexdigest()
-
-
-def size_of(path: Path, days: int | None = None) -> tuple[int, int]:
-    """The rows and sensors that ``open_store`` would read, without their readings."""
-    with open_hdf5(path, "make one with convert") as file:
-        _, ids, _, timestamps = read_layout(path, file)
-    return len(_rows(path, timestamps, days)[0]), len(ids)
+def version_of(path: Path) -> tuple[int, ...]:
+    """What tells the content of a file from that of another one under the same name."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def open_store(path: Path, feature: str | None = None, days: int | None = None) -> Store:
-    """Load one feature of a canonical file; unknown positions are NaN.  Refuses an older file: backfill completes it.
+    """One feature of a canonical file; unknown positions are NaN.  Refuses an older file: backfill completes it.
 
     feature: None takes the first, which is the measured one.  days: the first so many calendar days, None: all of it.
-    It keeps 5 bytes a reading, and 8 while it reads.
     """
-    with open_hdf5(path, "make one with convert") as file:
-        features, ids, names, timestamps = read_layout(path, file)
+    with open_hdf5(path, AGAIN) as file:
+        version = version_of(path)
+        _, ids, names, timestamps = read_layout(path, file)
         rules = file["metadata"].attrs
         if MISSING_ATTR not in rules:
             raise SocialxError(
@@ -382,32 +431,28 @@ def open_store(path: Path, feature: str | None = None, days: int | None = None) 
             hint = f"did you mean {near[0]}?" if near else "choose one of them"
             raise SocialxError(path, f"no feature {feature!r}, it has {', '.join(names)}", hint)
         rows, seconds = _rows(path, timestamps, days)
-        values = features[: rows[-1] + 1, :, names.index(feature)].astype(np.float32, copy=False)
         dataset_name = read_text(file.attrs.get("dataset_name", "unknown"))
         missing = np.nan if feature in STATIC_UNITS else read_number(rules[MISSING_ATTR])  # direction 0 is north
         timezone = read_text(rules.get("timezone", "")) or None
         sensors, unit = _read_sensors(file, ids), read_unit(file, feature)
         imputed = _read_imputed(rules.get(IMPUTED_ATTR))
-    failed = int(rows[-1]) + 1 - len(rows)
-    timestamps, values = timestamps[rows], values[rows] if failed else values
-    valid = np.isfinite(values)
-    valid &= values != np.float32(missing)
     return Store(
         path=path,
         dataset_name=dataset_name,
         sensors=sensors,
         feature=feature,
         unit=unit,
-        timestamps=timestamps,
+        timestamps=timestamps[rows],
         seconds=seconds,
         step_minutes=whole_minutes(seconds, str(path)),
         missing=None if np.isnan(missing) else missing,
         timezone=timezone,
-        values=values,
-        valid=valid,
-        checksum=checksum(ids, timestamps, values),
         imputed=imputed,
-        failed_rows=failed,
+        failed_rows=int(rows[-1]) + 1 - len(rows),
+        place=names.index(feature),
+        rows=rows,
+        columns=None,
+        version=version,
     )
 
 

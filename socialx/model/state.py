@@ -20,6 +20,6 @@ def check_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def alike(found: Any, like: Tensor) -> bool:
-    """Whether this is a finite tensor of that shape and type."""
+    """Whether this is a finite tensor of that shape and type; one on the meta device has no numbers."""
     same = isinstance(found, Tensor) and found.shape == like.shape and found.dtype == like.dtype
-    return same and found.layout == torch.strided and bool(found.isfinite().all())
+    return same and found.layout == torch.strided and not found.is_meta and bool(found.isfinite().all())

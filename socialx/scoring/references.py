@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -38,26 +38,33 @@ class CopyLast(nn.Module):
 class HistoricalAverage(nn.Module):
     """The mean of the valid readings of that sensor, weekday and slot of the day.
 
-    values, valid [T,N,G], slot and weekday [T]: the rows that may be looked at, those of the training windows.  A
-    sensor without a reading in a slot falls back to its own mean, one without any reading to the mean of all.
+    A sensor without a reading in a slot falls back to its own mean, one without any reading to the mean of all.
     """
 
     table: Tensor
 
     def __init__(
-        self, values: np.ndarray, valid: np.ndarray, slot: np.ndarray, weekday: np.ndarray, slots: int
+        self,
+        rows: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
+        shape: tuple[int, int],
+        step_minutes: int,
     ) -> None:
+        """rows: values, valid [t,N,G] and seconds [t] of what may be looked at, in pieces.  shape: (N, G)."""
         super().__init__()
-        self.slots = slots
-        cell = weekday * slots + slot
-        total = np.zeros((7 * slots, *values.shape[1:]))
-        count = np.zeros_like(total)
-        np.add.at(total, cell, np.where(valid, values, 0.0).astype(np.float64))
-        np.add.at(count, cell, valid.astype(np.float64))
-        overall = total.sum((0, 1)) / np.maximum(count.sum((0, 1)), 1)  # [G]
-        of_sensor = np.where(count.sum(0) > 0, total.sum(0) / np.maximum(count.sum(0), 1), overall)
-        table = np.where(count > 0, total / np.maximum(count, 1), of_sensor)
-        self.register_buffer("table", torch.from_numpy(table))
+        self.slots = slots_per_day(step_minutes)
+        total = np.zeros((7 * self.slots, *shape))
+        count = np.zeros(total.shape, np.uint32)
+        for values, valid, seconds in rows:
+            slot, weekday = calendar(seconds, step_minutes)
+            for row, cell in enumerate(weekday * self.slots + slot):
+                np.add(total[cell], values[row], out=total[cell], where=valid[row])
+                count[cell] += valid[row]
+        totals, counts = total.sum(0), count.sum(0, np.int64)  # [N,G]
+        overall = totals.sum(0) / np.maximum(counts.sum(0), 1)  # [G]
+        of_sensor = np.where(counts > 0, totals / np.maximum(counts, 1), overall)
+        np.divide(total, count, out=total, where=count > 0)
+        np.copyto(total, of_sensor, where=count == 0)
+        self.register_buffer("table", torch.from_numpy(total))
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> float64 [B,P,N,G] in the file's units."""
@@ -68,9 +75,8 @@ class HistoricalAverage(nn.Module):
 
 def references(data: Dataset) -> dict[str, nn.Module]:
     """The reference forecasts for this data, by the name of their row."""
-    values, valid, seconds = data.training_readings()
-    step_minutes, horizon = data.store.step_minutes, data.horizon
-    average = HistoricalAverage(values, valid, *calendar(seconds, step_minutes), slots_per_day(step_minutes))
+    horizon, shape = data.horizon, (len(data.sensors.ids), len(data.targets))
+    average = HistoricalAverage(data.training_readings(), shape, data.store.step_minutes)
     means = [data.moments[name].mean for name in data.targets]
     return {
         "copy-last, zeros copied": CopyLast(horizon, zeros=True, fallback=means),

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from socialx.build import Problem, build
-from socialx.data.loaders import ResidentLoader
+from socialx.data.loaders import Loader
 from socialx.data.windows import PARTS
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.options import Layers
@@ -59,8 +59,8 @@ def evaluate(
         problems: dict[str, Problem] = {}
         trained: dict[str, Trained] = {}
         scores: dict[str, ModelScores] = {}
-        now: tuple[Problem, nn.Module, ResidentLoader] | None = None  # the run that is scored, should memory run out
-        with when_memory_runs_out(lambda: now and out_of_memory(*now)):
+        now: tuple[Problem, nn.Module, Loader] | None = None  # the run that is scored, should memory run out
+        with when_memory_runs_out(lambda: now and out_of_memory(*now, part)):
             for run in runs:
                 first = next(iter(problems.values()), None)
                 problems[str(run)], trained[str(run)] = load_trained(Path(str(run)), layers, first)
@@ -88,21 +88,21 @@ def check_part(part: str) -> None:
         raise SettingsError(Argument("part", part), f"one of {', '.join(PARTS)}")
 
 
-def out_of_memory(problem: Problem, model: nn.Module, loader: ResidentLoader) -> SocialxError | None:
+def out_of_memory(problem: Problem, model: nn.Module, loader: Loader, part: str) -> SocialxError | None:
     """Give a model up whose scores did not fit, and say how smaller cuts are measured, where they can be."""
-    s, device, starts = problem.settings, problem.precision.device, loader.starts.cpu().numpy()
+    s, device = problem.settings, problem.precision.device
     if device.type not in probe.COUNTED:
         return None
 
     def peak(plan: memory.Plan) -> float:
         def measure() -> float:
-            cut = ResidentLoader(loader.series, starts[: plan.windows], plan.windows)
+            cut = problem.data.loader(part, plan.windows, most=plan.windows)
             sums = RunningScores(s.data.horizon, len(problem.data.targets), problem.precision.device)
             return probe.score_peak(build(with_plan(s, plan), problem.data).model, cut, problem.precision, sums)
 
         return probe.measured(measure)
 
     probe.release(model)
-    asked = memory.Plan(min(s.loader.batch_size, len(starts)), 1, s.model.chunk)
+    asked = memory.Plan(loader.batch_size, 1, s.model.chunk)
     sensors = len(problem.data.sensors.ids)
     return probe.advice(probe.Failed(device, asked, sensors, peak, remedies(s, memory.SCORING), "a batch to score"))

@@ -63,7 +63,7 @@ def explain(
         def watch(number: int) -> AbstractContextManager[None]:
             return weights.hooked() if number in hooked else nullcontext()
 
-        with when_memory_runs_out(partial(out_of_memory, problem, model, loader)):
+        with when_memory_runs_out(partial(out_of_memory, problem, model, loader, part)):
             run_over(model, loader, precision, errors, name=f"explain {name}", watch=watch)
         found, layers = errors.compute(), weights.compute()
         minutes = [(step + 1) * d.store.step_minutes for step in range(s.data.horizon)]

@@ -15,6 +15,7 @@ import torch
 
 from socialx.build import Problem
 from socialx.data.history import Histories
+from socialx.data.source import pages
 from socialx.errors import Argument, Message, Part, SettingsError, SocialxError
 from socialx.files.formats.contents import parse_freq
 from socialx.files.store import JITTER_S, NOT_NEGATIVE, Store
@@ -186,11 +187,9 @@ def _tell_about(problem: Problem, histories: Histories, issued: np.ndarray, late
     if odd := int(span.sum()) - int((rows >= 0).sum()):
         found = f"{odd} rows of the history do not fit the step of {store.step_minutes} minutes"
         note(Message(store.path, found, "they are not read"))
-    if len(issued) == 1 and not histories.valid[rows[rows >= 0]].any():
-        seen = np.flatnonzero(store.valid.any(axis=1) & (store.seconds < issued[0]))
-        earlier = (
-            ("the last reading is from ", Argument("at", _text(int(store.seconds[seen[-1]])))) if len(seen) else ()
-        )
+    if len(issued) == 1 and not histories.read(rows)[1].any():
+        seen = _last_with_a_reading(store, int(issued[0]))
+        earlier = () if seen is None else ("the last reading is from ", Argument("at", _text(int(store.seconds[seen]))))
         raise SocialxError(
             store.path,
             f"no sensor has a reading in the {histories.history} rows until {_text(int(issued[0]))}",
@@ -211,6 +210,14 @@ def _seconds(time: Time, argument: str, timezone: str | None) -> int:
             raise SettingsError(Argument(argument, str(time)), found, "give the wall time without a zone")
         moment = moment.astimezone(zone)
     return int(moment.replace(tzinfo=UTC).timestamp())
+
+
+def _last_with_a_reading(store: Store, second: int) -> int | None:
+    """The last row before this time in which any sensor has a valid reading."""
+    for rows in reversed(list(pages(0, len(store.seconds)))):
+        if len(found := np.flatnonzero(store.read(rows)[1].any(axis=1) & (store.seconds[rows] < second))):
+            return rows.start + int(found[-1])
+    return None
 
 
 def _zone(timezone: str | None) -> ZoneInfo | None:

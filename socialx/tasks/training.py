@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from socialx.build import Problem, build
-from socialx.data.loaders import ResidentLoader
+from socialx.data.loaders import Loader
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError
 from socialx.kinds import MODELS
 from socialx.options import Layers, to_yaml
@@ -100,6 +100,7 @@ def train(
             done = None
             if old:
                 done = load_progress(learner, old)
+                loader = d.loader("train", s.loader.batch_size, s.loader.shuffle, s.trainer.seed, chunk=done.chunk)
                 done.refuse_complete(old.path, s.trainer.max_epochs, s.trainer.patience)
                 if done.batch > len(loader):
                     found = f"batch {done.batch} of {len(loader)}: it was trained with other batches"
@@ -127,7 +128,7 @@ def train(
             return Run(run.path, s, protocol, tuple(run.rows()), result.interrupted)
 
 
-def make_learner(problem: Problem, train: ResidentLoader) -> Learner:
+def make_learner(problem: Problem, train: Loader) -> Learner:
     """The model with its optimizer and schedule over all epochs.
 
     An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
@@ -150,7 +151,7 @@ def make_learner(problem: Problem, train: ResidentLoader) -> Learner:
     )
 
 
-def starting(problem: Problem, loader: ResidentLoader, run_dir: Path) -> Start:
+def starting(problem: Problem, loader: Loader, run_dir: Path) -> Start:
     """What is about to be trained, and on what."""
     s, precision = problem.settings, problem.precision
     if precision.device.type == "cpu" and MODELS[s.model.kind].social and s.model.width * s.model.blocks > SMALL_ON_CPU:
@@ -182,9 +183,7 @@ def what_computes(problem: Problem) -> str:
     return f"{what}, float32 products in precision {matmul if matmul == 'highest' else f'{matmul} (TF32)'}"
 
 
-def out_of_memory(
-    problem: Problem, learner: Learner, train: ResidentLoader, resumed: bool = False
-) -> SocialxError | None:
+def out_of_memory(problem: Problem, learner: Learner, train: Loader, resumed: bool = False) -> SocialxError | None:
     """Give a learner up whose step did not fit, and say how other cuts of a step are measured, where they can be."""
     s, device = problem.settings, problem.precision.device
     if device.type not in probe.COUNTED:

@@ -65,15 +65,16 @@ class Progress:
     best_mae: float = math.inf
     best_epoch: int = -1
     interrupted: bool = False
+    chunk: int = 0  # windows of the chunks of which the order of an epoch is made; 0: all windows are one
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Progress:
         """What a checkpoint holds; ValueError where that is no progress."""
+        found = {"chunk": 0, **found}  # older versions knew no chunks
         if set(found) != {each.name for each in fields(cls)}:
             raise ValueError("its progress has other names")
-        whole = all(
-            type(found[name]) is int and 0 <= found[name] < 1 << 31 for name in ("epoch", "batch", "loss_steps")
-        )
+        counts = ("epoch", "batch", "loss_steps", "chunk")
+        whole = all(type(found[name]) is int and 0 <= found[name] < 1 << 31 for name in counts)
         epoch, best = found["epoch"], found["best_epoch"]
         if not whole or type(best) is not int or not -1 <= best < max(epoch, 1):
             raise ValueError("its progress is no epoch and batch")
@@ -138,7 +139,7 @@ def fit(
     """
     best: dict[str, Tensor] = {}
     if progress is None:
-        progress = Progress()
+        progress = Progress(chunk=train.chunk)
         if run:
             save_progress(learner, progress, run)
     left = (max_epochs - progress.epoch) * train.num_windows

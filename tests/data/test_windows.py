@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from socialx.data.calendar import calendar, slots_per_day
 from socialx.data.normaliser import measure
 from socialx.data.series import carry_forward
+from socialx.data.source import Arrays
 from socialx.data.windows import PARTS, split_windows
 from socialx.errors import SocialxError
 from tests.data_files import refusal
@@ -78,17 +79,19 @@ def test_a_file_too_short_is_refused_with_the_way_out() -> None:
 
 def test_the_normaliser_ignores_missing_readings_and_everything_after_the_training_rows() -> None:
     values, valid, _ = speeds(300, 4)
-    moments = measure(values, valid, slice(0, 200))
+    source = Arrays(values[..., None], valid[..., None], every_five_minutes(300))
+    (moments,) = measure(source, slice(0, 200))
     seen = values[:200][values[:200] != 0].astype(np.float64)
     assert moments.mean == pytest.approx(seen.mean(), rel=1e-12)
     assert moments.std == pytest.approx(seen.std(), rel=1e-12)
     values[200:] = 1e6
-    assert measure(values, valid, slice(0, 200)) == moments
+    assert measure(source, slice(0, 200)) == [moments]
 
 
 def test_no_valid_training_reading_is_an_error() -> None:
+    nothing = Arrays(np.zeros((10, 2, 1), np.float32), np.zeros((10, 2, 1), bool), every_five_minutes(10))
     with pytest.raises(SocialxError, match="no valid reading"):
-        measure(np.zeros((10, 2), np.float32), np.zeros((10, 2), bool), slice(0, 10))
+        measure(nothing, slice(0, 10))
 
 
 def test_carry_forward_is_the_latest_valid_reading_and_never_looks_ahead() -> None:

@@ -264,13 +264,13 @@ def forget_rules(path: Path) -> None:
 def test_what_an_earlier_backfill_left_is_completed(tmp_path: Path, name: str, imputed: bool | None) -> None:
     path = OLDER[name](tmp_path / "old.h5")
     backfill(path)
-    before, whole = stored(path), open_store(path)
+    before, checksum = stored(path), open_store(path).checksum
     forget_rules(path)
     assert refusal(lambda: open_store(path), "an older file").endswith(f": socialx backfill {path}")
     assert backfill(path).actions == ("missing readings: 0",)
     assert stored(path) == before
     assert (open_store(path).imputed, open_store(path).missing) == (imputed, 0.0)
-    assert open_store(path).checksum == whole.checksum
+    assert open_store(path).checksum == checksum
     assert backfill(path).actions == ()
 
 

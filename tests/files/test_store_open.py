@@ -12,7 +12,10 @@ import h5py
 import numpy as np
 import pytest
 
+from socialx.data.series import carry_forward
+from socialx.data.source import PAGE_ROWS
 from socialx.errors import SocialxError
+from socialx.files import store
 from socialx.files.older.backfill import backfill
 from socialx.files.store import open_store
 from tests.data_files import (
@@ -250,7 +253,30 @@ def test_a_flipped_byte_in_a_chunk_is_found(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[chunk.byte_offset + chunk.size // 2] ^= 1
     path.write_bytes(data)
-    refusal(lambda: open_store(path), str(path), "truncated or damaged")
+    refusal(lambda: open_store(path).values, str(path), "truncated or damaged")
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = small_store(tmp_path / "out.h5", rows=400)
+    opened = open_store(path)
+    small_store(tmp_path / "other.h5", rows=400).replace(path)
+    refusal(lambda: opened.values, "it was changed while it was read", "run the command again")
+
+
+def test_a_large_file_is_read_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small_store(tmp_path / "out.h5", rows=2500)
+    whole = open_store(path)
+    monkeypatch.setattr(store, "KEPT_BYTES", 0)
+    found = open_store(path)
+    assert found.checksum == whole.checksum
+    for rows in (slice(0, 7), slice(1000, 1100), slice(2490, 2500)):
+        values, valid = found.read(rows)
+        np.testing.assert_array_equal(values, whole.values[rows])
+        np.testing.assert_array_equal(valid, whole.valid[rows])
+    carried = carry_forward(whole.values, whole.valid)
+    for page in (1, 2):
+        np.testing.assert_array_equal(found.latest_before(page), carried[page * PAGE_ROWS - 1])
+    assert "values" not in vars(found)
 
 
 def test_a_flipped_bit_anywhere_is_found_or_harmless(tmp_path: Path) -> None:
@@ -264,12 +290,13 @@ def test_a_flipped_bit_anywhere_is_found_or_harmless(tmp_path: Path) -> None:
         data[dice.choice(places)] ^= 1 << dice.randrange(8)
         copy.write_bytes(data)
         try:
-            store = open_store(copy)
+            found = open_store(copy)
+            checksum = found.checksum
         except SocialxError as error:
             refused.append(str(error))
             continue
-        assert store.checksum == expected.checksum
-        assert (store.sensors.latitude == expected.sensors.latitude).all()
+        assert checksum == expected.checksum
+        assert (found.sensors.latitude == expected.sensors.latitude).all()
     assert len(refused) > 40
     assert not any("\n" in line for line in refused)
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from socialx.batch import Batch
-from socialx.data.calendar import calendar
 from socialx.data.loaders import ResidentLoader
 from socialx.data.series import Series
+from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision, resolve_precision
@@ -45,7 +45,7 @@ def exact_products() -> Iterator[None]:
 
 def series(device: torch.device) -> Series:
     values, valid, seconds = speeds(600, 5)
-    return Series(values[..., None], valid[..., None], seconds, 5, 12, 12, device)
+    return Series(Arrays(values[..., None], valid[..., None], seconds), 12, 12, device)
 
 
 def resident(part: str = "train", batch_size: int = 100, shuffle: bool = True) -> ResidentLoader:
@@ -190,15 +190,14 @@ def test_auto_is_a_mixed_precision() -> None:
 
 def test_scores_of_the_baselines_equal_the_cpus() -> None:
     values, valid, seconds = speeds(600, 5)
-    slot, weekday = calendar(seconds, 5)
     for model in (
         CopyLast(12, True, [50.0]),
         CopyLast(12, False, [50.0]),
-        HistoricalAverage(values[..., None], valid[..., None], slot, weekday, 288),
+        HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5),
     ):
         maes = []
         for device in (CPU, CUDA):
-            data = ResidentLoader(series(device), resident("test").starts.cpu().numpy(), 16)
+            data = ResidentLoader(series(device), resident("test").starts, 16)
             scores = evaluate(model.to(device), data, Precision("32-true", device), horizon=12)
             maes.append(scores[0].overall.mae)
         assert maes[1] == pytest.approx(maes[0], rel=1e-9)

@@ -6,7 +6,7 @@ The last are what their names say: who reads what, who is told apart, and that t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,20 @@ def test_the_latest_valid_reading_may_be_older_than_the_history() -> None:
     assert CopyLast(3, False, [50.0])(b)[0, 0, 0, 0] == values[4, 0]
 
 
+def pieces(
+    values: np.ndarray, valid: np.ndarray, seconds: np.ndarray, rows: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """One feature, so many rows at a time."""
+    for first in range(0, len(values), rows):
+        part = slice(first, first + rows)
+        yield values[part, :, None], valid[part, :, None], seconds[part]
+
+
 def test_historical_average_is_the_mean_of_sensor_weekday_and_slot() -> None:
     rows = 15 * 288
     values, valid, seconds = speeds(rows, 2, missing=0.3)
     slot, weekday = calendar(seconds, 5)
-    average = HistoricalAverage(values[:4000, :, None], valid[:4000, :, None], slot[:4000], weekday[:4000], 288)
+    average = HistoricalAverage(pieces(values[:4000], valid[:4000], seconds[:4000], 1000), (2, 1), 5)
     made = series(values, valid, seconds)
     forecast = average(made.window(torch.tensor([4100, 4203])))
     for window, start in enumerate((4100, 4203)):
@@ -73,8 +82,7 @@ def test_historical_average_is_the_mean_of_sensor_weekday_and_slot() -> None:
 def test_a_sensor_that_was_never_observed_gets_the_mean_of_all() -> None:
     values, valid, seconds = speeds(400, 2, missing=0.0)
     values[:, 1], valid[:, 1] = 0, False
-    slot, weekday = calendar(seconds, 5)
-    average = HistoricalAverage(values[:300, :, None], valid[:300, :, None], slot[:300], weekday[:300], 288)
+    average = HistoricalAverage(pieces(values[:300], valid[:300], seconds[:300], 70), (2, 1), 5)
     forecast = average(series(values, valid, seconds).window(torch.tensor([310])))
     assert forecast[0, 0, 1, 0].item() == pytest.approx(values[:300, 0].astype(np.float64).mean())
 

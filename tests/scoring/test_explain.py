@@ -15,6 +15,7 @@ import torch
 
 from socialx.data import geo
 from socialx.data.series import Series
+from socialx.data.source import Arrays
 from socialx.files.store import Sensors, open_store
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.precision import Precision
@@ -50,7 +51,7 @@ def test_errors_by_step_hour_and_sensor_equal_the_definition(step_minutes: int, 
     values = rng.uniform(1, 70, (rows, 3, 2)).astype(np.float32)
     valid = rng.random(values.shape) >= missing
     seconds = MONDAY + 60 * step_minutes * np.arange(rows)
-    made = Series(values, valid, seconds, step_minutes, history, horizon, CPU, (0, 1), (1, 0))
+    made = Series(Arrays(values, valid, seconds, step_minutes), history, horizon, CPU, (0, 1), (1, 0))
     running = RunningErrors(horizon, 3, step_minutes, CPU)
     starts = rng.integers(0, rows - 7, (3, 40))
     forecasts = rng.uniform(1, 70, (3, 40, horizon, 3, 2)).astype(np.float32)

@@ -123,6 +123,10 @@ CHANGES: dict[str, Callable[[Content], object]] = {
     "moments of a parameter too many": lambda c: moments(c).update({999: moments(c)[0]}),
     "moments by name": lambda c: moments(c).update({"0": moments(c).pop(0)}),  # type: ignore[dict-item]
     "a sparse moment": lambda c: moments(c)[0].update(exp_avg=moments(c)[0]["exp_avg"].to_sparse()),
+    "a moment on no device": lambda c: moments(c)[0].update(exp_avg=moments(c)[0]["exp_avg"].to("meta")),
+    "weights on no device": lambda c: c["learner"].update(
+        model={k: v.to("meta") for k, v in c["learner"]["model"].items()}
+    ),
     "moments that are a list": lambda c: c["learner"]["optimizer"].update(state=[1, 2]),
     "no optimizer": lambda c: c["learner"].pop("optimizer"),
     "no steps": lambda c: c["learner"].pop("steps"),

@@ -1,0 +1,259 @@
+"""All modes serve the same batches, bit by bit, and every window once over all processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load as load_tensors
+
+from socialx import dataset
+from socialx.batch import Example
+from socialx.data.loaders import ChunkLoader, Loader, Loading, ResidentLoader, WorkerLoader
+from socialx.data.order import Order, Share
+from socialx.data.series import Series
+from socialx.data.source import PAGE_ROWS, Arrays, latest_after, pages
+from socialx.errors import SocialxError
+from socialx.files import store
+from tests.commands import small_file, socialx
+from tests.data.test_dataset_memory import opened
+from tests.networks import CPU, speeds
+
+HISTORY, HORIZON = 5, 3
+
+
+def arrays(rows: int, sensors: int = 3, missing: float = 0.7) -> Arrays:
+    values, valid, seconds = speeds(rows, sensors, missing)
+    return Arrays(values[..., None], valid[..., None], seconds)
+
+
+def made(mode: str, source: Arrays, starts: np.ndarray, workers: int = 0, **order: object) -> Loader:
+    length = HISTORY + HORIZON
+
+    def part(rows: slice) -> Series:
+        return Series(source, HISTORY, HORIZON, CPU, rows=slice(rows.start, min(rows.stop, len(source.seconds))))
+
+    if mode == "resident":
+        return ResidentLoader(Series(source, HISTORY, HORIZON, CPU), starts, **order)  # type: ignore[arg-type]
+    if mode == "chunk":
+        return ChunkLoader(part, length, CPU, starts, **order)  # type: ignore[arg-type]
+    return WorkerLoader(part, length, CPU, Loading(workers=workers), 1 << 16, starts, **order)  # type: ignore[arg-type]
+
+
+def same(one: Example, other: Example) -> bool:
+    pairs = zip((*one.batch, *one.target), (*other.batch, *other.target), strict=True)
+    return all(torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0)) and a.dtype == b.dtype for a, b in pairs)
+
+
+@settings(deadline=None)
+@given(
+    windows=st.integers(1, 90),
+    batch_size=st.integers(1, 40),
+    chunk=st.integers(0, 100),
+    ranks=st.integers(1, 4),
+    shuffle=st.booleans(),
+    epoch=st.integers(0, 2),
+)
+def test_every_window_once_over_all_processes(
+    windows: int, batch_size: int, chunk: int, ranks: int, shuffle: bool, epoch: int
+) -> None:
+    orders = [Order(windows, batch_size, shuffle, 3, chunk, Share(rank, ranks)) for rank in range(ranks)]
+    served, lengths = [], set()
+    for order in orders:
+        places, real = order.places(epoch)
+        assert places.shape == real.shape == (len(order), batch_size)
+        assert ((places >= 0) & (places < windows)).all()
+        served.append(places[real])
+        lengths.add(len(order))
+    assert len(lengths) == 1  # or some process would wait for the others for ever
+    assert sorted(np.concatenate(served)) == list(range(windows))
+
+
+@settings(deadline=None)
+@given(windows=st.integers(2, 80), batch_size=st.integers(1, 9), ranks=st.integers(2, 4), chunk=st.integers(0, 30))
+def test_processes_share_the_batch_of_one(windows: int, batch_size: int, ranks: int, chunk: int) -> None:
+    whole = Order(windows, batch_size * ranks, True, 1, chunk)
+    parts = [Order(windows, batch_size, True, 1, chunk, Share(rank, ranks)).places(2)[0] for rank in range(ranks)]
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole.places(2)[0])
+
+
+def test_a_chunk_is_served_before_the_next_one() -> None:
+    places, _ = Order(100, 10, True, 5, chunk=30).places(1)
+    chunks = (places.ravel() // 30).tolist()
+    assert len([1 for a, b in itertools.pairwise(chunks) if a != b]) == 3
+    assert chunks != sorted(chunks)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    first=st.integers(0, 900),
+    windows=st.integers(1, 60),
+    stride=st.sampled_from([1, 1, 7, 41]),
+    batch_size=st.integers(1, 30),
+    chunk=st.integers(0, 40),
+    shuffle=st.booleans(),
+    ranks=st.integers(1, 3),
+)
+def test_all_modes_serve_the_same_batches(
+    first: int, windows: int, stride: int, batch_size: int, chunk: int, shuffle: bool, ranks: int
+) -> None:
+    source = LONG
+    starts = first + stride * np.arange(windows)
+    for rank in range(ranks):
+        order = {
+            "batch_size": batch_size, "shuffle": shuffle, "seed": 2, "chunk": chunk, "share": Share(rank, ranks)
+        }  # fmt: skip
+        resident, *others = (made(mode, source, starts, **order) for mode in ("resident", "chunk", "workers"))
+        expected = list(resident.epoch(1))
+        for other in others:
+            found = list(other.epoch(1))
+            assert len(found) == len(expected) == len(other)
+            assert all(same(a, b) for a, b in zip(expected, found, strict=True))
+        rest = list(others[0].epoch(1, first_batch=len(expected) // 2))
+        assert all(same(a, b) for a, b in zip(expected[len(expected) // 2 :], rest, strict=True))
+
+
+LONG = arrays(3600)
+
+
+def test_readings_before_a_chunk_still_count(tmp_path: Path) -> None:
+    """A sensor whose latest reading is older than the chunk, and one that never had any."""
+    values, valid, seconds = speeds(4 * PAGE_ROWS, 3, missing=0.0)
+    values[10:, 0], valid[10:, 0] = 0, False
+    values[:, 1], valid[:, 1] = 0, False
+    source = Arrays(values[..., None], valid[..., None], seconds)
+    starts = np.arange(2 * PAGE_ROWS - 30, 2 * PAGE_ROWS + 40)
+    for mode in ("chunk", "workers"):
+        for example in made(mode, source, starts, batch_size=16, chunk=20).epoch(0):
+            assert (example.batch.carried[:, 0, 0] == values[9, 0]).all()
+            assert example.batch.carried[:, 1, 0].isnan().all()
+
+
+def test_two_chunks_at_most_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: set[int] = set()
+    most = 0
+
+    class Counted(Series):
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            nonlocal most
+            alive.add(id(self))
+            most = max(most, len(alive))
+            super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+
+        def __del__(self) -> None:
+            alive.discard(id(self))
+
+    monkeypatch.setattr("tests.data.test_modes.Series", Counted)
+    loader = made("chunk", LONG, np.arange(600), batch_size=7, chunk=50, shuffle=True)
+    assert sum(len(example.batch.last) for example in loader.epoch(0)) == 7 * len(loader)
+    assert most <= 3  # two in use where a batch holds windows of both, and the one that is read
+    assert not alive
+
+
+def test_workers_serve_the_same_in_processes_of_their_own() -> None:
+    order = {"batch_size": 16, "shuffle": True, "seed": 1}
+    resident = made("resident", LONG, np.arange(200), **order)
+    loader = made("workers", LONG, np.arange(200), workers=2, **order)
+    before = torch.get_rng_state()
+    for epoch in range(2):
+        pairs = zip(resident.epoch(epoch, 3 * epoch), loader.epoch(epoch, 3 * epoch), strict=True)
+        assert all(same(a, b) for a, b in pairs)
+    assert torch.equal(before, torch.get_rng_state())  # or dropout would depend on the loader
+
+
+def test_no_worker_means_no_prefetch_factor() -> None:
+    loader = made("workers", LONG, np.arange(20), batch_size=4, workers=0)
+    assert isinstance(loader, WorkerLoader)
+    assert len(list(loader.epoch(0))) == 5
+
+
+class Broken(Arrays):
+    """A file that a worker cannot read, or in which it dies."""
+
+    def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        if rows.start >= 2 * PAGE_ROWS:
+            raise SocialxError("data.h5", "truncated or damaged", "convert it again")
+        if rows.start >= PAGE_ROWS:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(rows)
+
+    def latest_before(self, page: int) -> np.ndarray:
+        return np.zeros(self.shape, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("first", "found"), [(2 * PAGE_ROWS + 5, "data.h5: truncated or damaged"), (PAGE_ROWS + 5, "DataLoader worker")]
+)
+def test_what_fails_in_a_worker_is_one_line(first: int, found: str) -> None:
+    loader = made(
+        "workers", Broken(LONG.values, LONG.valid, LONG.seconds), np.arange(first, first + 40), 1, batch_size=8
+    )
+    with pytest.raises(SocialxError, match=found) as error:
+        list(loader.epoch(0))
+    assert "\n" not in str(error.value)
+
+
+def test_what_fails_in_the_thread_of_a_chunk_is_the_error_itself() -> None:
+    source = Broken(LONG.values, LONG.valid, LONG.seconds)
+    with pytest.raises(SocialxError, match="truncated"):
+        list(made("chunk", source, np.arange(2500, 2600), batch_size=8, chunk=10).epoch(0))
+
+
+def test_an_epoch_that_is_left_early_leaves_no_thread() -> None:
+    epoch: Iterator[Example] = made("chunk", LONG, np.arange(600), batch_size=7, chunk=50).epoch(0)
+    next(epoch)
+    epoch.close()  # type: ignore[attr-defined]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read chunk")]
+
+
+@given(rows=st.lists(st.booleans(), min_size=1, max_size=30))
+def test_the_latest_reading_after_some_rows(rows: list[bool]) -> None:
+    values, valid = np.arange(len(rows), dtype=np.float32)[:, None] + 1, np.array(rows)[:, None]
+    expected = values[valid][-1] if valid.any() else -1
+    assert latest_after(values, valid, np.float32([-1]))[0] == expected
+
+
+@given(first=st.integers(0, 3000), count=st.integers(0, 5000))
+def test_pages_cut_all_rows(first: int, count: int) -> None:
+    found = [row for each in pages(first, first + count) for row in (each.start, each.stop)]
+    assert found == sorted(found)
+    assert sum(found[1::2]) - sum(found[::2]) == count
+    assert all(row % PAGE_ROWS == 0 for row in found[1:-1])
+
+
+# --- which mode, and why --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("free", "mode"), [(None, "resident"), (10**9, "resident"), (9_000, "chunk")])
+def test_auto_takes_the_series_where_it_fits_into_half_of_the_memory(
+    free: int | None, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dataset, "free_bytes", lambda device: free)
+    assert opened(small_file(tmp_path)).loading.mode == mode  # 8,000 bytes
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 28])
+def test_all_modes_train_to_the_same_weights(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "KEPT_BYTES", kept)
+    data = small_file(tmp_path, 2600)
+    words = ("train", "--data", data, "--max-epochs", "2", "--chunk-gb", "0.00003", "--model", "linear")
+    weights, scores = [], []
+    for mode in ("resident", "chunk", "workers"):
+        run = tmp_path / mode
+        done = socialx(*words, "--run-dir", run, "--mode", mode, "--num-workers", "1")
+        assert done.exit_code == 0, done.stderr
+        weights.append(load_tensors((run / "best.safetensors").read_bytes()))
+        rows = [line.split('"windows_per_s"')[0] for line in (run / "metrics.jsonl").read_text().splitlines()]
+        scores.append(rows)
+    for other in weights[1:]:
+        assert all(torch.equal(tensor, other[name]) for name, tensor in weights[0].items())
+    assert scores[0] == scores[1] == scores[2]
