@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from socialx.batch import Batch
 from socialx.data.source import Source
 from socialx.errors import SocialxError
+from socialx.progress import work
 
 BLOCK_ROWS = 1024  # of measure
 
@@ -37,11 +38,13 @@ def measure(source: Source, rows: slice, where: object = "") -> list[Moments]:
 
     def totals(of: Callable[[np.ndarray, int], np.ndarray]) -> list[float]:
         sums: list[list[float]] = [[] for _ in features]
-        for first in range(rows.start, rows.stop, BLOCK_ROWS):
-            values, valid = source.read(slice(first, min(first + BLOCK_ROWS, rows.stop)))
-            for feature in features:
-                readings = values[..., feature][valid[..., feature]].astype(np.float64)
-                sums[feature].append(of(readings, feature).sum())
+        with work("measure the readings", rows.stop - rows.start, "rows") as bar:
+            for first in range(rows.start, rows.stop, BLOCK_ROWS):
+                values, valid = source.read(slice(first, min(first + BLOCK_ROWS, rows.stop)))
+                for feature in features:
+                    readings = values[..., feature][valid[..., feature]].astype(np.float64)
+                    sums[feature].append(of(readings, feature).sum())
+                bar.advance(len(values))
         return [math.fsum(each) for each in sums]
 
     counts = [0] * len(features)

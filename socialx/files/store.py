@@ -26,6 +26,7 @@ from socialx.data.source import latest_after, pages
 from socialx.disk import check_output, replacing
 from socialx.errors import Command, SocialxError, sample
 from socialx.files.hdf5 import check_dataset, check_links, open_hdf5, packed_bytes, reserve, writing
+from socialx.progress import work
 
 FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
 FLAT = ("features", "dates", "sensors")  # the root of the oldest files, before there were groups
@@ -162,11 +163,13 @@ class Store:
         digest.update(np.ascontiguousarray(self.timestamps, "S19").data)
         latest = np.full(len(self.sensors.ids), np.nan, np.float32)
         before = []
-        for rows in pages(0, len(self.rows)):
-            before.append(latest)
-            values, valid = self.read(rows)
-            digest.update(np.ascontiguousarray(values, "<f4").data)
-            latest = latest_after(values, valid, latest)
+        with work(f"read {self.path}", len(self.rows), "rows") as bar:
+            for rows in pages(0, len(self.rows)):
+                before.append(latest)
+                values, valid = self.read(rows)
+                digest.update(np.ascontiguousarray(values, "<f4").data)
+                latest = latest_after(values, valid, latest)
+                bar.advance(rows.stop - rows.start)
         return digest.hexdigest(), np.stack(before)
 
     @property

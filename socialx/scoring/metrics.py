@@ -16,6 +16,8 @@ from torch import Tensor
 
 from socialx.batch import Batch, Target
 
+MOST_ENTRIES = 1 << 20  # of a forecast that are added at a time: METR-LA has 158,976 in a batch of 64
+
 
 def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor, weight: Tensor | None = None) -> Tensor:
     """Sum of absolute errors over the valid entries, in the file's unit: divided by their count it is the masked MAE.
@@ -59,8 +61,17 @@ class RunningScores:
         self.sums = torch.zeros(len(self._SUMS), horizon, targets, dtype=torch.float64, device=device)
 
     def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """forecast [B,P,N,G] of a batch.  MAPE skips targets that are exactly 0: nothing can be divided by them."""
-        valid, y = target.valid, target.values.double()
+        """forecast [B,P,N,G] of a batch.  MAPE skips targets that are exactly 0: nothing can be divided by them.
+
+        A large batch is added a few windows at a time: each of a dozen tables in float64 would be twice its size.
+        """
+        windows = max(1, len(forecast) * MOST_ENTRIES // forecast.numel())
+        for first in range(0, len(forecast), windows):
+            part = slice(first, first + windows)
+            self._add(forecast[part], target.values[part], target.valid[part])
+
+    def _add(self, forecast: Tensor, values: Tensor, valid: Tensor) -> None:
+        y = values.double()
         error = torch.where(valid, forecast.double() - y, 0.0)
         y = torch.where(valid, y, 0.0)
         divisible = valid & (y != 0)

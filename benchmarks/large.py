@@ -1,0 +1,114 @@
+"""A network of a whole state in chunks: peak memory and time of training, scoring and forecasting.
+
+    OMP_NUM_THREADS=1 python benchmarks/large.py [--folder DIR] [--rows 105120] [--sensors 8600]
+
+Makes a synthetic file (a year of 5-minute rows for 8,600 sensors: 3.6 GB of readings), runs each command in a process
+of its own, and writes ``benchmarks/results/large.json``.  Peaks are ``ru_maxrss`` of the process, less that of one that
+only imports what the command imports.  Needs about 2 GB of disk and an hour of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+
+from socialx.files.store import Block, Readings, Sensors, create
+
+RESULTS = Path(__file__).parent / "results/large.json"
+START = np.datetime64("2019-01-01T00:00:00")
+BLOCK_ROWS = 2016
+MIB = 1 << 20
+IMPORTS = "import torch, h5py, pandas, xlstm, socialx.tasks.training, socialx.tasks.prediction, socialx.cli"
+
+
+def blocks(rows: int, sensors: int) -> Generator[Block, None, None]:
+    """Days that slow down twice, noise in eighths of a mph, and one reading in twenty missing."""
+    random = np.random.default_rng(0)
+    late, deep = random.uniform(-1.5, 1.5, sensors), random.uniform(5, 35, sensors)
+    for first in range(0, rows, BLOCK_ROWS):
+        step = np.arange(first, min(first + BLOCK_ROWS, rows))
+        hour = (step % 288 / 12)[:, None] + late
+        slow = np.exp(-(((hour - 8) / 1.5) ** 2)) + np.exp(-(((hour - 17.5) / 2) ** 2))
+        speeds = 65 - deep * slow * (step // 288 % 7 < 5)[:, None] + random.normal(0, 2, (len(step), sensors))
+        speeds[random.random(speeds.shape) < 0.05] = 0
+        times = np.datetime_as_string(START + step * np.timedelta64(5, "m"))
+        stamps = np.char.replace(times, "T", " ").astype("S19")
+        yield Block(stamps, (np.round(speeds * 8) / 8).clip(0, 80).astype(np.float32))
+
+
+def make(path: Path, rows: int, sensors: int) -> None:
+    """The file, unless it is there."""
+    if path.exists():
+        return
+    random = np.random.default_rng(1)
+    places = Sensors(
+        tuple(f"{400000 + number}" for number in range(sensors)),
+        random.uniform(32.6, 41.0, sensors),
+        random.uniform(-123.0, -117.0, sensors),
+    )
+    create(path, Readings("large", "speed", places, blocks(rows, sensors), "mph", 0.0, None, "synthetic", "synthetic"))
+
+
+def run(words: list[str]) -> tuple[float, float, str]:
+    """Seconds and peak MiB of a process, and the end of what it printed."""
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(words, stdout=output, stderr=output)
+        _, status, used = os.wait4(process.pid, 0)
+        output.seek(0)
+        text = output.read().decode()[-600:]
+    if status:
+        raise SystemExit(f"{' '.join(words)}\n{text}")
+    return time.perf_counter() - began, used.ru_maxrss / 1024, text
+
+
+def main() -> None:
+    """Run all and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path("runs/large"))
+    parser.add_argument("--rows", type=int, default=105_120)
+    parser.add_argument("--sensors", type=int, default=8600)
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    data, linear = given.folder / f"{given.rows}x{given.sensors}.h5", given.folder / "linear"
+    make(data, given.rows, given.sensors)
+    socialx = [sys.executable, "-m", "socialx"]
+    chunks = ["--mode", "chunk"]
+    default = ["profile", "--data", str(data), *chunks, "--steps", "50", "--warmup-steps", "0"]
+    commands = {
+        "train linear, 1 epoch": [
+            *("train", "--data", str(data), *chunks, "--model", "linear", "--max-epochs", "1"),
+            *("--run-dir", str(linear), "--overwrite"),
+        ],
+        "predict": ["predict", str(linear), "--output", str(given.folder / "forecast.csv"), "--overwrite"],
+        "evaluate --baselines": ["evaluate", str(linear), "--baselines", *chunks],
+        "default model, 50 steps": [*default, "--batch-size", "1", "--checkpointing"],
+    }
+    _, bare, _ = run([sys.executable, "-c", IMPORTS])
+    rows = {}
+    for name, words in commands.items():
+        seconds, peak, text = run([*socialx, *words])
+        rows[name] = {
+            "command": f"socialx {' '.join(words)}",
+            "seconds": round(seconds),
+            "peak_mib": round(peak - bare),
+        }
+        print(f"{name:<28}{seconds:>8.0f} s {peak - bare:>8.0f} MiB over {bare:.0f}\n{text}", flush=True)
+    content = {
+        "rows": given.rows, "sensors": given.sensors, "file_mib": round(data.stat().st_size / MIB),
+        "readings_mib": round(4 * given.rows * given.sensors / MIB), "bare_mib": round(bare), "commands": rows,
+    }  # fmt: skip
+    RESULTS.write_text(json.dumps(content, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
