@@ -15,6 +15,8 @@ import torch
 import socialx
 from socialx.precision import Precision
 
+MIB = 1 << 20
+
 
 def environment(precision: Precision) -> dict[str, Any]:
     """The machine and the versions, for the record."""
@@ -57,6 +59,26 @@ def free_memory() -> int | None:
 def free_bytes(device: torch.device) -> int | None:
     """Bytes that this process may still take on a device; None: not known."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+
+
+def used_bytes(device: torch.device) -> int:
+    """Bytes of a CUDA device that tensors of this process hold; on a CPU the memory of the process, 0: not known."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def utilisation(device: torch.device) -> float | None:
+    """Percent of the last moment in which a CUDA device had work, None where it cannot be told."""
+    if device.type != "cuda":
+        return None
+    try:
+        return float(torch.cuda.utilization(device))
+    except (RuntimeError, ImportError):  # without nvidia-ml-py, or without the driver's library
+        return None
 
 
 def commit() -> str | None:

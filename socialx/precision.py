@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,9 +51,14 @@ def when_memory_runs_out(explain: Callable[[], SocialxError | None]) -> Iterator
 
 
 def resolve_device(name: str) -> torch.device:
-    """auto | cpu | cuda | cuda:1 -> device.  Raises SettingsError where CUDA is asked for and not there."""
+    """auto | cpu | cuda | cuda:1 -> device; of several processes on a machine each has a card of its own.
+
+    Raises SettingsError where CUDA is asked for and not there.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     device = torch.device(name)
     if device.type == "cuda":
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -42,14 +42,24 @@ class Start:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of training has ended; errors in the unit of the first target."""
+    """Epoch ``epoch`` of ``of`` has ended; errors in the unit of the first target.
 
-    number: int
+    memory_mib: of the device, on a CPU of the process.  skipped_steps: until now, by the gradient scaler.
+    gpu_utilisation: percent at the end of the epoch, None: not measured.
+    """
+
     of: int
-    train_mae: float
-    validation_mae: float
-    windows_per_s: float
     best: bool
+    epoch: int
+    steps: int
+    train_mae: float
+    validation_mae: float | None
+    windows_per_s: float
+    learning_rate: float
+    seconds: float
+    memory_mib: float
+    skipped_steps: int = 0
+    gpu_utilisation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,20 @@ def listening(callback: Callback | None) -> Iterator[None]:
         yield
     finally:
         _LISTENER.reset(token)
+
+
+@contextmanager
+def also(*callbacks: Callback) -> Iterator[None]:
+    """Send every event of the block to these callbacks too."""
+    before = _LISTENER.get()
+
+    def both(event: Event) -> None:
+        for callback in (before, *callbacks):
+            if callback is not None:
+                callback(event)
+
+    with listening(both if callbacks else None):
+        yield
 
 
 def say(event: Event) -> None:

@@ -305,6 +305,17 @@ class Trainer(Section):
         Facts(commands=STEP, may_change=(RESUME,)),
         ge=1,
     )
+    keep_checkpoints: int = setting(
+        1,
+        "states of the last epochs that stay in the run folder; more than 1: also as epoch-N.pt, to resume from",
+        Facts(commands=TRAIN, may_change=(RESUME,)),
+        ge=1,
+    )
+    loggers: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow"], ...], BeforeValidator(_split_commas)] = setting(
+        (),
+        "send epochs to tensorboard, wandb or mlflow, beside metrics.jsonl and metrics.csv",
+        Facts(commands=TRAIN, may_change=(RESUME,)),
+    )
     run_dir: Path | None = setting(None, "run folder; not set: runs/DATASET-DATE-TIME", _TRAIN)
 
 

@@ -51,9 +51,11 @@ class Show:
             if event.computes:
                 self._say(event.computes)
         elif isinstance(event, Epoch):
+            mae = "-" if event.validation_mae is None else f"{event.validation_mae:.3f}"
+            rest = f"  {event.skipped_steps} steps skipped" if event.skipped_steps else ""
             self._say(
-                f"epoch {event.number:>3}/{event.of}  train MAE {event.train_mae:.3f}  validation MAE "
-                f"{event.validation_mae:.3f}  {event.windows_per_s:,.0f} windows/s{'  best' if event.best else ''}"
+                f"epoch {event.epoch:>3}/{event.of}  train MAE {event.train_mae:.3f}  validation MAE {mae}  "
+                f"{event.windows_per_s:,.0f} windows/s{rest}{'  best' if event.best else ''}"
             )
 
     def _work(self, work: Work) -> None:

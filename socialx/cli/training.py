@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -40,14 +41,25 @@ def train(
         Path | None, typer.Option("--resume", metavar="RUN", help="go on with an interrupted run, with its settings")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run in the run folder")] = False,
+    devices: Annotated[
+        int, typer.Option("--devices", min=1, help="processes on this machine, each with a CUDA device of its own")
+    ] = 1,
 ) -> None:
     """Train the shared social xLSTM; the run folder holds all that repeats, continues, scores or uses it.
 
     Example: socialx train --data metr_la.h5 --precision 16-mixed
     """
     from socialx import tasks
+    from socialx.training.ranks import in_environment
 
+    ranks = in_environment()
+    if devices > 1 and ranks.world == 1:
+        from socialx.training.launch import launch
+
+        raise typer.Exit(launch(devices, sys.argv[1:]))
     run = tasks.train(settings=layers, resume=resume, overwrite=overwrite, progress=Show("train"))
+    if not ranks.first:
+        return
     score = f"socialx evaluate {run.path} --baselines"
     if run.interrupted:
         note(f"interrupted: socialx train --resume {run.path}, or score it as it is")

@@ -67,10 +67,15 @@ def evaluate(
     targets: int = 1,
     name: str = "score",
     stop: Callable[[], bool] = lambda: False,
+    together: Callable[[Tensor], Tensor] = lambda sums: sums,
 ) -> list[HorizonScores]:
     """Scores of a model over every window of a loader, of each target; none where ``stop`` ended the pass.
 
-    The errors stay on the device until the end: one transfer whatever the number of batches.
+    The errors stay on the device until the end: one transfer whatever the number of batches.  together: adds the sums
+    of other processes, which score other windows.
     """
     sums = RunningScores(horizon, targets, precision.device)
-    return sums.compute() if run(model, loader, precision, sums, name=name, stop=stop) else []
+    if not run(model, loader, precision, sums, name=name, stop=stop):
+        return []
+    sums.sums = together(sums.sums)
+    return sums.compute()

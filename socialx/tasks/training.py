@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
-from socialx.errors import Argument, Command, Message, SettingsError, SocialxError
+from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.kinds import MODELS
-from socialx.options import Layers, to_yaml
+from socialx.options import Layers, flat, to_yaml
 from socialx.precision import when_memory_runs_out
-from socialx.progress import Callback, Start, listening, note, say
+from socialx.progress import Callback, Event, Start, also, listening, note, say
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, Settings
 from socialx.training import memory, probe
 from socialx.training.learner import Learner
-from socialx.training.loop import fit, load_progress
-from socialx.training.run_folder import EpochRow, new_run, old_run, open_run, open_to_resume
+from socialx.training.loggers import logging_to
+from socialx.training.loop import Progress, fit, load_progress
+from socialx.training.ranks import ALONE, LostError, Ranks, joined
+from socialx.training.run_folder import EpochRow, RunFolder, new_run, old_run, open_run, open_to_resume
 
+RANK_SEED = 1_000_033  # between the seeds of two processes
 SMALL_ON_CPU = 128  # width x blocks of the largest model that trains there in a reasonable time
 
 
@@ -79,56 +85,114 @@ def train(
     Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
     after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
     """
-    with listening(progress):
-        layers = Layers.of(settings, sections, data=data, trainer__run_dir=run_dir)
-        if resume and overwrite:
-            other = (Argument("overwrite"), " clears it, so give one of them")
-            raise SettingsError(Argument("resume"), "it goes on with a run", other)
-        old = open_to_resume(resume.path if isinstance(resume, Run) else Path(resume)) if resume else None
-        loaded = layers.of_run(old.settings, RESUME) if old else layers.load()
-        loaded.note_unread()
-        text = to_yaml(loaded.settings)
-        problem = build(loaded.settings)
-        s, d, precision, protocol = problem.settings, problem.data, problem.precision, problem.protocol
-        if old:
-            old.check_same(protocol, "checksum", d.store.path, Argument("data.path"))
-            old.check_same(protocol, "distances", s.pooling.distances, Argument("pooling.distances"))
-        path = s.trainer.run_dir or Path("runs") / f"{protocol.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
-        loader = d.loader("train", s.loader.batch_size, s.loader.shuffle, s.trainer.seed)
-        learner = make_learner(problem, loader)
-        with old_run(old) if old else new_run(path, overwrite) as run:
-            done = None
+    with joined() as ranks, listening(progress if ranks.first else _silent), ExitStack() as stack:
+        restarted = ranks.any(ranks.restarts > 0)
+        with ranks.agreed():
+            layers = Layers.of(settings, sections, data=data, trainer__run_dir=run_dir)
+            old = _to_resume(resume, overwrite)
+            loaded = layers.of_run(old.settings, RESUME) if old else layers.load()
+            if restarted and not old:
+                old = _restarted(loaded.settings.trainer.run_dir)
+            loaded.note_unread()
+            text = to_yaml(loaded.settings)
+            problem = build(loaded.settings)
+            s, d, precision, protocol = problem.settings, problem.data, problem.precision, problem.protocol
             if old:
-                done = load_progress(learner, old)
-                loader = d.loader("train", s.loader.batch_size, s.loader.shuffle, s.trainer.seed, chunk=done.chunk)
-                done.refuse_complete(old.path, s.trainer.max_epochs, s.trainer.patience)
-                if done.batch > len(loader):
-                    found = f"batch {done.batch} of {len(loader)}: it was trained with other batches"
-                    raise SocialxError(old.last, found, ("start anew: ", Command("train", settings=old.settings)))
-                old.rows()  # refuse now what cannot be read at the end of the epoch
-                old.write_resumption(text, loaded.origin, precision)
+                old.check_same(protocol, "checksum", d.store.path, Argument("data.path"))
+                old.check_same(protocol, "distances", s.pooling.distances, Argument("pooling.distances"))
+            loader = _train_loader(problem, ranks)
+            learner = make_learner(problem, loader, ranks)
+        default = f"runs/{protocol.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
+        name = ranks.text_of_first(str(s.trainer.run_dir or default))
+        with ranks.agreed():
+            run = _open(stack, ranks, old, Path(name), overwrite or restarted)
+            done = None
+            if ranks.rank:  # each draws its own dropout; the first one draws as it would alone
+                torch.manual_seed(s.trainer.seed + RANK_SEED * ranks.rank)
+            if old:
+                done, loader = _going_on(problem, learner, old)
+                run.write_resumption(text, loaded.origin, precision)
             else:
                 run.write_start(text, loaded.origin, precision, protocol, d.sensors.ids)
-            say(starting(problem, loader, run.path))
-            if old and loaded.origin["trainer.max_epochs"] != str(old.settings):
-                alone = f"{run.settings} alone does not repeat this run"
-                note(Message("", f"the learning rate now ends in epoch {s.trainer.max_epochs}", alone))
-            with when_memory_runs_out(partial(out_of_memory, problem, learner, loader, old is not None)):
+            names = s.trainer.loggers if ranks.first else ()
+            loggers = stack.enter_context(logging_to(names, run.path, flat(loaded.settings)))
+        ranks.of_first(problem.model.state_dict().values())
+        stack.enter_context(also(*loggers))
+        say(starting(problem, loader, run.path))
+        if ranks.world > 1:
+            note(Message("", *_of_processes(loader, ranks.world, s.trainer.learning_rate)))
+        if old and not restarted and loaded.origin["trainer.max_epochs"] != str(old.settings):
+            alone = f"{run.settings} alone does not repeat this run"
+            note(Message("", f"the learning rate now ends in epoch {s.trainer.max_epochs}", alone))
+        with when_memory_runs_out(partial(out_of_memory, problem, learner, loader, old is not None)):
+            try:
                 result = fit(
                     learner,
                     loader,
-                    d.loader("validation", s.loader.batch_size),
+                    d.loader("validation", s.loader.batch_size, share=ranks.share),
                     run,
                     horizon=s.data.horizon,
                     max_epochs=s.trainer.max_epochs,
                     patience=s.trainer.patience,
                     log_every_n_steps=s.trainer.log_every_n_steps,
                     progress=done,
+                    keep=s.trainer.keep_checkpoints,
                 )
-            return Run(run.path, s, protocol, tuple(run.rows()), result.interrupted)
+                ranks.any(False)  # the first one has written all that the others read now
+            except LostError as error:
+                raise error.going_on(run.path) from None
+        return Run(run.path, s, protocol, tuple(run.rows()), result.interrupted)
 
 
-def make_learner(problem: Problem, train: Loader) -> Learner:
+def _silent(event: Event) -> None:
+    """What all but the first of several processes have to say."""
+
+
+def _to_resume(resume: str | Path | Run | None, overwrite: bool) -> RunFolder | None:
+    if resume and overwrite:
+        other = (Argument("overwrite"), " clears it, so give one of them")
+        raise SettingsError(Argument("resume"), "it goes on with a run", other)
+    return open_to_resume(resume.path if isinstance(resume, Run) else Path(resume)) if resume else None
+
+
+def _restarted(run_dir: Path | None) -> RunFolder | None:
+    """The run that all processes were training when one of them ended and torchrun started them again."""
+    if run_dir is None:
+        found = "started again after a process had ended, and nobody named the run folder"
+        raise SettingsError("training", found, ("give ", Argument("trainer.run_dir", "RUN"), ", so that it goes on"))
+    return open_to_resume(run_dir) if (run_dir / "last.pt").exists() else None
+
+
+def _open(stack: ExitStack, ranks: Ranks, old: RunFolder | None, path: Path, overwrite: bool) -> RunFolder:
+    """The run folder: the first process locks it and writes, the others read."""
+    if not ranks.first:
+        return replace(old, writes=False) if old else RunFolder(path, writes=False)
+    return stack.enter_context(old_run(old) if old else new_run(path, overwrite))
+
+
+def _going_on(problem: Problem, learner: Learner, old: RunFolder) -> tuple[Progress, Loader]:
+    """Where a run stood, put into the learner, and batches in the order in which it was trained."""
+    trainer = problem.settings.trainer
+    done = load_progress(learner, old)
+    done.refuse_complete(old.path, trainer.max_epochs, trainer.patience)
+    loader = _train_loader(problem, learner.ranks, done.chunk)
+    done.refuse_other_batches(old.state or old.last, len(loader), learner.ranks.world)
+    old.rows()  # refuse now what cannot be read at the end of the epoch
+    return done, loader
+
+
+def _of_processes(loader: Loader, world: int, rate: float) -> tuple[str, str]:
+    windows = f"{loader.batch_size} windows x {world} processes = {loader.batch_size * world} windows a batch"
+    return windows, f"the learning rate stays {rate:g}"
+
+
+def _train_loader(problem: Problem, ranks: Ranks = ALONE, chunk: int | None = None) -> Loader:
+    s = problem.settings
+    size, shuffle, seed = s.loader.batch_size, s.loader.shuffle, s.trainer.seed
+    return problem.data.loader("train", size, shuffle, seed, chunk=chunk, share=ranks.share)
+
+
+def make_learner(problem: Problem, train: Loader, ranks: Ranks = ALONE) -> Learner:
     """The model with its optimizer and schedule over all epochs.
 
     An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
@@ -148,6 +212,7 @@ def make_learner(problem: Problem, train: Loader) -> Learner:
         compile=t.compile,
         cuda_graph=t.cuda_graph,
         target_weight=[deviation[0] / own for own in deviation],
+        ranks=ranks,
     )
 
 

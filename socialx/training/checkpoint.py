@@ -11,6 +11,7 @@ import torch
 
 from socialx.disk import check_regular, replacing
 from socialx.errors import SocialxError
+from socialx.training.ranks import Ranks
 
 ANOTHER = "train again or name another run"
 
@@ -53,14 +54,25 @@ def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
     return content
 
 
-def random_state(device: torch.device) -> dict[str, Any]:
-    """The states of the generators that dropout draws from on this device."""
-    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    return {"cpu": torch.get_rng_state(), "cuda": cuda}
+def random_state(device: torch.device, ranks: Ranks) -> list[dict[str, Any]]:
+    """The states of the generators that dropout draws from on this device, of every process."""
+    cpu = ranks.gathered(torch.get_rng_state())
+    if device.type != "cuda":
+        return [{"cpu": each, "cuda": None} for each in cpu]
+    cuda = ranks.gathered(torch.cuda.get_rng_state(device))
+    return [{"cpu": one, "cuda": other} for one, other in zip(cpu, cuda, strict=True)]
 
 
-def set_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Put ``random_state`` back; a run that moves from a CPU to a card starts that card's generator anew."""
+def set_random_state(states: Any, device: torch.device, ranks: Ranks) -> None:
+    """Put this process's state of ``random_state`` back.
+
+    A run that moves from a CPU to a card starts that card's generator anew, one with more processes than before those
+    of the new ones.  Older versions wrote the state of one process alone.
+    """
+    states = [states] if isinstance(states, dict) else states
+    if ranks.rank >= len(states):
+        return
+    state = states[ranks.rank]
     torch.set_rng_state(state["cpu"].cpu())
     if state["cuda"] is not None and device.type == "cuda":
         torch.cuda.set_rng_state(state["cuda"].cpu(), device)

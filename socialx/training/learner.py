@@ -19,6 +19,7 @@ from socialx.model.state import alike, check_state
 from socialx.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.training.capture import CapturedStep, in_short
+from socialx.training.ranks import ALONE, Ranks
 
 
 class Learner:
@@ -39,10 +40,13 @@ class Learner:
         compile: str = "off",
         cuda_graph: bool = False,
         target_weight: Sequence[float] = (1.0,),
+        ranks: Ranks = ALONE,
     ) -> None:
         """total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val 0 does not clip.
 
         target_weight: how much an error of each target counts; several targets have several units.
+
+        ranks: the processes that share a batch.
 
         compile: off, or a mode of torch.compile, default or max-autotune.  cuda_graph: replay the step, on CUDA.  Both
         compute the same step and warn with a ``Fallback`` where they cannot.
@@ -63,7 +67,11 @@ class Learner:
         self._weight = torch.tensor(target_weight, device=precision.device) if several else None
         self._compile = compile
         self._cuda_graph = cuda_graph and precision.device.type == "cuda"
-        if cuda_graph and not self._cuda_graph:
+        self.ranks = ranks
+        if self._cuda_graph and ranks.world > 1:
+            self._cuda_graph = False
+            fall_back("trainer.cuda_graph", f"{ranks.world} processes sum gradients in a step", "going on without")
+        elif cuda_graph and not self._cuda_graph:
             fall_back("trainer.cuda_graph", f"the device is {precision.device}, not CUDA", "going on without")
         self._prepare()
 
@@ -95,8 +103,9 @@ class Learner:
     def step(self, examples: Sequence[Example]) -> Tensor:
         """One optimizer step on a group of batches -> masked MAE of the group in the file's unit, left on the device.
 
-        The group counts as one large batch: errors are divided by the valid entries of all of it, so that splitting a
-        batch changes nothing but the memory.
+        The group counts as one large batch, together with those of the other processes: errors are divided by the valid
+        entries of all of it, so that splitting a batch changes nothing but the memory.  Of several processes each
+        returns its part of the MAE; their sum is the MAE.
         """
         rate = self.rate(self.steps)
         for group in self.optimizer.param_groups:
@@ -111,7 +120,7 @@ class Learner:
     def _on_device(self, examples: Sequence[Example]) -> Tensor:
         """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
         first, *others = (target.valid.sum() for _, target in examples)
-        count = sum(others, first).clamp(min=1)
+        count = self.ranks.sum_(sum(others, first)).clamp(min=1)
         total = torch.zeros((), device=self.precision.device)
         for batch, target in examples:
             with self.precision.autocast():
@@ -119,6 +128,7 @@ class Learner:
             error = masked_absolute_error(forecast, target.values, target.valid, self._weight) / count
             self.grad_scaler.scale(error).backward()
             total = total + error.detach()
+        self.ranks.sum_gradients(self.model.parameters())
         if self.gradient_clip_val:
             self.grad_scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip_val)
@@ -147,6 +157,13 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         state, self.grad_scaler = self.grad_scaler.state_dict(), self.precision.grad_scaler()
         self.grad_scaler.load_state_dict(state)
+
+    def skipped(self) -> int:
+        """Steps that the gradient scaler left out because a gradient was not finite; waits for the device."""
+        if not self.grad_scaler.is_enabled() or not self.optimizer.state:
+            return 0
+        taken = max(int(state["step"].item()) for state in self.optimizer.state.values())
+        return self.steps - taken
 
     def drop_recordings(self) -> None:
         """Free what recorded steps hold; the next ones run as they are."""

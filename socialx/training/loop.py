@@ -21,12 +21,14 @@ from torch import Tensor
 
 from socialx.batch import Example
 from socialx.data.loaders import Loader
+from socialx.environment import MIB, used_bytes, utilisation
 from socialx.errors import Argument, Command, SocialxError
 from socialx.progress import Bar, Epoch, say, work
 from socialx.scoring.evaluation import evaluate
 from socialx.training import checkpoint
 from socialx.training.capture import in_short
 from socialx.training.clock import NoClock, StepClock
+from socialx.training.leak import MemoryWatch
 from socialx.training.learner import Learner
 from socialx.training.run_folder import EpochRow, RunFolder, upgraded
 
@@ -66,14 +68,15 @@ class Progress:
     best_epoch: int = -1
     interrupted: bool = False
     chunk: int = 0  # windows of the chunks of which the order of an epoch is made; 0: all windows are one
+    ranks: int = 1  # processes that share a batch
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Progress:
         """What a checkpoint holds; ValueError where that is no progress."""
-        found = {"chunk": 0, **found}  # older versions knew no chunks
+        found = {"chunk": 0, "ranks": 1, **found}  # older versions knew neither
         if set(found) != {each.name for each in fields(cls)}:
             raise ValueError("its progress has other names")
-        counts = ("epoch", "batch", "loss_steps", "chunk")
+        counts = ("epoch", "batch", "loss_steps", "chunk", "ranks")
         whole = all(type(found[name]) is int and 0 <= found[name] < 1 << 31 for name in counts)
         epoch, best = found["epoch"], found["best_epoch"]
         if not whole or type(best) is not int or not -1 <= best < max(epoch, 1):
@@ -81,6 +84,16 @@ class Progress:
         if not math.isfinite(found["loss_sum"]) or math.isnan(found["best_mae"]):
             raise ValueError("its progress has no numbers")
         return cls(**{**found, "interrupted": False})
+
+    def refuse_other_batches(self, run: Path, batches: int, ranks: int) -> None:
+        """Raise SocialxError where the rest of an epoch would be served in other batches."""
+        if self.batch > batches:
+            found = f"batch {self.batch} of {batches}: it was trained with other batches"
+            raise SocialxError(run, found, ("start anew: ", Command("train", settings=run.parent / "settings.yaml")))
+        if self.batch and self.ranks != ranks:
+            found = f"it was interrupted in an epoch of {self.ranks} processes, and there are {ranks}"
+            raise SocialxError(run, found, "start as many as before")
+        self.ranks = ranks
 
     def complete(self, max_epochs: int, patience: int) -> bool:
         """Whether there is nothing left to train."""
@@ -130,33 +143,39 @@ def fit(
     patience: int,
     log_every_n_steps: int = 50,
     progress: Progress | None = None,
+    keep: int = 1,
 ) -> Progress:
     """Train until max_epochs, or until ``patience`` epochs brought no better validation MAE.
 
     run: weights, last state and metrics are written there after every epoch, the last state also before the first and
     after an interruption.  Without a folder the model has the best weights at the end.  ``progress`` continues where a
-    checkpoint stood, to the same weights as without the interruption.
+    checkpoint stood, to the same weights as without the interruption.  keep: the states of so many last epochs stay.
+
+    Several processes stop together, at the next reading of the loss.
     """
     best: dict[str, Tensor] = {}
     if progress is None:
-        progress = Progress(chunk=train.chunk)
+        progress = Progress(chunk=train.chunk, ranks=learner.ranks.world)
         if run:
             save_progress(learner, progress, run)
-    left = (max_epochs - progress.epoch) * train.num_windows
+    left, stopped, watch = (max_epochs - progress.epoch) * train.num_windows, False, MemoryWatch()
     with Interrupt().listening() as interrupt, work("train", left, "windows") as bar:
-        while not progress.complete(max_epochs, patience) and not interrupt.asked:
+        while not progress.complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()
-            seen = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
+            seen, stopped = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
             seconds = time.perf_counter() - began
             bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
-            mae = _validate(learner, validation, horizon, interrupt)
+            mae = None if stopped else _validate(learner, validation, horizon, interrupt)
             if mae is None:
+                stopped = True
                 break
             if mae < progress.best_mae:
                 progress.best_mae, progress.best_epoch = mae, progress.epoch
                 best = _keep(learner, progress, run)
-            _end_epoch(learner, progress, mae, seen / seconds, run, max_epochs)
-    progress.interrupted = interrupt.asked and not progress.complete(max_epochs, patience)
+            _end_epoch(learner, progress, mae, seen, seconds, run, max_epochs, keep)
+            watch.add(learner.precision.device)
+            stopped = learner.ranks.any(interrupt.asked)
+    progress.interrupted = stopped and not progress.complete(max_epochs, patience)
     if run:
         save_progress(learner, progress, run)
     elif best:
@@ -172,18 +191,18 @@ def _train_epoch(
     max_epochs: int,
     bar: Bar,
     interrupt: Interrupt,
-) -> int:
-    """The rest of one epoch from ``progress.batch`` on -> windows seen."""
+) -> tuple[int, bool]:
+    """The rest of one epoch from ``progress.batch`` on -> windows seen, and whether it was interrupted."""
     learner.model.train()
     first = progress.batch
     per_batch = train.num_windows / len(train)
     running = torch.zeros((), device=learner.precision.device)
-    unread = 0
+    unread, stopped, alone = 0, False, learner.ranks.world == 1
 
     def read() -> None:
         nonlocal running, unread
         if unread:
-            progress.loss_sum += running.item()  # the one host sync, every log_every_n_steps steps
+            progress.loss_sum += learner.ranks.sum_(running).item()  # the one host sync, every log_every_n_steps steps
             progress.loss_steps += unread
             running, unread = torch.zeros_like(running), 0
         if not math.isfinite(progress.loss_sum):
@@ -195,20 +214,22 @@ def _train_epoch(
             )
 
     def after_step(loss: Tensor, batches: int) -> bool:
-        nonlocal unread
+        nonlocal unread, stopped
         running.add_(loss)
         unread += 1
         progress.batch += batches
         note = None
-        if learner.steps % log_every_n_steps == 0 or interrupt.asked:
+        due = learner.steps % log_every_n_steps == 0
+        stopped = interrupt.asked if alone else due and learner.ranks.any(interrupt.asked)
+        if due or stopped:
             read()
             note = f"epoch {progress.epoch + 1}/{max_epochs}  loss {progress.loss_sum / progress.loss_steps:.3f}"
         bar.advance(batches * per_batch, note)
-        return interrupt.asked
+        return stopped
 
     run_steps(learner, train.epoch(progress.epoch, first), after_step)
     read()
-    return round((progress.batch - first) * per_batch)
+    return round((progress.batch - first) * per_batch), stopped
 
 
 def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Interrupt) -> float | None:
@@ -220,7 +241,8 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
         horizon=horizon,
         targets=len(learner.target_weight),
         name="validate",
-        stop=lambda: interrupt.asked,
+        stop=lambda: interrupt.asked and learner.ranks.world == 1,
+        together=learner.ranks.sum_,
     )
     if not scores:
         return None
@@ -240,7 +262,14 @@ def _keep(learner: Learner, progress: Progress, run: RunFolder | None) -> dict[s
 
 
 def _end_epoch(
-    learner: Learner, progress: Progress, mae: float, speed: float, run: RunFolder | None, max_epochs: int
+    learner: Learner,
+    progress: Progress,
+    mae: float,
+    windows: int,
+    seconds: float,
+    run: RunFolder | None,
+    max_epochs: int,
+    keep: int,
 ) -> None:
     loss = progress.loss_sum / max(1, progress.loss_steps)
     best = progress.best_epoch == progress.epoch
@@ -249,35 +278,42 @@ def _end_epoch(
         steps=learner.steps,
         train_mae=loss,
         validation_mae=mae if math.isfinite(mae) else None,
-        windows_per_s=round(speed, 1),
+        windows_per_s=round(windows / seconds, 1),
         learning_rate=learner.rate(learner.steps - 1),
+        seconds=round(seconds, 3),
+        memory_mib=round(used_bytes(learner.precision.device) / MIB, 1),
+        skipped_steps=learner.skipped(),
+        gpu_utilisation=utilisation(learner.precision.device),
     )
     progress.epoch, progress.batch, progress.loss_sum, progress.loss_steps = progress.epoch + 1, 0, 0.0, 0
     if run:
         run.write_metrics(row)
         save_progress(learner, progress, run)
-    say(Epoch(row.epoch, max_epochs, loss, mae, speed, best))
+        run.keep_state(progress.epoch, keep)
+    say(Epoch(max_epochs, best, **asdict(row)))
 
 
 def save_progress(learner: Learner, progress: Progress, run: RunFolder) -> None:
     """Write last.pt: learner, progress and generators."""
-    random = checkpoint.random_state(learner.precision.device)
-    checkpoint.save(run.last, {"learner": learner.state(), "progress": asdict(progress), "random": random})
+    random = checkpoint.random_state(learner.precision.device, learner.ranks)
+    if run.writes:
+        checkpoint.save(run.last, {"learner": learner.state(), "progress": asdict(progress), "random": random})
 
 
 def load_progress(learner: Learner, run: RunFolder) -> Progress:
-    """Read last.pt into the learner -> where to go on.
+    """Read last.pt, or the state of an earlier epoch, into the learner -> where to go on.
 
     Raises SocialxError where it is not a state of this model.
     """
     device = learner.precision.device
-    content = checkpoint.load(run.last, device, "learner", "progress", "random")
+    path = run.state or run.last
+    content = checkpoint.load(path, device, "learner", "progress", "random")
     try:
         state = dict(content["learner"])
         progress = Progress.of(content["progress"])
-        learner.load_state({**state, "model": upgraded(state["model"], run.last)})
-        checkpoint.set_random_state(content["random"], device)
+        learner.load_state({**state, "model": upgraded(state["model"], path)})
+        checkpoint.set_random_state(content["random"], device, learner.ranks)
     except checkpoint.UNFIT as error:
         anew = ("start anew: ", Command("train", settings=run.settings))
-        raise SocialxError(run.last, f"not a state of this model ({in_short(error)})", anew) from None
+        raise SocialxError(path, f"not a state of this model ({in_short(error)})", anew) from None
     return progress

@@ -5,22 +5,26 @@ origin.json        where each setting came from
 environment.json   versions, device, precision in effect, command line; one entry per start
 sensors.json       ids of the sensors, in the order of the model
 protocol.json      data, checksum, split, normaliser, seed: what its scores depend on
-metrics.jsonl      one line per epoch
+metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
 last.pt            everything that resuming needs
+epoch-0007.pt      the same after that epoch, where more than one state is kept
 
 A run folder may come from somebody else: what is read from it is bounded in size and checked before it is used.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import math
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +43,11 @@ from socialx.training import checkpoint
 
 NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
-    *("settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json", "metrics.jsonl"),
-    *("best.safetensors", "last.pt"),
+    *("settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
+    *("metrics.jsonl", "metrics.csv", "best.safetensors", "last.pt"),
     *("best.pt", "stamp.json"),  # of the first version of run folders
 )
+STATE = re.compile(r"epoch-\d{4,9}\.pt")
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
 
@@ -57,6 +62,10 @@ class EpochRow:
     validation_mae: float | None
     windows_per_s: float
     learning_rate: float
+    seconds: float = 0.0  # of training, without validation
+    memory_mib: float = 0.0
+    skipped_steps: int = 0
+    gpu_utilisation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -69,9 +78,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths inside a run folder, and what is written there."""
+    """Paths inside a run folder, and what is written there.
+
+    state: that of an earlier epoch, to resume from in place of the last one.  writes: False in all but the first of
+    several processes.
+    """
 
     path: Path
+    state: Path | None = None
+    writes: bool = True
 
     @property
     def settings(self) -> Path:
@@ -95,6 +110,8 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Write ``name`` whole or not at all."""
+        if not self.writes:
+            return
         with replacing(self.path / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
@@ -177,11 +194,30 @@ class RunFolder:
 
     def write_metrics(self, row: EpochRow) -> None:
         """Add an epoch; a row of the same epoch or a later one, left by a start that was killed, goes."""
-        rows = [*(old for old in self.rows() if old.epoch < row.epoch), row]
-        self.write_text(self.metrics.name, "".join(json.dumps(asdict(each)) + "\n" for each in rows))
+        if not self.writes:
+            return
+        rows = [asdict(each) for each in (*(old for old in self.rows() if old.epoch < row.epoch), row)]
+        self.write_text(self.metrics.name, "".join(json.dumps(each) + "\n" for each in rows))
+        table = io.StringIO()
+        written = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
+        written.writeheader()
+        written.writerows(rows)
+        self.write_text("metrics.csv", table.getvalue())
+
+    def keep_state(self, epoch: int, most: int) -> None:
+        """Keep last.pt as the state of this epoch, if more than one is to be kept; the oldest ones go."""
+        if not self.writes or most < 2:
+            return
+        with replacing(self.path / f"epoch-{epoch:04d}.pt") as temporary:
+            shutil.copyfile(self.last, temporary)
+        kept = sorted(path for path in self.path.iterdir() if STATE.fullmatch(path.name))
+        for path in kept[:-most]:
+            path.unlink()
 
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
         """Write best.safetensors, whole or not at all."""
+        if not self.writes:
+            return
         described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": socialx.__version__}
         tensors = {name: tensor.contiguous().cpu() for name, tensor in state.items()}
         with replacing(self.best) as temporary:
@@ -224,10 +260,13 @@ class RunFolder:
 
 def _epoch_row(found: Any) -> EpochRow:
     """An epoch of metrics.jsonl; ValueError where it is none."""
-    if not isinstance(found, dict) or set(found) != {each.name for each in fields(EpochRow)}:
+    names = {each.name: each.default is MISSING for each in fields(EpochRow)}  # and whether it must be there
+    if not isinstance(found, dict) or not {n for n, must in names.items() if must} <= set(found) <= set(names):
         raise ValueError(f"not an epoch: {str(found)[:60]}")
-    whole = all(type(found[name]) is int and 0 <= found[name] < 1 << 53 for name in ("epoch", "steps"))
-    numbers = [value for name, value in found.items() if name != "validation_mae" or value is not None]
+    counts = [found["epoch"], found["steps"], found.get("skipped_steps", 0)]
+    whole = all(type(count) is int and 0 <= count < 1 << 53 for count in counts)
+    unknown = ("validation_mae", "gpu_utilisation")
+    numbers = [value for name, value in found.items() if name not in unknown or value is not None]
     if not whole or not all(type(value) in (int, float) and math.isfinite(value) for value in numbers):
         raise ValueError(f"not the numbers of an epoch: {str(found)[:60]}")
     return EpochRow(**found)
@@ -261,17 +300,18 @@ def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
     """
     with _made(path), exclusive(path):
         present = [each for each in path.iterdir() if not _left_by_a_kill(each.name)]
-        if any(each.name in NAMES for each in present):
+        own = [each.name for each in present if each.name in NAMES or STATE.fullmatch(each.name)]
+        if own:
             if not overwrite:
                 others = (Argument("overwrite", True), ", ", Argument("resume", path), ", or another ")
                 raise SocialxError(path, "holds a run already", (*others, Argument("trainer.run_dir")))
         elif present:
             raise SocialxError(path, "a folder with other files in it", ("name a new ", Argument("trainer.run_dir")))
-        if folders := [name for name in NAMES if (path / name).is_dir() and not (path / name).is_symlink()]:
+        if folders := [name for name in own if (path / name).is_dir() and not (path / name).is_symlink()]:
             another = ("name a new ", Argument("trainer.run_dir"))
             raise SocialxError(path / folders[0], "a folder, where a run has a file", another)
-        for name in NAMES:
-            (path / name).unlink(missing_ok=True)
+        for name in own:
+            (path / name).unlink()
         sweep_folder(path)
         yield RunFolder(path)
 
@@ -299,7 +339,7 @@ def old_run(run: RunFolder) -> Iterator[RunFolder]:
 
 def _left_by_a_kill(name: str) -> bool:
     """Whether this is the temporary of a file of a run."""
-    return re.fullmatch(rf"\.({'|'.join(map(re.escape, NAMES))})\..*\.tmp", name) is not None
+    return re.fullmatch(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.pattern})\..*\.tmp", name) is not None
 
 
 def open_run(path: Path) -> RunFolder:
@@ -312,7 +352,9 @@ def open_run(path: Path) -> RunFolder:
 
 
 def open_to_resume(path: Path) -> RunFolder:
-    """The same of a run that can go on: its last state is there."""
+    """The same of a run that can go on: its last state is there, or ``path`` is the state of one of its epochs."""
+    if STATE.fullmatch(path.name) and path.is_file():
+        return replace(open_run(path.parent), state=path)
     run = open_run(path)
     if not run.last.is_file():
         raise SocialxError(path, "no last.pt in it", ("start anew: ", Command("train", settings=run.settings)))

@@ -121,6 +121,7 @@ def test_train_leaves_a_run_that_can_be_repeated(run: Path, data: Path) -> None:
         "sensors.json",
         "metrics.jsonl",
         "best.safetensors",
+        "metrics.csv",
         "last.pt",
     }
     assert json.loads((run / "origin.json").read_text())["trainer.seed"] == "--seed"

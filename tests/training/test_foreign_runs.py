@@ -143,7 +143,7 @@ CHANGES: dict[str, Callable[[Content], object]] = {
     "more progress": lambda c: c["progress"].update(more=1),
     "no progress": lambda c: c.pop("progress"),
     "no generators": lambda c: c.update(random=None),
-    "short generators": lambda c: c["random"].update(cpu=torch.zeros(3, dtype=torch.uint8)),
+    "short generators": lambda c: c["random"][0].update(cpu=torch.zeros(3, dtype=torch.uint8)),
     "a scaler of another precision": lambda c: c["learner"].update(grad_scaler={"scale": -1.0}),
 }
 

@@ -1,0 +1,55 @@
+"""Several processes on this machine, as ``torchrun --standalone`` starts them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Sequence
+
+import torch
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from socialx.errors import Argument, Command, SettingsError, SocialxError
+
+INTERRUPTED = 130
+
+
+def launch(devices: int, words: Sequence[str]) -> int:
+    """Run ``python -m socialx`` with these words in ``devices`` processes -> their exit code.
+
+    Each has a CUDA device of its own, or a share of the CPUs where there is none.  A process that fails says why and
+    ends all.  Raises SettingsError where there are fewer CUDA devices, and SocialxError where the first process was
+    killed, which then could not say it.
+    """
+    if torch.cuda.is_available() and torch.cuda.device_count() < devices:
+        found = f"this torch sees {torch.cuda.device_count()} CUDA devices"
+        raise SettingsError(Argument("devices", devices), found, ("fewer ", Argument("devices")))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // devices)))
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what failed is said in one line below
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=devices,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        monitor_interval=0.5,
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "socialx", *words)
+    except SignalException:
+        return INTERRUPTED
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        if failure.exitcode >= 0 or rank > 0:  # it has said why, or the first process has
+            return max(1, failure.exitcode)
+        found = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
+        again = (Command("train", resume="RUN", devices=devices), " goes on after the last whole epoch")
+        raise SocialxError("training", found, again) from None
+    return 0

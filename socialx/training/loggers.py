@@ -1,0 +1,83 @@
+"""Epochs sent to TensorBoard, Weights & Biases or MLflow: callbacks that are made when a run asks for them.
+
+None of the three is installed with socialx; each is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from socialx.errors import SocialxError
+from socialx.progress import Callback, Epoch, Event
+
+Log = Callable[[dict[str, float], int], None]
+SAID = ("epoch", "of", "best")  # of an epoch, but no measure of it
+
+
+@contextmanager
+def logging_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> Iterator[list[Callback]]:
+    """A callback for each of these loggers, open until the block ends.
+
+    run: the folder, whose name is that of the run there.  settings: flat, dotted key -> value.  Raises SocialxError
+    where a package is not installed.
+    """
+    with ExitStack() as stack:
+        yield [_callback(stack.enter_context(LOGGERS[name](run, settings))) for name in names]
+
+
+def _callback(log: Log) -> Callback:
+    def callback(event: Event) -> None:
+        if isinstance(event, Epoch):
+            found = {name: value for name, value in asdict(event).items() if name not in SAID}
+            log({name: float(value) for name, value in found.items() if value is not None}, event.epoch)
+
+    return callback
+
+
+@contextmanager
+def _tensorboard(run: Path, settings: Mapping[str, Any]) -> Iterator[Log]:
+    writer = _module("tensorboard", "torch.utils.tensorboard").SummaryWriter(str(run / "tensorboard"))
+    writer.add_text("settings", "\n".join(f"    {key}: {value}" for key, value in settings.items()))
+
+    def log(measures: dict[str, float], epoch: int) -> None:
+        for name, value in measures.items():
+            writer.add_scalar(name, value, epoch)
+        writer.flush()
+
+    try:
+        yield log
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _wandb(run: Path, settings: Mapping[str, Any]) -> Iterator[Log]:
+    opened = _module("wandb", "wandb").init(project="socialx", name=run.name, dir=str(run), config=dict(settings))
+    try:
+        yield lambda measures, epoch: opened.log(measures, step=epoch)
+    finally:
+        opened.finish()
+
+
+@contextmanager
+def _mlflow(run: Path, settings: Mapping[str, Any]) -> Iterator[Log]:
+    mlflow = _module("mlflow", "mlflow")
+    with mlflow.start_run(run_name=run.name):
+        mlflow.log_params({key: str(value)[:500] for key, value in settings.items()})
+        yield lambda measures, epoch: mlflow.log_metrics(measures, step=epoch)
+
+
+LOGGERS = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}
+
+
+def _module(name: str, path: str) -> Any:
+    try:
+        return import_module(path)
+    except ImportError as error:
+        install = f"pip install 'socialx[{name}]'"
+        raise SocialxError(f"trainer.loggers {name}", f"not installed ({error})", install) from None

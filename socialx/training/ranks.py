@@ -1,0 +1,171 @@
+"""Several processes that train one model: each computes its share of every batch, and all take the same step.
+
+``torchrun`` starts them and says in the environment which one each is.  Gradients are summed in one flat tensor per
+optimizer step, not in buckets during the backward pass: the whole model is a few megabytes, and a step is then the same
+with several batches accumulated, with checkpointing and with parameters that a batch does not use.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
+
+from socialx.data.order import Share
+from socialx.errors import Command, Fallback, SocialxError
+
+PATH_BYTES = 4096
+
+
+class ElsewhereError(SocialxError):
+    """Another process failed and says why: this one ends without a word."""
+
+    def lines(self, *_: object) -> list[str]:
+        """None."""
+        return []
+
+
+class LostError(SocialxError):
+    """Another process ended without a word, and this is the first one."""
+
+    def going_on(self, run: Path) -> SocialxError:
+        """The same with the command that goes on."""
+        again = (Command("train", resume=run), ", started in the same way, goes on after the last whole epoch")
+        return SocialxError("training", self.messages[0].what, again)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among ``world``; restarts: how often those of this machine were started again."""
+
+    rank: int = 0
+    world: int = 1
+    restarts: int = 0
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes and prints."""
+        return self.rank == 0
+
+    @property
+    def share(self) -> Share:
+        """Its windows of every batch."""
+        return Share(self.rank, self.world)
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        if self.world > 1:
+            with self._together():
+                dist.all_reduce(tensor)
+        return tensor
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in any process."""
+        return flag if self.world == 1 else bool(self.sum_(torch.tensor(int(flag))).item())
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Sum what every process found for its windows; all parameters have a gradient in the same processes."""
+        if self.world == 1:
+            return
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        flat = self.sum_(torch.cat([gradient.flatten() for gradient in gradients]))
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def of_first(self, tensors: Iterable[Tensor]) -> None:
+        """Give these tensors the values that they have in the first process."""
+        if self.world > 1:
+            with self._together(), torch.no_grad():
+                for tensor in tensors:
+                    dist.broadcast(tensor, 0)
+
+    def text_of_first(self, text: str) -> str:
+        """The text that the first process has."""
+        content = torch.zeros(PATH_BYTES, dtype=torch.uint8)
+        written = os.fsencode(text)[:PATH_BYTES]
+        content[: len(written)] = torch.tensor(list(written), dtype=torch.uint8)
+        self.of_first([content])
+        return os.fsdecode(bytes(content.tolist()).rstrip(b"\0"))
+
+    def gathered(self, tensor: Tensor) -> list[Tensor]:
+        """The tensor of every process, in their order; all have the same shape, on the host."""
+        if self.world == 1:
+            return [tensor]
+        found = [torch.empty_like(tensor) for _ in range(self.world)]
+        with self._together():
+            dist.all_gather(found, tensor)
+        return found
+
+    @contextmanager
+    def agreed(self) -> Iterator[None]:
+        """Work that all do before training: where it fails in any, all end, and one of them says why."""
+        error: SocialxError | None = None
+        try:
+            yield
+        except SocialxError as raised:
+            error = raised
+        failed = [int(each) for each in self.gathered(torch.tensor(int(error is not None)))]
+        if error is not None and failed.index(1) == self.rank:
+            raise error
+        if any(failed):
+            raise ElsewhereError("another process", "failed")
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError:  # what gloo and NCCL raise where a process has ended
+            if not self.first:
+                raise ElsewhereError("another process", "ended") from None
+            raise LostError("training", f"one of the {self.world} processes has ended") from None
+
+
+ALONE = Ranks()
+
+
+def in_environment() -> Ranks:
+    """This process as ``torchrun`` has named it; alone where it was started otherwise."""
+    names = ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+    rank, world, restarts = (int(os.environ.get(name, default)) for name, default in zip(names, (0, 1, 0), strict=True))
+    return Ranks(rank, world, restarts) if "RANK" in os.environ else ALONE
+
+
+def _connect(ranks: Ranks) -> None:
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    try:
+        if int(os.environ.get("GROUP_WORLD_SIZE", 1)) > 1:
+            dist.init_process_group(backend)
+            return
+        # On one machine a restart finds the addresses of the processes before it in the store of torchrun.
+        store, rank, world = next(rendezvous("env://"))
+        store = dist.PrefixStore(f"start {ranks.restarts}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world)
+    except RuntimeError as error:
+        found = f"{ranks.world} processes do not reach each other ({str(error).splitlines()[0][:100]})"
+        raise SocialxError("training", found, "start all of them with torchrun") from None
+
+
+@contextmanager
+def joined() -> Iterator[Ranks]:
+    """All processes of this training, connected until the block ends; those after the first give no warnings."""
+    ranks = in_environment()
+    if ranks.world == 1:
+        yield ranks
+        return
+    _connect(ranks)
+    try:
+        with warnings.catch_warnings():
+            if not ranks.first:
+                warnings.simplefilter("ignore", Fallback)
+            yield ranks
+    finally:
+        dist.destroy_process_group()

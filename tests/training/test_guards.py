@@ -1,0 +1,226 @@
+"""What a long training says and keeps: epochs for other programs, memory that grows, steps left out, older states."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from socialx.environment import MIB
+from socialx.precision import Precision
+from socialx.progress import Event, Note, listening
+from socialx.training import leak
+from socialx.training.leak import MemoryWatch, growth
+from tests.commands import SMALL, small_file, socialx
+from tests.networks import CPU, example
+from tests.training.test_training import learner
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"), 200)
+
+
+def train(data: Path, run: Path, epochs: int, *more: str) -> Any:
+    words = ("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", str(epochs), *more)
+    done = socialx(*words)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+# --- metrics and loggers --------------------------------------------------------------------------------------------
+
+
+def test_every_epoch_is_a_row_of_a_table_too(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", 3)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    with (tmp_path / "run/metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [{name: "" if value is None else str(value) for name, value in line.items()} for line in lines] == rows
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert all(line["seconds"] > 0 and line["memory_mib"] > 50 and line["windows_per_s"] > 0 for line in lines)
+    assert all(line["skipped_steps"] == 0 and line["gpu_utilisation"] is None for line in lines)
+
+
+class Calls:
+    """Stands in for the three packages, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.measures: list[tuple[int, str]] = []
+        self.settings: dict[str, Any] = {}
+        self.ended = False
+
+    def tensorboard(self) -> types.ModuleType:
+        module, calls = types.ModuleType("torch.utils.tensorboard"), self
+
+        class SummaryWriter:
+            def __init__(self, folder: str) -> None:
+                assert folder.endswith("tensorboard")
+
+            def add_text(self, name: str, text: str) -> None:
+                calls.settings = {name: text}
+
+            def add_scalar(self, name: str, value: float, epoch: int) -> None:
+                calls.measures.append((epoch, name))
+
+            def flush(self) -> None:
+                pass
+
+            def close(self) -> None:
+                calls.ended = True
+
+        module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+        return module
+
+    def wandb(self) -> types.ModuleType:
+        module, calls = types.ModuleType("wandb"), self
+
+        class Opened:
+            def log(self, measures: dict[str, float], step: int) -> None:
+                calls.measures += [(step, name) for name in measures]
+
+            def finish(self) -> None:
+                calls.ended = True
+
+        def init(project: str, name: str, dir: str, config: dict[str, Any]) -> Opened:
+            assert (project, name) == ("socialx", "run")
+            calls.settings = config
+            return Opened()
+
+        module.init = init  # type: ignore[attr-defined]
+        return module
+
+    def mlflow(self) -> types.ModuleType:
+        module, calls = types.ModuleType("mlflow"), self
+
+        class Started:
+            def __init__(self, run_name: str) -> None:
+                assert run_name == "run"
+
+            def __enter__(self) -> None:
+                pass
+
+            def __exit__(self, *_: object) -> None:
+                calls.ended = True
+
+        def log_metrics(measures: dict[str, float], step: int) -> None:
+            calls.measures += [(step, name) for name in measures]
+
+        module.start_run = Started  # type: ignore[attr-defined]
+        module.log_params = calls.settings.update  # type: ignore[attr-defined]
+        module.log_metrics = log_metrics  # type: ignore[attr-defined]
+        return module
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+def test_epochs_go_to_a_logger(name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls()
+    module = getattr(calls, name)()
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    train(data, tmp_path / "run", 2, "--loggers", name)
+    assert {(1, "train_mae"), (2, "validation_mae"), (2, "windows_per_s"), (1, "memory_mib")} <= set(calls.measures)
+    assert not {"gpu_utilisation", "epoch", "best"} & {what for _, what in calls.measures}  # not measured, no measures
+    assert "trainer.learning_rate" in str(calls.settings)
+    assert calls.ended
+
+
+def test_a_logger_that_is_not_installed_is_said_before_training(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    done = socialx("train", "--data", data, "--run-dir", tmp_path / "run", "--model", "linear", "--loggers", "wandb")
+    assert done.exit_code == 1
+    assert "trainer.loggers wandb: not installed" in done.stderr
+    assert "pip install 'socialx[wandb]'" in done.stderr
+    assert "epoch" not in done.stderr
+
+
+# --- older states ---------------------------------------------------------------------------------------------------
+
+
+def test_the_states_of_the_last_epochs_stay_and_can_be_resumed(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(data, run, 5, "--keep-checkpoints", "3")
+    assert sorted(path.name for path in run.glob("epoch-*")) == ["epoch-0003.pt", "epoch-0004.pt", "epoch-0005.pt"]
+    last = torch.load(run / "last.pt", weights_only=True)["learner"]["model"]
+    whole = (run / "metrics.jsonl").read_text().splitlines()
+    done = socialx("train", "--resume", run / "epoch-0003.pt")
+    assert done.exit_code == 0, done.stderr
+    again = torch.load(run / "last.pt", weights_only=True)["learner"]["model"]
+    assert all(torch.equal(last[name], again[name]) for name in last)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["validation_mae"] for row in rows] == [json.loads(line)["validation_mae"] for line in whole]
+    done = socialx("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", "1", "--overwrite")
+    assert done.exit_code == 0
+    assert not list(run.glob("epoch-*"))
+
+
+def test_one_state_is_kept_where_nobody_asks(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", 2)
+    assert not list((tmp_path / "run").glob("epoch-*"))
+
+
+# --- steps that the scaler leaves out -------------------------------------------------------------------------------
+
+
+def test_steps_whose_gradient_is_not_finite_are_left_out_and_counted() -> None:
+    made, batch = learner(Precision("16-mixed", CPU), total_steps=10), example()
+    start = made.grad_scaler.get_scale()
+    for _ in range(8):
+        made.step([batch])
+    assert made.steps == 8
+    assert 0 < made.skipped() < 8
+    assert made.grad_scaler.get_scale() == start / 2 ** made.skipped()  # which halves it each time
+    assert learner(Precision("32-true", CPU), total_steps=10).skipped() == 0
+
+
+def test_steps_left_out_are_printed(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socialx.training.learner.Learner.skipped", lambda self: 3)
+    words = ("train", "--data", data, "--run-dir", tmp_path / "run", "--max-epochs", "1", *SMALL)
+    assert "3 steps skipped" in socialx(*words).stderr
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def test_growth_is_the_slope_that_most_pairs_agree_on() -> None:
+    assert growth([0, 10, 20, 30, 40]) == 10
+    assert growth([5, 5, 900, 5, 5, 5, 5]) == 0
+
+
+@pytest.mark.parametrize(
+    ("used", "said"),
+    [
+        ([500, 100, 130, 160, 190, 220, 250], 1),  # 30 MiB an epoch, the first does not count
+        ([500, 100, 120, 101, 119, 100, 121], 0),
+        ([100, 100, 100, 900, 100, 100, 100], 0),
+        ([100, 110, 120, 130, 140, 150, 160], 0),  # grows by less than 100 MiB
+        ([0, 0, 0, 0, 0, 0, 0], 0),  # not known
+    ],
+)
+def test_memory_that_grows_is_said_once(used: list[float], said: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = iter(used)
+    monkeypatch.setattr(leak, "used_bytes", lambda device: next(left) * MIB)
+    events: list[Event] = []
+    with listening(events.append):
+        watch = MemoryWatch()
+        for _ in used:
+            watch.add(CPU)
+    lines = [str(event.message) for event in events if isinstance(event, Note)]
+    assert len(lines) == said
+    assert all("memory: the process grew by 120 MiB in 5 epochs, 30 MiB in each" in line for line in lines)
+
+
+def test_a_state_of_no_epoch_is_refused(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(data, run, 1)
+    (run / "epoch-0001.pt").write_bytes(b"nothing")
+    done = socialx("train", "--resume", run / "epoch-0001.pt", "--max-epochs", "3")
+    assert done.exit_code == 1
+    assert "epoch-0001.pt: not a readable checkpoint" in done.stderr

@@ -1,0 +1,210 @@
+"""Several processes train as one: the same weights, one voice, one clear line where one of them dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from socialx.errors import SocialxError
+from socialx.training.loop import Progress
+from socialx.training.ranks import ALONE, ElsewhereError, Ranks, in_environment
+from tests.commands import ROOT, SMALL, small_file
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "COLUMNS": "160", "NO_COLOR": "1", "HOME": "/"}
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"), 200)
+
+
+def words(data: Path, run: Path, *more: str) -> list[str]:
+    given = ["train", "--data", str(data), "--run-dir", str(run), "--log-every-n-steps", "5", *SMALL, *more]
+    return ["-m", "socialx", *given]
+
+
+def start(*command: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def trained(*command: str | Path) -> str:
+    code, _, err = finished(start(*command))
+    assert code == 0, err
+    return err
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = torch.load(run / "last.pt", weights_only=True)["learner"]["model"]
+    return found
+
+
+def furthest(one: Path, other: Path) -> float:
+    first, second = weights(one), weights(other)
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+def rank_of(pid: int) -> int | None:
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return next((int(entry[5:]) for entry in entries if entry.startswith(b"RANK=")), None)
+
+
+def kill_one(launcher: subprocess.Popen[str], run: Path, rank: int, epochs: int) -> None:
+    """SIGKILL the process of this rank after so many epochs."""
+    for _ in range(1200):
+        if (run / "metrics.csv").exists() and len((run / "metrics.csv").read_text().splitlines()) > epochs:
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError("no epoch ended")
+    (pid,) = [pid for pid in descendants(launcher.pid) if rank_of(pid) == rank]
+    os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> Iterator[int]:
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield int(child)
+        yield from descendants(int(child))
+
+
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_take_the_steps_of_one(devices: int, data: Path, tmp_path: Path) -> None:
+    """20 steps at one global batch; the last batch of each epoch has padding."""
+    options = ["--max-epochs", "5", "--dropout", "0"]
+    trained(sys.executable, *words(data, tmp_path / "one", *options, "--batch-size", "32"))
+    small = ["--batch-size", str(32 // devices), "--devices", str(devices)]
+    said = trained(sys.executable, *words(data, tmp_path / "many", *options, *small))
+    assert torch.load(tmp_path / "one/last.pt", weights_only=True)["learner"]["steps"] == 20
+    assert furthest(tmp_path / "one", tmp_path / "many") < 1e-5
+    assert f"{32 // devices} windows x {devices} processes = 32 windows a batch: the learning rate stays" in said
+    assert said.count("epoch   1/5") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_process_ends_the_job_and_the_run_goes_on(rank: int, data: Path, tmp_path: Path) -> None:
+    options = ["--max-epochs", "8", "--batch-size", "4", "--devices", "2"]
+    trained(sys.executable, *words(data, tmp_path / "whole", *options))
+    run = tmp_path / "killed"
+    job = start(sys.executable, *words(data, run, *options))
+    kill_one(job, run, rank, 2)
+    code, _, said = finished(job)
+    errors = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert code == 1
+    assert len(errors) == 1, said
+    assert ("has ended" if rank else "was ended by SIGKILL") in errors[0]
+    assert "Traceback" not in said
+    trained(sys.executable, "-m", "socialx", "train", "--resume", run, "--devices", "2")
+    assert furthest(tmp_path / "whole", run) == 0
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_a_job_that_goes_on(data: Path, tmp_path: Path) -> None:
+    options = ["--max-epochs", "8", "--batch-size", "4"]
+    trained(*TORCHRUN, "--nproc-per-node", "2", *words(data, tmp_path / "whole", *options))
+    run = tmp_path / "killed"
+    job = start(*TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "1", *words(data, run, *options))
+    kill_one(job, run, 1, 2)
+    code, _, said = finished(job)
+    assert code == 0, said
+    assert furthest(tmp_path / "whole", run) == 0
+
+
+@pytest.mark.slow
+def test_an_interrupted_job_goes_on(data: Path, tmp_path: Path) -> None:
+    options = ["--max-epochs", "40", "--batch-size", "4", "--devices", "2"]
+    run = tmp_path / "run"
+    job = start(sys.executable, *words(data, run, *options))
+    for _ in range(1200):
+        if (run / "metrics.csv").exists():
+            break
+        time.sleep(0.05)
+    os.killpg(job.pid, signal.SIGINT)  # as a terminal does
+    code, _, said = finished(job)
+    assert code == 130, said
+    assert "Traceback" not in said
+    assert "interrupted: socialx train --resume" in said
+    more = ["--max-epochs", "2"]
+    code, _, said = finished(start(sys.executable, "-m", "socialx", "train", "--resume", run, "--devices", "2", *more))
+    assert code in (0, 1), said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_said_once(data: Path, tmp_path: Path) -> None:
+    code, out, said = finished(start(sys.executable, *words(data, tmp_path / "run", "--devices", "2", "--width", "9")))
+    assert code == 2
+    assert said.count("error: ") == 1, said
+    assert not out
+    assert not (tmp_path / "run").exists()
+
+
+# --- in this process ------------------------------------------------------------------------------------------------
+
+
+def test_alone_nothing_is_exchanged() -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad = torch.full((3,), 2.0)
+    ALONE.sum_gradients([parameter])
+    assert parameter.grad.tolist() == [2.0, 2.0, 2.0]
+    assert ALONE.sum_(torch.tensor(3)).item() == 3
+    assert ALONE.any(True)
+    assert not ALONE.any(False)
+    assert ALONE.text_of_first("runs/a b\u00e9") == "runs/a b\u00e9"
+    with pytest.raises(SocialxError, match="wrong"), ALONE.agreed():
+        raise SocialxError("here", "wrong")
+
+
+def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_environment() == ALONE
+    for name, value in (("RANK", "3"), ("WORLD_SIZE", "4"), ("TORCHELASTIC_RESTART_COUNT", "1")):
+        monkeypatch.setenv(name, value)
+    assert in_environment() == Ranks(3, 4, 1)
+    assert not in_environment().first
+
+
+def test_another_process_has_said_why() -> None:
+    assert ElsewhereError("another process", "failed").lines() == []
+
+
+@pytest.mark.parametrize(
+    ("progress", "found"),
+    [
+        (Progress(batch=9), "batch 9 of 8: it was trained with other batches"),
+        (Progress(batch=3, ranks=4), "it was interrupted in an epoch of 4 processes, and there are 2"),
+    ],
+)
+def test_the_rest_of_an_epoch_needs_the_same_batches(progress: Progress, found: str, tmp_path: Path) -> None:
+    with pytest.raises(SocialxError, match=found):
+        progress.refuse_other_batches(tmp_path / "last.pt", 8, 2)
+
+
+def test_a_new_epoch_may_have_other_processes(tmp_path: Path) -> None:
+    progress = Progress(epoch=2, batch=0, best_epoch=1, ranks=4)
+    progress.refuse_other_batches(tmp_path / "last.pt", 8, 2)
+    assert progress.ranks == 2
