@@ -16,6 +16,7 @@ from socialx.data.geo import itself
 from socialx.data.loaders import Loading
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset, open_dataset
+from socialx.environment import keep_no_freed_memory
 from socialx.errors import Argument, Command, SettingsError
 from socialx.files.neighbours import neighbours_of
 from socialx.kinds import MODELS, POOLINGS
@@ -55,6 +56,8 @@ def build(
     if device.type == "cuda":
         torch.set_float32_matmul_precision(s.trainer.float32_matmul_precision)
         torch.cuda.set_device(device)
+    elif s.model.checkpointing:
+        keep_no_freed_memory()
     precision = resolve_precision(s.trainer.precision, device)
     if data is None:
         if s.data.path is None:

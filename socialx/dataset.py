@@ -30,8 +30,8 @@ from socialx.progress import note
 GIB = 1 << 30
 WORTH_A_LINE = GIB
 RESIDENT_SHARE = 0.5  # of the free memory: the model needs the rest
-CHUNK_SHARE = 0.125  # of the free memory, and two chunks are there at a time
-CHUNK_ON_CPU = GIB // 4  # more would take memory from other programs, and make nothing faster
+CHUNK_SHARE = 0.125  # of the free memory; up to three chunks are there at a time, and two of the validation
+CHUNK_ON_CPU = GIB // 8  # more would take memory from other programs, and make nothing faster
 
 
 @dataclass(frozen=True, eq=False)

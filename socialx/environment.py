@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import platform
 import resource
 import subprocess
@@ -16,6 +18,7 @@ import socialx
 from socialx.precision import Precision
 
 MIB = 1 << 20
+M_MMAP_THRESHOLD = -3  # of mallopt
 
 
 def environment(precision: Precision) -> dict[str, Any]:
@@ -59,6 +62,17 @@ def free_memory() -> int | None:
 def free_bytes(device: torch.device) -> int | None:
     """Bytes that this process may still take on a device; None: not known."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+
+
+def keep_no_freed_memory() -> None:
+    """On Linux, give the host's blocks of 1 MiB and more back as soon as they are freed.
+
+    glibc would keep up to 32 MiB each, and leave gaps between the tensors that stay.  The checkpointed encoder of 8,600
+    sensors takes 2,549 MiB then, and 493 so; 206 are kept for the backward pass.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MIB)
 
 
 def used_bytes(device: torch.device) -> int:

@@ -149,7 +149,7 @@ class Loader(Section):
     chunk_gb: float | None = setting(
         None,
         "GiB of a chunk, two of which are on the device. The shuffled order is made of chunks, in every mode. Not set: "
-        "an eighth of the free memory, on a CPU at most 0.25, and no chunks in the other modes",
+        "an eighth of the free memory, on a CPU at most 0.125, and no chunks in the other modes",
         Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
         gt=0,
     )
@@ -203,7 +203,7 @@ class Model(Section):
     )
     checkpointing: bool = setting(
         False,
-        "keep only the input of each block for the backward pass, which then runs each block a second time",
+        "keep only the inputs of blocks and social layers for the backward pass, which then runs each a second time",
         Facts(commands=STEP, may_change=(RESUME, SCORING)),
     )
     time_of_day: bool = setting(True, "learn a vector per slot of the day", _STEP)

@@ -135,25 +135,45 @@ class ChunkLoader(_InOrder):
         self._series_of, self._length = series_of, length
         self._chunk = chunk or self.num_windows
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._pool = ThreadPoolExecutor(1, "read chunk")
+        self._ahead: tuple[int, int, Future[_Moved]] | None = None  # the first chunk of an epoch to come
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
-        """Every window once.  A chunk is dropped when the last batch with windows of it was made."""
+        """Every window once.  A chunk is dropped when the last batch with windows of it was made.
+
+        When all chunks of a shuffled epoch are there, the first one of the next epoch is read.
+        """
         places, real = (each[first_batch:] for each in self.order.places(number))
         chunks = places // self._chunk
         first, last = _uses(chunks)
-        here: dict[int, Future[_Moved]] = {}
-        with ThreadPoolExecutor(1, "read chunk") as pool:
-            try:
-                for batch, own in enumerate(places):
-                    here = {chunk: each for chunk, each in here.items() if last[chunk] >= batch}
-                    for chunk in first:  # in the order in which they are needed
-                        if chunk not in here and (first[chunk] == batch or (first[chunk] > batch and len(here) < 2)):
-                            here[chunk] = pool.submit(self._read, chunk)
-                    used = {chunk: here[chunk].result().ready() for chunk in np.unique(chunks[batch]).tolist()}
-                    yield _masked(gather(used, self.starts[own], chunks[batch]), real[batch])
-            finally:
-                for waiting in here.values():
-                    waiting.cancel()
+        here = self._taken_over(number, int(chunks[0, 0])) if len(chunks) else {}
+        try:
+            for batch, own in enumerate(places):
+                here = {chunk: each for chunk, each in here.items() if last[chunk] >= batch}
+                for chunk in first:  # in the order in which they are needed
+                    if chunk not in here and (first[chunk] == batch or (first[chunk] > batch and len(here) < 2)):
+                        here[chunk] = self._pool.submit(self._read, chunk)
+                if self.order.shuffle and self._ahead is None and all(first[c] <= batch or c in here for c in first):
+                    self._look_ahead(number + 1, here)
+                used = {chunk: here[chunk].result().ready() for chunk in np.unique(chunks[batch]).tolist()}
+                yield _masked(gather(used, self.starts[own], chunks[batch]), real[batch])
+        finally:
+            for waiting in here.values():
+                waiting.cancel()
+
+    def _look_ahead(self, number: int, here: dict[int, Future[_Moved]]) -> None:
+        """Have the first chunk of that epoch, one of those that are here or one more where only one is."""
+        chunk = int(self.order.places(number)[0][0, 0]) // self._chunk
+        if chunk in here:
+            self._ahead = number, chunk, here[chunk]
+        elif len(here) < 2:
+            self._ahead = number, chunk, self._pool.submit(self._read, chunk)
+
+    def _taken_over(self, number: int, chunk: int) -> dict[int, Future[_Moved]]:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[:2] != (number, chunk) or ahead[2].cancelled():
+            return {}
+        return {chunk: ahead[2]}
 
     def _read(self, chunk: int) -> _Moved:
         first = chunk * self._chunk
@@ -207,10 +227,13 @@ def gather(series: dict[int, Series], starts: np.ndarray, names: np.ndarray) -> 
         places.append(own)
     if len(parts) == 1:
         return parts[0]
-    back = torch.from_numpy(np.concatenate(places).argsort()).to(parts[0].target.values.device)
+    line = np.concatenate(places)
+    in_line = bool((np.diff(line) > 0).all())  # so it is where one chunk comes after the other
+    back = torch.from_numpy(line.argsort()).to(parts[0].target.values.device)
 
     def joined(tensors: Iterable[Tensor]) -> Tensor:
-        return torch.cat(tuple(tensors)).index_select(0, back)
+        whole = torch.cat(tuple(tensors))
+        return whole if in_line else whole.index_select(0, back)
 
     batches, targets = zip(*parts, strict=True)
     return Example(Batch(*map(joined, zip(*batches, strict=True))), Target(*map(joined, zip(*targets, strict=True))))

@@ -19,7 +19,7 @@ from socialx.data.normaliser import Normaliser
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import Social, SocialLayer
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.model.xlstm.exact import Between
+from socialx.model.xlstm.exact import Between, recomputed
 
 
 class Tokens(nn.Module):
@@ -89,6 +89,7 @@ class Forecaster(nn.Module):
         interleaved = social if isinstance(social, dict) else {}
         stacked = [] if isinstance(social, dict) else social
         self.social = nn.ModuleList(stacked)
+        self._drops = any(layer.dropout.p > 0 for layer in stacked)
         self.interleaved = nn.ModuleDict({str(block): layer for block, layer in interleaved.items()})
         self.fusion = nn.Linear(2 * width, width) if stacked else None
         self.horizon, self.targets = horizon, len(normaliser.target_mean)
@@ -113,8 +114,9 @@ class Forecaster(nn.Module):
             return self.encoder(sequences, self._between(shape[1])).unflatten(0, shape)
         own = self.encoder(sequences).unflatten(0, shape)  # [B,N,E]
         state = own
+        again = self.training and getattr(self.encoder, "checkpointing", False)
         for layer in self.social:
-            state = layer(state)
+            state = recomputed(layer, state, self._drops) if again else layer(state)
         if self.fusion is None:
             return state
         gate = self.fusion(torch.cat([own, state], dim=-1)).sigmoid()
