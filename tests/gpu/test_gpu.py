@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from socialx.batch import Batch
-from socialx.data.loaders import ResidentLoader
+from socialx.data.loaders import ChunkLoader, Loader, Loading, ResidentLoader, WorkerLoader
+from socialx.data.order import Share
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
@@ -182,6 +184,29 @@ def test_auto_takes_the_kernels_and_says_why_not() -> None:
     impl, reason = SharedEncoder(48, 1, [0], 2, 12).choice(CUDA)
     assert impl == "fused"
     assert "heads of 24 channels" in reason
+
+
+@pytest.mark.parametrize("mode", ["chunk", "workers"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_all_modes_serve_the_same_batches(mode: str, workers: int) -> None:
+    values, valid, seconds = speeds(3600, 5)
+    source = Arrays(values[..., None], valid[..., None], seconds)
+    order = {"batch_size": 48, "shuffle": True, "seed": 2, "chunk": 700, "share": Share(1, 2)}
+    starts = np.arange(3000)
+
+    def part(rows: slice) -> Series:
+        return Series(source, 12, 12, CPU, rows=slice(rows.start, min(rows.stop, 3600)), pinned=mode == "chunk")
+
+    expected = ResidentLoader(Series(source, 12, 12, CUDA), starts, **order)  # type: ignore[arg-type]
+    if mode == "chunk":
+        loader: Loader = ChunkLoader(part, 24, CUDA, starts, **order)  # type: ignore[arg-type]
+    else:
+        loader = WorkerLoader(part, 24, CUDA, Loading(workers=workers), 1 << 20, starts, **order)  # type: ignore[arg-type]
+    for epoch in range(2):
+        for one, other in zip(expected.epoch(epoch), loader.epoch(epoch), strict=True):
+            moved = other.to(CUDA)
+            pairs = zip((*one.batch, *one.target), (*moved.batch, *moved.target), strict=True)
+            assert all(torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0)) and b.is_cuda for a, b in pairs)
 
 
 def test_auto_is_a_mixed_precision() -> None:
