@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -146,34 +146,30 @@ class ChunkLoader(_InOrder):
         places, real = (each[first_batch:] for each in self.order.places(number))
         chunks = places // self._chunk
         first, last = _uses(chunks)
-        here = self._taken_over(number, int(chunks[0, 0])) if len(chunks) else {}
+        here = self._taken_over(number, first)
+        # Scores are taken in the same order again, or once: nothing is read ahead for them.
+        following = int(self.order.places(number + 1)[0][0, 0]) // self._chunk if self.order.shuffle else None
         try:
             for batch, own in enumerate(places):
                 here = {chunk: each for chunk, each in here.items() if last[chunk] >= batch}
                 for chunk in first:  # in the order in which they are needed
                     if chunk not in here and (first[chunk] == batch or (first[chunk] > batch and len(here) < 2)):
                         here[chunk] = self._pool.submit(self._read, chunk)
-                if self.order.shuffle and self._ahead is None and all(first[c] <= batch or c in here for c in first):
-                    self._look_ahead(number + 1, here)
+                all_here = self._ahead is None and all(first[chunk] <= batch or chunk in here for chunk in first)
+                if following is not None and all_here and (following in here or len(here) < 2):
+                    read = here.get(following) or self._pool.submit(self._read, following)
+                    self._ahead = number + 1, following, read
                 used = {chunk: here[chunk].result().ready() for chunk in np.unique(chunks[batch]).tolist()}
                 yield _masked(gather(used, self.starts[own], chunks[batch]), real[batch])
         finally:
             for waiting in here.values():
                 waiting.cancel()
 
-    def _look_ahead(self, number: int, here: dict[int, Future[_Moved]]) -> None:
-        """Have the first chunk of that epoch, one of those that are here or one more where only one is."""
-        chunk = int(self.order.places(number)[0][0, 0]) // self._chunk
-        if chunk in here:
-            self._ahead = number, chunk, here[chunk]
-        elif len(here) < 2:
-            self._ahead = number, chunk, self._pool.submit(self._read, chunk)
-
-    def _taken_over(self, number: int, chunk: int) -> dict[int, Future[_Moved]]:
+    def _taken_over(self, number: int, needed: Container[int]) -> dict[int, Future[_Moved]]:
         ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead[:2] != (number, chunk) or ahead[2].cancelled():
+        if ahead is None or ahead[0] != number or ahead[1] not in needed or ahead[2].cancelled():
             return {}
-        return {chunk: ahead[2]}
+        return {ahead[1]: ahead[2]}
 
     def _read(self, chunk: int) -> _Moved:
         first = chunk * self._chunk
