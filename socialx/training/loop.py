@@ -207,11 +207,9 @@ def _train_epoch(
             running, unread = torch.zeros_like(running), 0
         if not math.isfinite(progress.loss_sum):
             smaller = ("a smaller ", Argument("trainer.learning_rate"), f" than {learner.learning_rate:g}, or ")
-            raise SocialxError(
-                "training",
-                f"the loss is not finite after {learner.steps} steps",
-                (*smaller, Argument("trainer.precision", "32-true")),
-            )
+            found = f"the loss is not finite after {learner.steps} steps"
+            remedy = (*smaller, Argument("trainer.precision", "32-true"))
+            learner.ranks.fail(SocialxError("training", found, remedy))
 
     def after_step(loss: Tensor, batches: int) -> bool:
         nonlocal unread, stopped
@@ -248,7 +246,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
         return None
     if not all(of_target.overall.count for of_target in scores):
         remedy = ("use a longer file, or another ", Argument("data.split"))
-        raise SocialxError("validation", "no window has a valid target", remedy)
+        learner.ranks.fail(SocialxError("validation", "no window has a valid target", remedy))
     maes = (weight * of.overall.mae for weight, of in zip(learner.target_weight, scores, strict=True))
     return sum(maes) / len(scores)
 

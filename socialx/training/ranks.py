@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -105,6 +106,10 @@ class Ranks:
             dist.all_gather(found, tensor)
         return found
 
+    def fail(self, error: SocialxError) -> NoReturn:
+        """Raise an error that every process has found: only the first one says it."""
+        raise error if self.first else ElsewhereError("another process", "failed")
+
     @contextmanager
     def agreed(self) -> Iterator[None]:
         """Work that all do before training: where it fails in any, all end, and one of them says why."""
@@ -126,7 +131,8 @@ class Ranks:
         except RuntimeError:  # what gloo and NCCL raise where a process has ended
             if not self.first:
                 raise ElsewhereError("another process", "ended") from None
-            raise LostError("training", f"one of the {self.world} processes has ended") from None
+            found = f"one of the {self.world} processes has ended"
+            raise LostError("training", found, "what it printed says why") from None
 
 
 ALONE = Ranks()

@@ -188,6 +188,14 @@ def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.Monke
     assert not in_environment().first
 
 
+def test_what_all_have_found_is_said_by_the_first() -> None:
+    error = SocialxError("training", "the loss is not finite")
+    with pytest.raises(SocialxError, match="not finite"):
+        ALONE.fail(error)
+    with pytest.raises(ElsewhereError):
+        Ranks(1, 2).fail(error)
+
+
 def test_another_process_has_said_why() -> None:
     assert ElsewhereError("another process", "failed").lines() == []
 
