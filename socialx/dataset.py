@@ -154,18 +154,28 @@ class Dataset:
         if self.loading.mode == "chunk":
             return ChunkLoader(self._part, length, self.device, *rest)
         if self.loading.mode == "workers":
-            kept = self.loading.chunk_bytes or chunk_bytes(self.device)
+            kept = 2 * (self.loading.chunk_bytes or chunk_bytes(HOST))
             return WorkerLoader(self._part, length, self.device, self.loading, kept, *rest)
         return ResidentLoader(self.series, *rest)
 
+    def windows_of(self, part: str) -> int:
+        """How many windows a part has."""
+        return 0 if self.windows is None else len(self.windows.part(part))
+
+    def _where_chunks_are(self) -> torch.device:
+        return self.device if self.loading.mode == "chunk" else HOST
+
     def chunk_windows(self, windows: int) -> int:
-        """Windows of a chunk where a part has so many: chunks of equal size; 0: all are one chunk."""
+        """Windows of a chunk where a part has so many: chunks of equal size; 0: all are one chunk.
+
+        At least those of one page: less would read the same rows again and again.
+        """
         size = self.loading.chunk_bytes
-        if size is None and self.loading.mode != "chunk":
+        if size is None and self.loading.mode == "resident":
             return 0
         sensors, features = self.source.shape
-        rows = (size or chunk_bytes(self.device)) // (READING_BYTES * sensors * features)
-        fit = max(1, rows - PAGE_ROWS - self.history - self.horizon)
+        rows = (size or chunk_bytes(self._where_chunks_are())) // (READING_BYTES * sensors * features)
+        fit = max(PAGE_ROWS, rows - PAGE_ROWS - self.history - self.horizon)
         return 0 if fit >= windows else -(-windows // -(-windows // fit))
 
     def _part(self, rows: slice) -> Series:

@@ -148,8 +148,8 @@ class Loader(Section):
     )
     chunk_gb: float | None = setting(
         None,
-        "GiB of a chunk, two of which are on the device. The shuffled order is made of chunks, in every mode. Not set: "
-        "an eighth of the free memory, on a CPU at most 0.125, and no chunks in the other modes",
+        "GiB of a chunk, up to three of which are on the device; at least 1,020 windows. The shuffled order is made of "
+        "chunks, in every mode. Not set: an eighth of the free memory, on a CPU at most 0.125; resident: no chunks",
         Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
         gt=0,
     )

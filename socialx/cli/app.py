@@ -74,6 +74,10 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
                     typer.echo(f"error: {line}", err=True)
                 raise typer.Exit(error.exit_code) from None
             except RuntimeError as error:
+                if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
+                    found = str(error).splitlines()[0][:160]
+                    typer.echo(f"error: loader: {found} fewer --num-workers, or --mode chunk", err=True)
+                    raise typer.Exit(1) from None
                 if not _is_out_of_memory(error):
                     raise
                 reason = str(error).splitlines()[0][:120]

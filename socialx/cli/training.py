@@ -11,7 +11,7 @@ import typer
 
 from socialx.cli.app import Json, command, note, print_json
 from socialx.cli.progress import Show
-from socialx.errors import GateError
+from socialx.errors import GateError, Message
 from socialx.options import Layers, flat, with_settings
 
 
@@ -62,7 +62,7 @@ def train(
         return
     score = f"socialx evaluate {run.path} --baselines"
     if run.interrupted:
-        note(f"interrupted: socialx train --resume {run.path}, or score it as it is")
+        note(Message("", "interrupted", (ranks.resuming(run.path), ", or score it as it is")), "train")
         typer.echo(score)
         raise typer.Exit(130)
     best = run.best

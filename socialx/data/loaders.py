@@ -297,8 +297,9 @@ class WorkerLoader(_InOrder):
 
 
 def worker_count() -> int:
-    """One less than there are CPUs for this process, at least 1 and at most 8."""
-    return max(1, min(MOST_WORKERS, len(os.sched_getaffinity(0)) - 1))
+    """One less than there are CPUs for this process and its workers, at least 1 and at most 8."""
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return max(1, min(MOST_WORKERS, len(os.sched_getaffinity(0)) // processes - 1))
 
 
 class _Line:

@@ -92,7 +92,8 @@ def train(
             old = _to_resume(resume, overwrite)
             loaded = layers.of_run(old.settings, RESUME) if old else layers.load()
             if restarted and not old:
-                old = _restarted(loaded.settings.trainer.run_dir)
+                old, begun = _restarted(loaded.settings.trainer.run_dir, ranks.job)
+                overwrite = overwrite or begun
             loaded.note_unread()
             text = to_yaml(loaded.settings)
             problem = build(loaded.settings)
@@ -100,12 +101,16 @@ def train(
             if old:
                 old.check_same(protocol, "checksum", d.store.path, Argument("data.path"))
                 old.check_same(protocol, "distances", s.pooling.distances, Argument("pooling.distances"))
-            loader = _train_loader(problem, ranks)
-            learner = make_learner(problem, loader, ranks)
+        # Every process may see another amount of free memory, and all need one order of the windows.
+        chunk = ranks.number_of_first(d.chunk_windows(d.windows_of("train")))
         default = f"runs/{protocol.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
         name = ranks.text_of_first(str(s.trainer.run_dir or default))
         with ranks.agreed():
-            run = _open(stack, ranks, old, Path(name), overwrite or restarted)
+            loader = _train_loader(problem, ranks, chunk)
+            learner = make_learner(problem, loader, ranks)
+            run = _open(stack, ranks, old, Path(name), overwrite)
+            names = s.trainer.loggers if ranks.first else ()
+            loggers = stack.enter_context(logging_to(names, run.path, flat(loaded.settings)))
             done = None
             if ranks.rank:  # each draws its own dropout; the first one draws as it would alone
                 torch.manual_seed(s.trainer.seed + RANK_SEED * ranks.rank)
@@ -113,9 +118,7 @@ def train(
                 done, loader = _going_on(problem, learner, old)
                 run.write_resumption(text, loaded.origin, precision)
             else:
-                run.write_start(text, loaded.origin, precision, protocol, d.sensors.ids)
-            names = s.trainer.loggers if ranks.first else ()
-            loggers = stack.enter_context(logging_to(names, run.path, flat(loaded.settings)))
+                run.write_start(text, loaded.origin, precision, protocol, d.sensors.ids, ranks.job)
         ranks.of_first(problem.model.state_dict().values())
         stack.enter_context(also(*loggers))
         say(starting(problem, loader, run.path))
@@ -138,9 +141,9 @@ def train(
                     progress=done,
                     keep=s.trainer.keep_checkpoints,
                 )
-                ranks.any(False)  # the first one has written all that the others read now
+                ranks.wait()  # until the first one has written all that the others read now
             except LostError as error:
-                raise error.going_on(run.path) from None
+                raise error.going_on(run.path, ranks) from None
         return Run(run.path, s, protocol, tuple(run.rows()), result.interrupted)
 
 
@@ -155,12 +158,17 @@ def _to_resume(resume: str | Path | Run | None, overwrite: bool) -> RunFolder | 
     return open_to_resume(resume.path if isinstance(resume, Run) else Path(resume)) if resume else None
 
 
-def _restarted(run_dir: Path | None) -> RunFolder | None:
-    """The run that all processes were training when one of them ended and torchrun started them again."""
+def _restarted(run_dir: Path | None, job: str) -> tuple[RunFolder | None, bool]:
+    """The run that this job was training when one of its processes ended and torchrun started all of them again.
+
+    None where it had no state yet, or where the folder holds the run of another job; and whether it is of this job.
+    """
     if run_dir is None:
         found = "started again after a process had ended, and nobody named the run folder"
         raise SettingsError("training", found, ("give ", Argument("trainer.run_dir", "RUN"), ", so that it goes on"))
-    return open_to_resume(run_dir) if (run_dir / "last.pt").exists() else None
+    if not job or RunFolder(run_dir).job() != job:
+        return None, False
+    return (open_to_resume(run_dir), True) if (run_dir / "last.pt").exists() else (None, True)
 
 
 def _open(stack: ExitStack, ranks: Ranks, old: RunFolder | None, path: Path, overwrite: bool) -> RunFolder:
@@ -186,7 +194,7 @@ def _of_processes(loader: Loader, world: int, rate: float) -> tuple[str, str]:
     return windows, f"the learning rate stays {rate:g}"
 
 
-def _train_loader(problem: Problem, ranks: Ranks = ALONE, chunk: int | None = None) -> Loader:
+def _train_loader(problem: Problem, ranks: Ranks, chunk: int) -> Loader:
     s = problem.settings
     size, shuffle, seed = s.loader.batch_size, s.loader.shuffle, s.trainer.seed
     return problem.data.loader("train", size, shuffle, seed, chunk=chunk, share=ranks.share)

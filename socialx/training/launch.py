@@ -9,12 +9,12 @@ import sys
 import uuid
 from collections.abc import Sequence
 
-import torch
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from socialx.errors import Argument, Command, SettingsError, SocialxError
+from socialx.errors import Command, SocialxError
+from socialx.training.ranks import LAUNCHED
 
 INTERRUPTED = 130
 
@@ -23,12 +23,9 @@ def launch(devices: int, words: Sequence[str]) -> int:
     """Run ``python -m socialx`` with these words in ``devices`` processes -> their exit code.
 
     Each has a CUDA device of its own, or a share of the CPUs where there is none.  A process that fails says why and
-    ends all.  Raises SettingsError where there are fewer CUDA devices, and SocialxError where the first process was
-    killed, which then could not say it.
+    ends all.  Raises SocialxError where one was killed.
     """
-    if torch.cuda.is_available() and torch.cuda.device_count() < devices:
-        found = f"this torch sees {torch.cuda.device_count()} CUDA devices"
-        raise SettingsError(Argument("devices", devices), found, ("fewer ", Argument("devices")))
+    os.environ[LAUNCHED] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // devices)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what failed is said in one line below
     config = LaunchConfig(
@@ -47,7 +44,7 @@ def launch(devices: int, words: Sequence[str]) -> int:
         return INTERRUPTED
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        if failure.exitcode >= 0 or rank > 0:  # it has said why, or the first process has
+        if failure.exitcode >= 0:  # it has said why
             return max(1, failure.exitcode)
         found = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
         again = (Command("train", resume="RUN", devices=devices), " goes on after the last whole epoch")

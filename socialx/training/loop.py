@@ -86,14 +86,14 @@ class Progress:
         return cls(**{**found, "interrupted": False})
 
     def refuse_other_batches(self, run: Path, batches: int, ranks: int) -> None:
-        """Raise SocialxError where the rest of an epoch would be served in other batches."""
+        """Raise SocialxError where the run would go on in other batches, and so with another number of steps."""
+        if self.ranks != ranks:
+            found = f"it was trained by {self.ranks} processes, and there are {ranks}"
+            again = Command("train", resume=run.parent, devices=self.ranks)
+            raise SocialxError(run, found, ("start as many as before, such as ", again))
         if self.batch > batches:
             found = f"batch {self.batch} of {batches}: it was trained with other batches"
             raise SocialxError(run, found, ("start anew: ", Command("train", settings=run.parent / "settings.yaml")))
-        if self.batch and self.ranks != ranks:
-            found = f"it was interrupted in an epoch of {self.ranks} processes, and there are {ranks}"
-            raise SocialxError(run, found, "start as many as before")
-        self.ranks = ranks
 
     def complete(self, max_epochs: int, patience: int) -> bool:
         """Whether there is nothing left to train."""
@@ -151,7 +151,7 @@ def fit(
     after an interruption.  Without a folder the model has the best weights at the end.  ``progress`` continues where a
     checkpoint stood, to the same weights as without the interruption.  keep: the states of so many last epochs stay.
 
-    Several processes stop together, at the next reading of the loss.
+    Several processes stop together: on a CPU after the step at hand, on CUDA at the next reading of the loss.
     """
     best: dict[str, Tensor] = {}
     if progress is None:
@@ -198,6 +198,7 @@ def _train_epoch(
     per_batch = train.num_windows / len(train)
     running = torch.zeros((), device=learner.precision.device)
     unread, stopped, alone = 0, False, learner.ranks.world == 1
+    on_cpu = learner.precision.device.type == "cpu"
 
     def read() -> None:
         nonlocal running, unread
@@ -218,7 +219,7 @@ def _train_epoch(
         progress.batch += batches
         note = None
         due = learner.steps % log_every_n_steps == 0
-        stopped = interrupt.asked if alone else due and learner.ranks.any(interrupt.asked)
+        stopped = interrupt.asked if alone else (on_cpu or due) and learner.ranks.any(interrupt.asked)
         if due or stopped:
             read()
             note = f"epoch {progress.epoch + 1}/{max_epochs}  loss {progress.loss_sum / progress.loss_steps:.3f}"
@@ -239,7 +240,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
         horizon=horizon,
         targets=len(learner.target_weight),
         name="validate",
-        stop=lambda: interrupt.asked and learner.ranks.world == 1,
+        stop=lambda: learner.ranks.any(interrupt.asked),
         together=learner.ranks.sum_,
     )
     if not scores:

@@ -8,6 +8,8 @@ with several batches accumulated, with checkpointing and with parameters that a 
 from __future__ import annotations
 
 import os
+import socket
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,6 +26,9 @@ from socialx.data.order import Share
 from socialx.errors import Command, Fallback, SocialxError
 
 PATH_BYTES = 4096
+STORE = "socialx: port of the first process"
+CONNECT_S = 300.0
+LAUNCHED = "LAUNCHED_BY_SOCIALX"  # in the environment of processes whose launcher says which of them has ended
 
 
 class ElsewhereError(SocialxError):
@@ -37,19 +42,25 @@ class ElsewhereError(SocialxError):
 class LostError(SocialxError):
     """Another process ended without a word, and this is the first one."""
 
-    def going_on(self, run: Path) -> SocialxError:
+    def going_on(self, run: Path, ranks: Ranks) -> SocialxError:
         """The same with the command that goes on."""
-        again = (Command("train", resume=run), ", started in the same way, goes on after the last whole epoch")
+        again = (ranks.resuming(run), " goes on after the last whole epoch")
         return SocialxError("training", self.messages[0].what, again)
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among ``world``; restarts: how often those of this machine were started again."""
+    """This process among ``world``.
+
+    restarts: how often those of this machine were started again.  job: of torchrun, empty where it has no name of its
+    own.
+    """
 
     rank: int = 0
     world: int = 1
     restarts: int = 0
+    job: str = ""
+    machines: int = 1
 
     @property
     def first(self) -> bool:
@@ -60,6 +71,11 @@ class Ranks:
     def share(self) -> Share:
         """Its windows of every batch."""
         return Share(self.rank, self.world)
+
+    def resuming(self, run: Path) -> Command:
+        """The command that goes on with a run; torchrun is what starts it on several machines."""
+        devices = self.world if self.world > 1 and self.machines == 1 else None
+        return Command("train", resume=run, devices=devices)
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
@@ -88,6 +104,16 @@ class Ranks:
             with self._together(), torch.no_grad():
                 for tensor in tensors:
                     dist.broadcast(tensor, 0)
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        self.any(False)
+
+    def number_of_first(self, number: int) -> int:
+        """The number that the first process has."""
+        content = torch.tensor(number)
+        self.of_first([content])
+        return int(content.item())
 
     def text_of_first(self, text: str) -> str:
         """The text that the first process has."""
@@ -129,7 +155,7 @@ class Ranks:
         try:
             yield
         except RuntimeError:  # what gloo and NCCL raise where a process has ended
-            if not self.first:
+            if not self.first or os.environ.get(LAUNCHED):
                 raise ElsewhereError("another process", "ended") from None
             found = f"one of the {self.world} processes has ended"
             raise LostError("training", found, "what it printed says why") from None
@@ -140,24 +166,48 @@ ALONE = Ranks()
 
 def in_environment() -> Ranks:
     """This process as ``torchrun`` has named it; alone where it was started otherwise."""
-    names = ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
-    rank, world, restarts = (int(os.environ.get(name, default)) for name, default in zip(names, (0, 1, 0), strict=True))
-    return Ranks(rank, world, restarts) if "RANK" in os.environ else ALONE
+    if "RANK" not in os.environ:
+        return ALONE
+
+    def number(name: str, default: int) -> int:
+        return int(os.environ.get(name, default))
+
+    job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    restarts, machines = number("TORCHELASTIC_RESTART_COUNT", 0), number("GROUP_WORLD_SIZE", 1)
+    return Ranks(number("RANK", 0), number("WORLD_SIZE", 1), restarts, "" if job == "none" else job, machines)
 
 
 def _connect(ranks: Ranks) -> None:
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    """Bring all processes together in a store of their own: that of torchrun keeps what earlier starts wrote."""
     try:
-        if int(os.environ.get("GROUP_WORLD_SIZE", 1)) > 1:
-            dist.init_process_group(backend)
-            return
-        # On one machine a restart finds the addresses of the processes before it in the store of torchrun.
-        store, rank, world = next(rendezvous("env://"))
-        store = dist.PrefixStore(f"start {ranks.restarts}", store)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=world)
-    except RuntimeError as error:
+        shared, _, _ = next(rendezvous("env://"))
+        store = _new_store(shared) if ranks.first else _store_of_first(shared)
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.world)
+    except (RuntimeError, ValueError, OSError) as error:
         found = f"{ranks.world} processes do not reach each other ({str(error).splitlines()[0][:100]})"
         raise SocialxError("training", found, "start all of them with torchrun") from None
+
+
+def _new_store(shared: dist.Store) -> dist.Store:
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], 0, None, is_master=True, wait_for_workers=False)
+    shared.set(STORE, str(store.port))
+    return store
+
+
+def _store_of_first(shared: dist.Store) -> dist.Store:
+    """The store of the first process; the one of an earlier start has ended with its process."""
+    end = time.monotonic() + CONNECT_S
+    while True:
+        port = int(shared.get(STORE))
+        try:
+            with socket.create_connection((os.environ["MASTER_ADDR"], port), timeout=CONNECT_S / 10):
+                pass
+            return dist.TCPStore(os.environ["MASTER_ADDR"], port, None, is_master=False)
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ protocol.json      data, checksum, split, normaliser, seed: what its scores depe
 metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
 last.pt            everything that resuming needs
+job.txt            the job of torchrun that began it, whose restarts go on with it
 epoch-0007.pt      the same after that epoch, where more than one state is kept
 
 A run folder may come from somebody else: what is read from it is bounded in size and checked before it is used.
@@ -44,7 +45,7 @@ from socialx.training import checkpoint
 NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
     *("settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
-    *("metrics.jsonl", "metrics.csv", "best.safetensors", "last.pt"),
+    *("metrics.jsonl", "metrics.csv", "best.safetensors", "last.pt", "job.txt"),
     *("best.pt", "stamp.json"),  # of the first version of run folders
 )
 STATE = re.compile(r"epoch-\d{4,9}\.pt")
@@ -140,6 +141,13 @@ class RunFolder:
             again = Command("train", settings=self.settings)
             raise SocialxError(self.path / name, str(error), ("train again: ", again)) from None
 
+    def job(self) -> str:
+        """The job of torchrun that began this run, empty where it was begun otherwise."""
+        try:
+            return read_text(self.path / "job.txt", TEXT_BYTES).strip()
+        except (OSError, ValueError):
+            return ""
+
     def sensors(self) -> tuple[str, ...] | None:
         """The ids of the sensors in the order of training; None where an older version did not write them."""
         if not (self.path / "sensors.json").exists():
@@ -153,8 +161,11 @@ class RunFolder:
         precision: Precision,
         protocol: ScoringProtocol,
         sensors: tuple[str, ...],
+        job: str = "",
     ) -> None:
-        """Write what a new run depends on."""
+        """Write what a new run depends on; job: of torchrun, whose restarts may go on with it."""
+        if job:
+            self.write_text("job.txt", f"{job}\n")
         self.write_json("protocol.json", asdict(protocol))
         self.write_json("sensors.json", sensors)
         self._write_settings(settings, origin, [environment(precision)])
@@ -210,9 +221,11 @@ class RunFolder:
             return
         with replacing(self.path / f"epoch-{epoch:04d}.pt") as temporary:
             shutil.copyfile(self.last, temporary)
-        kept = sorted(path for path in self.path.iterdir() if STATE.fullmatch(path.name))
-        for path in kept[:-most]:
-            path.unlink()
+        states = sorted(path for path in self.path.iterdir() if STATE.fullmatch(path.name))
+        own = [path for path in states if int(path.stem.removeprefix("epoch-")) <= epoch]
+        for path in states:  # later ones are of a run that was begun again from an earlier state
+            if path not in own[-most:]:
+                path.unlink()
 
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
         """Write best.safetensors, whole or not at all."""

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -257,6 +258,15 @@ def test_pages_cut_all_rows(first: int, count: int) -> None:
     assert found == sorted(found)
     assert sum(found[1::2]) - sum(found[::2]) == count
     assert all(row % PAGE_ROWS == 0 for row in found[1:-1])
+
+
+def test_a_chunk_has_at_least_the_windows_of_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many sensors there are: chunks of a few windows would read the same rows again and again."""
+    data = opened(small_file(tmp_path, 2600))
+    for mode in ("chunk", "workers"):
+        tiny = replace(data, loading=Loading(mode, chunk_bytes=1))
+        assert tiny.chunk_windows(50_000) >= 1000
+        assert tiny.chunk_windows(900) == 0
 
 
 # --- which mode, and why --------------------------------------------------------------------------------------------

@@ -139,6 +139,7 @@ def test_a_logger_that_is_not_installed_is_said_before_training(
     assert "trainer.loggers wandb: not installed" in done.stderr
     assert "pip install 'socialx[wandb]'" in done.stderr
     assert "epoch" not in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 # --- older states ---------------------------------------------------------------------------------------------------
@@ -156,6 +157,9 @@ def test_the_states_of_the_last_epochs_stay_and_can_be_resumed(data: Path, tmp_p
     assert all(torch.equal(last[name], again[name]) for name in last)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["validation_mae"] for row in rows] == [json.loads(line)["validation_mae"] for line in whole]
+    done = socialx("train", "--resume", run / "epoch-0003.pt", "--keep-checkpoints", "2", "--max-epochs", "4")
+    assert done.exit_code == 0, done.stderr
+    assert sorted(path.name for path in run.glob("epoch-*")) == ["epoch-0003.pt", "epoch-0004.pt"]
     done = socialx("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", "1", "--overwrite")
     assert done.exit_code == 0
     assert not list(run.glob("epoch-*"))

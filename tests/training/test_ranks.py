@@ -19,7 +19,14 @@ from socialx.training.loop import Progress
 from socialx.training.ranks import ALONE, ElsewhereError, Ranks, in_environment
 from tests.commands import ROOT, SMALL, small_file
 
-ENVIRONMENT = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "COLUMNS": "160", "NO_COLOR": "1", "HOME": "/"}
+ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "PYTHONPATH": str(ROOT),
+    "OMP_NUM_THREADS": "1",
+    "COLUMNS": "160",
+    "NO_COLOR": "1",
+    "HOME": "/",
+}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
 
@@ -117,7 +124,7 @@ def test_a_killed_process_ends_the_job_and_the_run_goes_on(rank: int, data: Path
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
     assert code == 1
     assert len(errors) == 1, said
-    assert ("has ended" if rank else "was ended by SIGKILL") in errors[0]
+    assert f"process {rank} of 2 was ended by SIGKILL" in errors[0]
     assert "Traceback" not in said
     trained(sys.executable, "-m", "socialx", "train", "--resume", run, "--devices", "2")
     assert furthest(tmp_path / "whole", run) == 0
@@ -148,11 +155,48 @@ def test_an_interrupted_job_goes_on(data: Path, tmp_path: Path) -> None:
     code, _, said = finished(job)
     assert code == 130, said
     assert "Traceback" not in said
-    assert "interrupted: socialx train --resume" in said
-    more = ["--max-epochs", "2"]
-    code, _, said = finished(start(sys.executable, "-m", "socialx", "train", "--resume", run, "--devices", "2", *more))
-    assert code in (0, 1), said
-    assert "Traceback" not in said
+    assert f"interrupted: socialx train --resume {run} --devices 2, or score it" in said
+    code, _, said = finished(start(sys.executable, "-m", "socialx", "train", "--resume", run))
+    assert code == 1
+    assert "it was trained by 2 processes, and there are 1" in said
+
+
+@pytest.mark.slow
+def test_a_restart_takes_no_run_of_another_job(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    trained(sys.executable, *words(data, run, "--max-epochs", "1", "--batch-size", "16"))
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    again = words(data, run, "--max-epochs", "3", "--batch-size", "16")
+    code, _, said = finished(start(*TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "1", *again))
+    assert code == 1
+    assert said.count("holds a run already") == 2, said  # of the start and of the restart
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+OTHER_MEMORY = """
+import os, sys
+from socialx import dataset
+dataset.free_bytes = lambda device: 10**8 if os.environ["RANK"] == "0" else 2 * 10**5
+dataset.CHUNK_SHARE = 0.5
+from socialx.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_see_other_amounts_of_memory_share_one_order(tmp_path: Path) -> None:
+    """One has the whole series, the other takes chunks: both must draw the windows of the first one's order."""
+    data = small_file(tmp_path, 2600)
+    (tmp_path / "train.py").write_text(OTHER_MEMORY)
+    common = ["train", "--data", data, "--model", "linear", "--max-epochs", "2"]
+    trained(sys.executable, "-m", "socialx", *common, "--run-dir", tmp_path / "one", "--batch-size", "64")
+    command = [*TORCHRUN, "--nproc-per-node", "2", tmp_path / "train.py", *common]
+    trained(*command, "--run-dir", tmp_path / "two", "--batch-size", "32", "--mode", "chunk")
+    first, second = (
+        torch.load(tmp_path / name / "last.pt", weights_only=True)["progress"]["chunk"] for name in ("one", "two")
+    )
+    assert first == second == 0
+    assert furthest(tmp_path / "one", tmp_path / "two") < 1e-5
 
 
 @pytest.mark.slow
@@ -186,6 +230,18 @@ def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.Monke
         monkeypatch.setenv(name, value)
     assert in_environment() == Ranks(3, 4, 1)
     assert not in_environment().first
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # what torchrun says where nobody named the job
+    assert in_environment().job == ""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job 7")
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    assert in_environment() == Ranks(3, 4, 1, "job 7", 2)
+
+
+def test_the_command_that_goes_on_has_as_many_processes() -> None:
+    run = Path("runs/a")
+    assert str(ALONE.resuming(run)) == "socialx.train(resume='runs/a')"
+    assert str(Ranks(0, 4).resuming(run)) == "socialx.train(resume='runs/a', devices=4)"
+    assert str(Ranks(0, 4, machines=2).resuming(run)) == "socialx.train(resume='runs/a')"
 
 
 def test_what_all_have_found_is_said_by_the_first() -> None:
@@ -203,16 +259,11 @@ def test_another_process_has_said_why() -> None:
 @pytest.mark.parametrize(
     ("progress", "found"),
     [
-        (Progress(batch=9), "batch 9 of 8: it was trained with other batches"),
-        (Progress(batch=3, ranks=4), "it was interrupted in an epoch of 4 processes, and there are 2"),
+        (Progress(batch=9, ranks=2), "batch 9 of 8: it was trained with other batches"),
+        (Progress(batch=3, ranks=4), "it was trained by 4 processes, and there are 2: start as many as before"),
+        (Progress(epoch=2, best_epoch=1), "it was trained by 1 processes, and there are 2"),
     ],
 )
 def test_the_rest_of_an_epoch_needs_the_same_batches(progress: Progress, found: str, tmp_path: Path) -> None:
     with pytest.raises(SocialxError, match=found):
         progress.refuse_other_batches(tmp_path / "last.pt", 8, 2)
-
-
-def test_a_new_epoch_may_have_other_processes(tmp_path: Path) -> None:
-    progress = Progress(epoch=2, batch=0, best_epoch=1, ranks=4)
-    progress.refuse_other_batches(tmp_path / "last.pt", 8, 2)
-    assert progress.ranks == 2
