@@ -33,7 +33,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from benchmarks.large import make
 from socialx.batch import Batch, Example, Target
 from socialx.data.loaders import ChunkLoader, Loader, Loading, ResidentLoader
-from socialx.data.series import Series, carry_forward
+from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.dataset import open_dataset
 from socialx.files import store
@@ -52,7 +52,7 @@ class Cut(Dataset[tuple[Tensor, ...]]):
         self.series = series
         shape = (series.rows, *series.shape)
         self.values, self.valid = series.readings.view(shape), (series.ages == 0).view(shape)
-        self.carried = torch.from_numpy(carry_forward(self.values.numpy(), self.valid.numpy()))
+        self.carried = series.window(torch.arange(len(self))).carried
 
     def __len__(self) -> int:
         return self.series.rows - HISTORY - HORIZON + 1
@@ -60,7 +60,7 @@ class Cut(Dataset[tuple[Tensor, ...]]):
     def __getitem__(self, start: int) -> tuple[Tensor, ...]:
         now, end = start + HISTORY, start + HISTORY + HORIZON
         valid, dates = self.valid, self.series.calendar[start:end]
-        past = (self.values[start:now], valid[start:now], self.values[now - 1], self.carried[now - 1])
+        past = (self.values[start:now], valid[start:now], self.values[now - 1], self.carried[start])
         return (*past, dates[:, 0], dates[:, 1], self.values[now:end], valid[now:end])
 
 

@@ -1,6 +1,6 @@
 """How a command runs through the package: which functions it enters, file by file, in order.
 
-    python benchmarks/walk.py train -c examples/demo.yaml --data demo/metr_la.h5 --run-dir /tmp/r --max-epochs 1
+    python benchmarks/walk.py train -c examples/demo.yaml --data demo/metr_la.h5 --run-dir runs/walk --max-epochs 1
     python benchmarks/walk.py --show predict demo/run
 
 Every function counts once, where it is first entered; neighbours of one file are one stay.  A climb is a stay in a

@@ -154,27 +154,23 @@ class Dataset:
         if self.loading.mode == "chunk":
             return ChunkLoader(self._part, length, self.device, *rest)
         if self.loading.mode == "workers":
-            kept = 2 * (self.loading.chunk_bytes or chunk_bytes(HOST))
-            return WorkerLoader(self._part, length, self.device, self.loading, kept, *rest)
+            return WorkerLoader(self._part, length, self.device, self.loading, 2 * self._chunk_bytes, *rest)
         return ResidentLoader(self.series, *rest)
 
-    def windows_of(self, part: str) -> int:
-        """How many windows a part has."""
-        return 0 if self.windows is None else len(self.windows.part(part))
-
-    def _where_chunks_are(self) -> torch.device:
-        return self.device if self.loading.mode == "chunk" else HOST
+    @property
+    def _chunk_bytes(self) -> int:
+        """Of a chunk; those of workers are in the host's memory."""
+        return self.loading.chunk_bytes or chunk_bytes(self.device if self.loading.mode == "chunk" else HOST)
 
     def chunk_windows(self, windows: int) -> int:
         """Windows of a chunk where a part has so many: chunks of equal size; 0: all are one chunk.
 
         At least those of one page: less would read the same rows again and again.
         """
-        size = self.loading.chunk_bytes
-        if size is None and self.loading.mode == "resident":
+        if self.loading.chunk_bytes is None and self.loading.mode == "resident":
             return 0
         sensors, features = self.source.shape
-        rows = (size or chunk_bytes(self._where_chunks_are())) // (READING_BYTES * sensors * features)
+        rows = self._chunk_bytes // (READING_BYTES * sensors * features)
         fit = max(PAGE_ROWS, rows - PAGE_ROWS - self.history - self.horizon)
         return 0 if fit >= windows else -(-windows // -(-windows // fit))
 

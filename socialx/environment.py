@@ -67,8 +67,8 @@ def free_bytes(device: torch.device) -> int | None:
 def keep_no_freed_memory() -> None:
     """On Linux, give the host's blocks of 1 MiB and more back as soon as they are freed.
 
-    glibc would keep up to 32 MiB each, and leave gaps between the tensors that stay.  The checkpointed encoder of 8,600
-    sensors takes 2,549 MiB then, and 493 so; 206 are kept for the backward pass.
+    glibc would keep up to 32 MiB each, and leave gaps between the tensors that stay: several times the memory that a
+    checkpointed encoder keeps for its backward pass.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library

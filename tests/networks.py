@@ -85,6 +85,18 @@ def features(
     return Example(made.window(starts), made.target(starts)), network(sensors, read, forecast)
 
 
+def carry_forward(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """The latest valid reading at or before each row, however old; NaN before a sensor's first one.
+
+    values, valid [T,...] -> float32 of the same shape.  It never looks ahead, so it may be used at any row.
+    """
+    row = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
+    latest = np.where(valid, row, -1)
+    np.maximum.accumulate(latest, axis=0, out=latest)
+    carried = np.take_along_axis(values, np.maximum(latest, 0), axis=0)
+    return np.where(latest >= 0, carried, np.float32(np.nan)).astype(np.float32)
+
+
 def positions(sensors: int, seed: int = 0, spread_km: float = 10.0) -> np.ndarray:
     """Random places, float64 [N,2] in km."""
     return np.random.default_rng(seed).uniform(0, spread_km, (sensors, 2))

@@ -28,7 +28,6 @@ from socialx.data.source import PAGE_ROWS
 from socialx.errors import Argument, SocialxError
 
 SeriesOf = Callable[[slice], Series]  # rows, the first of them that of a page -> their series
-MODES = ("resident", "chunk", "workers")
 MOST_WORKERS = 8
 READING_BYTES = 5  # of a series
 
@@ -56,8 +55,8 @@ class Loader(Protocol):
 class Loading:
     """How windows become batches.
 
-    mode: auto, or one of ``MODES``.  chunk_bytes: of a part of the series, None: chosen by the free memory.  workers:
-    processes, None: one less than there are CPUs, at most 8.  prefetch: batches that each worker makes ahead.
+    mode: auto, resident, chunk or workers.  chunk_bytes: of a part of the series, None: chosen by the free memory.
+    workers: processes, None: one less than there are CPUs, at most 8.  prefetch: batches that each makes ahead.
     """
 
     mode: str = "auto"
@@ -262,17 +261,16 @@ class WorkerLoader(_InOrder):
     ) -> None:
         """series_of, length: as in ``ChunkLoader``.  page_bytes: of the pages that each worker keeps."""
         super().__init__(starts, batch_size, shuffle, seed, chunk, share)
-        self._line: list[tuple[np.ndarray, np.ndarray]] = []
+        self._line: list[tuple[np.ndarray, np.ndarray]] = []  # starts and real of each batch of the epoch at hand
         workers = worker_count() if loading.workers is None else loading.workers
         options: dict[str, object] = {}
         if workers:
             options = {"prefetch_factor": loading.prefetch, "persistent_workers": loading.persistent}
             options["timeout"] = loading.timeout_s
-        self.workers = workers
         self._loader: DataLoader[Example | SocialxError] = DataLoader(
             _Pages(series_of, length, page_bytes),
             batch_size=None,
-            sampler=_Line(self._line),
+            sampler=self._line,
             num_workers=workers,
             collate_fn=_as_it_is,
             pin_memory=loading.pin_memory and device.type == "cuda",
@@ -300,19 +298,6 @@ def worker_count() -> int:
     """One less than there are CPUs for this process and its workers, at least 1 and at most 8."""
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return max(1, min(MOST_WORKERS, len(os.sched_getaffinity(0)) // processes - 1))
-
-
-class _Line:
-    """The batches of the epoch at hand."""
-
-    def __init__(self, line: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        self._of_epoch = line
-
-    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return iter(self._of_epoch)
-
-    def __len__(self) -> int:
-        return len(self._of_epoch)
 
 
 class _Pages(Dataset[Example | SocialxError]):

@@ -152,15 +152,3 @@ def look_back(values: np.ndarray, valid: np.ndarray, carried: np.ndarray) -> tup
         ends = known[-1].astype(np.int64)
         carried = np.where(ends > 0, values[first + np.maximum(ends, 1) - 1, np.arange(values.shape[1])], carried)
     return ages, latest, carried
-
-
-def carry_forward(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """The latest valid reading at or before each row, however old; NaN before a sensor's first one.
-
-    values, valid [T,...] -> float32 of the same shape.  It never looks ahead, so it may be used at any row.
-    """
-    row = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
-    latest = np.where(valid, row, -1)
-    np.maximum.accumulate(latest, axis=0, out=latest)
-    carried = np.take_along_axis(values, np.maximum(latest, 0), axis=0)
-    return np.where(latest >= 0, carried, np.float32(np.nan)).astype(np.float32)

@@ -102,7 +102,7 @@ def train(
                 old.check_same(protocol, "checksum", d.store.path, Argument("data.path"))
                 old.check_same(protocol, "distances", s.pooling.distances, Argument("pooling.distances"))
         # Every process may see another amount of free memory, and all need one order of the windows.
-        chunk = ranks.number_of_first(d.chunk_windows(d.windows_of("train")))
+        chunk = ranks.number_of_first(d.chunk_windows(protocol.windows["train"]))
         default = f"runs/{protocol.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
         name = ranks.text_of_first(str(s.trainer.run_dir or default))
         with ranks.agreed():

@@ -11,11 +11,12 @@ import torch
 
 from socialx import dataset
 from socialx.data.normaliser import measure
-from socialx.data.series import OLD, Series, carry_forward
+from socialx.data.series import OLD, Series
 from socialx.data.source import PAGE_ROWS, Arrays
 from socialx.dataset import Dataset, open_dataset
 from socialx.files.store import Store
 from tests.commands import SMALL, small_file, socialx
+from tests.networks import carry_forward
 
 CPU = torch.device("cpu")
 

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from socialx.data.calendar import calendar, slots_per_day
 from socialx.data.normaliser import measure
-from socialx.data.series import carry_forward
 from socialx.data.source import Arrays
 from socialx.data.windows import PARTS, split_windows
 from socialx.errors import SocialxError
 from tests.data_files import refusal
-from tests.networks import MONDAY, speeds
+from tests.networks import MONDAY, carry_forward, speeds
 
 
 def every_five_minutes(rows: int) -> np.ndarray:

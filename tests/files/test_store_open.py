@@ -12,7 +12,6 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.data.series import carry_forward
 from socialx.data.source import PAGE_ROWS
 from socialx.errors import SocialxError
 from socialx.files import store
@@ -30,6 +29,7 @@ from tests.data_files import (
     write_frame,
     write_locations,
 )
+from tests.networks import carry_forward
 
 Change = Callable[[h5py.File], object]
 

@@ -489,8 +489,13 @@ def of_hdf5(content: bytes, dice: random.Random, scratch: Path) -> tuple[bytes, 
     path.write_bytes(content)
     with h5py.File(other, "w") as file:
         file["g/d"] = np.arange(5.0)
+    return _in_child(_change_hdf5, path, dice)
+
+
+def _in_child(change: Callable[[Path, random.Random], str], path: Path, dice: random.Random) -> tuple[bytes, str]:
+    """The file as ``change`` leaves it, and what that says it did; ValueError where it fails."""
     seed = dice.random()
-    done = child.run(lambda: print(_change_hdf5(path, random.Random(seed))), scratch, 20)
+    done = child.run(lambda: print(change(path, random.Random(seed))), path.parent, 20)
     if done.code != 0:
         raise ValueError("not changed")
     return path.read_bytes(), done.stdout.strip()
@@ -738,11 +743,7 @@ def of_state(content: bytes, dice: random.Random, scratch: Path) -> tuple[bytes,
     """Other tensors and values in what torch saved; changed in a child, which is another program's state."""
     path = scratch / "state.pt"
     path.write_bytes(content)
-    seed = dice.random()
-    done = child.run(lambda: print(_change_state(path, random.Random(seed))), scratch, 20)
-    if done.code != 0:
-        raise ValueError("not changed")
-    return path.read_bytes(), done.stdout.strip()
+    return _in_child(_change_state, path, dice)
 
 
 def _change_state(path: Path, dice: random.Random) -> str:
