@@ -6,8 +6,8 @@
     socialx.evaluate([run], baselines=True)["runs/a"].at(minutes=15).mae
     socialx.predict(run).to_csv("next_hour.csv")
 
-Every command of the command line is a function here.  Names are imported when they are first used, so that ``import
-socialx`` stays quick.
+Every command of the command line is a function here; ``compare`` and ``sweep`` are options of profile there.  Names are
+imported when they are first used, so that ``import socialx`` stays quick.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from socialx.tasks import (
         Run,
         backfill,
+        compare,
         convert,
+        doctor,
         download,
         evaluate,
         explain,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         load_run,
         predict,
         profile,
+        sweep,
         train,
     )
 
@@ -44,8 +47,8 @@ _WHERE = {
     "socialx.options": ("load_settings",),
     "socialx.settings": ("Settings",),
     "socialx.tasks": (
-        *("Run", "backfill", "convert", "download", "evaluate", "explain", "inspect", "load_run", "predict", "profile"),
-        "train",
+        *("Run", "backfill", "compare", "convert", "doctor", "download", "evaluate", "explain", "inspect", "load_run"),
+        *("predict", "profile", "sweep", "train"),
     ),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
@@ -59,7 +62,9 @@ __all__ = [
     "SocialxError",
     "__version__",
     "backfill",
+    "compare",
     "convert",
+    "doctor",
     "download",
     "evaluate",
     "explain",
@@ -69,6 +74,7 @@ __all__ = [
     "open_store",
     "predict",
     "profile",
+    "sweep",
     "train",
 ]
 

@@ -56,7 +56,9 @@ def build(
     if device.type == "cuda":
         torch.set_float32_matmul_precision(s.trainer.float32_matmul_precision)
         torch.cuda.set_device(device)
-    elif s.model.checkpointing:
+    elif s.trainer.threads is not None:
+        torch.set_num_threads(s.trainer.threads)
+    if device.type == "cpu" and s.model.checkpointing:
         keep_no_freed_memory()
     precision = resolve_precision(s.trainer.precision, device)
     if data is None:

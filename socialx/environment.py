@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
+import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -24,7 +27,8 @@ M_MMAP_THRESHOLD = -3  # of mallopt
 def environment(precision: Precision) -> dict[str, Any]:
     """The machine and the versions, for the record."""
     device = precision.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    cpu = cpu_field("model name") or platform.processor() or platform.machine()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu
     return {
         "socialx": socialx.__version__,
         "commit": commit(),
@@ -38,6 +42,26 @@ def environment(precision: Precision) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "command": sys.argv,
     }
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: of the machine, and of its control group."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return cores if quota == "max" else max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no control group
+        return cores
+
+
+def cpu_field(name: str) -> str:
+    """A field of the first processor in /proc/cpuinfo; empty where that does not say it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
+    found = re.search(rf"^{name}\s*:\s*(.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""
 
 
 def free_memory() -> int | None:
@@ -83,6 +107,25 @@ def used_bytes(device: torch.device) -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
+
+
+def total_memory() -> int | None:
+    """Bytes of memory of this machine, or of the control group; None: not known."""
+    known = []
+    try:
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        known.append(1024 * int(fields["MemTotal"].split()[0]))
+        most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        known += [] if most == "max" else [int(most)]
+    except (OSError, ValueError, KeyError):  # as in free_memory
+        pass
+    return min(known, default=None)
 
 
 def utilisation(device: torch.device) -> float | None:

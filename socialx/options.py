@@ -12,6 +12,7 @@ import difflib
 import functools
 import inspect
 import os
+import textwrap
 import tomllib
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,7 +103,8 @@ class Layers:
     """What was said about settings, each layer over the one before, not merged yet.
 
     local: the settings file of the current folder.  files: YAML or TOML, later over earlier.  env: the environment.
-    sets: ``section.key=value``.  given: dotted key -> value, of flags (typed) or of arguments of a Python call.
+    sets: ``section.key=value``.  given: dotted key -> value, of flags (typed) or of arguments of a Python call, and
+    places: where those came from that are neither.
     """
 
     local: tuple[Path, ...] = ()
@@ -111,6 +113,7 @@ class Layers:
     sets: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)
     typed: bool = False
+    places: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, settings: Settings | Layers | None, sections: Mapping[str, Any], **given: Any) -> Layers:
@@ -139,6 +142,11 @@ class Layers:
         said |= {key.replace("__", "."): value for key, value in given.items() if value is not None}
         return replace(layers, given=said)
 
+    def over(self, values: Mapping[str, Any], place: str = ARGUMENT) -> Layers:
+        """These layers with values over all of them, by dotted key; None unsets a setting."""
+        given = {key: "" if value is None else value for key, value in values.items()}
+        return replace(self, given={**self.given, **given}, places={**self.places, **dict.fromkeys(given, place)})
+
     def load(self, *base: Path) -> Loaded:
         """Merge all layers and validate once; the files ``base`` count between the local one and the others.
 
@@ -151,7 +159,8 @@ class Layers:
         layers += [_from_set(text) for text in self.sets]
         for key, value in self.given.items():
             if value is not None:
-                layers.append(_Given(key, value, flag_of(key) if self.typed else ARGUMENT))
+                place = self.places.get(key) or (flag_of(key) if self.typed else ARGUMENT)
+                layers.append(_Given(key, value, place))
         unknown = [_unknown(g) for g in layers if g.key not in KEYS]
         if unknown:
             raise SettingsError.together(unknown)
@@ -195,6 +204,14 @@ class Layers:
             tree[section][name] = given[key]
         origin = {key: (loaded if key in taken else own).origin[key] for key in KEYS}
         return Loaded(Settings.model_validate(tree), origin)
+
+
+def values_of(path: Path) -> dict[str, Any]:
+    """What a file of settings says, by dotted key.  Raises SettingsError where it cannot be read or has other keys."""
+    given = _from_file(path)
+    if unknown := [_unknown(each) for each in given if each.key not in KEYS]:
+        raise SettingsError.together(unknown)
+    return {each.key: each.value for each in given}
 
 
 def load_settings(
@@ -345,6 +362,19 @@ def to_yaml(settings: Settings) -> str:
     tree = as_tree(settings)
     del tree["trainer"]["run_dir"]
     return yaml.safe_dump(tree, sort_keys=False)
+
+
+def yaml_of(values: Mapping[str, Any], comments: Mapping[str, str]) -> str:
+    """Some settings by dotted key as a file of settings, each under its comment."""
+    import yaml
+
+    lines: list[str] = []
+    for section in dict.fromkeys(key.split(".")[0] for key in values):
+        lines.append(f"{section}:")
+        for key in (each for each in values if each.startswith(f"{section}.")):
+            lines += [f"  # {line}" for line in textwrap.wrap(comments.get(key, ""), 100)]
+            lines.append(f"  {key.split('.')[1]}: {yaml.safe_dump(values[key]).splitlines()[0]}")
+    return "\n".join(lines) + "\n"
 
 
 def differences(settings: Settings, other: Settings) -> str:

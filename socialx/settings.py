@@ -112,7 +112,7 @@ class Data(Section):
     path: Path | None = setting(
         None,
         "HDF5 file that convert wrote",
-        Facts(flag="data", commands=(*STEP, *SCORE), may_change=(RESUME, SCORING), scored=True),
+        Facts(flag="data", commands=(*STEP, *SCORE, "doctor"), may_change=(RESUME, SCORING), scored=True),
     )
     targets: Names = setting(("avg_speed",), "features of the file to forecast", _WINDOWS, min_length=1)
     inputs: Names | None = setting(None, "features that the model reads; not set: the targets", _WINDOWS, min_length=1)
@@ -176,7 +176,7 @@ class Model(Section):
     kind: Annotated[str, _known(MODELS)] = setting(
         "xlstm",
         f"{_kinds(MODELS)}. Only the first uses neighbours",
-        Facts(flag="model", commands=STEP, choices=tuple(MODELS)),
+        Facts(flag="model", commands=(*STEP, "doctor"), choices=tuple(MODELS)),
     )
     encoder: Annotated[str, _known(ENCODERS)] = setting(
         "xlstm", _kinds(ENCODERS), Facts(commands=STEP, choices=tuple(ENCODERS))
@@ -192,7 +192,7 @@ class Model(Section):
         "auto",
         "implementation of the encoder; all compute the same function. auto: triton on CUDA where it can run, else "
         "fused; reference: the forward pass of the xlstm package",
-        Facts(commands=STEP, may_change=(RESUME, SCORING)),
+        Facts(commands=(*STEP, "doctor"), may_change=(RESUME, SCORING)),
     )
     chunk: int | None = setting(
         None,
@@ -257,13 +257,20 @@ class Trainer(Section):
     precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = setting(
         "auto",
         "auto: for training bf16-mixed on CUDA and 32-true on a CPU, for scores and forecasts 32-true",
-        Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
+        Facts(commands=(*STEP, *SCORE, "doctor"), may_change=(SCORING,)),
     )
     device: str = setting(
         "auto",
         "auto, cpu, cuda, or one card such as cuda:1",
-        Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
+        Facts(commands=(*STEP, *SCORE, "doctor"), may_change=(RESUME, SCORING)),
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+    )
+    threads: int | None = setting(
+        None,
+        "threads of tensor operations on a CPU; not set: $OMP_NUM_THREADS, or as many as there are cores",
+        Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
+        ge=1,
+        le=1024,
     )
     float32_matmul_precision: Literal["highest", "high", "medium"] = setting(
         "high",
@@ -327,7 +334,16 @@ class Profile(Section):
 
     steps: int = setting(200, "measured training steps", _PROFILE, ge=2)
     warmup_steps: int = setting(10, "steps before the measurement", _PROFILE, ge=0)
-    trace_steps: int = setting(8, "steps under a kernel trace after it, on CUDA; 0: none", _PROFILE, ge=0)
+    trace_steps: int = setting(
+        8,
+        "steps under a trace after it, of kernels on CUDA, of operators on a CPU, at most 2 there; 0: none",
+        _PROFILE,
+        ge=0,
+    )
+    trials: bool = setting(True, "try other numbers of threads and larger batches for a few steps", _PROFILE)
+    block_seconds: float = setting(
+        1.0, "seconds of each block, at least 5 steps, when two settings are compared in turns", _PROFILE, gt=0
+    )
 
 
 _DOWNLOAD = Facts(commands=("download",), may_change=(RESUME, SCORING))

@@ -9,7 +9,9 @@ from socialx.cli.app import app, main
 # isort: off
 from socialx.cli.files import convert
 from socialx.cli.training import train
+from socialx.cli.profiling import profile
 from socialx.cli.scoring import evaluate
+from socialx.cli.doctor import diagnose
 
 # isort: on
-__all__ = ["app", "convert", "evaluate", "main", "train"]
+__all__ = ["app", "convert", "diagnose", "evaluate", "main", "profile", "train"]

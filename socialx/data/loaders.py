@@ -10,7 +10,8 @@ next one in a thread meanwhile.  ``WorkerLoader`` has processes that make batche
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from socialx.batch import Batch, Example, Target
 from socialx.data.order import ALONE, Order, Share
 from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS
+from socialx.environment import usable_cores
 from socialx.errors import Argument, SocialxError
 
 SeriesOf = Callable[[slice], Series]  # rows, the first of them that of a page -> their series
@@ -36,11 +38,13 @@ class Loader(Protocol):
     """What training and scoring need of a loader.
 
     num_windows: of all processes together.  chunk: windows of the chunks of which the order is made; 0: all are one.
+    making_s: seconds of what was made last beside the loop: of each batch by workers, of each chunk by a thread.
     """
 
     num_windows: int
     batch_size: int
     chunk: int
+    making_s: deque[float]
 
     def __len__(self) -> int:
         """Batches per epoch."""
@@ -77,6 +81,7 @@ class _InOrder:
         self.num_windows = len(starts)
         self.batch_size = min(batch_size, -(-self.num_windows // share.ranks))
         self.chunk = chunk
+        self.making_s: deque[float] = deque(maxlen=1000)
         self.order = Order(self.num_windows, self.batch_size, shuffle, seed, chunk, share)
 
     def __len__(self) -> int:
@@ -171,9 +176,11 @@ class ChunkLoader(_InOrder):
         return {ahead[1]: ahead[2]}
 
     def _read(self, chunk: int) -> _Moved:
+        began = time.perf_counter()
         first = chunk * self._chunk
         rows = self.rows(first, min(first + self._chunk, self.num_windows), self._length)
         series = self._series_of(rows)
+        self.making_s.append(time.perf_counter() - began)
         return _Moved.to(self.device, series, self._stream)
 
 
@@ -261,17 +268,17 @@ class WorkerLoader(_InOrder):
     ) -> None:
         """series_of, length: as in ``ChunkLoader``.  page_bytes: of the pages that each worker keeps."""
         super().__init__(starts, batch_size, shuffle, seed, chunk, share)
+        self.workers = worker_count() if loading.workers is None else loading.workers
         self._line: list[tuple[np.ndarray, np.ndarray]] = []  # starts and real of each batch of the epoch at hand
-        workers = worker_count() if loading.workers is None else loading.workers
         options: dict[str, object] = {}
-        if workers:
+        if self.workers:
             options = {"prefetch_factor": loading.prefetch, "persistent_workers": loading.persistent}
             options["timeout"] = loading.timeout_s
-        self._loader: DataLoader[Example | SocialxError] = DataLoader(
+        self._loader: DataLoader[tuple[Example, float] | SocialxError] = DataLoader(
             _Pages(series_of, length, page_bytes),
             batch_size=None,
             sampler=self._line,
-            num_workers=workers,
+            num_workers=self.workers,
             collate_fn=_as_it_is,
             pin_memory=loading.pin_memory and device.type == "cuda",
             # The generator of the process draws dropout: it must not move with the number of loaders.
@@ -284,9 +291,11 @@ class WorkerLoader(_InOrder):
         places, real = (each[first_batch:] for each in self.order.places(number))
         self._line[:] = list(zip(self.starts[places], real, strict=True))
         try:
-            for example in self._loader:
-                if isinstance(example, SocialxError):
-                    raise example
+            for made in self._loader:
+                if isinstance(made, SocialxError):
+                    raise made
+                example, seconds = made
+                self.making_s.append(seconds)
                 yield example
         except RuntimeError as error:  # torch's own words for a worker that died or did not answer
             found = next(line for line in (*str(error).splitlines(), type(error).__name__) if line.strip())
@@ -297,21 +306,23 @@ class WorkerLoader(_InOrder):
 def worker_count() -> int:
     """One less than there are CPUs for this process and its workers, at least 1 and at most 8."""
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    return max(1, min(MOST_WORKERS, len(os.sched_getaffinity(0)) // processes - 1))
+    return max(1, min(MOST_WORKERS, usable_cores() // processes - 1))
 
 
-class _Pages(Dataset[Example | SocialxError]):
-    """Makes whole batches; its pages are read in the process that asks for them."""
+class _Pages(Dataset[tuple[Example, float] | SocialxError]):
+    """Makes whole batches, with the seconds that each took; its pages are read in the process that asks for them."""
 
     def __init__(self, series_of: SeriesOf, length: int, most_bytes: int) -> None:
         self._series_of, self._length, self._most_bytes = series_of, length, most_bytes
         self._pages: OrderedDict[int, Series] = OrderedDict()  # the page that was used last is the last one
 
-    def __getitem__(self, batch: tuple[np.ndarray, np.ndarray]) -> Example | SocialxError:
+    def __getitem__(self, batch: tuple[np.ndarray, np.ndarray]) -> tuple[Example, float] | SocialxError:
+        began = time.perf_counter()
         starts, real = batch
         pages = starts // PAGE_ROWS
         try:
-            return _masked(gather({page: self._page(page) for page in np.unique(pages).tolist()}, starts, pages), real)
+            example = gather({page: self._page(page) for page in np.unique(pages).tolist()}, starts, pages)
+            return _masked(example, real), time.perf_counter() - began
         except SocialxError as error:  # torch would make text of it
             return error
 

@@ -1,7 +1,11 @@
-"""Takes a kernel trace of real steps, and finds the lines that wait for the device.  CUDA alone; nothing is timed."""
+"""Takes a trace of real steps, of kernels or of a CPU's operators, and finds the lines that wait for a CUDA device.
+
+Nothing is timed here: a trace makes steps slower.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
@@ -15,7 +19,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, supported_activities
 
-from socialx.profiling.trace import MARK, WINDOW, Trace, read_trace
+from socialx.disk import replacing
+from socialx.profiling.trace import MARK, WINDOW, Operators, Trace, read_operators, read_trace
 
 # CUPTI gets its buffers in the first step, and drops the first kernels of a later profiler in the same process.
 WARMUP_STEPS = 2
@@ -34,12 +39,12 @@ class TraceClock:
             pass
 
 
-def trace_steps(run: Callable[[], object], steps: int, device: torch.device) -> Trace:
+def trace_steps(run: Callable[[], object], steps: int, device: torch.device, keep: Path | None = None) -> Trace:
     """Call ``run``, which takes one step, ``steps`` times under torch.profiler -> what the device did.
 
     It is called WARMUP_STEPS times more, before the window.  A launch costs the host more while it is watched, so
     gpu_busy is if anything too low, and CUPTI stays in the process: take times before traces.  Where nothing can be
-    traced, every metric is None and ``why`` says so; what ``run`` raises is raised.
+    traced, every metric is None and ``why`` says so; what ``run`` raises is raised.  keep: where the trace is written.
     """
     if device.type != "cuda":
         return Trace.missing(steps, "no CUDA device")
@@ -48,14 +53,25 @@ def trace_steps(run: Callable[[], object], steps: int, device: torch.device) -> 
     sms = torch.cuda.get_device_properties(device).multi_processor_count
     said: list[str] = []
     try:
-        trace = read_trace(record(run, steps, device, said), steps, sms)
+        trace = read_trace(record(run, steps, device, said, keep), steps, sms)
     except ProfilerError as error:
         return Trace.missing(steps, f"the profiler failed: {error}")
     hint = next((line.rpartition("] ")[2] for line in said if "CUPTI" in line), None)
     return Trace.missing(steps, f"{trace.why['kernels']} ({hint})") if trace.kernels is None and hint else trace
 
 
-def record(run: Callable[[], object], steps: int, device: torch.device, said: list[str]) -> list[dict[str, Any]]:
+def trace_operators(run: Callable[[], object], steps: int, keep: Path | None = None) -> Operators | str:
+    """Call ``run`` as ``trace_steps`` does -> the operators of a CPU, or why there are none."""
+    try:
+        found = read_operators(record(run, steps, torch.device("cpu"), [], keep), steps)
+    except ProfilerError as error:
+        return f"the profiler failed: {error}"
+    return found or "the trace has no operator"
+
+
+def record(
+    run: Callable[[], object], steps: int, device: torch.device, said: list[str], keep: Path | None = None
+) -> list[dict[str, Any]]:
     """The events of the Chrome trace of ``steps`` calls; what the profiler prints goes to ``said``."""
     cuda = device.type == "cuda"
     # Taken down between two profilers, CUPTI may crash where CUDA graphs are used (CUDA 12), and the later profiler may
@@ -85,7 +101,11 @@ def record(run: Callable[[], object], steps: int, device: torch.device, said: li
         profiler.stop()
         path = Path(folder, "trace.json")
         profiler.export_chrome_trace(str(path))
-        events: list[dict[str, Any]] = json.loads(path.read_bytes())["traceEvents"]
+        content = path.read_bytes()
+        events: list[dict[str, Any]] = json.loads(content)["traceEvents"]
+    if keep is not None:
+        with replacing(keep) as temporary:
+            temporary.write_bytes(gzip.compress(content) if keep.suffix == ".gz" else content)
     return events
 
 

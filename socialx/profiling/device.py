@@ -1,4 +1,4 @@
-"""What the device itself says while we measure: NVML's utilisation and memory, sampled by a thread.
+"""What the device itself says while we measure: NVML's utilisation, memory and clocks, sampled by a thread.
 
 NVML's utilisation is the share of its own last window (1/6 to 1 s) in which *any* kernel ran: a stream of 4 us kernels
 reads 100 %.  It is reported because people ask for it, and never judged.
@@ -17,14 +17,21 @@ import torch
 from socialx.profiling.profile import DeviceSummary
 
 INTERVAL_S = 0.2
+# NVML's bits for a clock that was lowered, other than for idleness or by the user (nvml.h, clocks event reasons).
+REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "power brake": 0x80}
 
 
 @dataclass
 class DeviceSamples:
-    """Utilisation in percent and used memory in bytes, one entry per sample; ``why`` says why there are none."""
+    """Utilisation in percent, used memory in bytes, one entry per sample; ``why`` says why there are none.
+
+    clock: of the SMs, as a share of their highest.  reasons: bits of why it was lowered.  A device may tell neither.
+    """
 
     utilisation: list[float] = field(default_factory=list)
     used_bytes: list[int] = field(default_factory=list)
+    clock: list[float] = field(default_factory=list)
+    reasons: list[int] = field(default_factory=list)
     why: str | None = None
 
     def summary(self) -> DeviceSummary | None:
@@ -37,7 +44,15 @@ class DeviceSamples:
             utilisation_max=max(self.utilisation) / 100,
             used_bytes_max=max(self.used_bytes),
             samples=len(self.utilisation),
+            sm_clock_share=sum(self.clock) / len(self.clock) if self.clock else None,
+            throttled_by=self._throttled_by(),
         )
+
+    def _throttled_by(self) -> str | None:
+        """The reason that was there in most samples, None where none was in half of them."""
+        counts = {name: sum(bool(bits & bit) for bits in self.reasons) for name, bit in REASONS.items()}
+        name = max(counts, key=lambda each: counts[each])
+        return name if self.reasons and 2 * counts[name] >= len(self.reasons) else None
 
 
 @contextmanager
@@ -88,7 +103,16 @@ def _reader(device: torch.device, samples: DeviceSamples) -> Callable[[], tuple[
         samples.why = f"NVML: {error}"
         return None
 
+    def clocks() -> None:
+        try:
+            highest = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+            samples.clock.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) / highest)
+            samples.reasons.append(int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
+        except (pynvml.NVMLError, AttributeError, ZeroDivisionError):
+            return  # this card or this version of the library does not tell
+
     def read() -> tuple[float, int] | None:
+        clocks()
         try:
             utilisation = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
             return utilisation, int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)

@@ -1,4 +1,8 @@
-"""A profile as data: where the time of training steps went.  None is *not measured*, with its reason in ``why``."""
+"""A profile as data: where the time of training steps went, and what would make it less.
+
+Seconds, bytes and shares carry their unit in their name.  None is *not measured*, with its reason in ``why``; 0.0 is a
+measurement.  ``docs/profiling.md`` describes the JSON.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,14 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import Any
 
-from socialx.profiling.trace import Copy, Kernels, Sync
+from socialx.profiling.trace import Copy, Kernels, Operators, Sync
 
-SCHEMA = "socialx.profile/1"
+SCHEMA = "socialx.profile/2"
 
 
 @dataclass(frozen=True)
 class Window:
-    """What was measured, and by which clock."""
+    """What was measured, and by which clock: ``device`` (CUDA events) or ``host``."""
 
     steps: int
     seconds: float
@@ -39,29 +43,74 @@ class Shares:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Milliseconds of a step: quantiles, and deviation over mean."""
+    """Milliseconds of a step: quantiles, and deviation over mean.
+
+    outliers: numbers of the steps whose modified z-score is above 3.5 (Iglewicz and Hoaglin 1993), the slowest first.
+    """
 
     p50: float
     p95: float
     p99: float
     cv: float
+    outliers: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """Windows per second."""
+    """Work per second.  A sensor step is one reading of one sensor in one window.
+
+    flops_per_step, bytes_per_step: of the forward and the backward pass; bytes: what all operators read and write, if
+    nothing stays in a cache.  mfu: the first over what the device does in a matrix product at best.
+    """
 
     windows_per_s: float
+    sensor_steps_per_s: float | None = None
+    flops_per_step: float | None = None
+    bytes_per_step: float | None = None
+    mfu: float | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this device does in a large matrix product and in a large copy, measured beside the steps.
+
+    copy: bytes read and written.  peak: of the vendor's table, None where the device is not in it.
+    """
+
+    matmul_flops_per_s: float
+    copy_bytes_per_s: float
+    peak_flops_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Host:
+    """The processes and cores of this machine.
+
+    threads: of tensor operations.  cores: those that this process may use.  cores_used: CPU seconds of the process per
+    second of the window.  waiting: share of the window in which a training step, on a CPU, was not computed by
+    anybody.  gc: share of the window in Python's garbage collector.
+    """
+
+    threads: int
+    cores: int
+    cores_used: float | None
+    waiting: float | None
+    gc: float | None
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the device's allocator."""
+    """Of the device's allocator on CUDA; on a CPU of the process, whose peak counts from its start.
+
+    growth_bytes_per_step: the robust slope over the window; monotone: share of its samples that are not below the last.
+    """
 
     peak_bytes: int
-    reserved_bytes: int
     capacity_bytes: int
-    alloc_retries: int
+    reserved_bytes: int | None = None
+    alloc_retries: int | None = None
+    growth_bytes_per_step: float | None = None
+    monotone: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,14 +129,111 @@ class TracedSync(Sync):
 
 
 @dataclass(frozen=True)
+class Loading:
+    """How batches were made.
+
+    making_s: median seconds that a worker, or the thread that reads chunks, needs for one batch.  supply: batches that
+    all of them offer for every one that a step wants, where the step never waits.  resident_s: seconds of a batch that
+    is gathered from a resident series, measured where batches are late.  late: share of the times in which a queue of
+    workers is emptied twice that had to wait: near 1 where batches are always too few.  series_bytes: of the series.
+    """
+
+    mode: str
+    batches_per_epoch: int
+    num_workers: int | None = None
+    prefetch_factor: int | None = None
+    pin_memory: bool | None = None
+    persistent_workers: bool | None = None
+    batches_per_chunk: float | None = None
+    series_bytes: int | None = None
+    free_bytes: int | None = None
+    making_s: float | None = None
+    supply: float | None = None
+    resident_s: float | None = None
+    late: float | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting that was tried for a few steps beside the present one: how many times as many windows per second.
+
+    low, high: the 99 % interval of the gain.
+    """
+
+    setting: str
+    value: int
+    gain: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Fluctuation:
+    """How the device's busy share changes: mean, 5th and 95th percentile over bins of ``bin_s``.
+
+    swing_pp: p95 - p5 in percentage points.  period_s: of a repeating stall, None where nothing repeats.  strength: of
+    the repetition, 1 is perfect.  cause: the setting whose count of steps is that of a period, or in words.
+    """
+
+    bin_s: float
+    mean: float
+    p5: float
+    p95: float
+    swing_pp: float
+    period_s: float | None = None
+    strength: float | None = None
+    steps_per_period: float | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True)
 class DeviceSummary:
-    """NVML's utilisation, 0 to 1, and used memory over the window."""
+    """NVML over the window: utilisation 0 to 1, used memory, the clock of the SMs and why it was lowered."""
 
     utilisation_mean: float
     utilisation_min: float
     utilisation_max: float
     used_bytes_max: int
     samples: int
+    sm_clock_share: float | None = None
+    throttled_by: str | None = None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """For pictures, at most some hundred points each: the busy share per bin, and ms of each step or group of steps."""
+
+    bin_s: float
+    busy: list[float]
+    steps_per_point: int
+    step_ms: list[float]
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What the measurement itself costs: the four marks of a step, measured, and their share of a step."""
+
+    us_per_step: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that costs time, and what to do.
+
+    share: of the window, that could be saved.  ceiling: how many times as fast training can become at most.  patch: the
+    settings to change; instead: other ways.  will_not_help: settings that people would try in vain, with the reason.
+    """
+
+    rule: str
+    severity: str
+    share: float
+    ceiling: float
+    evidence: str
+    patch: dict[str, Any] = field(default_factory=dict)
+    instead: list[dict[str, Any]] = field(default_factory=list)
+    advice: str = ""
+    will_not_help: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,6 +254,18 @@ class Profile:
     memory: Memory | None
     device: DeviceSummary | None
     why: dict[str, str]
+    loader: Loading | None = None
+    host: Host | None = None
+    operators: Operators | None = None
+    machine: Machine | None = None
+    fluctuation: Fluctuation | None = None
+    trials: list[Trial] = field(default_factory=list)
+    recompiles: int | None = None
+    overhead: Overhead | None = None
+    timeline: Timeline | None = None
+    verdict: str = ""
+    summary: str = ""
+    findings: list[Finding] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
@@ -122,6 +280,11 @@ class Profile:
         for part in name.split("."):
             found = getattr(found, part) if found is not None else None
         return found
+
+    def setting(self, key: str) -> Any:
+        """A setting by its dotted key; None where the settings are not known."""
+        section, name = key.split(".")
+        return self.settings.get(section, {}).get(name)
 
 
 def _numbers(kind: Any, prefix: str) -> list[str]:

@@ -47,7 +47,7 @@ def failed(profile: Profile, requirements: Sequence[Requirement]) -> list[Messag
         value, asked = profile.value(name), f"required {sign} {limit:g}"
         if value is None:
             share = name.replace("ms_per_step.", "shares.")  # measured or not together
-            why = profile.why.get(share) or profile.why.get(name.partition(".")[0])
+            why = profile.why.get(share) or profile.why.get(name.partition(".")[0]) or "there is none here"
             lines.append(Message(name, f"not measured ({why})", asked))
         elif not (value >= limit if sign == ">=" else value <= limit):
             lines.append(Message(name, f"{value:.4g}", asked))

@@ -1,10 +1,11 @@
-"""A kernel trace -> what the device did in it.  Pure functions over the events of a Chrome trace; torch is not needed.
+"""A trace -> what the device did in it.  Pure functions over the events of a Chrome trace; torch is not needed.
 
 torch.profiler writes it (``export_chrome_trace``); an event is a dict with ``cat``, ``name``, ``ts`` and ``dur`` in us:
 
     kernel                     ran on the device; args: grid, correlation, est. achieved occupancy %
     gpu_memcpy, gpu_memset     ran on the device; args: bytes, correlation; named "Memcpy HtoD (Pageable -> Device)"
     cuda_runtime, cuda_driver  a call of the host; args: correlation, the same number as in the work that it launched
+    cpu_op                     an operator of torch on a CPU; one that calls others lasts as long as all of them
     user_annotation            a ``record_function`` of ours: WINDOW around the steps, MARK + phase where the loop marks
 
 Kernels of a replayed CUDA graph carry the correlation of their one ``cudaGraphLaunch``.  None is *not measured*, its
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from socialx.profiling.analysis import quantile
+import numpy as np
 
 WINDOW = "socialx.window"
 MARK = "socialx.mark."
@@ -334,7 +335,7 @@ def _kernels(
         occupancy = sum(percent * us for percent, us in zip(estimates, durations, strict=True)) / total / 100
     return Kernels(
         per_step=len(kernels) / steps,
-        us_p50=quantile(durations, 0.5),
+        us_p50=float(np.median(durations)),
         tiny_share=sum(us for us in durations if us < TINY_US) / total,
         launches_per_step=launches,
         graph_launches_per_step=graphs,
@@ -373,6 +374,59 @@ def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> Copy:
     else:
         why["copy.pageable"] = "the trace does not say where the copies came from"
     return Copy(size, rate, pageable)
+
+
+@dataclass(frozen=True)
+class Operators:
+    """The operators of a CPU by the time that they take themselves, without those that they call.
+
+    tiny_share: share of that time in operators below 10 us.
+    """
+
+    per_step: float
+    us_p50: float
+    tiny_share: float
+    top: list[Top]
+
+
+def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> Operators | None:
+    """The ``traceEvents`` of a Chrome trace of ``steps`` steps on a CPU -> Operators; None where it has none."""
+    kept = [event for event in events if event.get("cat") in ("cpu_op", OURS) and "dur" in event]
+    begin = max((float(event["ts"]) for event in kept if event["name"] == WINDOW), default=0.0)
+    calls: dict[Any, list[tuple[float, float, str]]] = defaultdict(list)  # by thread: begin, -end, name
+    for event in kept:
+        if event["cat"] == "cpu_op" and event["ts"] >= begin:
+            at = float(event["ts"])
+            calls[event.get("tid")].append((at, -at - float(event["dur"]), event["name"]))
+    own: list[tuple[str, float]] = []
+    for thread in calls.values():
+        own += _own_times(sorted(thread))
+    total = sum(us for _, us in own)
+    if not total:
+        return None
+    by_name: dict[str, list[float]] = defaultdict(list)
+    for name, us in own:
+        by_name[name].append(us)
+    largest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:8]
+    return Operators(
+        per_step=len(own) / steps,
+        us_p50=float(np.median([us for _, us in own])),
+        tiny_share=sum(us for _, us in own if us < TINY_US) / total,
+        top=[Top(name, sum(us) / total, sum(us) / steps, len(us) / steps) for name, us in largest],
+    )
+
+
+def _own_times(calls: Sequence[tuple[float, float, str]]) -> list[tuple[str, float]]:
+    """Name and own us of the operators of one thread; calls: begin, -end and name, outer ones before inner ones."""
+    own = [-end - begin for begin, end, _ in calls]
+    open_: list[int] = []
+    for place, (begin, end, _) in enumerate(calls):
+        while open_ and -calls[open_[-1]][1] <= begin:
+            open_.pop()
+        if open_:
+            own[open_[-1]] -= -end - begin
+        open_.append(place)
+    return [(name, max(0.0, us)) for (_, _, name), us in zip(calls, own, strict=True)]
 
 
 def short_name(name: str, most: int = 60) -> str:

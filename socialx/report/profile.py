@@ -1,69 +1,148 @@
-"""A profile as terminal tables."""
+"""A profile on a terminal: the verdict, where the time went, what was measured, and what to change."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.box import ROUNDED
 from rich.console import Console
 from rich.markup import escape
+from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
-from socialx.profiling.profile import Profile
+from socialx.profiling.paired import Gain
+from socialx.profiling.profile import Finding, Profile
+from socialx.profiling.trace import Top, short_name
 from socialx.report.tables import bar, percent
+
+WIDTH = 100
+CELLS, NAME = 60, 44  # characters of the busy curve, and of a name
+BLOCKS, ASCII = "▁▂▃▄▅▆▇█", " .:-=+*#"
+NEEDS_A_CARD = "kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"
+COLOURS = {"critical": "red", "warn": "yellow", "info": "cyan"}
+GIB = 1 << 30
 
 
 def print_profile(profile: Profile, console: Console | None = None) -> None:
-    """Where the time of a step went, the rates, and what could not be measured."""
+    """The whole page, at most 100 columns wide."""
     out = console or Console()
-    window = profile.window
-    out.print(
-        f"{window.steps} steps in {window.seconds:.2f} s after {window.warmup_steps} warm-up steps, "
-        f"{window.clock} clock",
-        highlight=False,
-    )
-    shares = profile.shares
-    known = shares.kernel is not None  # then the training step is told as what it consists of
+    out.width = min(out.width, WIDTH)
+    _verdict(profile, out)
+    _shares(profile, out)
+    _busy(profile, out)
+    _rates(profile, out)
+    if profile.kernels:
+        _trace(profile, out)
+    elif profile.operators:
+        _top("operator", profile.operators.top, out)
+    _not_measured(profile, out)
+    for number, finding in enumerate(profile.findings, 1):
+        _finding(number, finding, out)
+
+
+def _verdict(p: Profile, out: Console) -> None:
+    first = next((each for each in p.findings if each.severity != "info"), None)
+    lines = [f"{p.verdict}  {p.summary}"] if p.verdict else []
+    if first is not None and first.share:
+        lines.append(f"Without that, training is at most {first.ceiling:.2f}x as fast.")
+    machine = [str(p.environment[key]) for key in ("device_name", "precision") if p.environment.get(key)]
+    window = f"{p.window.steps} steps in {p.window.seconds:.2f} s after {p.window.warmup_steps} warm-up steps"
+    lines.append(", ".join([window, f"{p.window.clock} clock", *machine]))
+    if out.is_terminal:
+        text = Text("\n".join(lines))
+        text.highlight_words([p.verdict], "bold")
+        out.print(Panel(text, title="socialx profile", title_align="left", box=ROUNDED))
+        return
+    for line in lines:
+        _line(line, out)
+
+
+def _shares(p: Profile, out: Console) -> None:
+    known = p.shares.kernel is not None  # then the training step is told as what it consists of
     names = {
         **({"kernel": "kernels running", "bubble": "no kernel running"} if known else {"span": "training step"}),
         "input": "waiting for input",
         "transfer": "copy to device",
         "hooks": "between steps",
     }
-    table = Table(show_edge=False)
-    table.add_column(f"{window.clock} time", no_wrap=True)
+    table = _table(out)
+    table.add_column(f"{p.window.clock} time", no_wrap=True)
     for head in ("share", "ms/step", ""):
         table.add_column(head, justify="right" if head else "left", no_wrap=True)
     for phase, name in names.items():
-        share, ms = getattr(shares, phase), getattr(profile.ms_per_step, phase)
+        share, ms = getattr(p.shares, phase), getattr(p.ms_per_step, phase)
         table.add_row(name, f"{share:6.1%}", f"{ms:.2f}", bar(share))
     out.print(table)
-    step, rate = profile.step_ms, profile.throughput.windows_per_s
-    out.print(f"windows/s {rate:,.1f}   step p50 {step.p50:.1f} ms   p95 {step.p95:.1f} ms", highlight=False)
-    if profile.kernels:
-        _print_trace(profile, out)
-    if profile.device:
-        d = profile.device
-        out.print(
-            f"NVML utilisation mean {d.utilisation_mean:.0%} (lowest {d.utilisation_min:.0%}, highest "
-            f"{d.utilisation_max:.0%}), memory {d.used_bytes_max / 2**30:.1f} GiB",
-            highlight=False,
+
+
+def _busy(p: Profile, out: Console) -> None:
+    """How the busy share went over the window, where it changes or repeats."""
+    f, t = p.fluctuation, p.timeline
+    if f is None or t is None or f.swing_pp < 10:
+        return
+    text = f"busy  mean {f.mean:.0%}  p5 {f.p5:.0%}  p95 {f.p95:.0%}  swing {f.swing_pp:.0f} percentage points"
+    _line(text, out)
+    group = -(-len(t.busy) // min(CELLS, out.width - 24))
+    cells = [sum(part) / len(part) for at in range(0, len(t.busy), group) if (part := t.busy[at : at + group])]
+    marks = BLOCKS if out.is_terminal and out.encoding.startswith("utf") else ASCII
+    curve = "".join(marks[min(len(marks) - 1, int(share * len(marks)))] for share in cells)
+    _line(f"  |{curve}|  {group * t.bin_s:.2g} s per cell", out)
+    if f.period_s is not None:
+        cause = f" = {f.cause}" if f.cause else ""
+        steps = f"{f.steps_per_period:.1f} steps{cause}"
+        _line(f"  repeats every {f.period_s:.2f} s = {steps}, strength {f.strength:.2f}", out)
+
+
+def _rates(p: Profile, out: Console) -> None:
+    t, step = p.throughput, p.step_ms
+    parts = [f"windows/s {t.windows_per_s:,.1f}", f"step p50 {step.p50:.1f} ms  p95 {step.p95:.1f} ms"]
+    span_s = p.window.seconds / p.window.steps * p.shares.span
+    if p.machine and t.flops_per_step is not None:
+        rate, best = t.flops_per_step / span_s, p.machine.matmul_flops_per_s
+        parts.append(f"{rate / 1e9:,.1f} GFLOP/s = {percent(rate / best)} of a matrix product")
+    if p.machine and t.bytes_per_step is not None:
+        rate, best = t.bytes_per_step / span_s, p.machine.copy_bytes_per_s
+        parts.append(f"operators move {rate / 1e9:,.1f} GB/s = {percent(rate / best)} of a copy")
+    if p.host and p.host.cores_used is not None:
+        h = p.host
+        parts.append(
+            f"{h.threads} {'thread' if h.threads == 1 else 'threads'}, {h.cores_used:.1f} of {h.cores} cores used"
         )
-    if profile.memory:
-        m = profile.memory
-        peak, capacity = m.peak_bytes / 2**30, m.capacity_bytes / 2**30
-        out.print(f"peak memory {peak:.1f} of {capacity:.1f} GiB", highlight=False)
-    reasons: dict[str, list[str]] = {}
-    for key, reason in profile.why.items():
-        reasons.setdefault(reason, []).append(key)
-    for reason, keys in reasons.items():
-        out.print(f"not measured: {', '.join(keys)} ({reason})", highlight=False, markup=False, soft_wrap=True)
+    if p.memory:
+        m = p.memory
+        parts.append(f"peak memory {m.peak_bytes / GIB:.2f} of {m.capacity_bytes / GIB:.1f} GiB")
+    if p.loader and p.loader.making_s is not None and p.loader.supply is not None:
+        what = "worker" if p.loader.num_workers else "loader"
+        parts.append(f"the {what} needs {1e3 * p.loader.making_s:.1f} ms a batch, supply {p.loader.supply:.2f}")
+    if p.device:
+        d = p.device
+        parts.append(
+            f"NVML utilisation mean {d.utilisation_mean:.0%} ({d.utilisation_min:.0%} to {d.utilisation_max:.0%})"
+        )
+    if p.overhead:
+        parts.append(f"the clock costs {p.overhead.us_per_step:.1f} us a step, {_small(p.overhead.share)}")
+    _flow(parts, out)
 
 
-def _print_trace(profile: Profile, out: Console) -> None:
+def _table(out: Console) -> Table:
+    """Lines on a terminal, columns alone elsewhere."""
+    return Table(show_edge=False) if out.is_terminal else Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+
+
+def _small(share: float) -> str:
+    return f"{share:.3%}" if share >= 1e-5 else "<0.001%"
+
+
+def _trace(p: Profile, out: Console) -> None:
     """What the traced steps say: how busy the device was, why it was not, and with which kernels it was."""
-    k, sync, copy, bubble = profile.kernels, profile.sync, profile.copy, profile.bubble
+    k, sync, copy, bubble = p.kernels, p.sync, p.copy, p.bubble
     if k is None:
         return
     lines = [
-        f"GPU busy {_share(profile.gpu_busy)}   SM efficiency {_share(profile.sm_efficiency)}   in "
+        f"GPU busy {_share(p.gpu_busy)}   SM efficiency {_share(p.sm_efficiency)}   in "
         f"{k.traced_steps} traced steps, each {k.slowdown:.2f}x as long",
         f"per step: {k.per_step:,.0f} kernels, {_count(k.launches_per_step)} launches, "
         f"{_count(sync.per_step if sync else None)} syncs",
@@ -76,17 +155,148 @@ def _print_trace(profile: Profile, out: Console) -> None:
     if copy and copy.h2d_bytes_per_step:
         pinned = ", memory not pinned" if copy.pageable else ""
         lines.append(f"copied from the host: {copy.h2d_bytes_per_step / 2**20:,.3f} MiB per step{pinned}")
+    lines += [f"waits for the device: {_end(site, out.width - 24)}" for site in (sync.sites if sync else ())]
     for line in lines:
-        out.print(line, highlight=False, markup=False)
-    for site in sync.sites if sync else ():
-        out.print(f"waits for the device: {site}", highlight=False, markup=False, soft_wrap=True)
-    table = Table(show_edge=False)
-    table.add_column("kernel", no_wrap=True, max_width=44)
+        _line(line, out)
+    _top("kernel", k.top, out)
+
+
+def _end(path: str, most: int) -> str:
+    """The end of a path, which says more than its beginning."""
+    return path if len(path) <= most else f"...{path[3 - most :]}"
+
+
+def _top(what: str, found: Iterable[Top], out: Console) -> None:
+    table = _table(out)
+    table.add_column(what, no_wrap=True)
     for head in ("share", "us/step", "calls/step"):
         table.add_column(head, justify="right", no_wrap=True)
-    for top in k.top:
-        table.add_row(escape(top.name), f"{top.share:.1%}", f"{top.us_per_step:,.1f}", _count(top.per_step))
+    for top in list(found)[:5]:
+        name = short_name(top.name.removeprefix("aten::"), NAME)
+        table.add_row(escape(name), f"{top.share:.1%}", f"{top.us_per_step:,.1f}", _count(top.per_step))
     out.print(table)
+
+
+def _not_measured(p: Profile, out: Console) -> None:
+    """One line for what needs a card, and one for every other reason."""
+    reasons: dict[str, list[str]] = {}
+    for key, reason in p.why.items():
+        reasons.setdefault(reason, []).append(key)
+    if reasons.pop("no CUDA device", None):
+        _line(f"not measured: {NEEDS_A_CARD}", out)
+    for reason, keys in reasons.items():
+        if p.window.clock == "device" or "operators" not in keys:
+            _line(f"not measured: {', '.join(keys)} ({reason})", out)
+
+
+def _finding(number: int, f: Finding, out: Console) -> None:
+    head = Text(f"{number}  ")
+    head.append(f.severity, COLOURS[f.severity])
+    head.append(f"  {f.rule}")
+    out.print()
+    out.print(head)
+    _line(f.evidence, out, "   ")
+    gain = f", up to {f.ceiling:.2f}x" if f.share else ""
+    if f.patch:
+        _line(f"{settings_text(f.patch)}{gain}", out, "   set  ")
+    for each in f.instead:
+        _line(settings_text(each), out, "   or   ")
+    if f.advice:
+        _line(f.advice, out, "   why  " if f.patch and not f.advice.startswith("it waits") else "   see  ")
+    if f.will_not_help:
+        _line(f.will_not_help, out, "   not  ")
+
+
+def settings_text(changes: Mapping[str, Any]) -> str:
+    """``loader.mode = resident, loader.batch_size = 32``."""
+    return ", ".join(f"{key} = {_word(value)}" for key, value in changes.items())
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else "not set" if value is None else str(value)
+
+
+def print_against(profile: Profile, before: Mapping[str, Any], name: str, console: Console | None = None) -> None:
+    """The shares and the rate of this profile beside those of one that was stored."""
+    out = console or Console()
+    table = _table(out)
+    for head in ("", "then", "now"):
+        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    for key in ("input", "transfer", "span", "hooks"):
+        table.add_row(f"share {key}", f"{before['shares'][key]:.1%}", f"{getattr(profile.shares, key):.1%}")
+    then, now = before["throughput"]["windows_per_s"], profile.throughput.windows_per_s
+    table.add_row("windows/s", f"{then:,.1f}", f"{now:,.1f}")
+    out.print()
+    out.print(table)
+    words = "one run against another, at another time: weaker evidence than a comparison in turns"
+    _line(f"{now / then:.2f}x as many windows/s as {name} ({words})", out)
+
+
+def print_comparison(
+    gain: Gain, rows: Mapping[str, tuple[float, float]], changes: Mapping[str, Any], console: Console | None = None
+) -> None:
+    """Two settings in turns: what differs, the rates, and the gain with its interval."""
+    out = console or Console()
+    table = _table(out)
+    for head in ("", "these", "the others"):
+        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    for name, (here, there) in rows.items():
+        table.add_row(name, *(f"{each:.1%}" if "share" in name else f"{each:,.1f}" for each in (here, there)))
+    out.print(table)
+    for key, (here, there) in changes.items():
+        _line(f"{key}: {_word(here)} -> {_word(there)}", out)
+    if not changes:
+        _line("no setting differs", out)
+    _line(f"the others: {gain}, 99 % interval of {PAIRED}", out)
+
+
+PAIRED = "paired blocks"
+
+
+def print_sweep(
+    tried: Iterable[tuple[Mapping[str, Any], str, bool]],
+    changes: Mapping[str, Any],
+    gain: Gain | None,
+    console: Console | None = None,
+) -> None:
+    """What was tried one after the other, and the winner against the start."""
+    out = console or Console()
+    table = _table(out)
+    table.add_column("tried", max_width=48)
+    table.add_column("against the best until then")
+    table.add_column("taken", no_wrap=True)
+    rows = list(tried)
+    for each, found, taken in rows:
+        table.add_row(escape(settings_text(each)), escape(found), "yes" if taken else "")
+    if rows:
+        out.print(table)
+    if gain is None:
+        _line("nothing that was tried is faster" if rows else "the profile gives no reason to try anything", out)
+        return
+    if not changes:
+        _line(f"verified in turns, what was taken together brings {gain}: leave the settings as they are", out)
+        return
+    _line(f"{settings_text(changes)}: {gain} than the start, verified in turns", out)
+
+
+def _flow(parts: Iterable[str], out: Console) -> None:
+    """Short texts beside each other, as many as fit on a line."""
+    line = ""
+    for part in parts:
+        if line and len(line) + 3 + len(part) > out.width:
+            _line(line, out)
+            line = part
+        else:
+            line = f"{line}   {part}" if line else part
+    _line(line, out)
+
+
+def _line(text: str, out: Console, before: str = "") -> None:
+    """A text, wrapped at words behind ``before``."""
+    width = max(20, out.width - 1)
+    rest = " " * len(before)
+    for line in textwrap.wrap(text, width, initial_indent=before, subsequent_indent=rest):
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _share(value: float | None) -> str:

@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from socialx.tasks.comparing import compare, sweep
+    from socialx.tasks.diagnosis import doctor
     from socialx.tasks.evaluation import evaluate
     from socialx.tasks.explanation import explain
     from socialx.tasks.files import BackfillError, backfill, convert, download, inspect
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from socialx.tasks.training import Run, load_run, train
 
 _WHERE = {
+    "comparing": ("compare", "sweep"),
+    "diagnosis": ("doctor",),
     "evaluation": ("evaluate",),
     "explanation": ("explain",),
     "files": ("BackfillError", "backfill", "convert", "download", "inspect"),
@@ -30,7 +34,9 @@ __all__ = [
     "BackfillError",
     "Run",
     "backfill",
+    "compare",
     "convert",
+    "doctor",
     "download",
     "evaluate",
     "explain",
@@ -38,6 +44,7 @@ __all__ = [
     "load_run",
     "predict",
     "profile",
+    "sweep",
     "train",
 ]
 

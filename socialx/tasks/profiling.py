@@ -1,4 +1,4 @@
-"""``profile``: real training steps -> where their time goes."""
+"""``profile``: real training steps -> where their time goes, and which setting to change."""
 
 from __future__ import annotations
 
@@ -8,41 +8,64 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from socialx.build import build
-from socialx.environment import environment
+from socialx.build import Problem, build
+from socialx.data.loaders import ResidentLoader
+from socialx.environment import environment, free_bytes
 from socialx.errors import Message
 from socialx.options import DEFAULT, Layers, as_tree
 from socialx.precision import when_memory_runs_out
-from socialx.profiling.measure import measure
+from socialx.profiling.measure import Lengths, first_batches, measure
 from socialx.profiling.profile import Profile
+from socialx.profiling.rules import RESIDENT_SHARE, WARN, diagnosed
 from socialx.progress import Callback, listening, note
 from socialx.settings import Settings
-from socialx.tasks.training import make_learner, out_of_memory, what_computes
+from socialx.tasks.first_steps import loading_facts
+from socialx.tasks.training import make_learner, out_of_memory, train_loader, what_computes
+
+GATHERED = 20  # batches of a resident series that are timed where others are late
 
 
 def profile(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     settings: Settings | Layers | None = None,
+    trace: str | Path | None = None,
     progress: Callback | None = None,
     **sections: Mapping[str, Any],
 ) -> Profile:
-    """Run real training steps and measure where the time goes: input, transfer, step, hooks.
+    """Run real training steps, measure where the time goes, and say which setting would make them faster.
 
-    The arguments are those of ``train``; ``profile={"steps": 50}`` says how long.  On CUDA a trace of a few more steps
-    says how busy the device is and which kernels it ran.  Nothing is kept of the model that is trained meanwhile.
+    The arguments are those of ``train``; ``profile={"steps": 50}`` says how long.  After the measured steps a few more
+    are taken under a trace, of kernels on CUDA and of operators on a CPU; trace: a file for it, ``.json`` or
+    ``.json.gz``, which Perfetto opens.  Nothing is kept of the model that is trained meanwhile.
     """
     with listening(progress):
         loaded = Layers.of(settings, sections, data=data).load()
         loaded.note_unread()
         problem = build(loaded.settings)
         s, precision = problem.settings, problem.precision
-        loader = problem.data.loader("train", s.loader.batch_size, s.loader.shuffle, s.trainer.seed)
+        loader = train_loader(problem)
         learner = make_learner(problem, loader)
         if precision.device.type == "cuda":
             note(Message("", what_computes(problem)))
-        lengths = (s.profile.steps, s.profile.warmup_steps, s.trainer.log_every_n_steps, s.profile.trace_steps)
+        own = s.profile
+        lengths = Lengths(own.steps, own.warmup_steps, s.trainer.log_every_n_steps, own.trace_steps, own.trials)
+        keep = None if trace is None else Path(trace)
         with when_memory_runs_out(partial(out_of_memory, problem, learner, loader)):
-            measured = measure(learner, loader, *lengths)
+            measured = measure(learner, loader, lengths, loading_facts(problem, loader), keep)
         origin = {key: place for key, place in loaded.origin.items() if place != DEFAULT}
-        return replace(measured, environment=environment(precision), settings=as_tree(s), origin=origin)
+        measured = replace(measured, environment=environment(precision), settings=as_tree(s), origin=origin)
+        return diagnosed(_with_gathering(measured, problem))
+
+
+def _with_gathering(measured: Profile, problem: Problem) -> Profile:
+    """The time of a batch of a resident series, where batches are late and the series would fit."""
+    facts, data, s = measured.loader, problem.data, problem.settings
+    if facts is None or facts.mode == "resident" or measured.shares.input < WARN or data.windows is None:
+        return measured
+    free = free_bytes(data.device)
+    if free is not None and (facts.series_bytes or 0) > RESIDENT_SHARE * free:
+        return measured
+    resident = ResidentLoader(data.series, data.windows.part("train"), s.loader.batch_size, s.loader.shuffle)
+    seconds = first_batches(resident, GATHERED, data.device)
+    return replace(measured, loader=replace(facts, resident_s=seconds * s.trainer.accumulate_grad_batches))

@@ -22,7 +22,9 @@ from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, Event, Start, also, listening, note, say
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, Settings
+from socialx.tasks.first_steps import first_steps
 from socialx.training import memory, probe
+from socialx.training.clock import StepClock
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import Progress, fit, load_progress
@@ -72,6 +74,7 @@ def train(
     run_dir: str | Path | None = None,
     resume: str | Path | Run | None = None,
     overwrite: bool = False,
+    profile_first: int = 0,
     progress: Callback | None = None,
     **sections: Mapping[str, Any],
 ) -> Run:
@@ -79,8 +82,9 @@ def train(
 
     data: the HDF5 file, or settings of the section ``data``.  settings: a tree of ``load_settings``; sections such as
     ``model={"width": 64}`` go over it.  run_dir: the folder, by default ``runs/DATASET-DATE-TIME``.  resume: a run to
-    go on with, under its own settings.  overwrite: replace a run that is in the folder.  progress: called with
-    ``Work``, ``Start``, ``Epoch`` and ``Note`` events.
+    go on with, under its own settings.  overwrite: replace a run that is in the folder.  profile_first: measure so many
+    steps of the first epoch, and note where their time went.  progress: called with ``Work``, ``Start``, ``Epoch`` and
+    ``Note`` events.
 
     Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
     after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
@@ -106,7 +110,7 @@ def train(
         default = f"runs/{protocol.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
         name = ranks.text_of_first(str(s.trainer.run_dir or default))
         with ranks.agreed():
-            loader = _train_loader(problem, ranks, chunk)
+            loader = train_loader(problem, ranks, chunk)
             learner = make_learner(problem, loader, ranks)
             run = _open(stack, ranks, old, Path(name), overwrite)
             names = s.trainer.loggers if ranks.first else ()
@@ -129,22 +133,31 @@ def train(
             note(Message("", f"the learning rate now ends in epoch {s.trainer.max_epochs}", alone))
         with when_memory_runs_out(partial(out_of_memory, problem, learner, loader, old is not None)):
             try:
-                result = fit(
-                    learner,
-                    loader,
-                    d.loader("validation", s.loader.batch_size, share=ranks.share),
-                    run,
-                    horizon=s.data.horizon,
-                    max_epochs=s.trainer.max_epochs,
-                    patience=s.trainer.patience,
-                    log_every_n_steps=s.trainer.log_every_n_steps,
-                    progress=done,
-                    keep=s.trainer.keep_checkpoints,
-                )
+                clock = first_steps(problem, loader, profile_first) if profile_first else None
+                result = _fit(problem, learner, loader, run, done, clock)
                 ranks.wait()  # until the first one has written all that the others read now
             except LostError as error:
                 raise error.going_on(run.path, ranks) from None
         return Run(run.path, s, protocol, tuple(run.rows()), result.interrupted)
+
+
+def _fit(
+    problem: Problem, learner: Learner, loader: Loader, run: RunFolder, done: Progress | None, clock: StepClock | None
+) -> Progress:
+    s = problem.settings
+    return fit(
+        learner,
+        loader,
+        problem.data.loader("validation", s.loader.batch_size, share=learner.ranks.share),
+        run,
+        horizon=s.data.horizon,
+        max_epochs=s.trainer.max_epochs,
+        patience=s.trainer.patience,
+        log_every_n_steps=s.trainer.log_every_n_steps,
+        progress=done,
+        keep=s.trainer.keep_checkpoints,
+        clock=clock,
+    )
 
 
 def _silent(event: Event) -> None:
@@ -183,7 +196,7 @@ def _going_on(problem: Problem, learner: Learner, old: RunFolder) -> tuple[Progr
     trainer = problem.settings.trainer
     done = load_progress(learner, old)
     done.refuse_complete(old.path, trainer.max_epochs, trainer.patience)
-    loader = _train_loader(problem, learner.ranks, done.chunk)
+    loader = train_loader(problem, learner.ranks, done.chunk)
     done.refuse_other_batches(old.state or old.last, len(loader), learner.ranks.world)
     old.rows()  # refuse now what cannot be read at the end of the epoch
     return done, loader
@@ -194,7 +207,8 @@ def _of_processes(loader: Loader, world: int, rate: float) -> tuple[str, str]:
     return windows, f"the learning rate stays {rate:g}"
 
 
-def _train_loader(problem: Problem, ranks: Ranks, chunk: int) -> Loader:
+def train_loader(problem: Problem, ranks: Ranks = ALONE, chunk: int | None = None) -> Loader:
+    """The batches of the training part; chunk: windows of those of which the order is made, None: as the data says."""
     s = problem.settings
     size, shuffle, seed = s.loader.batch_size, s.loader.shuffle, s.trainer.seed
     return problem.data.loader("train", size, shuffle, seed, chunk=chunk, share=ranks.share)

@@ -33,20 +33,26 @@ class NoClock:
 
 
 class HostClock:
-    """``perf_counter`` marks, right where the host does the work itself."""
+    """``perf_counter`` marks, right where the host does the work itself, with the CPU time that was used until then."""
 
     kind = "host"
 
     def __init__(self) -> None:
-        self._marks: list[tuple[str, float]] = []
+        self._marks: list[tuple[str, float, float]] = []
+        # Of several threads one may sleep while another one computes.
+        self._cpu_time = time.thread_time if torch.get_num_threads() == 1 else time.process_time
 
     def mark(self, name: str) -> None:
         """Read the host's clock."""
-        self._marks.append((name, time.perf_counter()))
+        self._marks.append((name, time.perf_counter(), self._cpu_time()))
 
     def read(self) -> list[tuple[str, float]]:
         """All marks as (name, seconds since the first)."""
-        return [(name, at - self._marks[0][1]) for name, at in self._marks]
+        return [(name, at - self._marks[0][1]) for name, at, _ in self._marks]
+
+    def cpu_seconds(self) -> list[float] | None:
+        """CPU seconds of this thread, of all threads where tensors have several, at each mark."""
+        return [used for _, _, used in self._marks]
 
 
 class DeviceClock:
@@ -68,6 +74,10 @@ class DeviceClock:
         torch.cuda.synchronize()
         first = self._marks[0][1]
         return [(name, first.elapsed_time(event) / 1000) for name, event in self._marks]
+
+    def cpu_seconds(self) -> list[float] | None:
+        """The host's seconds say nothing about the device's."""
+        return None
 
 
 def clock_for(device: torch.device) -> HostClock | DeviceClock:

@@ -91,6 +91,11 @@ class Learner:
         if self._cuda_graph:
             self._work = CapturedStep(self._work, self._forget)
 
+    @property
+    def eager(self) -> bool:
+        """Whether a step runs as it is: neither compiled nor recorded for the shape of its batches."""
+        return self._compile == "off" and not self._cuda_graph
+
     def rate(self, step: int) -> float:
         """Learning rate of optimizer step ``step``: linear warm-up, then cosine to 0 or constant."""
         if step < self.warmup_steps:

@@ -144,12 +144,14 @@ def fit(
     log_every_n_steps: int = 50,
     progress: Progress | None = None,
     keep: int = 1,
+    clock: StepClock | None = None,
 ) -> Progress:
     """Train until max_epochs, or until ``patience`` epochs brought no better validation MAE.
 
     run: weights, last state and metrics are written there after every epoch, the last state also before the first and
     after an interruption.  Without a folder the model has the best weights at the end.  ``progress`` continues where a
     checkpoint stood, to the same weights as without the interruption.  keep: the states of so many last epochs stay.
+    clock: is told of the phases of every step.
 
     Several processes stop together: on a CPU after the step at hand, on CUDA at the next reading of the loss.
     """
@@ -162,7 +164,7 @@ def fit(
     with Interrupt().listening() as interrupt, work("train", left, "windows") as bar:
         while not progress.complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()
-            seen, stopped = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
+            seen, stopped = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt, clock)
             seconds = time.perf_counter() - began
             bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
             mae = None if stopped else _validate(learner, validation, horizon, interrupt)
@@ -191,6 +193,7 @@ def _train_epoch(
     max_epochs: int,
     bar: Bar,
     interrupt: Interrupt,
+    clock: StepClock | None,
 ) -> tuple[int, bool]:
     """The rest of one epoch from ``progress.batch`` on -> windows seen, and whether it was interrupted."""
     learner.model.train()
@@ -226,7 +229,7 @@ def _train_epoch(
         bar.advance(batches * per_batch, note)
         return stopped
 
-    run_steps(learner, train.epoch(progress.epoch, first), after_step)
+    run_steps(learner, train.epoch(progress.epoch, first), after_step, clock)
     read()
     return round((progress.batch - first) * per_batch), stopped
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -194,6 +195,11 @@ def test_the_strict_split_is_stated(data: Path) -> None:
     assert "strict split" in socialx("evaluate", "--baselines", "--data", data, "--split", "strict").stdout
 
 
+QUICK = ("--steps", "6", "--warmup-steps", "1", "--trace-steps", "0", "--no-trials", "--device", "cpu")
+# The training process makes each batch itself, and the model is small: the loader takes most of the time.
+INLINE = ("--model", "linear", "--mode", "workers", "--num-workers", "0", "--batch-size", "4")
+
+
 def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.json"
     result = socialx(
@@ -202,6 +208,7 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     profile = json.loads(result.stdout)
     assert profile == json.loads(output.read_text())
+    assert next(iter(profile.items())) == ("schema", "socialx.profile/2")
     measured = [share for share in profile["shares"].values() if share is not None]
     assert sum(measured) == pytest.approx(1)
     assert profile["window"]["steps"] == 5
@@ -209,19 +216,45 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     assert profile["gpu_busy"] is None
     assert profile["why"]["gpu_busy"] == "no CUDA device"
     assert profile["throughput"]["windows_per_s"] > 0
-    assert profile["step_ms"]["p50"] <= profile["step_ms"]["p95"]
-    table = socialx("profile", "--data", data, "--steps", "3", "--warmup-steps", "0", *SMALL).stdout
-    assert "waiting for input" in table
-    assert "not measured" in table
+    assert profile["throughput"]["flops_per_step"] > 0
+    assert profile["step_ms"]["p50"] <= profile["step_ms"]["p95"] <= profile["step_ms"]["p99"]
+    assert profile["operators"]["top"][0]["share"] > 0
+    assert {trial["setting"] for trial in profile["trials"]} <= {"trainer.threads", "loader.batch_size"}
+    assert profile["trials"]
+    assert profile["verdict"]
+    assert profile["settings"]["model"]["width"] == 8
+    assert profile["origin"]["model.width"] == "--width"
+    assert "trainer.seed" not in profile["origin"]
+    assert profile["overhead"]["share"] < 0.5
+
+
+def test_a_profile_is_printed_in_ascii_and_100_columns(data: Path) -> None:
+    result = socialx("profile", "--data", data, "--steps", "4", "--trace-steps", "1", "--no-trials", *INLINE)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.isascii()
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    for words in (
+        "waiting for input",
+        "training step",
+        "windows/s",
+        "operator",
+        "loader.inline",
+        "   set  loader.mode",
+    ):
+        assert words in result.stdout
+    (line,) = (line for line in lines if line.startswith("not measured"))
+    assert line.endswith("need a CUDA device")
+    assert "--tuned tuned.yaml writes these settings" in result.stderr
 
 
 def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) -> None:
-    arguments = ["profile", "--data", data, "--steps", "2", "--warmup-steps", "0", "--device", "cpu", "--json", *SMALL]
+    arguments = ["profile", "--data", data, *QUICK, "--json", *SMALL]
     met = socialx(*arguments, "--require", "throughput.windows_per_s>=0.001,shares.span<=1")
     assert met.exit_code == 0, met.stderr
     missed = socialx(*arguments, "--require", "gpu_busy>=0.8,shares.span<=0,shares.input>=0")
     assert missed.exit_code == 3
-    assert json.loads(missed.stdout)["window"]["steps"] == 2
+    assert json.loads(missed.stdout)["window"]["steps"] == 6
     assert missed.stderr.splitlines()[-2:] == [
         "error: gpu_busy: not measured (no CUDA device): required >= 0.8",
         f"error: shares.span: {json.loads(missed.stdout)['shares']['span']:.4g}: required <= 0",
@@ -229,6 +262,247 @@ def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) ->
     refused = socialx("profile", "--data", "missing.h5", "--require", "gpu_busy")
     assert refused.exit_code == 2
     assert "in quotes" in refused.stderr
+
+
+@pytest.mark.slow
+def test_no_batch_of_more_windows_than_there_are_is_advised(data: Path) -> None:
+    result = socialx("profile", "--data", data, "--steps", "6", "--trace-steps", "0", "--model", "linear", "--json")
+    assert result.exit_code == 0, result.stderr
+    patches = [finding["patch"] for finding in json.loads(result.stdout)["findings"]]
+    assert all(patch.get("loader.batch_size", 0) <= 264 for patch in patches), patches
+
+
+@pytest.mark.parametrize(
+    ("names", "code"), [("loader", 3), ("transfer,loader.inline", 3), ("warn", 3), ("transfer,compute", 0)]
+)
+def test_profile_fails_on_findings_that_are_named(names: str, code: int, data: Path) -> None:
+    result = socialx("profile", "--data", data, *QUICK, *INLINE, "--fail-on", names, "--json")
+    assert result.exit_code == code, result.stderr
+    found = [each for each in json.loads(result.stdout)["findings"] if each["rule"] == "loader.inline"]
+    assert len(found) == 1
+    assert (f"error: loader.inline: {found[0]['evidence']}" in result.stderr.splitlines()) == (code == 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--fail-on", "loaders"], "--fail-on: 'loaders' is no finding: one of batch, "),
+        (["--fail-on", ""], "--fail-on: '' is no finding"),
+        (["--budget", "soon"], "--budget: 'soon' is no time: write 90s, 5m or 1h"),
+        (["--require", "gpu_buzy>=1"], "did you mean gpu_busy?"),
+    ],
+)
+def test_what_profile_does_not_understand_is_refused_first(arguments: list[str], says: str) -> None:
+    result = socialx("profile", "--data", "missing.h5", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_tuned_settings_are_those_that_the_findings_change(data: Path, tmp_path: Path) -> None:
+    tuned, output = tmp_path / "tuned.yaml", tmp_path / "p.json"
+    result = socialx("profile", "--data", data, *QUICK, *INLINE, "--tuned", tuned, "--output", output)
+    assert result.exit_code == 0, result.stderr
+    assert f"--compare {tuned}" in result.stderr
+    wanted: dict[str, object] = {}
+    findings = json.loads(output.read_text())["findings"]
+    for finding in findings:
+        if finding["severity"] != "info" and not set(finding["patch"]) & set(wanted):
+            wanted |= finding["patch"]
+    assert wanted["loader.mode"] == "resident"
+    rows = json.loads(socialx("config", "--json", "-c", tuned).stdout)
+    assert {key: row["value"] for key, row in rows.items() if row["origin"] == str(tuned)} == wanted
+    comment = next(finding["evidence"] for finding in findings if finding["rule"] == "loader.inline")
+    assert f"# loader.inline: {comment}"[:90] in tuned.read_text()
+    again = socialx("profile", "--data", data, *QUICK, "--model", "linear", "-c", tuned, "--json")
+    assert again.exit_code == 0, again.stderr
+    assert json.loads(again.stdout)["loader"]["mode"] == "resident"
+
+
+def test_a_page_and_a_trace_are_written(data: Path, tmp_path: Path) -> None:
+    html, trace = tmp_path / "page.html", tmp_path / "trace.json.gz"
+    files = ("--html", html, "--trace", trace)
+    result = socialx("profile", "--data", data, *QUICK, *INLINE, "--trace-steps", "1", *files)
+    assert result.exit_code == 0, result.stderr
+    page = html.read_text(encoding="utf-8")
+    assert page.lower().startswith("<!doctype html>")
+    assert "loader.inline" in page
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    assert any(event.get("cat") == "cpu_op" for event in events)
+    assert sorted(tmp_path.iterdir()) == [html, trace]
+
+
+def test_a_profile_is_compared_with_one_that_was_stored(data: Path, tmp_path: Path) -> None:
+    before = tmp_path / "before.json"
+    command = ("profile", "--data", data, *QUICK, *INLINE)
+    assert socialx(*command, "--output", before).exit_code == 0
+    result = socialx(*command, "--against", before)
+    assert result.exit_code == 0, result.stderr
+    shares = json.loads(before.read_text())["shares"]
+    assert re.search(rf"share input +{shares['input']:.1%} +[\d.]+%\n", result.stdout)
+    assert re.search(r"\d\.\d\dx as many windows/s", result.stdout)
+    assert "weaker evidence" in result.stdout
+    assert result.stdout.isascii()
+
+
+STORED = {"shares": dict.fromkeys(("input", "transfer", "span", "hooks"), 0.25), "throughput": {"windows_per_s": 9.0}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b"null",
+        b"{" * 100_000,
+        json.dumps({**STORED, "throughput": {}}).encode(),
+        json.dumps({**STORED, "throughput": {"windows_per_s": None}}).encode(),
+        json.dumps({**STORED, "throughput": {"windows_per_s": 0}}).encode(),
+        json.dumps({**STORED, "throughput": {"windows_per_s": float("nan")}}).encode(),
+        json.dumps({**STORED, "shares": [0.25] * 4}).encode(),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_what_is_no_stored_profile_is_refused(content: bytes | None, data: Path, tmp_path: Path) -> None:
+    before = tmp_path / "before.json"
+    if content is not None:
+        before.write_bytes(content)
+    result = socialx("profile", "--data", data, *QUICK, *INLINE, "--against", before)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert re.fullmatch(rf"error: {re.escape(str(before))}: [^\n]+\n", result.stderr)
+
+
+def made_up_comparison(monkeypatch: pytest.MonkeyPatch, gain: float) -> None:
+    from socialx import tasks
+    from socialx.profiling.paired import Gain
+    from socialx.tasks.comparing import Comparison, Side
+
+    sides = Side(100.0, 0.25, 0.0, None), Side(100.0 * gain, 0.01, 0.0, None)
+    found = Comparison(Gain(gain, 0.99 * gain, 1.01 * gain), *sides, {"loader.mode": ("workers", "resident")})
+    monkeypatch.setattr(tasks, "compare", lambda **_: found)
+
+
+@pytest.mark.parametrize(
+    ("gain", "most", "code"), [(1.9, "0", 0), (0.9, "5", 3), (0.9, "12", 0), (0.9, None, 0), (1.0, "0", 0)]
+)
+def test_a_comparison_fails_where_it_is_slower(
+    gain: float, most: str | None, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made_up_comparison(monkeypatch, gain)
+    limit = [] if most is None else ["--max-regression", most]
+    result = socialx("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", *limit)
+    assert result.exit_code == code, result.stderr
+    assert "loader.mode: workers -> resident" in result.stdout
+    words = "no difference larger than" if gain == 1 else "1.90x as fast" if gain > 1 else "1.11x as slow"
+    assert words in result.stdout
+    assert result.stdout.isascii()
+    assert re.search(r"share waiting for input +25\.0% +1\.0%", result.stdout)
+    if code:
+        assert f"error: {tmp_path}/other.yaml: 1.11x as slow" in result.stderr
+        assert "at most 5 % slower is allowed" in result.stderr
+
+
+def test_a_comparison_as_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made_up_comparison(monkeypatch, 1.5)
+    result = socialx("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", "--json")
+    found = json.loads(result.stdout)
+    assert found["gain"]["gain"] == 1.5
+    assert found["there"]["windows_per_s"] == 150
+    assert found["changes"] == {"loader.mode": ["workers", "resident"]}
+
+
+@pytest.mark.slow
+def test_tuned_settings_are_measured_in_turns(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socialx.tasks.comparing.ROUNDS", 2)
+    tuned = tmp_path / "tuned.yaml"
+    tuned.write_text("loader:\n  mode: resident\n")
+    seconds = ("--warmup-steps", "2", "--block-seconds", "0.05", "--device", "cpu")
+    result = socialx("profile", "--data", data, *INLINE, *seconds, "--compare", tuned)
+    assert result.exit_code == 0, result.stderr
+    assert "loader.mode: workers -> resident" in result.stdout
+    assert re.search(r"the others: (\d+\.\d\dx as |no difference larger than )", result.stdout)
+
+
+@pytest.mark.parametrize("text", ["loader: {batch_size: 0}", "loader: {batch_sise: 3}", "- 3"])
+def test_wrong_settings_to_compare_with_are_named_by_their_file(text: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(text)
+    result = socialx("profile", "--data", "d.h5", "--compare", other)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert str(other) in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("way", [["--compare", "other.yaml"], ["--sweep"]], ids=lambda way: way[0])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--output", "p.json"],
+        ["--html", "p.html"],
+        ["--trace", "t.json.gz"],
+        ["--require", "gpu_busy>=0.8"],
+        ["--fail-on", "loader"],
+        ["--against", "before.json"],
+    ],
+    ids=lambda option: option[0],
+)
+def test_an_option_is_followed_or_refused(
+    way: list[str], option: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A gate that is not looked at would always be met."""
+    monkeypatch.chdir(tmp_path)
+    Path("before.json").write_text(json.dumps(STORED))
+    made_up_comparison(monkeypatch, 1.5)
+    made_up_sweep(monkeypatch)
+    result = socialx("profile", "--data", "d.h5", *way, *option)
+    written = Path(option[1]).is_file() and option[0] != "--against"
+    assert result.exit_code in (2, 3) or written or "before.json" in result.stdout
+
+
+def made_up_sweep(monkeypatch: pytest.MonkeyPatch, gain: float = 1.8) -> None:
+    from socialx import tasks
+    from socialx.profiling.paired import Gain
+    from socialx.profiling.rules import diagnosed
+    from socialx.tasks.comparing import Sweep, Tried
+    from tests.profiling.test_rules import INLINE as SLOW
+    from tests.profiling.test_rules import changed, healthy
+
+    found = Gain(gain, 0.99 * gain, 1.01 * gain)
+    tried = [
+        Tried({"loader.mode": "resident"}, found, True, str(found)),
+        Tried({"trainer.threads": 2}, None, False, "no time left"),
+    ]
+    start = diagnosed(changed(healthy("host"), SLOW))
+    monkeypatch.setattr(tasks, "sweep", lambda **_: Sweep(start, tried, {"loader.mode": "resident"}, found))
+
+
+def test_what_a_sweep_found_is_printed_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made_up_sweep(monkeypatch)
+    tuned = tmp_path / "tuned.yaml"
+    result = socialx("profile", "--data", "d.h5", "--sweep", "--budget", "90s", "--tuned", tuned)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.isascii()
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    assert re.search(r"loader\.mode = resident +1\.80x as fast \(1\.78 to 1\.82\) +yes", result.stdout)
+    assert re.search(r"trainer\.threads = 2 +no time left", result.stdout)
+    assert "loader.mode = resident: 1.80x as fast" in result.stdout
+    rows = json.loads(socialx("config", "--json", "-c", tuned).stdout)
+    assert {key for key, row in rows.items() if row["origin"] == str(tuned)} == {"loader.mode"}
+    assert "1.80x as fast" in tuned.read_text()
+    as_json = json.loads(socialx("profile", "--data", "d.h5", "--sweep", "--json").stdout)
+    assert as_json["changes"] == {"loader.mode": "resident"}
+
+
+def test_a_winner_that_is_not_faster_is_not_advised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made_up_sweep(monkeypatch, 1.0)
+    tuned = tmp_path / "tuned.yaml"
+    result = socialx("profile", "--data", "d.h5", "--sweep", "--tuned", tuned)
+    assert "no difference larger than 1.0 %: leave the settings as they are" in result.stdout
+    rows = json.loads(socialx("config", "--json", "-c", tuned).stdout)
+    assert not {key for key, row in rows.items() if row["origin"] == str(tuned)}
 
 
 @pytest.mark.timeout(400)
@@ -405,10 +679,15 @@ def test_a_damaged_run_folder_is_one_line(name: str, run: Path, tmp_path: Path) 
         assert str(folder) in result.stderr
 
 
-@pytest.mark.parametrize("output", ["."])
-def test_a_profile_that_cannot_be_written_says_so_before_it_measures(output: str, data: Path, tmp_path: Path) -> None:
-    result = socialx("profile", "--data", data, "--output", tmp_path / output, "--steps", "9999999", *SMALL)
+@pytest.mark.parametrize("option", ["--output", "--html", "--trace", "--tuned"])
+@pytest.mark.parametrize("place", [".", "file/p.json"])
+def test_a_profile_that_cannot_be_written_says_so_before_it_measures(
+    option: str, place: str, data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    result = socialx("profile", "--data", data, option, tmp_path / place, "--steps", "9999999", *SMALL)
     assert result.exit_code == 1
+    assert re.fullmatch(r"error: [^\n]+\n", result.stderr)
 
 
 def test_a_settings_file_here_is_read_without_asking(data: Path, tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from socialx.data.windows import split_windows
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision, resolve_precision
 from socialx.profiling.collector import WARMUP_STEPS, sync_sites, trace_steps
-from socialx.profiling.measure import measure
+from socialx.profiling.measure import Lengths, measure
+from socialx.profiling.profile import Loading as LoadingFacts
 from socialx.profiling.profile import TracedSync
 from socialx.scoring.evaluation import evaluate
 from socialx.scoring.references import CopyLast, HistoricalAverage
@@ -229,7 +230,9 @@ def test_scores_of_the_baselines_equal_the_cpus() -> None:
 
 
 def test_the_profile_reads_the_devices_clock() -> None:
-    profile = measure(learner(), resident(), steps=20, warmup_steps=3, log_every_n_steps=5, trace_steps=0)
+    data = resident()
+    lengths = Lengths(steps=20, warmup_steps=3, log_every_n_steps=5, trace_steps=0)
+    profile = measure(learner(), data, lengths, LoadingFacts("resident", len(data)))
     assert profile.window.clock == "device"
     measured = [share for share in vars(profile.shares).values() if share is not None]
     assert sum(measured) == pytest.approx(1)
@@ -241,7 +244,9 @@ def test_the_profile_reads_the_devices_clock() -> None:
 
 def test_the_profile_says_how_busy_the_device_was() -> None:
     # 51 batches per epoch, so that no epoch begins in the traced steps, and the loss is read in none of them.
-    profile = measure(learner(), resident(batch_size=8), steps=10, warmup_steps=3, log_every_n_steps=1000)
+    data = resident(batch_size=8)
+    lengths = Lengths(steps=10, warmup_steps=3, log_every_n_steps=1000, trials=False)
+    profile = measure(learner(), data, lengths, LoadingFacts("resident", len(data)))
     assert profile.gpu_busy is not None, profile.why
     shares, kernels, bubble = profile.shares, profile.kernels, profile.bubble
     assert 0 < profile.gpu_busy <= 1

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
-from socialx.batch import Example
+from socialx.batch import Batch, Example
 from socialx.data.loaders import ResidentLoader
 from socialx.precision import Precision
 from socialx.profiling import device, measure
-from socialx.profiling.analysis import partition, quantile, variation
-from socialx.profiling.profile import Profile, Window
+from socialx.profiling.analysis import grouped, outliers, partition, variation
+from socialx.profiling.measure import Lengths
+from socialx.profiling.profile import Loading, Machine, Profile, Window, number_names
+from socialx.profiling.work import machine, peak, repeated, work_of
 from socialx.training.learner import Learner
 from tests.networks import CPU, forecaster, loader
 
@@ -57,24 +62,51 @@ def test_marks_that_run_backwards_are_refused() -> None:
         partition([("fetch", 1.0), ("copy", 0.5), ("fetch", 2.0)])
 
 
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=50), st.floats(0, 1))
-def test_quantiles_are_numpys(values: list[float], share: float) -> None:
-    assert quantile(values, share) == pytest.approx(np.quantile(values, share), abs=1e-9)
-
-
 def test_variation_is_deviation_over_mean() -> None:
-    assert variation([1, 2, 3, 6]) == pytest.approx(np.std([1, 2, 3, 6]) / 3)
-    assert variation([0, 0]) == 0
+    assert variation(np.array([1.0, 2, 3, 6])) == pytest.approx(np.std([1, 2, 3, 6]) / 3)
+    assert variation(np.zeros(2)) == 0
+
+
+@given(
+    st.lists(st.floats(0.9, 1.1), min_size=8, max_size=60, unique=True),
+    st.lists(st.floats(3, 9), max_size=3, unique=True),
+)
+def test_steps_far_above_the_others_are_named_the_slowest_first(usual: list[float], slow: list[float]) -> None:
+    found = outliers(np.array([*usual, *slow]))
+    order = sorted(range(len(slow)), key=lambda place: -slow[place])
+    assert found[: len(slow)] == [len(usual) + place for place in order]
+
+
+@pytest.mark.parametrize("values", [[1.0], [2.0] * 30, [1.0, 1.1] * 20, [1.0] * 5 + [0.1]])
+def test_even_steps_and_quick_ones_are_not_named(values: list[float]) -> None:
+    assert outliers(np.array(values)) == []
+
+
+def test_at_most_ten_steps_are_named() -> None:
+    assert len(outliers(np.array([1.0] * 100 + [50.0 + n for n in range(20)]))) == 10
+
+
+@given(st.lists(st.floats(0, 9), min_size=1, max_size=200), st.integers(1, 50))
+def test_neighbours_are_grouped_into_few_points(values: list[float], most: int) -> None:
+    size, means = grouped(np.array(values), most)
+    assert len(means) <= most
+    assert len(means) == -(-len(values) // size)
+    assert sum(means[:-1]) * size + means[-1] * (len(values) - size * (len(means) - 1)) == pytest.approx(sum(values))
 
 
 class FakeTime:
-    """A clock that moves only when told to."""
+    """A clock that moves only when told to; ``used``: CPU seconds, which are no more."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = self.used = 0.0
 
     def perf_counter(self) -> float:
         return self.now
+
+    def thread_time(self) -> float:
+        return self.used
+
+    process_time = thread_time
 
 
 class SlowLoader(ResidentLoader):
@@ -89,24 +121,36 @@ class SlowLoader(ResidentLoader):
 
 
 class SlowLearner(Learner):
-    """0.7 s per step, and its first two steps ten times as long: a warm-up."""
+    """0.7 s per step, of which it computes 0.5 s, and its first two steps ten times as long: a warm-up."""
 
     time: FakeTime
+    after: Callable[[], object]
 
     def step(self, examples: list[Example]) -> Tensor:  # type: ignore[override]
         self.time.now += 0.7 if self.steps >= 2 else 7.0
-        return super().step(examples)
+        self.time.used += 0.5
+        loss = super().step(examples)
+        self.after()
+        return loss
 
 
-def profiled(monkeypatch: pytest.MonkeyPatch, accumulate: int = 1) -> Profile:
+def profiled(
+    monkeypatch: pytest.MonkeyPatch,
+    accumulate: int = 1,
+    facts: Loading | None = None,
+    after: Callable[[], object] = lambda: None,
+    steps: int = 6,
+) -> Profile:
     fake = FakeTime()
     monkeypatch.setattr("socialx.training.clock.time", fake)
-    data = loader(batch_size=101)  # 404 windows: 4 batches per epoch
+    monkeypatch.setattr(measure, "machine", lambda _: Machine(1e12, 1e11))
+    data = loader(batch_size=4)  # 404 windows
     data.__class__, data.time = SlowLoader, fake  # type: ignore[assignment, attr-defined]
     options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9, "accumulate_grad_batches": accumulate}
     made = SlowLearner(forecaster(social=0), Precision("32-true", CPU), **options)  # type: ignore[arg-type]
-    made.time = fake
-    return measure.measure(made, data, steps=6, warmup_steps=2, log_every_n_steps=5)
+    made.time, made.after = fake, after
+    lengths = Lengths(steps, warmup_steps=2, log_every_n_steps=5, trace_steps=0, trials=False)
+    return measure.measure(made, data, lengths, facts or Loading("resident", 101))
 
 
 def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,13 +159,95 @@ def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     assert profile.shares.input == pytest.approx(0.3)
     assert profile.shares.span == pytest.approx(0.7)
     assert profile.ms_per_step.input == pytest.approx(300)
-    assert profile.throughput.windows_per_s == pytest.approx(101)
-    assert profile.step_ms.p95 == pytest.approx(1000)
+    assert profile.throughput.windows_per_s == pytest.approx(4)
+    assert profile.throughput.sensor_steps_per_s == pytest.approx(4 * 12 * 5)
+    assert (profile.step_ms.p50, profile.step_ms.p95, profile.step_ms.p99) == pytest.approx((1000, 1000, 1000))
+    assert profile.timeline is not None
+    assert profile.timeline.step_ms == pytest.approx([1000] * 6)
+    assert profile.timeline.busy == pytest.approx([0.7] * 6)
 
 
 def test_a_group_of_batches_counts_all_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    profile = profiled(monkeypatch, accumulate=2)
-    assert profile.throughput.windows_per_s == pytest.approx(202 / 1.3)
+    one, two = profiled(monkeypatch), profiled(monkeypatch, accumulate=2)
+    assert two.throughput.windows_per_s == pytest.approx(8 / 1.3)
+    assert one.throughput.flops_per_step is not None
+    assert two.throughput.flops_per_step == pytest.approx(2 * one.throughput.flops_per_step)
+    assert one.throughput.mfu == pytest.approx(one.throughput.flops_per_step / 1e12)  # a step takes a second
+
+
+def test_a_step_that_does_not_compute_is_seen_to_wait(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = profiled(monkeypatch).host
+    assert host is not None
+    assert host.waiting == pytest.approx(0.2)
+    assert host.threads == 1
+    assert host.cores >= 1
+    assert host.cores_used is not None
+    assert host.cores_used > 0
+
+
+def test_the_garbage_collector_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    callbacks = len(gc.callbacks)
+    gc.disable()
+    try:
+        quiet, busy = (profiled(monkeypatch, after=after, steps=2).host for after in (lambda: None, gc.collect))
+    finally:
+        gc.enable()
+    assert quiet is not None
+    assert busy is not None
+    assert quiet.gc == 0
+    assert busy.gc is not None
+    assert busy.gc > 0
+    assert len(gc.callbacks) == callbacks
+
+
+@pytest.mark.parametrize("leak", [0, 1 << 20])
+def test_memory_that_grows_is_measured(leak: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = iter(range(1 << 30, 1 << 40, leak or 1))
+    monkeypatch.setattr(measure, "used_bytes", lambda _: next(used) if leak else 1 << 30)
+    memory = profiled(monkeypatch, steps=20).memory
+    assert memory is not None
+    assert memory.growth_bytes_per_step == pytest.approx(leak)
+    assert memory.monotone == 1
+    assert 0 < memory.peak_bytes < memory.capacity_bytes
+
+
+def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.utils import counters
+
+    def compiles() -> None:
+        counters["stats"]["unique_graphs"] += 1
+
+    assert profiled(monkeypatch).recompiles == 0
+    assert profiled(monkeypatch, after=compiles).recompiles == 6
+
+
+# 6 s with 0.7 s of a step each: the workers would offer as many batches as they make in 0.7 s for each that is taken.
+@pytest.mark.parametrize(
+    ("facts", "making_s", "supply"),
+    [
+        (Loading("workers", 101, num_workers=4), 1.4, 2.0),
+        (Loading("workers", 101, num_workers=1, prefetch_factor=2), 1.4, 0.5),
+        (Loading("workers", 101, num_workers=0), 0.35, 2.0),
+        (Loading("chunk", 101, batches_per_chunk=8.0), 0.175, 4.0),
+    ],
+)
+def test_what_the_loader_offers_is_measured(
+    facts: Loading, making_s: float, supply: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = 1.4 if facts.mode == "chunk" or facts.num_workers else 0.35
+    plain = SlowLoader.epoch
+
+    def epoch(self: SlowLoader, number: int, first_batch: int = 0) -> Iterator[Example]:
+        for made in plain(self, number, first_batch):
+            self.making_s.append(measured)
+            yield made
+
+    monkeypatch.setattr(SlowLoader, "epoch", epoch)
+    found = profiled(monkeypatch, facts=facts).loader
+    assert found is not None
+    assert found.making_s == pytest.approx(making_s)
+    assert found.supply == pytest.approx(supply)
+    assert found.late == (1.0 if facts.num_workers in (0, None) else None)
 
 
 def test_what_is_not_measured_is_null_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,9 +256,92 @@ def test_what_is_not_measured_is_null_with_a_reason(monkeypatch: pytest.MonkeyPa
     nulls = {name for name, value in found.items() if value is None}
     nulls |= {f"shares.{name}" for name, value in found["shares"].items() if value is None}
     assert nulls == set(found["why"]) == set(profile.why)
+    assert found["schema"] == "socialx.profile/2"
+    json.dumps(found, allow_nan=False)
 
 
-def fake_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_by_its_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = replace(profiled(monkeypatch), settings={"loader": {"mode": "chunk"}})
+    assert profile.value("shares.input") == profile.shares.input
+    assert profile.value("kernels.per_step") is None
+    assert profile.setting("loader.mode") == "chunk"
+    assert profile.setting("trainer.seed") is None
+    assert not {"loader", "loader.mode", "findings", "environment"} & set(number_names())
+
+
+# What a step computes
+
+
+class Product(nn.Module):
+    """Multiplies the history of each sensor by a matrix of 12 x 7."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(12, 7))
+
+    def forward(self, batch: Batch) -> Tensor:
+        return batch.history[..., 0].nan_to_num().transpose(1, 2) @ self.weight
+
+
+def test_the_operations_of_a_product_are_counted_for_one_window() -> None:
+    model, made = Product(), loader(batch_size=9)
+    before, state = model.weight.detach().clone(), torch.get_rng_state()
+    flops, moved = work_of(model, next(iter(made.epoch(0))))
+    # 5 sensors; a product forward, and one backward for the matrix alone.
+    assert flops == 2 * 2 * 5 * 12 * 7
+    assert moved >= 4 * 2 * (5 * 12 + 12 * 7 + 5 * 7)
+    assert model.weight.grad is None
+    assert torch.equal(model.weight, before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_cannot_be_counted_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise NotImplementedError("no formula\nfor this")
+
+    monkeypatch.setattr(measure, "work_of", fails)
+    profile = profiled(monkeypatch)
+    assert profile.throughput.flops_per_step is None
+    assert profile.throughput.mfu is None
+    assert profile.why["throughput.flops_per_step"] == "cannot be counted: no formula"
+
+
+def test_the_same_windows_several_times_are_a_larger_batch() -> None:
+    made = next(iter(loader(batch_size=3).epoch(0)))
+    larger = repeated(made, 4)
+    for one, more in zip((*made.batch, *made.target), (*larger.batch, *larger.target), strict=True):
+        assert torch.equal(torch.cat([one] * 4).nan_to_num(-1), more.nan_to_num(-1))
+
+
+def test_the_rates_of_this_machine_are_measured() -> None:
+    found = machine(Precision("32-true", CPU))
+    assert found.matmul_flops_per_s > 1e8
+    assert found.copy_bytes_per_s > 1e7
+    assert found.peak_flops_per_s is None
+
+
+@pytest.mark.parametrize(
+    ("card", "precision", "matmul", "rate"),
+    [
+        ("NVIDIA H200", "bf16-mixed", "high", 989e12),
+        ("NVIDIA H200", "32-true", "high", 494.5e12),
+        ("NVIDIA H100 PCIe", "32-true", "highest", 51e12),
+        ("NVIDIA A100-SXM4-80GB", "16-mixed", "high", 312e12),
+        ("GRAPHICS 9000", "16-mixed", "high", None),
+    ],
+)
+def test_the_peak_is_the_vendors_in_the_type_of_the_training(
+    card: str, precision: str, matmul: str, rate: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: card)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: matmul)
+    assert peak(Precision(precision, torch.device("cuda", 0))) == rate
+
+
+# What the device says
+
+
+def fake_nvml(monkeypatch: pytest.MonkeyPatch, reasons: int = 0) -> None:
     nvml = types.ModuleType("pynvml")
     readings = iter(range(1000))
 
@@ -147,6 +356,10 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml.NVMLError, nvml.nvmlInit, nvml.nvmlDeviceGetHandleByUUID = NVMLError, lambda: None, by_uuid  # type: ignore[attr-defined]
     nvml.nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=10 * (next(readings) % 10))  # type: ignore[attr-defined]
     nvml.nvmlDeviceGetMemoryInfo = lambda _: types.SimpleNamespace(used=5 << 30)  # type: ignore[attr-defined]
+    nvml.NVML_CLOCK_SM = 1  # type: ignore[attr-defined]
+    nvml.nvmlDeviceGetMaxClockInfo = lambda *_: 2000  # type: ignore[attr-defined]
+    nvml.nvmlDeviceGetClockInfo = lambda *_: 1500  # type: ignore[attr-defined]
+    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda _: reasons  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setattr(device, "INTERVAL_S", 0.001)
 
@@ -166,7 +379,44 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
     assert summary.samples >= 5
     assert summary.utilisation_min == 0.0
     assert summary.used_bytes_max == 5 << 30
+    assert summary.sm_clock_share == pytest.approx(0.75)
+    assert summary.throttled_by is None
     assert samples.why is None
+
+
+@pytest.mark.parametrize(
+    ("bits", "reason"),
+    [
+        ([0x0, 0x1, 0x2], None),  # idle, and a clock that the user set
+        ([0x4], "power cap"),
+        ([0x8], "hardware slowdown"),
+        ([0x20], "temperature"),
+        ([0x40], "temperature"),
+        ([0x20, 0x40], "temperature"),
+        ([0x80], "power brake"),
+        ([0x4, 0x4, 0x0], "power cap"),
+        ([0x4, 0x0, 0x0], None),
+        ([], None),
+    ],
+)
+def test_why_a_clock_was_lowered_is_told_by_most_samples(bits: list[int], reason: str | None) -> None:
+    samples = device.DeviceSamples([50.0] * 3, [1] * 3, [0.7] * len(bits), bits)
+    summary = samples.summary()
+    assert summary is not None
+    assert summary.throttled_by == reason
+    assert summary.sm_clock_share == (pytest.approx(0.7) if bits else None)
+
+
+def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvml(monkeypatch)
+    properties(monkeypatch, "abc")
+    monkeypatch.delattr(sys.modules["pynvml"], "NVML_CLOCK_SM")
+    with device.sampling(torch.device("cuda", 0)) as samples:
+        while len(samples.utilisation) < 3:
+            pass
+    summary = samples.summary()
+    assert summary is not None
+    assert (summary.sm_clock_share, summary.throttled_by) == (None, None)
 
 
 def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.MonkeyPatch) -> None:

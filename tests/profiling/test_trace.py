@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
+import re
 import sys
 import types
+import typing
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,9 +28,19 @@ from socialx.errors import SettingsError
 from socialx.precision import Precision
 from socialx.profiling import collector, require
 from socialx.profiling.analysis import partition
-from socialx.profiling.measure import _traced, measure
-from socialx.profiling.profile import DeviceSummary, Memory, Profile, Shares, Throughput, TracedSync
-from socialx.profiling.trace import MARK, WINDOW, Trace, overlap, read_trace, short_name, union
+from socialx.profiling.measure import Lengths, _traced, measure
+from socialx.profiling.profile import Finding, Fluctuation, Loading, Profile, Shares, Throughput, Timeline, TracedSync
+from socialx.profiling.trace import (
+    MARK,
+    WINDOW,
+    Operators,
+    Trace,
+    overlap,
+    read_operators,
+    read_trace,
+    short_name,
+    union,
+)
 from socialx.report.profile import print_profile
 from socialx.training.learner import Learner
 from socialx.training.loop import run_steps
@@ -368,7 +383,7 @@ def test_a_profiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> N
         with collector._profilers_own([]):
             raise RuntimeError("no luck\nC++ stack")
 
-    def refused(run: object, steps: int, device: object, said: list[str]) -> list[Json]:
+    def refused(run: object, steps: int, device: object, said: list[str], keep: object) -> list[Json]:
         said.append("WARNING:2026-01-01 1:1 init.cpp:178] failed with error CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35)")
         return []
 
@@ -393,7 +408,87 @@ def test_the_lines_that_wait_are_found_once_and_the_mode_is_restored(monkeypatch
     assert modes == [1, "warn", 1]
 
 
+# Operators of a CPU
+
+
+def operator(name: str, begin: float, us: float, thread: int = 1) -> Json:
+    return {**event("cpu_op", name, begin, us), "tid": thread}
+
+
+def test_an_operator_counts_without_those_that_it_calls() -> None:
+    found = read_operators(
+        [
+            window(0, 200),
+            *(operator("linear", 10, 100), operator("t", 15, 5), operator("addmm", 30, 60), operator("copy_", 40, 20)),
+            *(operator("linear", 120, 52), operator("addmm", 121, 50)),
+            *(operator("copy_", 10, 30, thread=2), operator("before the window", -50, 40)),
+        ],
+        steps=2,
+    )
+    assert found is not None
+    # linear 35 + 2, t 5, addmm 40 + 50, copy_ 20 + 30 us
+    assert {top.name: (top.us_per_step, top.per_step) for top in found.top} == {
+        "addmm": (45, 1),
+        "copy_": (25, 1),
+        "linear": (18.5, 1),
+        "t": (2.5, 0.5),
+    }
+    assert [top.share for top in found.top] == pytest.approx([90 / 182, 50 / 182, 37 / 182, 5 / 182])
+    assert found.per_step == 3.5
+    assert found.tiny_share == pytest.approx(7 / 182)
+    assert found.us_p50 == 30
+
+
+@pytest.mark.parametrize("events", [[], [window(0, 9)], [operator("zero", 1, 0)], [{"ph": "M", "name": "process"}]])
+def test_a_trace_without_operators_has_none(events: list[Json]) -> None:
+    assert read_operators(events, 2) is None
+
+
+CALLS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=12)
+
+
+@given(CALLS)
+def test_the_own_times_of_one_after_the_other_are_their_times(calls: list[tuple[int, int]]) -> None:
+    at, events = 0.0, [window(0, 1000)]
+    for gap, us in calls:
+        events.append(operator("each", at + gap, us))
+        at += gap + us
+    found = read_operators(events, 1)
+    assert found is not None
+    assert found.top[0].us_per_step == pytest.approx(sum(us for _, us in calls))
+
+
+def test_the_operators_of_real_steps_are_found_and_the_trace_is_kept(tmp_path: Path) -> None:
+    made, batches = learner(), loader(batch_size=40).epoch(0)
+    kept = [tmp_path / "trace.json.gz", tmp_path / "trace.json"]
+    for path in kept:
+        found = collector.trace_operators(lambda: run_steps(made, batches, lambda *_: True), 1, path)
+        assert isinstance(found, Operators)
+        assert any("mm" in top.name for top in found.top)
+        assert sum(top.share for top in found.top) <= 1 + 1e-9
+        assert found.top == sorted(found.top, key=lambda top: -top.share)
+    contents = [gzip.decompress(kept[0].read_bytes()), kept[1].read_bytes()]
+    assert all(json.loads(content)["traceEvents"] for content in contents)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
+def test_why_there_are_no_operators_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(*_: object) -> list[Json]:
+        raise collector.ProfilerError("no luck")
+
+    monkeypatch.setattr(collector, "record", lambda *_: [])
+    assert collector.trace_operators(lambda: None, 1) == "the trace has no operator"
+    monkeypatch.setattr(collector, "record", fails)
+    assert collector.trace_operators(lambda: None, 1, tmp_path / "t.json") == "the profiler failed: no luck"
+
+
 # The profile
+
+
+@cache
+def measured() -> Profile:
+    """Two steps on this CPU, under the clock alone."""
+    return measure(learner(), loader(batch_size=200), Lengths(2, 0, 9, 0, trials=False), Loading("resident", 3))
 
 
 def marks(*us: float) -> Iterator[tuple[str, float]]:
@@ -403,14 +498,12 @@ def marks(*us: float) -> Iterator[tuple[str, float]]:
 
 def profile(events: list[Json], sites: list[str]) -> Profile:
     """A measured profile of one step: input 20, transfer 0, span 60, hooks 0 us, with what a trace adds."""
-    made = learner()
-    base = measure(made, loader(batch_size=200), steps=2, warmup_steps=0, log_every_n_steps=9)
     parts = partition(list(marks(20, 0, 60, 0)))
     trace = read_trace(events, 1, SMS)
     added = _traced(trace, sites, parts, 1)
     ms = {name: None if share is None else 0.08 * share for name, share in vars(added.shares).items()}
     return replace(
-        base,
+        measured(),
         **added._asdict(),
         ms_per_step=Shares(**ms),  # type: ignore[arg-type]
         gpu_busy=trace.gpu_busy,
@@ -443,25 +536,44 @@ def test_a_missing_trace_leaves_the_span_whole() -> None:
     assert made.why == dict.fromkeys(("shares.kernel", "shares.bubble", *sections), "the trace has no kernel")
 
 
-def printed(made: Profile) -> str:
-    out = Console(file=StringIO(), width=80)
+def printed(made: Profile, width: int = 80) -> str:
+    """The page as it is piped into a file."""
+    out = Console(file=StringIO(), width=width)
     print_profile(made, out)
-    return out.file.getvalue()  # type: ignore[attr-defined]
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    assert text.isascii(), [each for each in text if not each.isascii()]
+    assert max(map(len, text.splitlines())) <= min(width, 100)
+    return text
 
 
-def test_the_printed_profile_says_how_busy_the_device_was_in_80_columns() -> None:
-    long_name = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>(Params)"
+LONG_NAME = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>(Params)"
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_the_printed_profile_says_how_busy_the_device_was(width: int) -> None:
     more = [call(31, 2, 8, "cudaMemcpyAsync"), copy(33, 2, "Memcpy HtoD (Pageable -> Device)", 8, 123_456_789)]
-    more += [kernel(36, 1, 3, name=long_name), call(37, 2, name=SYNCS[0])]
-    text = printed(profile([*STEP, *more], ["/somewhere/socialx/training/loop.py:84"]))
+    more += [kernel(36, 1, 3, name="short"), call(37, 2, name=SYNCS[0])]
+    text = printed(profile([*STEP, *more], ["/somewhere/socialx/training/loop.py:84"]), width)
     for words in (
         *("kernels running", "no kernel running", "waiting for input", "GPU busy 63.0%", "SM efficiency 51.0%"),
         *("4 kernels", "3 launches", "1 syncs", "117.738 MiB per step, memory not pinned", "late launch"),
-        *("waits for the device: /somewhere/socialx/training/loop.py:84", "Kernel2<cutlass_80", "1 traced steps"),
+        *("waits for the device: /somewhere/socialx/training/loop.py:84", "short", "1 traced steps"),
     ):
         assert words in text
     assert "training step" not in text
-    assert max(len(line) for line in text.splitlines() if "not measured" not in line) <= 80
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_long_name_of_a_kernel_is_cut_in_ascii(width: int) -> None:
+    events = [*STEP, call(31, 1, 8), kernel(36, 1, 8, name=LONG_NAME)]
+    assert "Kernel2<cutlass_80" in printed(profile(events, []), width)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_long_path_of_a_line_that_waits_is_wrapped(width: int) -> None:
+    site = f"/{'somewhere/' * 12}training/loop.py:84"
+    text = printed(profile([*STEP, call(37, 2, name=SYNCS[0])], [site]), width)
+    assert "loop.py:84" in text
 
 
 def test_without_a_trace_the_printed_profile_has_the_step_as_one() -> None:
@@ -471,11 +583,50 @@ def test_without_a_trace_the_printed_profile_has_the_step_as_one() -> None:
     assert "not measured: shares.kernel, shares.bubble" in text
 
 
+def test_what_needs_a_card_is_one_line_on_a_cpu() -> None:
+    lines = [line for line in printed(measured(), 100).splitlines() if line.startswith("not measured")]
+    assert lines == ["not measured: kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"]
+
+
 def test_a_trace_that_lacks_much_is_still_printed() -> None:
     bare = without([e for e in STEP if e["cat"] != "cuda_runtime"], "grid", "est. achieved occupancy %")
     text = printed(profile(bare, []))
     assert "SM efficiency -" in text
     assert "- launches, - syncs" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("cells", [1, 20, 60, 61, 600])
+def test_the_busy_share_is_a_curve_on_one_line(cells: int, width: int) -> None:
+    busy = [float(at % 4 > 0) for at in range(cells)]
+    found = Fluctuation(0.02, 0.75, 0.0, 1.0, 100.0, 0.08, 0.99, 4.0, "loader.num_workers")
+    text = printed(replace(measured(), fluctuation=found, timeline=Timeline(0.02, busy, 1, [1.0])), width)
+    (curve,) = re.findall(r"^  \|(.*)\|  ([\d.]+) s per cell$", text, re.MULTILINE)
+    group = -(-cells // min(60, width - 24))
+    assert len(curve[0]) == -(-cells // group)
+    assert float(curve[1]) == pytest.approx(0.02 * group, rel=0.05)
+    assert "swing 100 percentage points" in text
+    assert "repeats every 0.08 s = 4.0 steps = loader.num_workers, strength 0.99" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_findings_say_what_to_set_and_what_not(width: int) -> None:
+    found = Finding(
+        "loader.inline", "critical", 0.5, 2.0, "50% of the time the CPU waits while the training process makes a batch",
+        {"loader.mode": "resident", "loader.pin_memory": True}, [{"loader.num_workers": None}], "it fits",
+        "loader.prefetch_factor: " + "a longer queue does not help " * 9,
+    )  # fmt: skip
+    text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
+    assert text.startswith("INPUT-BOUND  the CPU waits\n")
+    assert "training is at most 2.00x as fast.\n" in text
+    assert "1  critical  loader.inline" in text
+    for line in (
+        "   set  loader.mode = resident, loader.pin_memory = true, up to 2.00x",
+        "   or   loader.num_workers = not set",
+        "   why  it fits",
+        "   not  loader.prefetch_factor: a longer queue",
+    ):
+        assert f"\n{line}" in text
 
 
 # What is required of it
@@ -494,25 +645,48 @@ def test_requirements_are_met_or_said() -> None:
 
 
 def test_what_was_not_measured_is_not_met() -> None:
-    made = measure(learner(), loader(batch_size=200), steps=2, warmup_steps=0, log_every_n_steps=9)
-    names = ("gpu_busy", "shares.kernel", "sync.per_step", "kernels.occupancy", "memory.peak_bytes")
+    names = ("gpu_busy", "shares.kernel", "sync.per_step", "kernels.occupancy")
     for name in (*names, "ms_per_step.bubble", "copy.h2d_gb_per_s", "device.samples"):
         for sign in (">=", "<="):
-            (line,) = require.failed(made, require.parse(f"{name}{sign}0"))
+            (line,) = require.failed(measured(), require.parse(f"{name}{sign}0"))
             assert str(line).startswith(f"{name}: not measured (no CUDA device")
             assert str(line).endswith(f"required {sign} 0")
 
 
+def test_whatever_was_not_measured_has_a_reason() -> None:
+    lines = require.failed(measured(), require.parse(",".join(f"{name}<=0" for name in require.NAMES)))
+    lacking = {name for name in require.NAMES if measured().value(name) is None}
+    assert lacking <= {line.where for line in lines}
+    assert [line.where for line in lines if "(None)" in str(line)] == []
+
+
+def filled(kind: Any) -> Any:
+    """A part of a profile with a number in every place for one."""
+    values: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        of = options[0]
+        number = 7 if of is int else 0.5
+        values[name] = filled(of) if is_dataclass(of) else number if of in (int, float) else None
+    return kind(**values)
+
+
 @pytest.mark.parametrize("name", require.NAMES)
 def test_what_can_be_required_is_in_a_profile(name: str) -> None:
-    copied = copy(31, 2, "Memcpy HtoD (Pinned -> Device)")
-    sampled = {"memory": Memory(1, 1, 1, 0), "device": DeviceSummary(0.5, 0.0, 1.0, 1, 9)}
-    made = replace(profile([*STEP, copied], []), **sampled)  # type: ignore[arg-type]
+    made = filled(Profile)
     value: Any = made.as_dict()
     for part in name.split("."):
         value = value[part]
-    assert value is not None
+    assert value in (7, 0.5)
     assert value == made.value(name)
+    assert require.failed(made, require.parse(f"{name}>={value},{name}<={value}")) == []
+    assert len(require.failed(made, require.parse(f"{name}>={value + 1},{name}<={value / 2}"))) == 2
+
+
+def test_every_number_of_a_profile_can_be_required() -> None:
+    wanted = {"loader.supply", "fluctuation.swing_pp", "throughput.mfu", "host.waiting", "step_ms.p99", "gpu_busy"}
+    assert wanted <= set(require.NAMES)
+    assert not [name for name in require.NAMES if name.startswith(("findings", "settings", "environment"))]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,33 @@
+"""The command that checks the machine, the settings and the data before a training: doctor."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from socialx.cli.app import Json, command, print_json
+from socialx.cli.progress import Show
+from socialx.cli.shell import write
+from socialx.errors import GateError
+from socialx.options import Layers, with_settings
+
+
+@command("doctor")
+@with_settings("doctor")
+def diagnose(layers: Layers, as_json: Json = False) -> None:
+    """Check what a training needs: machine, packages, settings, device, memory, data file, one step of the model.
+
+    Every line that is not ok says what to do next.  It exits with 3 where a line fails.  Nothing is trained or kept.
+
+    Example: socialx doctor --data metr_la.h5
+    """
+    from socialx import tasks
+    from socialx.report.doctor import print_lines
+
+    as_typed = partial(write, "train")
+    found = tasks.doctor(settings=layers, progress=Show("doctor"))
+    if as_json:
+        print_json(found.as_dict(as_typed))
+    else:
+        print_lines((line.state, line.name, line.found, line.helps(as_typed)) for line in found.lines)
+    if found.failed:
+        raise GateError.together(line.message for line in found.failed)

@@ -1,0 +1,135 @@
+"""Settings that are tried for a few steps beside the present ones: threads of a CPU, and larger batches.
+
+What a larger batch or another number of threads brings depends on caches, operators and neighbours: no formula
+foretells it, and a few steps measure it.  The same windows are used again, so that no loader is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from socialx.batch import Example
+from socialx.environment import usable_cores
+from socialx.profiling.paired import Gain, in_turns
+from socialx.profiling.profile import Trial
+from socialx.profiling.work import repeated, timed
+from socialx.training.learner import Learner
+
+PAIRS = 6
+BLOCK_S = 0.15
+MOST_SECONDS = 20.0  # that one trial may take
+WORTH = 1.05
+QUICK_S, QUICK_TIMES = 0.05, 8  # a quick step is tried with more, whose gain is larger than the noise
+LARGEST = 64  # times the present batch
+MOST_BYTES = 1 << 30  # of the readings of a larger batch
+
+
+def try_settings(learner: Learner, example: Example, advance: Callable[[], None]) -> list[Trial]:
+    """Trials of ``trainer.threads`` on a CPU and of ``loader.batch_size``; the learner is trained meanwhile.
+
+    example: a batch on the device.  Nothing is tried where a step is compiled or recorded: each shape would be again.
+    """
+    found = []
+    group = [example] * learner.accumulate_grad_batches
+    step_s = timed(lambda: learner.step(group), learner.precision.device)
+    if 2 * PAIRS * step_s > MOST_SECONDS:
+        return []
+    if learner.precision.device.type == "cpu":
+        found += _threads(learner, example, advance)
+    if learner.eager:
+        found += _batches(learner, example, QUICK_TIMES if step_s < QUICK_S else 2, advance)
+    return found
+
+
+def _threads(learner: Learner, example: Example, advance: Callable[[], None]) -> list[Trial]:
+    now, cores = torch.get_num_threads(), usable_cores()
+    wanted = sorted({1, min(now, cores), cores} - {now})
+    found = []
+    for count in wanted:
+
+        def block(threads: int) -> Callable[[], float]:
+            def run() -> float:
+                torch.set_num_threads(threads)
+                advance()
+                return _seconds(learner, [example] * learner.accumulate_grad_batches)
+
+            return run
+
+        try:
+            block(count)()
+            gain = in_turns(block(now), block(count), PAIRS)
+        finally:
+            torch.set_num_threads(now)
+        found.append(_trial("trainer.threads", count, gain))
+    return found
+
+
+def _batches(learner: Learner, example: Example, first: int, advance: Callable[[], None]) -> list[Trial]:
+    """``first`` times the batch, and where that is quicker so many times as brings most of what any batch can."""
+    size, found, batches = len(example.batch.history), list[Trial](), learner.accumulate_grad_batches
+    allowed = [2**power for power in range(1, LARGEST.bit_length())]
+    if batches > 1:  # a step keeps its windows, where its batches can be joined
+        allowed = [times for times in range(2, batches + 1) if batches % times == 0]
+
+    def at_most(wanted: int) -> int:
+        return max((times for times in allowed if times <= wanted), default=allowed[0])
+
+    times = at_most(first)
+    while times * sum(tensor.nbytes for tensor in example.batch) <= MOST_BYTES:
+        try:
+            found.append(_batch_trial(learner, example, times, size, advance))
+        except RuntimeError as error:  # torch.OutOfMemoryError is one, and the host's memory has none of its own
+            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                raise
+            break
+        wanted = at_most(enough(found[0].gain, times))
+        if len(found) > 1 or found[0].low < WORTH or wanted <= times:
+            break
+        times = wanted
+    return found
+
+
+def _batch_trial(learner: Learner, example: Example, times: int, size: int, advance: Callable[[], None]) -> Trial:
+    """A larger batch against the present one, per window; a step has as many windows, where its batches allow that."""
+    larger, batches = repeated(example, times), learner.accumulate_grad_batches
+    fewer = max(1, batches // times)
+
+    def small() -> float:
+        advance()
+        return _seconds(learner, [example] * batches) / batches
+
+    def large() -> float:
+        advance()
+        return _seconds(learner, [larger] * fewer) / (times * fewer)
+
+    large()
+    return _trial("loader.batch_size", times * size, in_turns(small, large, PAIRS))
+
+
+def enough(gain: float, times: int) -> int:
+    """How many times the batch leaves a tenth of a step to what does not grow with it, a power of two.
+
+    gain: of ``times`` the batch.  A step takes a + b B; where a share f = a / (a + b B) of it does not grow, k times
+    the batch is 1 / (f / k + 1 - f) times as fast.
+    """
+    fixed = min(0.98, (1 - 1 / gain) / (1 - 1 / times))
+    found = 2
+    while found < LARGEST and fixed / found / (fixed / found + 1 - fixed) > 0.1:
+        found *= 2
+    return found
+
+
+def _seconds(learner: Learner, group: list[Example]) -> float:
+    """Of a step: of as many as fill a block, at least one."""
+    device = learner.precision.device
+    steps, total = 0, 0.0
+    while total < BLOCK_S:
+        total += timed(lambda: learner.step(group), device)
+        steps += 1
+    return total / steps
+
+
+def _trial(setting: str, value: int, gain: Gain) -> Trial:
+    return Trial(setting, value, gain.gain, gain.low, gain.high)

@@ -1,0 +1,143 @@
+"""Two ways in turns: the gain, its interval, and what drifts cancels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from socialx.profiling.paired import T_99, Gain, gain, gain_of, in_turns
+
+SECONDS = st.lists(st.tuples(*[st.floats(1e-6, 1e3)] * 2), min_size=6, max_size=6)
+
+
+def density(t: float, degrees: int) -> float:
+    """Of Student's t distribution."""
+    scale = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(degrees * math.pi)
+    return scale * (1 + t * t / degrees) ** (-(degrees + 1) / 2)
+
+
+@pytest.mark.parametrize("degrees", range(1, len(T_99) + 1))
+def test_the_table_holds_the_quantiles_of_students_t(degrees: int) -> None:
+    at = np.linspace(0, T_99[degrees - 1], 20_001)
+    within = 2 * np.trapezoid([density(t, degrees) for t in at.tolist()], at)
+    assert within == pytest.approx(0.99, abs=1e-4)
+
+
+def test_the_gain_of_numbers_on_paper() -> None:
+    """Logarithms of the ratios 2, 2, 2, 4, 4, 4: mean 1.5 ln 2, deviation ln 2 x sqrt(0.3)."""
+    found = gain([2, 4, 6, 8, 4, 4], [1, 2, 3, 2, 1, 1])
+    reach = 4.032 * math.log(2) * math.sqrt(0.3 / 6)
+    assert found.gain == pytest.approx(2**1.5)
+    assert found.low == pytest.approx(2**1.5 * math.exp(-reach))
+    assert found.high == pytest.approx(2**1.5 * math.exp(reach))
+
+
+@given(SECONDS)
+def test_the_other_way_round_is_the_inverse(pairs: list[tuple[float, float]]) -> None:
+    before, after = zip(*pairs, strict=True)
+    one, other = gain(before, after), gain(after, before)
+    assert one.low <= one.gain * (1 + 1e-9)
+    assert one.gain <= one.high * (1 + 1e-9)
+    assert one.gain * other.gain == pytest.approx(1)
+    assert one.low * other.high == pytest.approx(1)
+    assert one.differs == other.differs or min(abs(one.low - 1), abs(one.high - 1)) < 1e-9
+
+
+@given(SECONDS, st.floats(1e-3, 1e3))
+def test_the_unit_of_the_work_is_no_matter(pairs: list[tuple[float, float]], factor: float) -> None:
+    before, after = zip(*pairs, strict=True)
+    found = gain([factor * each for each in before], [factor * each for each in after])
+    assert vars(found) == pytest.approx(vars(gain(before, after)))
+
+
+@pytest.mark.parametrize("pairs", [3, 6, 8])
+@pytest.mark.parametrize("truth", [1.0, 1.04, 3.0])
+def test_the_interval_covers_the_truth_in_99_of_100_cases(truth: float, pairs: int) -> None:
+    random, covered = np.random.default_rng(pairs), 0
+    for _ in range(2000):
+        before, after = np.exp(random.normal(0, 0.05, (2, pairs)))
+        found = gain(truth * before, after)
+        covered += found.low <= truth <= found.high
+    assert 0.98 <= covered / 2000 <= 0.998
+
+
+@pytest.mark.parametrize(("pairs", "wanted"), [(1, "AB"), (2, "ABBA"), (6, "ABBAABBAABBA")])
+def test_the_order_is_a_b_b_a(pairs: int, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+
+    def way(name: str) -> Callable[[], float]:
+        return lambda: order.append(name) or float(len(order))  # type: ignore[func-returns-value]
+
+    seen = []
+    monkeypatch.setattr("socialx.profiling.paired.gain", lambda before, after: seen.append((before, after)))
+    in_turns(way("A"), way("B"), pairs)
+    assert "".join(order) == wanted
+    ((before, after),) = seen
+    assert [wanted[int(at) - 1] for at in before] == ["A"] * pairs
+    assert [wanted[int(at) - 1] for at in after] == ["B"] * pairs
+    assert all({int(a), int(b)} == {2 * n + 1, 2 * n + 2} for n, (a, b) in enumerate(zip(before, after, strict=True)))
+
+
+@pytest.mark.parametrize("slope", [-0.03, 0.001, 0.03, 0.3])
+@pytest.mark.parametrize("truth", [1.0, 1.5])
+def test_what_drifts_evenly_cancels(slope: float, truth: float) -> None:
+    """Each block is slower than the last by the same factor, whichever way it is."""
+    block = -1
+
+    def way(seconds: float) -> Callable[[], float]:
+        def run() -> float:
+            nonlocal block
+            block += 1
+            return seconds * math.exp(slope * block)
+
+        return run
+
+    found = in_turns(way(truth), way(1.0), 8)
+    assert found.gain == pytest.approx(truth)
+    assert found.low <= truth <= found.high
+
+
+@given(SECONDS)
+def test_gains_that_do_not_depend_on_each_other_have_an_interval(pairs: list[tuple[float, float]]) -> None:
+    before, after = zip(*pairs, strict=True)
+    logs = [math.log(one / other) for one, other in pairs]
+    assert vars(gain_of(logs)) == pytest.approx(vars(gain(before, after)))
+
+
+def test_noise_and_drift_are_no_difference() -> None:
+    """A drift of 6 % over all blocks, and 2 % of noise."""
+    random, said = np.random.default_rng(0), 0
+    for _ in range(500):
+        drift = iter(np.linspace(1, 1.06, 12))
+
+        def run(drift=drift) -> float:  # type: ignore[no-untyped-def]
+            return float(next(drift) * math.exp(random.normal(0, 0.02)))
+
+        said += in_turns(run, run, 6).differs
+    assert said <= 15
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (Gain(1.94, 1.91, 1.97), "1.94x as fast (1.91 to 1.97)"),
+        (Gain(0.5, 0.4, 0.8), "2.00x as slow (1.25 to 2.50)"),
+        (Gain(1.001, 0.995, 1.006), "no difference larger than 0.6 %"),
+        (Gain(1.0, 0.8, 1.1), "no difference larger than 25.0 %"),
+        (Gain(1.0, 1.0, 1.0), "no difference larger than 0.0 %"),
+    ],
+)
+def test_a_gain_in_words(found: Gain, words: str) -> None:
+    assert str(found) == words
+    assert found.differs == ("as" in words)
+
+
+@pytest.mark.parametrize("pairs", range(2, len(T_99) + 2))
+def test_as_many_pairs_as_the_table_has(pairs: int) -> None:
+    found = gain(np.linspace(2, 2.1, pairs), np.linspace(1, 1.1, pairs))
+    assert found.low < found.gain < found.high

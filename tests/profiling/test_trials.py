@@ -1,0 +1,229 @@
+"""Settings that are tried: the faster number of threads, and a batch that leaves little to what does not grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from socialx.batch import Example
+from socialx.kinds import MODELS
+from socialx.precision import Precision
+from socialx.profiling import trials
+from socialx.profiling.profile import Trial
+from socialx.profiling.trials import LARGEST, enough, try_settings
+from socialx.training.learner import Learner
+from tests.networks import CPU, example, forecaster, network
+
+CORES = 4
+
+
+TIMES = st.sampled_from([2, 3, 8, 64])
+
+
+@given(st.floats(0.1, 3), TIMES)
+def test_enough_leaves_at_most_a_tenth_to_what_does_not_grow(gain: float, tried: int) -> None:
+    """Where a share f of a step does not grow, k times the batch is 1 / (f / k + 1 - f) times as fast."""
+    times, fixed = enough(gain, tried), (1 - 1 / gain) / (1 - 1 / tried)
+    fixed = max(0.0, min(0.999, fixed))
+    assert times in (2, 4, 8, 16, 32, 64)
+
+    def left(many: int) -> float:
+        return fixed / (fixed + many * (1 - fixed))
+
+    assert left(times) <= 0.1 + 1e-9 or times == LARGEST
+    assert times == 2 or left(times // 2) > 0.1
+
+
+@given(st.floats(0.5, 4), st.floats(0.5, 4), TIMES)
+def test_the_more_the_gain_the_larger_is_enough(some: float, other: float, tried: int) -> None:
+    low, high = sorted((some, other))
+    assert enough(low, tried) <= enough(high, tried)
+
+
+@pytest.mark.parametrize(
+    ("gain", "tried", "times"),
+    [(0.9, 2, 2), (1, 2, 2), (1.05, 2, 2), (1.2, 2, 8), (1.5, 2, 32), (2, 2, 64), (1, 8, 2), (1.2, 8, 4), (7.9, 8, 64)],
+)
+def test_enough_of_known_gains(gain: float, tried: int, times: int) -> None:
+    assert enough(gain, tried) == times
+
+
+class Machine:
+    """A step takes ``fixed_s + window_s`` x windows, and more with a number of threads that does not suit it."""
+
+    def __init__(self, fixed_s: float = 0.0, window_s: float = 0.01, best: int | None = None) -> None:
+        self.fixed_s, self.window_s, self.best = fixed_s, window_s, best
+        self.now = 1
+        self.calls: list[tuple[int, int]] = []  # threads and windows of each step
+        self.windows = 0
+        self.most: int | None = None  # windows that fit into the memory
+
+    def set_threads(self, count: int) -> None:
+        self.now = count
+
+    def timed(self, run: Callable[[], object], device: torch.device) -> float:
+        run()
+        self.calls.append((self.now, self.windows))
+        slow = 1.0 if self.best is None else 1 + abs(self.now - self.best)
+        return slow * (self.fixed_s + self.window_s * self.windows)
+
+    def step(self, group: list[Example]) -> None:
+        self.windows = sum(len(each.batch.history) for each in group)
+        if self.most is not None and max(len(each.batch.history) for each in group) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def learner(self, accumulate: int = 1, eager: bool = True, device: str = "cpu") -> Any:
+        """What a trial needs of one."""
+        precision = SimpleNamespace(device=torch.device(device))
+        return SimpleNamespace(
+            step=self.step, precision=precision, accumulate_grad_batches=accumulate, eager=eager, model=None
+        )
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Four cores, one thread now, and a clock of its own."""
+    made = Machine()
+    monkeypatch.setattr(trials, "timed", made.timed)
+    monkeypatch.setattr(torch, "set_num_threads", made.set_threads)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: made.now)
+    monkeypatch.setattr(trials, "usable_cores", lambda: CORES)
+    return made
+
+
+def tried(machine: Machine, setting: str, batch_size: int = 4, **options: Any) -> list[Trial]:
+    """The trials of one setting."""
+    found = try_settings(machine.learner(**options), example(batch_size=batch_size), lambda: None)
+    return [each for each in found if each.setting == setting]
+
+
+@pytest.mark.parametrize(("now", "best", "values"), [(1, 4, [4]), (4, 1, [1]), (2, 4, [1, 4]), (9, 4, [1, 4])])
+def test_the_faster_number_of_threads_is_found(now: int, best: int, values: list[int], machine: Machine) -> None:
+    machine.now, machine.best = now, best
+    found = tried(machine, "trainer.threads")
+    assert [each.value for each in found] == values
+    fastest = max(found, key=lambda each: each.gain)
+    assert fastest.value == best
+    assert fastest.gain == pytest.approx(1 + abs(now - best))
+    assert fastest.low == pytest.approx(fastest.gain) == fastest.high
+    assert machine.now == now
+
+
+def test_the_present_number_of_threads_comes_back_when_a_trial_fails(machine: Machine) -> None:
+    machine.now, steps = 2, 0
+    learner = machine.learner()
+
+    def step(group: list[Example]) -> None:
+        nonlocal steps
+        steps += 1
+        if steps > 3:
+            raise KeyboardInterrupt
+
+    learner.step = step
+    with pytest.raises(KeyboardInterrupt):
+        try_settings(learner, example(), lambda: None)
+    assert machine.now == 2
+
+
+def test_threads_of_a_card_are_not_tried(machine: Machine) -> None:
+    machine.now = 2
+    found = try_settings(machine.learner(device="cuda"), example(), lambda: None)
+    assert {each.setting for each in found} == {"loader.batch_size"}
+
+
+def test_a_step_that_grows_with_the_batch_gets_one_trial(machine: Machine) -> None:
+    machine.window_s = 0.02
+    (found,) = tried(machine, "loader.batch_size")
+    assert (found.value, found.gain) == (8, pytest.approx(1))
+
+
+def test_a_step_that_hardly_grows_gets_a_batch_that_brings_most(machine: Machine) -> None:
+    machine.fixed_s, machine.window_s = 0.08, 0.005  # 80 % of a step of four windows do not grow
+    twice, enough_ = tried(machine, "loader.batch_size")
+    assert (twice.value, twice.gain) == (8, pytest.approx(2 / 1.2))
+    assert enough_.value == 4 * 64  # 0.8 / 64 of 0.2125 are 6 %, 0.8 / 32 of 0.225 are 11 %
+    assert enough_.gain == pytest.approx(1 / (0.2 + 0.8 / 64))
+
+
+def test_a_quick_step_is_tried_with_more(machine: Machine) -> None:
+    machine.fixed_s, machine.window_s = 0.008, 0.0005
+    more, enough_ = tried(machine, "loader.batch_size")
+    assert (more.value, more.gain) == (4 * 8, pytest.approx(1 / (0.2 + 0.8 / 8)))
+    assert enough_.value == 4 * 64
+
+
+@pytest.mark.parametrize("accumulate", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("fixed_s", [0.008, 0.8])
+def test_a_step_of_several_batches_keeps_its_windows(accumulate: int, fixed_s: float, machine: Machine) -> None:
+    machine.fixed_s = fixed_s
+    found = tried(machine, "loader.batch_size", accumulate=accumulate)
+    assert {windows for _, windows in machine.calls} == {4 * accumulate}
+    assert all(each.value <= 4 * accumulate for each in found)
+
+
+def test_a_compiled_or_recorded_step_gets_no_other_batch(machine: Machine) -> None:
+    assert tried(machine, "loader.batch_size", eager=False) == []
+    machine.now = 2
+    assert tried(machine, "trainer.threads", eager=False) != []
+    assert try_settings(machine.learner(eager=False, device="cuda"), example(), lambda: None) == []
+
+
+@pytest.mark.parametrize(("most", "values"), [(4, []), (7, []), (8, [8]), (300, [8, 256])])
+def test_a_batch_that_does_not_fit_ends_the_trials(most: int, values: list[int], machine: Machine) -> None:
+    machine.fixed_s, machine.window_s, machine.most = 0.08, 0.005, most
+    assert [each.value for each in tried(machine, "loader.batch_size")] == values
+
+
+def test_a_batch_that_does_not_fit_into_the_memory_of_the_host_ends_the_trials(machine: Machine) -> None:
+    learner = machine.learner()
+
+    def step(group: list[Example]) -> None:
+        machine.step(group)
+        if machine.windows > 4:
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory")
+
+    learner.step = step
+    assert try_settings(learner, example(), lambda: None) == try_settings(machine.learner(eager=False), example(), int)
+
+
+def test_a_slow_step_is_not_tried_at_all(machine: Machine) -> None:
+    machine.now, machine.fixed_s = 2, 2.0
+    assert try_settings(machine.learner(), example(), lambda: None) == []
+    assert len(machine.calls) == 1
+
+
+def test_a_batch_of_very_many_bytes_is_not_made(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "MOST_BYTES", sum(tensor.nbytes for tensor in example().batch))
+    assert tried(machine, "loader.batch_size") == []
+
+
+def test_every_block_is_told(machine: Machine) -> None:
+    told = []
+    found = try_settings(machine.learner(), example(), lambda: told.append(1))
+    assert len(told) >= 2 * 6 * len(found)
+
+
+def test_a_real_learner_is_tried(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "BLOCK_S", 0.001)
+    monkeypatch.setattr(trials, "LARGEST", 2)
+    monkeypatch.setattr(trials, "usable_cores", lambda: 2)
+    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9}
+    learner = Learner(MODELS["linear"].load()(network()), Precision("32-true", CPU), **options)  # type: ignore[arg-type]
+    threads, *batches = try_settings(learner, example(), lambda: None)
+    assert (threads.setting, threads.value) == ("trainer.threads", 2)
+    assert torch.get_num_threads() == 1
+    assert [each.value for each in batches] == [8]
+    assert all(0 < each.low <= each.gain <= each.high for each in (threads, *batches))
+
+
+def test_a_learner_that_compiles_is_not_eager() -> None:
+    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9}
+    assert Learner(forecaster(), Precision("32-true", CPU), **options).eager  # type: ignore[arg-type]
+    compiled = Learner(forecaster(), Precision("32-true", CPU), compile="default", **options)  # type: ignore[arg-type]
+    assert not compiled.eager

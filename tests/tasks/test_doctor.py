@@ -1,0 +1,342 @@
+"""Doctor: every check is a line, what is wrong says what helps, and nothing that a machine lacks is a traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import h5py
+import pytest
+import torch
+
+import socialx
+from socialx.tasks import diagnosis
+from socialx.tasks.diagnosis import Diagnosis, Line
+from tests.commands import ROOT, process, small_file
+from tests.commands import socialx as command
+
+NAMES = [check.name for check in diagnosis.CHECKS]
+SIZES: dict[str, Any] = {
+    "model": {"width": 8, "blocks": 1, "slstm_at": (), "heads": 2},
+    "pooling": {"heads": 2, "neighbours": 3},
+    "trainer": {"device": "cpu"},
+}
+SETS = [word for section, names in SIZES.items() for name, value in names.items() if name != "slstm_at"
+        for word in ("--set", f"{section}.{name}={value}")]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"))
+
+
+def doctor(path: Path | None = None, /, **sections: dict[str, Any]) -> Diagnosis:
+    """Of a small model on the CPU."""
+    merged = {name: {**SIZES.get(name, {}), **sections.get(name, {})} for name in {*SIZES, *sections}}
+    return socialx.doctor(merged.pop("data", path), **merged)
+
+
+def line(found: Diagnosis, name: str) -> Line:
+    (only,) = (each for each in found.lines if each.name == name)
+    return only
+
+
+def test_every_check_is_ok_with_a_file_on_a_cpu(data: Path) -> None:
+    found = doctor(data)
+    assert [each.name for each in found.lines] == NAMES
+    assert not found.failed, str(found)
+    said = line(found, "data").found
+    assert "4 sensors, 400 rows every 5 min, 264 / 38 / 75 windows" in said
+    assert said.endswith("on cpu: loader mode resident")
+    assert line(found, "encoder").found.startswith("encoder fused: a step for 4 sensors is finite; ")
+    assert line(found, "encoder").found.endswith(" parameters and the batch are on cpu")
+    assert "32-true on cpu, where auto is 32-true" in line(found, "precision").found
+    assert f"torch {torch.__version__}" in line(found, "packages").found
+
+
+def test_without_a_file_a_made_up_network_is_tried() -> None:
+    found = doctor()
+    assert line(found, "data") == Line("data", "ok", "no file is given", line(found, "data").remedy)
+    assert line(found, "data").helps() == (
+        'data={"path": \'FILE.h5\'}, which socialx.convert(\'auto\', \'FILE\') makes'
+    )  # fmt: skip
+    assert "a step for 5 made-up sensors is finite" in line(found, "encoder").found
+    assert not found.failed, str(found)
+
+
+@pytest.mark.parametrize(
+    ("sections", "ran"),
+    [
+        ({"model": {"impl": "reference"}}, "encoder reference"),
+        ({"model": {"encoder": "mlp"}}, "encoder mlp"),
+        ({"model": {"kind": "linear"}}, "linear"),
+        ({"model": {"kind": "stid"}}, "stid"),
+        ({"model": {"checkpointing": True}, "trainer": {"precision": "bf16-mixed"}}, "encoder fused"),
+        ({"pooling": {"kind": "none"}, "trainer": {"precision": "16-mixed"}}, "encoder fused"),
+        ({"pooling": {"placement": "interleaved", "layers": 1}, "data": {"history": 288, "horizon": 3}}, "encoder"),
+    ],
+)
+def test_the_configured_model_takes_the_step(sections: dict[str, Any], ran: str) -> None:
+    found = line(doctor(**sections), "encoder")
+    assert found.state == "ok", found
+    assert found.found.startswith(ran)
+
+
+def test_the_features_that_are_asked_for_are_tried(data: Path) -> None:
+    several = doctor(data={"path": data, "inputs": ("avg_speed", "latitude")})
+    assert line(several, "encoder").state == "ok"
+    wrong = doctor(data={"path": data, "targets": ("flow",)})
+    assert "no feature 'flow'" in line(wrong, "data").found
+    assert [each.name for each in wrong.failed] == ["data"]
+
+
+def test_a_part_of_a_large_network_is_tried(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "MOST_SENSORS", 3)
+    found = doctor(data)
+    assert "4 sensors" in line(found, "data").found
+    assert "a step for the first 3 sensors is finite" in line(found, "encoder").found
+
+
+def test_a_broken_file_is_one_line_and_the_rest_is_checked(data: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.h5"
+    broken.write_bytes(data.read_bytes()[:5000])
+    result = command("doctor", "--data", broken, *SETS)
+    assert result.exit_code == 3
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith(f"error: data: {broken}: truncated or damaged HDF5")
+    assert "made-up sensors is finite" in " ".join(result.stdout.split())
+    assert result.stdout.endswith(", 1 fail\n")
+
+
+def test_a_reading_that_cannot_be_read_fails_before_training_does(data: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.h5"
+    content = bytearray(data.read_bytes())
+    with h5py.File(data) as file:
+        chunk = file["data/features"].id.get_chunk_info(0)
+    for place in range(chunk.byte_offset + 20, chunk.byte_offset + 40):
+        content[place] ^= 0xFF
+    broken.write_bytes(content)
+    assert line(doctor(broken), "data").state == "fail"
+
+
+def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, tmp_path: Path) -> None:
+    lost = tmp_path / "lost.h5"
+    lost.write_bytes(data.read_bytes())
+    with h5py.File(lost, "r+") as file:
+        del file["metadata/vd_info/769402"]
+    result = command("doctor", "--data", lost, *SETS)
+    assert result.exit_code == 3
+    assert "error: encoder: " in result.stderr
+    assert "1 of 4 sensors have no position (769402)" in result.stderr
+    assert "--pooling none" in result.stderr
+    assert not doctor(lost, pooling={"kind": "none"}).failed
+
+
+def test_wrong_settings_are_lines_of_their_own() -> None:
+    result = command("doctor", "--set", "loader.batch_size=0", "--set", "model.width=wide")
+    assert result.exit_code == 3
+    first, second = result.stderr.splitlines()
+    assert first.startswith("error: settings: loader.batch_size (--set): Input should be greater than or equal to 1")
+    assert second.startswith("error: settings: model.width (--set): ")
+    assert "not checked: it needs the line settings" in " ".join(result.stdout.split())
+    found = socialx.doctor(loader={"batch_size": 0})
+    assert [each.name for each in found.failed] == ["settings"]
+    assert {each.name for each in found.lines if each.state == "ok"} >= {"packages", "disk"}
+    assert all(each.remedy for each in found.lines if each.state != "ok")
+
+
+def test_settings_that_exclude_each_other_and_those_without_effect() -> None:
+    conflict = line(doctor(model={"width": 10, "heads": 2}, pooling={"heads": 4}), "settings")
+    assert conflict.state == "fail"
+    assert "model.width 10 is not a multiple of it" in conflict.found
+    idle = command("doctor", "--model", "linear", "--impl", "fused", "--json")
+    (found,) = (each for each in json.loads(idle.stdout)["lines"] if each["name"] == "settings")
+    assert (found["state"], found["remedy"]) == ("warn", "leave out --impl")
+    assert idle.exit_code == 0
+
+
+def test_json_has_one_shape() -> None:
+    result = command("doctor", "--json", *SETS)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    printed = json.loads(result.stdout)
+    assert (printed["schema"], printed["ok"]) == ("socialx.doctor/1", True)
+    assert [each["name"] for each in printed["lines"]] == NAMES
+    for each in printed["lines"]:
+        assert list(each) == ["name", "state", "found", "remedy"]
+        assert each["state"] in ("ok", "warn", "fail")
+        assert each["remedy"] is None or each["remedy"]
+    helps = {each["name"]: each["remedy"] for each in printed["lines"]}
+    assert helps["data"] == "--data FILE.h5, which socialx convert auto FILE makes"
+
+
+def test_more_threads_than_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "usable_cores", lambda: 3)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    found = line(doctor(), "machine")
+    assert found.state == "warn"
+    assert "torch takes 64 threads" in found.found
+    assert "OMP_NUM_THREADS=3" in found.helps()
+    assert "threads" in found.helps()
+    assert command("doctor", *SETS).exit_code == 0
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert line(doctor(), "machine").state == "ok"
+
+
+def test_a_broken_product_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.matmul
+    monkeypatch.setattr(torch, "matmul", lambda a, b: right(a, b) * (1 + 1e-3) if a.dtype == torch.float32 else a @ b)
+    found = line(doctor(), "product")
+    assert found.state == "fail"
+    assert "float32 1.0e-03 of at most 1e-05" in found.found
+    monkeypatch.setattr(torch, "matmul", lambda a, b: right(a, b) * float("nan"))
+    assert line(doctor(), "product").state == "fail"
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[torch.nn.Module], None]) -> Line:
+    """The line of the encoder, with a model that was changed after it had been built."""
+    real = diagnosis.build
+
+    def build(*arguments: Any) -> Any:
+        problem = real(*arguments)
+        change(problem.model)
+        return problem
+
+    monkeypatch.setattr(diagnosis, "build", build)
+    return line(doctor(), "encoder")
+
+
+def test_a_tensor_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stays(model: torch.nn.Module) -> None:
+        model.register_buffer("stray", torch.zeros(1, device="meta"))
+        model.to = lambda _: model  # type: ignore[method-assign,assignment]
+
+    found = changed(monkeypatch, stays)
+    assert (found.state, found.found) == ("fail", "buffer stray is on meta, not on cpu")
+
+
+def test_a_step_that_is_not_finite_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(model: torch.nn.Module) -> None:
+        with torch.no_grad():
+            next(model.parameters()).fill_(torch.nan)
+
+    found = changed(monkeypatch, spoil)
+    assert found.state == "fail"
+    assert "not finite: forecast" in found.found
+    assert "implementation or precision" in found.helps()
+
+
+def test_an_error_that_nobody_expected_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError("first line\nsecond line")
+
+    monkeypatch.setattr(diagnosis.shutil, "disk_usage", broken)
+    found = doctor()
+    assert line(found, "disk").found == "ZeroDivisionError: first line"
+    assert line(found, "disk").state == "fail"
+    assert len(found.lines) == len(NAMES)
+
+
+def test_too_little_room_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    little = SimpleNamespace(total=64 << 20, free=64 << 20)
+    monkeypatch.setattr(diagnosis.shutil, "disk_usage", lambda _: little)
+    monkeypatch.setattr(diagnosis, "free_bytes", lambda _: 500 << 20)
+    found = doctor()
+    for name in ("disk", "memory", *(["shared memory"] if (Path("/dev") / "shm").is_dir() else [])):
+        assert line(found, name).state == "warn"
+        assert line(found, name).helps()
+    assert "cpu: 500.0 MiB free" in line(found, "memory").found
+    assert not found.failed
+
+
+def test_a_worker_that_does_not_start_matters_where_workers_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("Cannot allocate memory")
+
+    monkeypatch.setattr(diagnosis, "DataLoader", refuse)
+    found = line(doctor(), "workers")
+    assert (found.state, "Cannot allocate memory" in found.found) == ("warn", True)
+    assert line(doctor(loader={"mode": "workers"}), "workers").state == "fail"
+
+
+def test_low_precision_that_is_emulated_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "cpu_field", lambda _: "")
+    found = line(doctor(trainer={"precision": "bf16-mixed"}), "precision")
+    assert found.state == "warn"
+    assert "is emulated, which is slow" in found.found
+    assert line(doctor(), "precision").state == "ok"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "has_nvidia", lambda: False)
+    plain = line(doctor(), "device")
+    assert plain.state == "ok"
+    assert plain.found.startswith("no CUDA device: everything runs on the CPU")
+    monkeypatch.setattr(diagnosis, "has_nvidia", lambda: True)
+    hidden = line(doctor(), "device")
+    assert hidden.state == "warn"
+    assert "no CUDA device: " in hidden.found
+    assert hidden.helps()
+    asked = command("doctor", "--device", "cuda")
+    assert asked.exit_code == 3
+    assert asked.stderr.startswith("error: device: trainer.device cuda:0: this torch sees 0 CUDA devices (")
+    assert asked.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_a_card_that_answers_nothing_is_lines_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = SimpleNamespace(name="Card", total_memory=80 << 30, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    before = torch.get_float32_matmul_precision()
+    found = doctor(trainer={"device": "cuda"})
+    assert line(found, "device").found.startswith("cuda:0 of 2 x Card (80 GiB, capability 9.0); driver ")
+    assert "high (TF32) in training" in line(found, "float32").found
+    assert {"memory", "product", "encoder"} <= {each.name for each in found.failed}
+    assert all(each.remedy and "\n" not in each.found for each in found.failed)
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_nothing_of_torch_and_of_the_folder_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(7)
+    before = torch.get_rng_state(), torch.get_num_threads(), torch.get_float32_matmul_precision()
+    doctor(trainer={"threads": 2, "seed": 3})
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before[1:]
+    assert not list(tmp_path.iterdir())
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_piped_output_is_plain_and_narrow(data: Path, columns: str, tmp_path: Path) -> None:
+    done = process("doctor", "--data", data, *SETS, cwd=tmp_path, COLUMNS=columns, NO_COLOR="")
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= min(80, int(columns))
+    assert "\x1b" not in done.stdout + done.stderr
+    assert {row.split()[0] for row in done.stdout.splitlines() if row[:1].strip()} <= {"ok", "warn", "14", "13"}
+    assert done.stderr == ""
+
+
+def test_help_needs_no_torch() -> None:
+    code = (
+        "import sys, socialx.cli as c\n"
+        "try: c.app(['doctor', '--help'])\n"
+        "except SystemExit as e: assert not e.code, e.code\n"
+        "assert not {'torch', 'numpy', 'h5py'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for flag in ("--data", "--device", "--precision", "--model", "--impl", "--set", "--json"):
+        assert flag in done.stdout
+    assert "--width" not in done.stdout
