@@ -143,7 +143,7 @@ def _loop(s: Any, sleepy: _Sleepy, steps: int) -> tuple[Any, float]:
 
 def same(data: str, runs: int) -> None:
     """A configuration compared with itself: how often a difference is said."""
-    settings = socialx.load_settings(data={"path": data}, **SMALL, profile={"block_seconds": 0.5, "warmup_steps": 5})
+    settings = socialx.load_settings(data={"path": data}, **SMALL, profile={"block_seconds": 0.25, "warmup_steps": 5})
     found = []
     for run in range(runs):
         gain = socialx.compare(settings=settings, other=settings).gain

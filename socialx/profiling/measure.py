@@ -47,7 +47,7 @@ from socialx.profiling.profile import (
     Window,
 )
 from socialx.profiling.trace import Operators, Trace
-from socialx.profiling.trials import try_settings
+from socialx.profiling.trials import step_alone, try_settings
 from socialx.profiling.work import machine, work_of
 from socialx.progress import work
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
@@ -58,6 +58,7 @@ from socialx.training.loop import run_steps
 TRACE_STEPS = 8
 CPU_TRACE_STEPS = 2  # a step has thousands of operators there
 MEMORY_SAMPLES = 40
+LOOK_S = 0.05  # between two of them, each of which takes some 0.02 ms
 POINTS = 600  # of a picture
 WAITED = 0.05  # share of a time from which on it counts as waiting
 CLOCK_STEPS = 500  # of the clock alone
@@ -105,7 +106,8 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, loading: Loading
     if isinstance(operators, str):
         why["operators"] = operators
     example = next(iter(loader.epoch(0))).to(device)
-    trials = _tried(learner, example) if lengths.trials else []
+    alone = step_alone(learner, example) if lengths.trials else None
+    trials = _tried(learner, example, loader.num_windows) if lengths.trials else []
     flops, moved, reason = _work(learner, example)
     if reason:
         why["throughput.flops_per_step"] = why["throughput.bytes_per_step"] = reason
@@ -121,7 +123,7 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, loading: Loading
     host = (
         None
         if found.host is None
-        else replace(found.host, cores_used=cpu_s / parts.wall, gc=collected.seconds / parts.wall)
+        else replace(found.host, cores_used=cpu_s / parts.wall, gc=collected.seconds / parts.wall, step_alone_s=alone)
     )
     return replace(
         found,
@@ -246,14 +248,16 @@ class Training:
     def take(self, steps: int, clock: StepClock | None = None) -> None:
         """``steps`` optimizer steps, the loss read as often as training reads it."""
         first, last = self._taken, self._taken + steps
-        apart = max(1, steps // MEMORY_SAMPLES)
+        apart, looked = max(1, steps // MEMORY_SAMPLES), 0.0
 
         def after_step(loss: Tensor, _: int) -> bool:
+            nonlocal looked
             self._taken += 1
             self._running.add_(loss)
             if self._taken % self._log_every_n_steps == 0:
                 self._running.item()
-            if clock is not None and (self._taken - first) % apart == 0:
+            if clock is not None and (self._taken - first) % apart == 0 and time.monotonic() - looked > LOOK_S:
+                looked = time.monotonic()
                 self.used.append(used_bytes(self._learner.precision.device))
             self._advance()
             return self._taken == last
@@ -321,9 +325,9 @@ def _compiled() -> int:
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
 
 
-def _tried(learner: Learner, example: Example) -> list[Trial]:
+def _tried(learner: Learner, example: Example, windows: int) -> list[Trial]:
     with work("trying settings", None, "steps") as bar:
-        return try_settings(learner, example, bar.advance)
+        return try_settings(learner, example, bar.advance, windows)
 
 
 def _work(learner: Learner, example: Example) -> tuple[float | None, float | None, str]:

@@ -88,7 +88,8 @@ class Host:
 
     threads: of tensor operations.  cores: those that this process may use.  cores_used: CPU seconds of the process per
     second of the window.  waiting: share of the window in which a training step, on a CPU, was not computed by
-    anybody.  gc: share of the window in Python's garbage collector.
+    anybody.  gc: share of the window in Python's garbage collector.  step_alone_s: seconds of a training step while no
+    batch is made, measured with one batch again and again.
     """
 
     threads: int
@@ -96,6 +97,7 @@ class Host:
     cores_used: float | None
     waiting: float | None
     gc: float | None
+    step_alone_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,21 @@ Rule = Callable[[Profile], Finding | None]
 def diagnosed(profile: Profile) -> Profile:
     """The profile with its findings and the verdict: time that is lost comes before work that could be less."""
     found = [finding for rule in RULES if (finding := rule(profile)) is not None]
+    found = [replace(each, severity="info") if _told_by_another(each, found) else each for each in found]
     order = {"critical": 0, "warn": 0, "info": 2}
     # Stable: equal shares stay in the order of RULES.
     found.sort(key=lambda each: (max(order[each.severity], each.rule.startswith("compute.")), -each.share))
     verdict, summary = _verdict(profile, found)
     return replace(profile, findings=found, verdict=verdict, summary=summary)
+
+
+def _told_by_another(finding: Finding, found: Sequence[Finding]) -> bool:
+    """Whether another finding names the same time with its cause: then it is information."""
+    rules = {each.rule for each in found}
+    if finding.rule == "loader.inline":
+        return "sync.exposes_loader" in rules
+    told = any(rule.startswith(("loader.", "hooks.", "sync.")) for rule in rules)
+    return finding.rule == "fluctuation.periodic" and told
 
 
 def patch_of(findings: Iterable[Finding]) -> dict[str, Any]:
@@ -84,7 +94,8 @@ def _syncs(p: Profile) -> float:
     return p.sync.per_step if p.sync else 0.0
 
 
-def _fits(p: Profile) -> bool:
+def fits(p: Profile) -> bool:
+    """Whether the whole series has room on the device."""
     loader = p.loader
     if loader is None or loader.series_bytes is None:
         return False
@@ -93,16 +104,22 @@ def _fits(p: Profile) -> bool:
 
 def _resident(p: Profile) -> tuple[dict[str, Any], str]:
     """The loader without workers, and the words for it."""
-    if p.loader is None or not _fits(p):
+    if p.loader is None or not fits(p):
         return {"loader.mode": "chunk"}, "the series is read in chunks while the model trains"
     size = (p.loader.series_bytes or 0) / GIB
     return {"loader.mode": "resident"}, f"the series takes {size:.2f} GiB of memory"
 
 
 def _saved_by_resident(p: Profile) -> float:
-    """The share that a resident series would save: all waiting, without the measured time of gathering its batches."""
+    """The share that a resident series would save: all waiting, without the measured time of gathering its batches.
+
+    On a CPU workers take cores from the training step; without them it takes as long as it was measured to take alone.
+    """
     gather = (p.loader.resident_s or 0.0) if p.loader else 0.0
-    return p.shares.input - gather / _step_s(p)
+    saved = p.shares.input - gather / _step_s(p)
+    if p.window.clock == "host" and p.host and p.host.step_alone_s and p.loader and p.loader.num_workers:
+        saved += max(0.0, p.shares.span - p.host.step_alone_s / _step_s(p))
+    return saved
 
 
 def _workers_needed(p: Profile) -> int | None:
@@ -192,7 +209,7 @@ def loader_chunk(p: Profile) -> Finding | None:
         return None
     evidence = f"{p.shares.input:.0%} of the time the {_device(p)} waits for the next chunk of the series"
     vain = "another loader.chunk_gb: a larger chunk takes as much longer to read"
-    if _fits(p):
+    if fits(p):
         patch, words = _resident(p)
         return _finding("loader.chunk", _saved_by_resident(p), evidence, patch, advice=words, will_not_help=vain)
     words = "the series does not fit into the memory: a faster disk, or a larger model, hides the reading"
@@ -340,8 +357,9 @@ def batch_small(p: Profile) -> Finding | None:
     if groups > 1:
         patch["trainer.accumulate_grad_batches"] = max(1, groups // times)
         words = "with fewer batches a step the training stays the same" if groups % times == 0 else OTHER
-    # A batch gathered from a resident series, and what is between steps, are once a step too.
-    once = p.shares.hooks + (p.shares.input if p.loader and p.loader.mode == "resident" else 0.0)
+    # A batch is gathered from a resident series once, whatever its size; so is what is between steps that become fewer.
+    once = p.shares.input if p.loader and p.loader.mode == "resident" else 0.0
+    once += p.shares.hooks if groups == 1 else 0.0
     saved = _of_span(p, best) + once * (1 - 1 / times)
     vain = "loader.num_workers: batches are there in time"
     return _finding("batch.small", saved, evidence, patch, advice=words, will_not_help=vain)
@@ -435,7 +453,7 @@ def fluctuation_periodic(p: Profile) -> Finding | None:
         return _finding("fluctuation.periodic", saved, evidence, {}, advice=words)
     evidence += f", which is {f.cause}"
     patch: dict[str, Any] = {}
-    if f.cause == "loader.num_workers" or (f.cause == "loader.chunk_gb" and _fits(p)):
+    if f.cause == "loader.num_workers" or (f.cause == "loader.chunk_gb" and fits(p)):
         patch, _ = _resident(p)
     elif f.cause == "trainer.log_every_n_steps":
         patch = {f.cause: 2 * (p.setting(f.cause) or LOG_EVERY)}

@@ -6,6 +6,7 @@ foretells it, and a few steps measure it.  The same windows are used again, so t
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 
 import torch
@@ -23,13 +24,17 @@ MOST_SECONDS = 20.0  # that one trial may take
 WORTH = 1.05
 QUICK_S, QUICK_TIMES = 0.05, 8  # a quick step is tried with more, whose gain is larger than the noise
 LARGEST = 64  # times the present batch
+MOST_WINDOWS = 1 << 20
 MOST_BYTES = 1 << 30  # of the readings of a larger batch
 
 
-def try_settings(learner: Learner, example: Example, advance: Callable[[], None]) -> list[Trial]:
+def try_settings(
+    learner: Learner, example: Example, advance: Callable[[], None], windows: int = MOST_WINDOWS
+) -> list[Trial]:
     """Trials of ``trainer.threads`` on a CPU and of ``loader.batch_size``; the learner is trained meanwhile.
 
-    example: a batch on the device.  Nothing is tried where a step is compiled or recorded: each shape would be again.
+    example: a batch on the device.  windows: of the training part, which no batch can have more of.  Nothing is tried
+    where a step is compiled or recorded: each shape would be again.
     """
     found = []
     group = [example] * learner.accumulate_grad_batches
@@ -39,7 +44,7 @@ def try_settings(learner: Learner, example: Example, advance: Callable[[], None]
     if learner.precision.device.type == "cpu":
         found += _threads(learner, example, advance)
     if learner.eager:
-        found += _batches(learner, example, QUICK_TIMES if step_s < QUICK_S else 2, advance)
+        found += _batches(learner, example, QUICK_TIMES if step_s < QUICK_S else 2, advance, windows)
     return found
 
 
@@ -66,12 +71,16 @@ def _threads(learner: Learner, example: Example, advance: Callable[[], None]) ->
     return found
 
 
-def _batches(learner: Learner, example: Example, first: int, advance: Callable[[], None]) -> list[Trial]:
+def _batches(learner: Learner, example: Example, first: int, advance: Callable[[], None], windows: int) -> list[Trial]:
     """``first`` times the batch, and where that is quicker so many times as brings most of what any batch can."""
     size, found, batches = len(example.batch.history), list[Trial](), learner.accumulate_grad_batches
     allowed = [2**power for power in range(1, LARGEST.bit_length())]
     if batches > 1:  # a step keeps its windows, where its batches can be joined
         allowed = [times for times in range(2, batches + 1) if batches % times == 0]
+
+    allowed = [times for times in allowed if times * size <= windows]
+    if not allowed:
+        return []
 
     def at_most(wanted: int) -> int:
         return max((times for times in allowed if times <= wanted), default=allowed[0])
@@ -119,6 +128,12 @@ def enough(gain: float, times: int) -> int:
     while found < LARGEST and fixed / found / (fixed / found + 1 - fixed) > 0.1:
         found *= 2
     return found
+
+
+def step_alone(learner: Learner, example: Example) -> float:
+    """Seconds of a step of one batch again and again, the median of several."""
+    group = [example] * learner.accumulate_grad_batches
+    return statistics.median(_seconds(learner, group) for _ in range(PAIRS))
 
 
 def _seconds(learner: Learner, group: list[Example]) -> float:

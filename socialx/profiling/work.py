@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 from socialx.batch import Batch, Example, Target
 from socialx.precision import Precision
@@ -41,6 +40,8 @@ def work_of(model: nn.Module, example: Example) -> tuple[float, float]:
     are those that all operators read and write, views left out, as if nothing stayed in a cache.  An LSTM counts as the
     products that it consists of, not as one operator of a library.
     """
+    from torch.utils.flop_counter import FlopCounterMode  # it imports triton, which takes 0.2 s
+
     device = torch.device("cpu")
     batch = Batch(*(tensor[:1].to(device) for tensor in example.batch))
     own = copy.deepcopy(model).to(device)

@@ -14,7 +14,7 @@ from socialx.errors import Argument, Message, SocialxError
 from socialx.options import Layers, flat, values_of
 from socialx.profiling.paired import Gain, gain_of, in_turns
 from socialx.profiling.profile import Profile
-from socialx.profiling.rules import WARN
+from socialx.profiling.rules import WARN, fits
 from socialx.progress import Bar, Callback, listening, note, work
 from socialx.settings import Settings
 from socialx.tasks.blocks import Block, OutOfMemory, Runner, runner
@@ -233,15 +233,15 @@ def _never(tried: Tried, side: Side | None) -> bool:
 def _loaders(start: Profile, s: Settings) -> list[dict[str, Any]]:
     """Other loaders, those without processes first; a chunk of twice the size where chunks come late."""
     cores = start.host.cores if start.host else 1
-    candidates: list[dict[str, Any]] = [{"loader.mode": "resident"}, {"loader.mode": "chunk"}]
+    candidates: list[dict[str, Any]] = [{"loader.mode": "resident"}] if fits(start) else []
+    candidates.append({"loader.mode": "chunk"})
     candidates += [dict(each) for finding in start.findings for each in finding.instead if "loader.num_workers" in each]
     candidates.append({"loader.mode": "workers", "loader.num_workers": max(1, cores - 1)})
     if s.loader.mode == "chunk" and s.loader.chunk_gb is not None:
         candidates.append({"loader.chunk_gb": 2 * s.loader.chunk_gb})
-    own = {
-        "loader.mode": start.loader.mode if start.loader else s.loader.mode,
-        "loader.num_workers": s.loader.num_workers,
-    }
+    own: dict[str, Any] = {"loader.mode": s.loader.mode, "loader.num_workers": s.loader.num_workers}
+    if start.loader is not None:  # what was chosen where the settings leave it open
+        own = {"loader.mode": start.loader.mode, "loader.num_workers": start.loader.num_workers}
     unlike = [each for each in candidates if any(own.get(key) != value for key, value in each.items())]
     return [each for place, each in enumerate(unlike) if each not in unlike[:place]]
 

@@ -33,7 +33,8 @@ def first_steps(problem: Problem, loader: Loader, steps: int) -> FirstSteps:
             changes += [" " if changes else "change ", Argument(key, value)]
         more = ("; more: " if changes else "more: ", Command("profile", data=s.data.path))
         share = f"{found.shares.span:.0%} training step, {found.shares.input:.0%} input, {found.shares.hooks:.0%} hooks"
-        where = f"{len(parts.step_seconds)} steps in {parts.wall:.1f} s"
+        count = len(parts.step_seconds)
+        where = f"{count} {'step' if count == 1 else 'steps'} in {parts.wall:.1f} s"
         note(Message(where, f"{found.verdict}, {found.summary} ({share})", (*changes, *more)))
 
     return FirstSteps(problem.precision.device, min(steps, epoch - warmup), warmup, done)
