@@ -48,11 +48,13 @@ TOUR: dict[str, dict[str, Any]] = {
         "model": {"width": 16, "blocks": 1, "slstm_at": []},
         "loader": {"batch_size": 32},
         "trainer": {"threads": 8},
+        "profile": {"steps": 60},
     },
     "tiny batches": {
         "model": {"width": 16, "blocks": 1, "slstm_at": []},
         "loader": {"batch_size": 1},
         "trainer": {"accumulate_grad_batches": 32, "threads": 1},
+        "profile": {"steps": 60},
     },
 }
 

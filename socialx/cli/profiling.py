@@ -171,6 +171,7 @@ def _compare(layers: Layers, other: Path, most: float | None, as_json: bool) -> 
 
     from socialx import tasks
     from socialx.report.profile import print_comparison
+    from socialx.tasks.comparing import ROUNDS
 
     found = tasks.compare(settings=layers, other=other, progress=Show("profile"))
     if as_json:
@@ -181,7 +182,7 @@ def _compare(layers: Layers, other: Path, most: float | None, as_json: bool) -> 
             "share waiting for input": (found.here.input, found.there.input),
             "share between steps": (found.here.hooks, found.there.hooks),
         }
-        print_comparison(found.gain, rows, found.changes)
+        print_comparison(found.gain, ROUNDS, rows, found.changes)
     if most is not None and found.gain.high < 1 - most / 100:
         raise GateError(other, str(found.gain), f"at most {most:g} % slower is allowed")
 

@@ -233,7 +233,11 @@ def print_against(profile: Profile, before: Mapping[str, Any], name: str, consol
 
 
 def print_comparison(
-    gain: Gain, rows: Mapping[str, tuple[float, float]], changes: Mapping[str, Any], console: Console | None = None
+    gain: Gain,
+    rounds: int,
+    rows: Mapping[str, tuple[float, float]],
+    changes: Mapping[str, Any],
+    console: Console | None = None,
 ) -> None:
     """Two settings in turns: what differs, the rates, and the gain with its interval."""
     out = console or Console()
@@ -247,10 +251,7 @@ def print_comparison(
         _line(f"{key}: {_word(here)} -> {_word(there)}", out)
     if not changes:
         _line("no setting differs", out)
-    _line(f"the others: {gain}, 99 % interval of {PAIRED}", out)
-
-
-PAIRED = "paired blocks"
+    _line(f"the others: {gain}, 99 % interval over {rounds} rounds of new processes", out)
 
 
 def print_sweep(
