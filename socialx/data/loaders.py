@@ -269,6 +269,7 @@ class WorkerLoader(_InOrder):
         """series_of, length: as in ``ChunkLoader``.  page_bytes: of the pages that each worker keeps."""
         super().__init__(starts, batch_size, shuffle, seed, chunk, share)
         self.workers = worker_count() if loading.workers is None else loading.workers
+        self.made_ahead = self.workers * loading.prefetch  # batches, at most
         self._line: list[tuple[np.ndarray, np.ndarray]] = []  # starts and real of each batch of the epoch at hand
         options: dict[str, object] = {}
         if self.workers:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from socialx.batch import Example
-from socialx.data.loaders import Loader
+from socialx.data.loaders import Loader, WorkerLoader
 from socialx.environment import peak_bytes, total_memory, usable_cores, used_bytes
 from socialx.profiling import collector
 from socialx.profiling.analysis import Partition, grouped, outliers, partition, variation
@@ -243,6 +243,8 @@ class Training:
         self._log_every_n_steps, self._advance = log_every_n_steps, advance
         self._running = torch.zeros((), device=learner.precision.device)
         self._taken = 0
+        ahead = loader.made_ahead if isinstance(loader, WorkerLoader) else 0
+        self.queued_steps = -(-ahead // learner.accumulate_grad_batches)  # for which workers have batches after a pause
         self.used: list[int] = []  # bytes that were in use, at equal distances of the steps under a clock
 
     def take(self, steps: int, clock: StepClock | None = None) -> None:

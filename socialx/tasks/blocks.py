@@ -23,7 +23,6 @@ from typing import Any, TextIO
 import torch
 
 from socialx.build import build
-from socialx.data.loaders import WorkerLoader
 from socialx.errors import SocialxError, printable
 from socialx.options import as_tree
 from socialx.profiling.analysis import partition
@@ -142,9 +141,7 @@ def serve(asked: TextIO, answers: TextIO) -> None:
         answer(ready=True)
         windows = loader.num_windows / len(loader) * learner.accumulate_grad_batches
         steps = LEAST_STEPS
-        waiting = loader.workers * settings.loader.prefetch_factor if isinstance(loader, WorkerLoader) else 0
         for line in asked:
-            training.take(-(-waiting // learner.accumulate_grad_batches))  # made while the other process ran
             made = _block(training, steps, windows, problem.precision.device)
             steps = max(LEAST_STEPS, math.ceil(json.loads(line)["seconds"] / made["seconds"] * steps))
             answer(**made)
@@ -157,6 +154,7 @@ def serve(asked: TextIO, answers: TextIO) -> None:
 
 
 def _block(training: Training, steps: int, windows: float, device: torch.device) -> dict[str, Any]:
+    training.take(training.queued_steps)  # their batches were made while the other process ran
     clock = clock_for(device)
     training.take(steps, clock)
     parts = partition(clock.read())

@@ -182,17 +182,16 @@ def test_a_process_of_its_own_takes_a_block_and_ends(data: Path) -> None:
 
 @pytest.mark.slow
 def test_batches_that_were_made_while_the_other_side_ran_are_no_gain() -> None:
-    """Four workers hand over 8 batches/s, whether or not their queue was full when a block began."""
+    """Four workers hand over 8 batches/s, whether or not their queue was full when a block began.
+
+    Batches that sleep for half a second can come later than that, never earlier.
+    """
     options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9}
     learner = SleepingLearner(forecaster(3, social=0), Precision("32-true", CPU), **options)  # type: ignore[arg-type]
     training = Training(learner, starved(), 1000)
     training.take(12)
-    steps, seconds = 16, []
-    for pause in (0, 2.5):
-        time.sleep(pause)
-        seconds.append(blocks._block(training, steps, 4.0, CPU)["seconds"])
-    assert seconds[0] == pytest.approx(steps / 8, rel=0.1)
-    assert seconds[1] == pytest.approx(seconds[0], rel=0.15)
+    time.sleep(2.5)  # all 8 places of the queue are full again
+    assert blocks._block(training, 16, 4.0, CPU)["seconds"] > 1.4  # 1.15 with those 8
 
 
 def test_the_mean_of_blocks_counts_their_lengths() -> None:
