@@ -235,7 +235,7 @@ def chosen(loading: Loading, path: Path, store: Store, features: int, device: to
     Says so for large data.  Raises SocialxError where the series was asked for and does not fit at all.
     """
     rows, sensors = len(store.seconds), len(store.sensors.ids)
-    need, free = READING_BYTES * rows * sensors * features, free_bytes(device)
+    need, free = series_bytes(rows, sensors, features), free_bytes(device)
     fits = free is None or need <= RESIDENT_SHARE * free
     mode = ("resident" if fits else "chunk") if loading.mode == "auto" else loading.mode
     there = "" if free is None else f", {free / GIB:.1f} GiB are free"
@@ -247,6 +247,11 @@ def chosen(loading: Loading, path: Path, store: Store, features: int, device: to
     if need >= WORTH_A_LINE or mode != "resident":
         note(Message(path, found, f"loader mode {mode}"))
     return replace(loading, mode=mode)
+
+
+def series_bytes(rows: int, sensors: int, features: int) -> int:
+    """What a resident series of this size takes."""
+    return READING_BYTES * rows * sensors * features
 
 
 def chunk_bytes(device: torch.device) -> int:

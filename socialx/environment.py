@@ -68,8 +68,7 @@ def free_memory() -> int | None:
     """Bytes that this process may still take: of the machine, its control group and its limit; None: not known."""
     known = []
     try:
-        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        known.append(1024 * int(fields["MemAvailable"].split()[0]))
+        known.append(_meminfo("MemAvailable"))
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit != resource.RLIM_INFINITY:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -81,6 +80,12 @@ def free_memory() -> int | None:
     except (OSError, ValueError, KeyError):  # not Linux, or a file that it does not have
         pass
     return min(known, default=None)
+
+
+def _meminfo(name: str) -> int:
+    """Bytes of a line of /proc/meminfo."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return 1024 * int(fields[name].split()[0])
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -119,8 +124,7 @@ def total_memory() -> int | None:
     """Bytes of memory of this machine, or of the control group; None: not known."""
     known = []
     try:
-        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        known.append(1024 * int(fields["MemTotal"].split()[0]))
+        known.append(_meminfo("MemTotal"))
         most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         known += [] if most == "max" else [int(most)]
     except (OSError, ValueError, KeyError):  # as in free_memory

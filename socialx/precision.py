@@ -50,6 +50,11 @@ def when_memory_runs_out(explain: Callable[[], SocialxError | None]) -> Iterator
         raise found from None
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device or the host ran out of memory; torch has an exception of its own for the first alone."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def resolve_device(name: str) -> torch.device:
     """auto | cpu | cuda | cuda:1 -> device; of several processes on a machine each has a card of its own.
 

@@ -114,10 +114,11 @@ def _fallbacks_as_notes(name: str) -> Iterator[None]:
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    torch = sys.modules.get("torch")  # whoever ran out of a device's memory has imported it
-    if torch is None:
+    if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
         return False
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)  # a device, or the host
+    from socialx.precision import is_out_of_memory
+
+    return is_out_of_memory(error)
 
 
 def note(message: Message | str, command: str = "") -> None:

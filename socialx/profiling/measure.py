@@ -50,6 +50,7 @@ from socialx.profiling.trace import Operators, Trace
 from socialx.profiling.trials import step_alone, try_settings
 from socialx.profiling.work import machine, work_of
 from socialx.progress import work
+from socialx.training.capture import in_short
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
 from socialx.training.leak import growth
 from socialx.training.learner import Learner
@@ -106,7 +107,8 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, loading: Loading
     if isinstance(operators, str):
         why["operators"] = operators
     example = next(iter(loader.epoch(0))).to(device)
-    alone = step_alone(learner, example) if lengths.trials else None
+    beside_workers = device.type == "cpu" and loading.num_workers  # they take cores from the step
+    alone = step_alone(learner, example) if lengths.trials and beside_workers else None
     trials = _tried(learner, example, loader.num_windows) if lengths.trials else []
     flops, moved, reason = _work(learner, example)
     if reason:
@@ -162,15 +164,6 @@ def clocked(
         ms_per_step=_milliseconds(shares, step_s),
         step_ms=StepTimes(p50, p95, p99, variation(parts.step_seconds), outliers(parts.step_seconds)),
         throughput=Throughput(loader.num_windows / len(loader) * batches / step_s),
-        gpu_busy=None,
-        sm_efficiency=None,
-        bubble=None,
-        kernels=None,
-        sync=None,
-        copy=None,
-        memory=None,
-        device=None,
-        why={},
         loader=loading,
         host=_host(clock, parts),
         fluctuation=fluctuation(parts, _causes(loading, lengths, batches)),
@@ -337,7 +330,7 @@ def _work(learner: Learner, example: Example) -> tuple[float | None, float | Non
     try:
         return (*work_of(learner.model, example), "")
     except (RuntimeError, NotImplementedError, TypeError) as error:  # an operator that cannot be counted, or no memory
-        return None, None, f"cannot be counted: {str(error).partition(chr(10))[0][:120]}"
+        return None, None, f"cannot be counted: {in_short(error)}"
 
 
 def _sensor_steps(example: Example) -> int:

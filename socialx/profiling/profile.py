@@ -247,15 +247,15 @@ class Profile:
     ms_per_step: Shares
     step_ms: StepTimes
     throughput: Throughput
-    gpu_busy: float | None
-    sm_efficiency: float | None
-    bubble: dict[str, float] | None
-    kernels: TracedKernels | None
-    sync: TracedSync | None
-    copy: Copy | None
-    memory: Memory | None
-    device: DeviceSummary | None
-    why: dict[str, str]
+    gpu_busy: float | None = None
+    sm_efficiency: float | None = None
+    bubble: dict[str, float] | None = None
+    kernels: TracedKernels | None = None
+    sync: TracedSync | None = None
+    copy: Copy | None = None
+    memory: Memory | None = None
+    device: DeviceSummary | None = None
+    why: dict[str, str] = field(default_factory=dict)
     loader: Loading | None = None
     host: Host | None = None
     operators: Operators | None = None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from socialx.dataset import GIB, RESIDENT_SHARE
 from socialx.errors import Argument, Message, SettingsError
 from socialx.profiling.profile import Finding, Loading, Profile, Trial
 
@@ -19,10 +20,8 @@ CLOSE = 0.03  # shares of two findings that cannot be told apart
 ENOUGH = 1.1  # supply from which on workers keep up
 ALWAYS = 0.8  # share of times with a wait from which on batches are not only now and then late
 RESERVE = 1.2  # workers named, over those that are just enough
-RESIDENT_SHARE = 0.5  # of the free memory, as mode auto has it
 LOG_EVERY = 50
 LAUNCH_S = 6e-6  # that a launch takes the host, about
-GIB = 1 << 30
 LEAK_BYTES = 100 << 20
 
 Rule = Callable[[Profile], Finding | None]

@@ -13,6 +13,7 @@ import torch
 
 from socialx.batch import Example
 from socialx.environment import usable_cores
+from socialx.precision import is_out_of_memory
 from socialx.profiling.paired import Gain, in_turns
 from socialx.profiling.profile import Trial
 from socialx.profiling.work import repeated, timed
@@ -89,8 +90,8 @@ def _batches(learner: Learner, example: Example, first: int, advance: Callable[[
     while times * sum(tensor.nbytes for tensor in example.batch) <= MOST_BYTES:
         try:
             found.append(_batch_trial(learner, example, times, size, advance))
-        except RuntimeError as error:  # torch.OutOfMemoryError is one, and the host's memory has none of its own
-            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
                 raise
             break
         wanted = at_most(enough(found[0].gain, times))

@@ -277,7 +277,7 @@ def print_sweep(
     if not changes:
         _line(f"verified in turns, what was taken together brings {gain}: leave the settings as they are", out)
         return
-    _line(f"{settings_text(changes)}: {gain} than the start, verified in turns", out)
+    _line(f"{settings_text(changes)}: {gain} as the start, verified in turns", out)
 
 
 def _flow(parts: Iterable[str], out: Console) -> None:

@@ -25,10 +25,12 @@ import torch
 from socialx.build import build
 from socialx.errors import SocialxError, printable
 from socialx.options import as_tree
+from socialx.precision import is_out_of_memory
 from socialx.profiling.analysis import partition
 from socialx.profiling.measure import Training
 from socialx.settings import Settings
 from socialx.tasks.training import make_learner, train_loader
+from socialx.training.capture import in_short
 from socialx.training.clock import clock_for
 
 LEAST_STEPS = 5
@@ -145,12 +147,10 @@ def serve(asked: TextIO, answers: TextIO) -> None:
             made = _block(training, steps, windows, problem.precision.device)
             steps = max(LEAST_STEPS, math.ceil(json.loads(line)["seconds"] / made["seconds"] * steps))
             answer(**made)
-    except torch.OutOfMemoryError as error:
-        answer(error=str(error).partition("\n")[0][:200], memory=True)
     except SocialxError as error:
         answer(error="; ".join(error.lines()))
     except (RuntimeError, ValueError) as error:  # of torch: what the settings ask for cannot run
-        answer(error=printable(str(error).partition("\n")[0][:200]), memory="can't allocate memory" in str(error))
+        answer(error=printable(in_short(error)), memory=is_out_of_memory(error))
 
 
 def _block(training: Training, steps: int, windows: float, device: torch.device) -> dict[str, Any]:

@@ -28,10 +28,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from socialx.batch import Example
 from socialx.build import build, loading_of
 from socialx.data.calendar import DAY_S
-from socialx.data.loaders import READING_BYTES
 from socialx.data.normaliser import Moments, measure
 from socialx.data.windows import split_windows
-from socialx.dataset import GIB, Dataset, chosen, open_dataset
+from socialx.dataset import GIB, Dataset, chosen, open_dataset, series_bytes
 from socialx.environment import MIB, cpu_field, free_bytes, usable_cores
 from socialx.errors import Argument, Command, Message, Part, SettingsError, SocialxError, Write, python
 from socialx.files.store import SPEED, Block, Readings, Sensors, create, open_store
@@ -361,7 +360,7 @@ def _data(asked: Asked) -> Answer:
     mode = chosen(loading_of(s), path, first, len(names), device).mode
     free = free_bytes(device)
     there = "" if free is None else f" of {_size(free)} free on {device}"
-    series = f"{_size(READING_BYTES * rows * sensors * len(names))}{there}: loader mode {mode}"
+    series = f"{_size(series_bytes(rows, sensors, len(names)))}{there}: loader mode {mode}"
     cut = " / ".join(f"{count:,}" for count in windows.counts.values())
     what = f"{path}: {_several(sensors, 'sensor')}, {rows:,} rows every {first.step_minutes} min, {cut} windows"
     return Answer("ok", f"{what}; the series is {series}")

@@ -22,7 +22,7 @@ from socialx.scoring.protocol import Trained
 from socialx.scoring.references import references
 from socialx.scoring.results import Evaluation, ModelScores
 from socialx.settings import Settings
-from socialx.tasks.trained import load_trained
+from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run, remedies, with_plan
 from socialx.training import memory, probe
 
@@ -78,6 +78,8 @@ def evaluate(
                     targets=len(d.targets),
                     name=f"score {name}",
                 )
+                for each in found if name in problems else ():
+                    refuse_overflow(name, each.overall.mae if each.overall.count else 0.0)
                 scores[name] = ModelScores(dict(zip(d.targets, found, strict=True)), protocol.step_minutes)
         return Evaluation(part, protocol, scores, ladder.published(protocol, part) if baselines else ())
 

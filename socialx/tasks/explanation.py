@@ -24,7 +24,7 @@ from socialx.scoring.evaluation import run as run_over
 from socialx.scoring.results import Explanation, error_rows, layer_summary, sensor_errors
 from socialx.settings import Settings
 from socialx.tasks.evaluation import check_part, out_of_memory
-from socialx.tasks.trained import load_trained
+from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run
 
 BATCHES_OF_WEIGHTS = 8  # spread over the part: each of them has hundreds of windows x sensors of its own
@@ -66,6 +66,9 @@ def explain(
         with when_memory_runs_out(partial(out_of_memory, problem, model, loader, part)):
             run_over(model, loader, precision, errors, name=f"explain {name}", watch=watch)
         found, layers = errors.compute(), weights.compute()
+        refuse_overflow(name, found.by_sensor.total)
+        for layer in layers:
+            refuse_overflow(name, np.zeros(0) if layer.weights is None else layer.weights)
         minutes = [(step + 1) * d.store.step_minutes for step in range(s.data.horizon)]
         total = error_rows([0], found.by_step.summed())[0]
         protocol = problem.protocol.with_trained({name: trained})

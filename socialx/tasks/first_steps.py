@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from socialx.build import Problem
-from socialx.data.loaders import READING_BYTES, Loader, WorkerLoader
+from socialx.data.loaders import Loader, WorkerLoader
+from socialx.dataset import series_bytes
 from socialx.environment import free_bytes
 from socialx.errors import Argument, Command, Message, Part
 from socialx.options import as_tree
@@ -44,7 +45,7 @@ def loading_facts(problem: Problem, loader: Loader) -> Loading:
     """What is known of a loader before it is measured."""
     s, data = problem.settings.loader, problem.data
     sensors, features = data.source.shape
-    size = READING_BYTES * len(data.store.seconds) * sensors * features
+    size = series_bytes(len(data.store.seconds), sensors, features)
     facts = Loading(data.loading.mode, len(loader), series_bytes=size, free_bytes=free_bytes(data.device))
     if isinstance(loader, WorkerLoader):
         pins = s.pin_memory and data.device.type == "cuda"

@@ -23,7 +23,7 @@ from socialx.forecast import Forecast, Observed
 from socialx.options import Layers
 from socialx.progress import Callback, listening, note, work
 from socialx.settings import Settings
-from socialx.tasks.trained import load_trained
+from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run
 
 Time = str | datetime
@@ -74,6 +74,8 @@ def predict(
                 with precision.autocast():
                     values.append(model(batch.to(precision.device)).float().cpu().numpy())
                 bar.advance(len(batch.last))
+        forecasts = np.concatenate(values)
+        refuse_overflow(path, forecasts)
         around, observed = histories.around(issued, SHOWN_HISTORIES * d.history)
         steps = 60 * d.store.step_minutes * np.arange(1, d.horizon + 1)
         forecast = Forecast(
@@ -82,7 +84,7 @@ def predict(
             units=tuple(d.stores[name].unit for name in d.targets),
             issued_at=issued.astype("datetime64[s]"),
             times=(issued[:, None] + steps).astype("datetime64[s]"),
-            values=_not_negative(np.concatenate(values), d.targets),
+            values=_not_negative(forecasts, d.targets),
             readings=np.concatenate(readings),
             reported=np.concatenate(reported),
             history=d.history,

@@ -10,13 +10,13 @@ from typing import Any
 
 from socialx.build import Problem, build
 from socialx.data.loaders import ResidentLoader
-from socialx.environment import environment, free_bytes
+from socialx.environment import environment
 from socialx.errors import Message
 from socialx.options import DEFAULT, Layers, as_tree
 from socialx.precision import when_memory_runs_out
 from socialx.profiling.measure import Lengths, first_batches, measure
 from socialx.profiling.profile import Profile
-from socialx.profiling.rules import RESIDENT_SHARE, WARN, diagnosed
+from socialx.profiling.rules import WARN, diagnosed, fits
 from socialx.progress import Callback, listening, note
 from socialx.settings import Settings
 from socialx.tasks.first_steps import loading_facts
@@ -61,10 +61,8 @@ def profile(
 def _with_gathering(measured: Profile, problem: Problem) -> Profile:
     """The time of a batch of a resident series, where batches are late and the series would fit."""
     facts, data, s = measured.loader, problem.data, problem.settings
-    if facts is None or facts.mode == "resident" or measured.shares.input < WARN or data.windows is None:
-        return measured
-    free = free_bytes(data.device)
-    if free is not None and (facts.series_bytes or 0) > RESIDENT_SHARE * free:
+    late = measured.shares.input >= WARN and fits(measured)
+    if facts is None or facts.mode == "resident" or data.windows is None or not late:
         return measured
     resident = ResidentLoader(data.series, data.windows.part("train"), s.loader.batch_size, s.loader.shuffle)
     seconds = first_batches(resident, GATHERED, data.device)

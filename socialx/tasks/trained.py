@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from socialx.build import Problem, build
 from socialx.errors import SettingsError, SocialxError
 from socialx.model.state import check_state
@@ -42,3 +44,11 @@ def load_trained(
     problem.model.load_state_dict(weights.state)
     problem.model.to(problem.precision.device)
     return problem, then.of_weights(weights.epoch, sum(p.numel() for p in problem.model.parameters()))
+
+
+def refuse_overflow(run: str | Path, values: float | np.ndarray) -> None:
+    """Raise SocialxError where what a run computed is not finite: its weights are numbers that no training makes."""
+    lost = int(np.size(values) - np.isfinite(values).sum())
+    if lost:
+        found = f"its weights overflow: {lost:,} of {np.size(values):,} values of its result are not finite numbers"
+        raise SocialxError(run, found, "train again")
