@@ -6,9 +6,10 @@ Rooms below it see no settings; rooms above it build no models.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -44,12 +45,14 @@ def build(
     split: bool = True,
     moments: Mapping[str, Moments] | None = None,
     sensors: tuple[str, ...] | None = None,
+    usual: tuple[tuple[str, ...], np.ndarray] | None = None,
 ) -> Problem:
     """Open the data, unless it is given, and build the model for it.
 
     split: whether the file is cut into train, validation and test.  moments: of a trained run, in place of those of
-    this file.  sensors: the ids that the file must have, in the order of the model.  Raises SettingsError where
-    settings do not fit together and SocialxError where the file does not fit them.
+    this file.  sensors: the ids that the file must have, in the order of the model.  usual: sensors and climatology of
+    a trained run; a file of other sensors has a climatology of its own.  Raises SettingsError where settings do not fit
+    together and SocialxError where the file does not fit them.
     """
     s.refuse_conflicts()
     device = resolve_device(s.trainer.device)
@@ -79,6 +82,8 @@ def build(
             loading=loading_of(s),
         )
     network, kind, pooling = data.network, MODELS[s.model.kind], POOLINGS[s.pooling.kind]
+    if kind.social and s.model.climatology:
+        network = replace(network, usual=data.climatology(usual))
     roads = None if "pooling.distances" in s.unread() else s.pooling.distances
     torch.manual_seed(s.trainer.seed)
     reads = [name for name in Model.model_fields if name != "kind"] if kind.reads is None else kind.reads
@@ -95,6 +100,7 @@ def build(
             learnable=p.learnable_radius,
             positional=p.use_positional and "pooling.use_positional" not in pooling.ignores,
             mask_mode=p.mask_mode,
+            pair_rank=0 if "pooling.pair_rank" in pooling.ignores else p.pair_rank,
             interleaved=p.placement == "interleaved",
         )
     try:

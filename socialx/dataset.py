@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from socialx.data.calendar import slots_per_day
+from socialx.data.climatology import KINDS_OF_DAY, climatology
 from socialx.data.history import Histories
 from socialx.data.loaders import READING_BYTES, ChunkLoader, Loader, Loading, ResidentLoader, WorkerLoader
 from socialx.data.network import Network
@@ -101,7 +102,21 @@ class Dataset:
         """What a model must know."""
         inputs, targets = (tuple(self.moments[name] for name in names) for names in (self.inputs, self.targets))
         slots = slots_per_day(self.store.step_minutes)
-        return Network(len(self.sensors.ids), self.history, self.horizon, slots, inputs, targets)
+        read = tuple(self.inputs.index(name) if name in self.inputs else None for name in self.targets)
+        return Network(len(self.sensors.ids), self.history, self.horizon, slots, inputs, targets, read=read)
+
+    def climatology(self, trained: tuple[tuple[str, ...], np.ndarray] | None = None) -> np.ndarray:
+        """The climatology of the targets on the training rows, on all rows of a file that was not split.
+
+        trained: ids and climatology of a trained run, float32 [3,slots,N,G]; it is taken where it has these sensors.
+        """
+        shape = KINDS_OF_DAY, slots_per_day(self.store.step_minutes), len(self.targets)
+        if trained is not None and set(self.sensors.ids) <= set(trained[0]):
+            ids, usual = trained
+            if (*usual.shape[:2], *usual.shape[3:]) == shape and usual.shape[2] == len(ids):
+                return usual[:, :, [ids.index(name) for name in self.sensors.ids]]
+        source = Columns(tuple(self.stores[name] for name in self.targets))
+        return climatology(source, self.windows.training_rows if self.windows else slice(0, len(source.seconds)))
 
     @cached_property
     def source(self) -> Columns:

@@ -85,17 +85,18 @@ ENCODERS: dict[str, Kind] = _table(
 )
 
 _NEIGHBOURS = ("pooling.neighbours", "pooling.reach_km", "pooling.distances", "pooling.strict")
+_LOGITS = ("pooling.use_positional", "pooling.pair_rank")
 POOLINGS: dict[str, Kind] = _table(
     Kind("attention", "weights by dot products", "socialx.model.pooling:DotAttention"),
     Kind("attention_mlp", "weights by a small network", "socialx.model.pooling:MlpAttention"),
-    Kind("mean", "the mean of the neighbours", "socialx.model.pooling:Mean", ignores=("pooling.use_positional",)),
+    Kind("mean", "the mean of the neighbours", "socialx.model.pooling:Mean", ignores=_LOGITS),
     Kind("weighted_mean", "weights by distance and offset", "socialx.model.pooling:WeightedMean"),
-    Kind("max", "the largest value", "socialx.model.pooling:Max", ignores=("pooling.use_positional",)),
+    Kind("max", "the largest value", "socialx.model.pooling:Max", ignores=_LOGITS),
     Kind(
         "own",
         "the same layers over the sensor itself only, for comparison",
         "socialx.model.pooling:DotAttention",
-        ignores=_NEIGHBOURS,
+        ignores=(*_NEIGHBOURS, "pooling.pair_rank"),
     ),
     Kind("none", "no social layers"),
 )

@@ -36,6 +36,8 @@ HERE = Path("socialx.yaml")
 ARGUMENT = "argument"  # the origin of a value that was passed to a Python function
 DEFAULT = "default"
 LIST = "socialx config lists all"
+# What a run was trained with that does not name these settings: it is older than they are.
+BEFORE: dict[str, Any] = {"model.climatology": False}
 
 
 def leaves() -> Iterator[tuple[str, str, FieldInfo]]:
@@ -184,7 +186,9 @@ class Layers:
         was changed in this call is refused with a SettingsError; the environment and the local settings do not count.
         """
         free = may_change(purpose)
-        loaded, own = self.load(saved), Layers().load(saved)
+        own, older = own_settings(saved), _older(saved)
+        said = {key: value for key, value in self.given.items() if value is not None}
+        loaded = replace(self, given={**older, **said}).load(saved)
         given, kept = flat(loaded.settings), flat(own.settings)
         by_hand = {key for key, origin in loaded.origin.items() if not origin.startswith("$") and origin != str(HERE)}
         refused = [key for key in KEYS if key in by_hand and key not in free and given[key] != kept[key]]
@@ -212,6 +216,16 @@ def values_of(path: Path) -> dict[str, Any]:
     if unknown := [_unknown(each) for each in given if each.key not in KEYS]:
         raise SettingsError.together(unknown)
     return {each.key: each.value for each in given}
+
+
+def own_settings(saved: Path) -> Loaded:
+    """The settings that a run was trained with, of its own file."""
+    return Layers().over(_older(saved), str(saved)).load(saved)
+
+
+def _older(saved: Path) -> dict[str, Any]:
+    named = {given.key for given in _from_file(saved)}
+    return {key: value for key, value in BEFORE.items() if key not in named}
 
 
 def load_settings(

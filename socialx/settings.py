@@ -215,6 +215,9 @@ class Model(Section):
         True, "learn a vector per sensor and history step; turn it off to forecast an unseen network", _STEP
     )
     sensor_heads: bool = setting(False, "learn a last layer per sensor on top of the shared one", _STEP)
+    climatology: bool = setting(
+        True, "read what is usual for each sensor at each time of the week, measured on the training rows", _STEP
+    )
 
 
 class Pooling(Section):
@@ -244,6 +247,13 @@ class Pooling(Section):
         "soft", "soft: weights fall around the radius; hard: no weight beyond it, and no training of it", _STEP
     )
     use_positional: bool = setting(True, "let the weights depend on the offset (east, north) too", _STEP)
+    pair_rank: int = setting(
+        0,
+        "rank of a trained bias of every directed pair of sensors, which ties the model to its network; 0: none",
+        _STEP,
+        ge=0,
+        le=256,
+    )
     strict: bool = setting(
         True,
         "refuse a file in which sensors have no position; off: those sensors use no neighbours, with a warning",
@@ -408,4 +418,7 @@ class Settings(Section):
     def sensor_tables(self) -> bool:
         """Whether the chosen model has weights of its own per sensor, so that it fits one network only."""
         tables = MODELS[self.model.kind].sensor_tables
-        return tables if isinstance(tables, bool) else any(getattr(self.model, name) for name in tables)
+        if isinstance(tables, bool):
+            return tables
+        pairs = self.pooling.pair_rank > 0 and "pooling.pair_rank" not in self.unread()
+        return pairs or any(getattr(self.model, name) for name in tables)

@@ -86,6 +86,10 @@ class Normaliser(nn.Module):
         """The normalised history [B,T,N,F], 0 where a reading is missing."""
         return torch.where(batch.valid, (batch.history - self.input_mean) / self.input_std, 0.0)
 
+    def carried(self, batch: Batch) -> Tensor:
+        """The latest valid reading of the targets, normalised [B,N,G]; NaN where there never was one."""
+        return (batch.carried - self.target_mean) / self.target_std
+
     def from_latest(self, batch: Batch, change: Tensor) -> Tensor:
         """The latest valid reading plus the normalised change [B,P,N,G]; the mean where there never was a reading."""
         start = torch.where(batch.carried.isnan(), self.target_mean, batch.carried)  # [B,N,G]

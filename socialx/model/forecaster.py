@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -61,6 +62,42 @@ class Tokens(nn.Module):
         return tokens
 
 
+class Climatology(nn.Module):
+    """What is usual at each time of the week, added to the tokens and to the state: the network learns what is not.
+
+    usual float32 [3,slots,N,G] in file units, kept in the state dict.  read: as in ``Network``.
+    """
+
+    usual: Tensor
+
+    def __init__(self, width: int, horizon: int, usual: np.ndarray, read: Sequence[int | None]) -> None:
+        super().__init__()
+        targets = usual.shape[-1]
+        self.register_buffer("usual", torch.from_numpy(np.ascontiguousarray(usual)))
+        self.read = tuple(read)
+        self.token = nn.Linear(2 * targets, width)
+        self.state = nn.Linear((horizon + 1) * targets, width)
+
+    def at(self, batch: Batch, normaliser: Normaliser) -> Tensor:
+        """The usual readings of history and horizon in normalised units, [B,R,N,G]."""
+        kind = (batch.weekday - 4).clamp(min=0)
+        return (self.usual[kind, batch.slot] - normaliser.target_mean) / normaliser.target_std
+
+    def of_tokens(self, usual: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
+        """usual [B,T,N,G], normalised and valid [B,T,N,F] -> what is added to the tokens, [B,N,T,E]."""
+        unusual = torch.zeros_like(usual)
+        for target, place in enumerate(self.read):
+            if place is not None:
+                unusual[..., target] = (normalised[..., place] - usual[..., target]) * valid[..., place]
+        return self.token(torch.cat([usual, unusual], dim=-1).transpose(1, 2))
+
+    def of_state(self, usual: Tensor, history: int, carried: Tensor) -> Tensor:
+        """What is usual ahead, and the latest reading, both against now; carried [B,N,G], normalised -> [B,N,E]."""
+        now = usual[:, history - 1]  # [B,N,G]
+        ahead = (usual[:, history:] - now[:, None]).permute(0, 2, 1, 3).flatten(2)  # [B,N,P*G]
+        return self.state(torch.cat([ahead, (carried - now).nan_to_num(0.0)], dim=-1))
+
+
 def _table(*shape: int) -> nn.Parameter:
     """Small against the reading's projection, so that an untrained identity does not drown the value."""
     return nn.Parameter(torch.randn(*shape) * 0.1)
@@ -72,6 +109,7 @@ class Forecaster(nn.Module):
     tokens and encoder of width E.  social: a list of layers that act one after the other on the encoder's last step,
     or a dict of them by the number of the block after which each acts, on every step (a SharedEncoder alone has
     blocks).  sensor_heads: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
+    climatology: None: the model does not read it.
     """
 
     def __init__(
@@ -82,10 +120,12 @@ class Forecaster(nn.Module):
         horizon: int,
         normaliser: Normaliser,
         sensor_heads: int = 0,
+        climatology: Climatology | None = None,
     ) -> None:
         super().__init__()
         width = tokens.reading.out_features
         self.tokens, self.encoder, self.normaliser = tokens, encoder, normaliser
+        self.climatology = climatology
         interleaved = social if isinstance(social, dict) else {}
         stacked = [] if isinstance(social, dict) else social
         self.social = nn.ModuleList(stacked)
@@ -108,11 +148,18 @@ class Forecaster(nn.Module):
         """What is known of every sensor before the head, [B,N,E]."""
         history = batch.history.shape[1]
         slot, weekday = batch.slot[:, :history], batch.weekday[:, :history]
-        tokens = self.tokens(self.normaliser.inputs(batch), batch.valid, slot, weekday)  # [B,N,T,E]
+        normalised, ahead = self.normaliser.inputs(batch), None
+        tokens = self.tokens(normalised, batch.valid, slot, weekday)  # [B,N,T,E]
+        if self.climatology is not None:
+            usual = self.climatology.at(batch, self.normaliser)  # [B,R,N,G]
+            tokens = tokens + self.climatology.of_tokens(usual[:, :history], normalised, batch.valid)
+            ahead = self.climatology.of_state(usual, history, self.normaliser.carried(batch))
         sequences, shape = tokens.flatten(0, 1), tokens.shape[:2]
         if self.interleaved:
-            return self.encoder(sequences, self._between(shape[1])).unflatten(0, shape)
+            own = self.encoder(sequences, self._between(shape[1])).unflatten(0, shape)
+            return own if ahead is None else own + ahead
         own = self.encoder(sequences).unflatten(0, shape)  # [B,N,E]
+        own = own if ahead is None else own + ahead
         state = own
         again = self.training and getattr(self.encoder, "checkpointing", False)
         for layer in self.social:
@@ -158,6 +205,7 @@ def social_forecaster(
     sensor_identity: bool = True,
     adaptive: bool = True,
     sensor_heads: bool = False,
+    climatology: bool = False,
 ) -> Forecaster:
     """The shared social xLSTM for a network, with fresh weights; the arguments are the settings of these names.
 
@@ -184,4 +232,9 @@ def social_forecaster(
     if encoder == "mlp":
         shared = WindowMlp(width, network.history, sum(p.numel() for p in shared.parameters()), dropout)
     own_heads = network.sensors if sensor_heads else 0
-    return Forecaster(tokens, shared, layers, network.horizon, network.normaliser(), own_heads)
+    usual = None
+    if climatology:
+        if network.usual is None:
+            raise ValueError("the climatology of this network was not measured")
+        usual = Climatology(width, network.horizon, network.usual, network.read)
+    return Forecaster(tokens, shared, layers, network.horizon, network.normaliser(), own_heads, usual)

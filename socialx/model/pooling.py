@@ -1,11 +1,12 @@
 """Social pooling: every sensor combines values of its neighbours, within a soft radius that is trained.
 
     gate_ij = sigmoid(beta (r - d_ij))                      soft; hard: 1 where d_ij <= r, else 0
-    attention      sum_j a_ij v_j,   a_ij = softmax_j [0, score_ij + offset_bias(dx, dy) + log gate_ij]
+    attention      sum_j a_ij v_j,   a_ij = softmax_j [0, score_ij + bias_ij + log gate_ij]
                    score_ij = q_i . k_j / sqrt(D), or u . gelu(q_i + k_j + phi(dx, dy))
     mean           sum_j gate_ij v_j / (number of neighbours)
-    weighted_mean  sum_j w_ij v_j / max(1, sum_j w_ij),   w_ij = gate_ij exp(offset_bias(dx, dy))
+    weighted_mean  sum_j w_ij v_j / max(1, sum_j w_ij),   w_ij = gate_ij exp(bias_ij)
     max            max_j gate_ij v_j, channel by channel
+    bias_ij = offset_bias(dx, dy) + goal_i . source_j
 
 r and beta are trained per head.  The first entry of the softmax is the *null key*: its logit and its value are 0.  The
 gate is added to the logits, not multiplied onto the weights, so that the attention weights of the neighbours and of the
@@ -33,11 +34,13 @@ OFFSET_WIDTH = 32  # hidden units of what is made of an offset
 
 
 class Geometry(nn.Module):
-    """What distance and offset say about each pair, per head; everything of pooling that needs no state.
+    """What is known of each pair of sensors, per head; everything of pooling that needs no state.
 
     radius_km is the distance at which the gate starts at one half.  soft: the gate falls there, and radius and softness
     are trained if ``learnable``.  hard: a sensor that is farther is no neighbour, and nothing is trained.  positional:
-    the offset (east, north) of a neighbour adds to its logit.
+    the offset (east, north) of a neighbour adds to its logit.  pair_rank: of a trained bias of every directed pair of
+    sensors, the product of two vectors per head and sensor (as the adaptive graph of Graph WaveNet, Wu et al. 2019,
+    arXiv:1906.00121); 0: none.
     """
 
     index: Tensor
@@ -53,6 +56,7 @@ class Geometry(nn.Module):
         learnable: bool = True,
         positional: bool = True,
         mask_mode: str = "soft",
+        pair_rank: int = 0,
     ) -> None:
         super().__init__()
         shape = neighbours.index.shape
@@ -77,6 +81,10 @@ class Geometry(nn.Module):
         self.offset_bias = None
         if positional:
             self.offset_bias = nn.Sequential(nn.Linear(2, OFFSET_WIDTH), nn.GELU(), nn.Linear(OFFSET_WIDTH, heads))
+        self.goal = self.source = None
+        if pair_rank:
+            vectors = heads, len(neighbours.index), pair_rank
+            self.goal, self.source = (nn.Parameter(0.1 * torch.randn(*vectors)) for _ in range(2))
 
     @property
     def radius_km(self) -> Tensor:
@@ -94,12 +102,21 @@ class Geometry(nn.Module):
             return gate.masked_fill(~self.exists, -math.inf)
 
     def forward(self) -> Tensor:
-        """What geometry adds to the logits, [H,N,K]: the logarithm of the gate, and what is made of the offset."""
+        """What is added to the logits, [H,N,K]: the logarithm of the gate, and what is made of offset and pair."""
         bias = self.log_gate()
         if self.offset_bias is not None:
             with torch.autocast(self.offsets.device.type, enabled=False):
                 bias = bias + self.offset_bias(self.offsets.to(bias.dtype)).permute(2, 0, 1)
+        if self.goal is not None and self.source is not None:
+            with torch.autocast(self.offsets.device.type, enabled=False):
+                bias = bias + self.pair_bias(self.goal, self.source)
         return bias
+
+    def pair_bias(self, goal: Tensor, source: Tensor) -> Tensor:
+        """goal_i . source_j of each sensor i and its neighbours j, [H,N,K]; goal, source [H,N,rank]."""
+        if self.prefers_dense():
+            return (goal @ source.mT).gather(2, self.index.expand(self.heads, -1, -1))
+        return torch.einsum("hnr,hnkr->hnk", goal, source[:, self.index])
 
     def dense(self, pairs: Tensor, empty: float) -> Tensor:
         """pairs [H,N,K] at their neighbours' columns, ``empty`` elsewhere, [H,N,N].
@@ -320,9 +337,10 @@ class Social:
     positional: bool = True
     mask_mode: str = "soft"
     interleaved: bool = False
+    pair_rank: int = 0
 
     def make(self, width: int, dropout: float) -> list[SocialLayer]:
         """The layers, with fresh weights."""
-        options = (self.radius_km, self.learnable, self.positional, self.mask_mode)
+        options = (self.radius_km, self.learnable, self.positional, self.mask_mode, self.pair_rank)
         geometries = (Geometry(self.heads, self.neighbours, *options) for _ in range(self.layers))
         return [SocialLayer(width, self.pool(width, geometry), dropout) for geometry in geometries]

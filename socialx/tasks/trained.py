@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from socialx.build import Problem, build
 from socialx.errors import SettingsError, SocialxError
@@ -13,6 +14,8 @@ from socialx.options import Layers, differences
 from socialx.scoring.protocol import Trained
 from socialx.settings import SCORING
 from socialx.training.run_folder import open_run
+
+USUAL = "climatology.usual"  # in the state dict
 
 
 def load_trained(
@@ -29,19 +32,28 @@ def load_trained(
     s = layers.of_run(run.settings, SCORING).in_full_precision(run.settings)
     if first and (differ := differences(first.settings, s)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
+    stored = weights.state.get(USUAL)
+    usual = None
+    if sensors is not None and stored is not None and stored.dtype == torch.float32 and not stored.is_meta:
+        usual = sensors, stored.numpy()
     problem = build(
         s,
         first.data if first else None,
         split=split,
         moments=None if split else then.normaliser,
         sensors=sensors if s.sensor_tables() and not split else None,
+        usual=usual,
     )
     problem.protocol.refuse_other(then, path, problem.data.store.path, s.sensor_tables())
+    state = weights.state
+    own = problem.model.state_dict()
+    if USUAL in state and USUAL in own and sensors != problem.data.sensors.ids:  # its shape and numbers are this file's
+        state = {**state, USUAL: own[USUAL]}
     try:
-        check_state(problem.model, weights.state)
+        check_state(problem.model, state)
     except ValueError as error:
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
-    problem.model.load_state_dict(weights.state)
+    problem.model.load_state_dict(state)
     problem.model.to(problem.precision.device)
     return problem, then.of_weights(weights.epoch, sum(p.numel() for p in problem.model.parameters()))
 

@@ -17,7 +17,7 @@ from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.kinds import MODELS
-from socialx.options import Layers, flat, to_yaml
+from socialx.options import Layers, flat, own_settings, to_yaml
 from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, Event, Start, also, listening, note, say
 from socialx.scoring.protocol import ScoringProtocol
@@ -64,7 +64,7 @@ class Run:
 def load_run(path: str | Path) -> Run:
     """A run that was trained before.  Raises SocialxError where the folder is none."""
     folder = open_run(Path(path))
-    return Run(folder.path, Layers().load(folder.settings).settings, folder.protocol(), tuple(folder.rows()))
+    return Run(folder.path, own_settings(folder.settings).settings, folder.protocol(), tuple(folder.rows()))
 
 
 def train(

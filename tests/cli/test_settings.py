@@ -263,7 +263,7 @@ def test_files_of_a_run_are_replaced_by_the_command_line_alone(tmp_path: Path, m
         ({"pooling.placement": "interleaved"}, {"model.chunk"}),
         ({"pooling.placement": "interleaved", "pooling.kind": "none"}, POOLING - {"pooling.kind"}),
         ({"pooling.kind": "none"}, POOLING - {"pooling.kind"}),
-        ({"pooling.kind": "max"}, {"pooling.use_positional"}),
+        ({"pooling.kind": "max"}, {"pooling.use_positional", "pooling.pair_rank"}),
         ({"pooling.mask_mode": "hard"}, {"pooling.learnable_radius"}),
         ({"model.kind": "lstm"}, (MODEL | POOLING) - {"model.kind", "model.width", "model.blocks", "model.dropout"}),
     ],

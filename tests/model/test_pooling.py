@@ -48,7 +48,8 @@ def brute_force(p: SocialPooling, state: Tensor) -> np.ndarray:
                     j = int(g["index"][i, slot])
                     inside = math.exp(g["log_beta"][h]) * (math.exp(g["log_radius"][h]) - g["distance"][i, slot])
                     gates.append(1 / (1 + math.exp(-inside)) if p.geometry.soft else 1.0)
-                    biases.append(offset_network(weights, "geometry.offset_bias", g["offsets"][i, slot])[h])
+                    bias = offset_network(weights, "geometry.offset_bias", g["offsets"][i, slot])[h]
+                    biases.append(bias + (g["goal"][h, i] @ g["source"][h, j] if "goal" in g else 0.0))
                     scores.append(score(p, weights, x[i], x[j], g["offsets"][i, slot], h))
                     values.append(value[j, part])
                 if near:
@@ -108,12 +109,13 @@ def network(kind: str = "attention", **options: Any) -> tuple[SocialPooling, Ten
     return p, torch.randn(2, 7, 16)
 
 
+@pytest.mark.parametrize("pair_rank", [0, 3])
 @pytest.mark.parametrize("mask_mode", ["soft", "hard"])
 @pytest.mark.parametrize("use_positional", [True, False])
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_the_definition(kind: str, heads: int, use_positional: bool, mask_mode: str) -> None:
-    p, state = network(kind, heads=heads, positional=use_positional, mask_mode=mask_mode)
+def test_equals_the_definition(kind: str, heads: int, use_positional: bool, mask_mode: str, pair_rank: int) -> None:
+    p, state = network(kind, heads=heads, positional=use_positional, mask_mode=mask_mode, pair_rank=pair_rank)
     p, state = p.double(), state.double()
     assert p.geometry.exists.any(1).sum() >= 3
     np.testing.assert_allclose(p(state).detach(), brute_force(p, state), rtol=1e-9, atol=1e-12)
@@ -131,9 +133,12 @@ def test_every_precision_stays_close_to_the_definition(kind: str, low: torch.dty
     assert np.abs(got.detach().double().numpy() - exact).max() < tolerance * np.abs(exact).max()
 
 
+@pytest.mark.parametrize("pair_rank", [0, 3])
 @pytest.mark.parametrize("kind", HAVE_DENSE)
-def test_gathering_equals_the_dense_sums_with_all_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    p, state = network(kind)
+def test_gathering_equals_the_dense_sums_with_all_gradients(
+    kind: str, pair_rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, state = network(kind, pair_rank=pair_rank)
     p, state = p.double(), state.double().requires_grad_()
     weight = torch.randn(2, 7, 16, dtype=torch.float64)
     trained = list(p.parameters())
@@ -302,6 +307,23 @@ def test_order_of_the_sensors_does_not_matter(sensors: int, seed: int, kind: str
     other.load_state_dict(p.state_dict())
     state = torch.from_numpy(rng.normal(size=(2, sensors, 16)))
     torch.testing.assert_close(other(state[:, order.copy()]), p(state)[:, order.copy()], rtol=1e-9, atol=1e-12)
+
+
+def test_the_bias_of_a_pair_is_directed_and_changes_that_sensor_alone() -> None:
+    """Sensor 0 listens more to sensor 1; sensor 1 hears no more of sensor 0 for that."""
+    p = pooling(positions(4), neighbours=None, pair_rank=1)
+    state = torch.randn(3, 4, 16)
+    with torch.no_grad():
+        p.geometry.goal.zero_()
+        p.geometry.source.zero_()
+        before = p(state)
+        p.geometry.goal[:, 0] = 1
+        p.geometry.source[:, 1] = 5
+    changed = (p(state) - before).abs().amax(dim=(0, 2))
+    assert changed[0] > 1e-4
+    assert not changed[1:].any()
+    weights, plain = p.weights(state)[:, :, 0], p.geometry.index[0].tolist()
+    assert (weights.sum((0, 1)).argmax().item()) == plain.index(1)
 
 
 def test_wrong_shapes_are_refused() -> None:

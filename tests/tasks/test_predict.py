@@ -180,6 +180,17 @@ def test_sensors_are_matched_by_id(run: Path, data: Path, tmp_path: Path) -> Non
     np.testing.assert_array_equal(moved.values, at_home.values)
 
 
+def test_the_order_of_sensors_does_not_matter_to_weights_without_tables_of_them(data: Path, tmp_path: Path) -> None:
+    """Each sensor keeps the climatology that training measured for it."""
+    shared = tmp_path / "shared"
+    options = ["--no-sensor-identity", "--no-adaptive", "--max-epochs", "1", *SMALL]
+    assert socialx("train", "--data", data, "--run-dir", shared, *options).exit_code == 0
+    order = [2, 0, 3, 1]
+    at_home, moved = api.predict(shared), api.predict(shared, reordered(data, tmp_path / "moved.h5", order))
+    assert moved.sensors == tuple(at_home.sensors[place] for place in order)
+    np.testing.assert_allclose(moved.values, at_home.values[:, :, order], rtol=1e-5)
+
+
 def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: Path, tmp_path: Path) -> None:
     fewer = reordered(data, tmp_path / "fewer.h5", [0, 2])
     result = socialx("predict", run, "--data", fewer)

@@ -11,7 +11,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
 
+from socialx import load_run
+from socialx.options import Layers
+from socialx.tasks.trained import load_trained
+from socialx.training.run_folder import open_run
 from tests.commands import SMALL, small_file, socialx
 
 WITHOUT_SENSORS = ["--no-sensor-identity", "--no-adaptive"]
@@ -64,6 +69,31 @@ def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: i
     at_home = json.loads(socialx("evaluate", shared, "--json").stdout)["protocol"]
     assert printed["protocol"]["network"] != at_home["network"]
     assert printed["protocol"]["normaliser"] == at_home["normaliser"]  # the weights brought theirs along
+
+
+def test_another_network_has_a_climatology_of_its_own(shared: Path, folder: Path) -> None:
+    own = open_run(shared).read_weights().state["climatology.usual"]
+    problem, _ = load_trained(shared, Layers.of(None, {}, data=file_of(folder, 7, 140)))
+    found = problem.model.state_dict()["climatology.usual"]
+    assert own.shape == (3, 288, 4, 1)
+    assert found.shape == (3, 288, 7, 1)
+    np.testing.assert_array_equal(found.numpy(), problem.data.climatology())
+    sensors, _ = load_trained(shared, Layers.of(None, {}, data=file_of(folder, 2, 140)))
+    kept = sensors.model.state_dict()["climatology.usual"]  # sensors that training saw keep what it measured
+    assert torch.equal(kept, own[:, :, :2])
+
+
+def test_a_run_of_before_reads_no_climatology(folder: Path, tmp_path: Path) -> None:
+    """Its settings do not name it, and its weights have none."""
+    run = train(file_of(folder, 4), tmp_path / "run", "--no-climatology")
+    before = json.loads(socialx("evaluate", run, "--json").stdout)["scores"]
+    settings = run / "settings.yaml"
+    named = settings.read_text()
+    settings.write_text("".join(line for line in named.splitlines(keepends=True) if "climatology" not in line))
+    assert settings.read_text() != named
+    assert json.loads(socialx("evaluate", run, "--json").stdout)["scores"] == before
+    assert load_run(run).settings.model.climatology is False
+    assert socialx("train", "--resume", run, "--max-epochs", "2").exit_code == 0
 
 
 @pytest.mark.parametrize("one", ["trained", "scored"])
@@ -122,8 +152,14 @@ def test_another_network_may_lack_positions_where_that_is_allowed(shared: Path, 
 
 @pytest.mark.parametrize(
     "tables",
-    [["--no-adaptive"], ["--no-sensor-identity"], [*WITHOUT_SENSORS, "--sensor-heads"], ["--model", "stid"]],
-    ids=["identity", "adaptive", "sensor-heads", "stid"],
+    [
+        ["--no-adaptive"],
+        ["--no-sensor-identity"],
+        [*WITHOUT_SENSORS, "--sensor-heads"],
+        [*WITHOUT_SENSORS, "--pair-rank", "2"],
+        ["--model", "stid"],
+    ],
+    ids=["identity", "adaptive", "sensor-heads", "pairs", "stid"],
 )
 def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
     tables: list[str], folder: Path, tmp_path: Path
