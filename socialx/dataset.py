@@ -115,8 +115,13 @@ class Dataset:
             ids, usual = trained
             if (*usual.shape[:2], *usual.shape[3:]) == shape and usual.shape[2] == len(ids):
                 return usual[:, :, [ids.index(name) for name in self.sensors.ids]]
-        source = Columns(tuple(self.stores[name] for name in self.targets))
-        return climatology(source, self.windows.training_rows if self.windows else slice(0, len(source.seconds)))
+        rows = self.windows.training_rows if self.windows else slice(0, len(self.store.seconds))
+        return climatology(self.target_source, rows)
+
+    @property
+    def target_source(self) -> Columns:
+        """The targets by row."""
+        return Columns(tuple(self.stores[name] for name in self.targets))
 
     @cached_property
     def source(self) -> Columns:
@@ -153,16 +158,16 @@ class Dataset:
         *,
         chunk: int | None = None,
         share: Share = ALONE,
-        most: int | None = None,
+        some: slice = slice(None),
     ) -> Loader:
         """Batches of ``train``, ``validation`` or ``test``, in the mode of ``loading``.
 
         chunk: windows of a chunk, of which the shuffled order is made; None: as the loading says, 0: all of them.
-        share: of this process.  most: the first so many windows alone.
+        share: of this process.  some: which windows of the part, in order of time.
         """
         if self.windows is None:
             raise ValueError("this file was not split into parts")
-        starts = self.windows.part(part)[:most]
+        starts = self.windows.part(part)[some]
         chunk = self.chunk_windows(len(starts)) if chunk is None else chunk
         rest = (starts, batch_size, shuffle, seed, chunk, share)
         length = self.history + self.horizon
@@ -199,8 +204,7 @@ class Dataset:
         """Values and valid [t,N,G] of the targets and seconds [t] of the rows that training windows may look at."""
         if self.windows is None:
             raise ValueError("this file was not split into parts")
-        source = Columns(tuple(self.stores[name] for name in self.targets))
-        span = self.windows.training_rows
+        source, span = self.target_source, self.windows.training_rows
         for rows in pages(span.start, span.stop):
             yield (*source.read(rows), self.store.seconds[rows])
 

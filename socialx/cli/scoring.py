@@ -24,6 +24,10 @@ def evaluate(
         bool,
         typer.Option("--baselines", help="also score copy-last and the historical average, and list published results"),
     ] = False,
+    online: Annotated[
+        bool,
+        typer.Option("--online", help="also score runs with a climatology that goes on until the day before"),
+    ] = False,
     part: Part = "test",
     as_json: Json = False,
 ) -> None:
@@ -36,7 +40,9 @@ def evaluate(
     from socialx import tasks
     from socialx.report.scores import print_evaluation
 
-    found = tasks.evaluate(runs or [], part=part, baselines=baselines, settings=layers, progress=Show("evaluate"))
+    found = tasks.evaluate(
+        runs or [], part=part, baselines=baselines, online=online, settings=layers, progress=Show("evaluate")
+    )
     if as_json:
         print_json(found.as_dict())
     else:

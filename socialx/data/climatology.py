@@ -1,4 +1,4 @@
-"""Climatology: what is usual for a sensor at a time of the week, the mean over the training rows."""
+"""Climatology: what is usual for a sensor at a time of the week, the mean over the rows that are known."""
 
 # Shape letters: T rows, t some of them, N sensors, C features
 
@@ -15,31 +15,49 @@ REACH = 2  # slots before and after that count too
 PSEUDO_READINGS = 3.0  # of the sensor's mean, so that few readings at a time of the week do not decide alone
 
 
-def climatology(source: Source, rows: slice) -> np.ndarray:
-    """The usual reading per kind of day, slot of the day, sensor and feature, float32 [3,slots,N,C].
+class RunningClimatology:
+    """Add rows, then compute what is usual: sums of readings by kind of day and slot.
 
-    (sum + 3 mean) / (count + 3) over the valid readings of these rows within two slots, where mean is that of the
-    sensor.  A sensor without any reading has the mean of all sensors.
+    usual = (sum + 3 mean) / (count + 3) over the valid readings within two slots, where mean is that of the sensor.
     """
-    slots, (sensors, features) = slots_per_day(source.step_minutes), source.shape
-    sums = np.zeros((KINDS_OF_DAY * slots, sensors, features))
-    counts = np.zeros_like(sums)
+
+    def __init__(self, step_minutes: int, sensors: int, features: int) -> None:
+        self.step_minutes, self.slots = step_minutes, slots_per_day(step_minutes)
+        self.sums = np.zeros((KINDS_OF_DAY * self.slots, sensors, features))
+        self.counts = np.zeros_like(self.sums)
+
+    def add(self, source: Source, rows: slice) -> None:
+        """Count these rows."""
+        values, valid = source.read(rows)
+        slot, weekday = calendar(source.seconds[rows], self.step_minutes)
+        key = np.maximum(weekday - 4, 0) * self.slots + slot
+        np.add.at(self.sums, key, np.where(valid, values, 0.0))
+        np.add.at(self.counts, key, valid)
+
+    def fade(self, share: float) -> None:
+        """Every row that was added counts only so much from now on."""
+        self.sums *= share
+        self.counts *= share
+
+    def compute(self) -> np.ndarray:
+        """float32 [3,slots,N,C].  A sensor without any reading has the mean of all sensors."""
+        count, total = self.counts.sum(0), self.sums.sum(0)  # [N,C]
+        everywhere = np.divide(total.sum(0), count.sum(0), out=np.zeros(count.shape[1]), where=count.sum(0) > 0)
+        mean = np.divide(total, count, out=np.broadcast_to(everywhere, total.shape).copy(), where=count > 0)
+        sums, counts = (
+            _smoothed(each.reshape(KINDS_OF_DAY, self.slots, *mean.shape)) for each in (self.sums, self.counts)
+        )
+        return ((sums + PSEUDO_READINGS * mean) / (counts + PSEUDO_READINGS)).astype(np.float32)
+
+
+def climatology(source: Source, rows: slice) -> np.ndarray:
+    """What is usual over these rows: the usual reading per kind of day, slot, sensor and feature, [3,slots,N,C]."""
+    found = RunningClimatology(source.step_minutes, *source.shape)
     with work("climatology", rows.stop - rows.start, "rows") as bar:
         for some in pages(rows.start, rows.stop):
-            values, valid = source.read(some)
-            slot, weekday = calendar(source.seconds[some], source.step_minutes)
-            key = np.maximum(weekday - 4, 0) * slots + slot
-            np.add.at(sums, key, np.where(valid, values, 0.0))
-            np.add.at(counts, key, valid)
-            bar.advance(len(values))
-    count, total = counts.sum(0), sums.sum(0)  # [N,C]
-    overall = total.sum(0) / np.maximum(count.sum(0), 1)
-    mean = np.where(count > 0, total / np.maximum(count, 1), overall)
-    smooth_sum, smooth_count = (
-        _smoothed(each.reshape(KINDS_OF_DAY, slots, sensors, features)) for each in (sums, counts)
-    )
-    usual = (smooth_sum + PSEUDO_READINGS * mean) / (smooth_count + PSEUDO_READINGS)
-    return usual.astype(np.float32)
+            found.add(source, some)
+            bar.advance(some.stop - some.start)
+    return found.compute()
 
 
 def _smoothed(table: np.ndarray) -> np.ndarray:

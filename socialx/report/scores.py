@@ -23,6 +23,9 @@ def print_evaluation(found: Evaluation, console: Console | None = None) -> None:
         title = f"{found.part} windows" if len(found.protocol.targets) == 1 else f"{target}, {found.part} windows"
         rows = {name: model.targets[target] for name, model in found.models.items()}
         print_scores(rows, step_minutes, unit, title, console)
+        if found.online:
+            rows = {f"{name}, online": model.targets[target] for name, model in found.online.items()}
+            print_scores(rows, step_minutes, unit, f"{title}, climatology up to the day before", console)
     if found.published:
         first = {name: next(iter(model.targets.values())) for name, model in found.models.items()}
         print_ladder(first, found.published, step_minutes, console)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,13 +47,15 @@ class ModelScores:
 class Evaluation(Mapping[str, ModelScores]):
     """The scores of several models on the same windows, by the name of the run or reference.
 
-    published: results of others under the same protocol, where references were asked for.
+    published: results of others under the same protocol, where references were asked for.  online: of the same runs
+    with a climatology that goes on during the part: scores that compare with no frozen model's.
     """
 
     part: str
     protocol: ScoringProtocol
     models: Mapping[str, ModelScores]
     published: tuple[PublishedScore, ...]
+    online: Mapping[str, ModelScores] = field(default_factory=dict)
 
     def __getitem__(self, name: object) -> ModelScores:
         return self.models[str(name)]
@@ -66,21 +68,21 @@ class Evaluation(Mapping[str, ModelScores]):
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: horizon steps with their minutes; a number that does not exist is None."""
+        made = {"schema": SCORES_SCHEMA, "part": self.part, "scores": self._table(self.models)}
+        online = {"online": self._table(self.online)} if self.online else {}
+        return {**made, **online, "protocol": self.protocol.as_dict()}
+
+    def _table(self, models: Mapping[str, ModelScores]) -> dict[str, Any]:
         step = self.protocol.step_minutes
         return {
-            "schema": SCORES_SCHEMA,
-            "part": self.part,
-            "scores": {
-                name: {
-                    target: {
-                        "by_step": [{"minutes": (k + 1) * step, **s.as_dict()} for k, s in enumerate(scores.by_step)],
-                        "all": scores.overall.as_dict(),
-                    }
-                    for target, scores in model.targets.items()
+            name: {
+                target: {
+                    "by_step": [{"minutes": (k + 1) * step, **s.as_dict()} for k, s in enumerate(scores.by_step)],
+                    "all": scores.overall.as_dict(),
                 }
-                for name, model in self.models.items()
-            },
-            "protocol": self.protocol.as_dict(),
+                for target, scores in model.targets.items()
+            }
+            for name, model in models.items()
         }
 
 

@@ -12,12 +12,14 @@ from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.data.windows import PARTS
 from socialx.errors import Argument, SettingsError, SocialxError
+from socialx.model.forecaster import Forecaster
 from socialx.options import Layers
 from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, listening
 from socialx.scoring import ladder
 from socialx.scoring.evaluation import evaluate as score
 from socialx.scoring.metrics import RunningScores
+from socialx.scoring.online import evaluate_online
 from socialx.scoring.protocol import Trained
 from socialx.scoring.references import references
 from socialx.scoring.results import Evaluation, ModelScores
@@ -33,6 +35,7 @@ def evaluate(
     *,
     part: str = "test",
     baselines: bool = False,
+    online: bool = False,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Mapping[str, Any],
@@ -40,10 +43,12 @@ def evaluate(
     """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a part.
 
     runs: folders, or what ``train`` returned.  data: another file than the runs' own.  part: train, validation or test.
-    baselines: also score copy-last and the historical average.  Scores are computed in float32 unless
+    baselines: also score copy-last and the historical average.  online: also score each run with a climatology that
+    goes on during the part, as ``Evaluation.online``.  Scores are computed in float32 unless
     ``trainer={"precision": ...}`` says otherwise.
 
-    Raises SettingsError where there is nothing to score or the runs have different windows.
+    Raises SettingsError where there is nothing to score, the runs have different windows, or a run that is to be scored
+    online was trained without a climatology.
     """
     with listening(progress):
         check_part(part)
@@ -64,6 +69,7 @@ def evaluate(
             for run in runs:
                 first = next(iter(problems.values()), None)
                 problems[str(run)], trained[str(run)] = load_trained(Path(str(run)), layers, first)
+            going_on = {name: _with_climatology(each, name) for name, each in problems.items() if online}
             problem = next(iter(problems.values()), None) or build(layers.load().in_full_precision())
             protocol, d = problem.protocol.with_trained(trained), problem.data
             loader = d.loader(part, problem.settings.loader.batch_size)
@@ -81,7 +87,22 @@ def evaluate(
                 for each in found if name in problems else ():
                     refuse_overflow(name, each.overall.mae if each.overall.count else 0.0)
                 scores[name] = ModelScores(dict(zip(d.targets, found, strict=True)), protocol.step_minutes)
-        return Evaluation(part, protocol, scores, ladder.published(protocol, part) if baselines else ())
+            went_on: dict[str, ModelScores] = {}
+            for name, model in going_on.items():
+                now = (problems[name], model, loader)
+                s, precision = problems[name].settings, problems[name].precision
+                found = evaluate_online(model, d, part, s.loader.batch_size, precision, f"score {name} online")
+                went_on[name] = ModelScores(dict(zip(d.targets, found, strict=True)), protocol.step_minutes)
+        return Evaluation(part, protocol, scores, ladder.published(protocol, part) if baselines else (), went_on)
+
+
+def _with_climatology(problem: Problem, run: str) -> Forecaster:
+    """The model of a run; SettingsError where it has no climatology that could go on."""
+    model = problem.model
+    if not isinstance(model, Forecaster) or model.climatology is None:
+        helps = ("train it with ", Argument("model.climatology", True))
+        raise SettingsError(Argument("online", True), f"{run} was trained without a climatology", helps)
+    return model
 
 
 def check_part(part: str) -> None:
@@ -98,7 +119,7 @@ def out_of_memory(problem: Problem, model: nn.Module, loader: Loader, part: str)
 
     def peak(plan: memory.Plan) -> float:
         def measure() -> float:
-            cut = problem.data.loader(part, plan.windows, most=plan.windows)
+            cut = problem.data.loader(part, plan.windows, some=slice(plan.windows))
             sums = RunningScores(s.data.horizon, len(problem.data.targets), problem.precision.device)
             return probe.score_peak(build(with_plan(s, plan), problem.data).model, cut, problem.precision, sums)
 

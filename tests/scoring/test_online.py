@@ -1,0 +1,118 @@
+"""Scores with a climatology that goes on: against a plain loop over windows; no reading of the future is used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from socialx.data.climatology import KINDS_OF_DAY, PSEUDO_READINGS, REACH
+from socialx.options import Layers
+from socialx.scoring.online import HALF_LIFE_DAYS, evaluate_online
+from socialx.tasks import evaluate
+from socialx.tasks.trained import load_trained
+from tests.commands import SMALL, small_file, socialx
+
+ROWS = 1560  # the validation part goes on past a midnight; the test part is of one day
+QUICK = [*SMALL, "--max-epochs", "1", "--batch-size", "32", "--learning-rate", "0.01"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"), ROWS)
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("run") / "run"
+    assert socialx("train", "--data", data, "--run-dir", run, *QUICK).exit_code == 0
+    return run
+
+
+def known_before(day: int, values: np.ndarray, valid: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """What is usual, from every row before a day with its own weight; loops and no running sum."""
+    sums, counts = (np.zeros((KINDS_OF_DAY, 288, values.shape[1])) for _ in range(2))
+    for row in np.flatnonzero(seconds // 86_400 < day):
+        own = int(seconds[row] // 86_400)
+        kind = max((own + 3) % 7 - 4, 0)  # 1970-01-01 was a Thursday
+        weight = 0.5 ** ((day - own) / HALF_LIFE_DAYS)
+        slot = int(seconds[row] % 86_400 // 300)
+        sums[kind, slot] += weight * values[row] * valid[row]
+        counts[kind, slot] += weight * valid[row]
+    mean = sums.sum((0, 1)) / counts.sum((0, 1))
+    around = [(slot + shift) % 288 for slot in range(288) for shift in range(-REACH, REACH + 1)]
+    near = (part[:, around].reshape(KINDS_OF_DAY, 288, 2 * REACH + 1, -1).sum(2) for part in (sums, counts))
+    total, count = near
+    return (total + PSEUDO_READINGS * mean) / (count + PSEUDO_READINGS)
+
+
+def test_scores_are_those_of_a_loop_over_days(run: Path) -> None:
+    problem, _ = load_trained(run, Layers.of(None, {}))
+    d, model = problem.data, problem.model.eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    values, valid = (part[..., 0] for part in d.source.read(slice(0, ROWS)))
+    total, count = np.zeros(12), np.zeros(12)
+    starts = d.windows.part("validation")
+    for start in starts:
+        issued = int(d.store.seconds[start + 11])
+        usual = known_before(issued // 86_400, values, valid, d.store.seconds)
+        model.climatology.usual.copy_(torch.from_numpy(usual[..., None]))
+        with torch.no_grad():
+            forecast = model(d.series.window(torch.tensor([int(start)])))[0, :, :, 0].numpy()
+        ahead = slice(start + 12, start + 24)
+        total += (np.abs(forecast - values[ahead]) * valid[ahead]).sum(1)
+        count += valid[ahead].sum(1)
+    model.load_state_dict(before)
+    (found,) = evaluate_online(model, d, "validation", 32, problem.precision)
+    np.testing.assert_allclose([step.mae for step in found.by_step], total / count, rtol=1e-4)
+    assert len({int(d.store.seconds[start + 11]) // 86_400 for start in starts}) > 1  # so a day began between them
+    for name, tensor in model.state_dict().items():  # and the model is as it was
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_no_reading_from_the_day_of_issue_on_enters_the_climatology(run: Path, data: Path, tmp_path: Path) -> None:
+    seen: list[torch.Tensor] = []
+
+    def climatologies(path: Path) -> list[torch.Tensor]:
+        seen.clear()
+        problem, _ = load_trained(run, Layers.of(None, {}, data=path))
+        model = problem.model
+        hook = model.register_forward_pre_hook(lambda model, _: seen.append(model.climatology.usual.clone()))
+        evaluate_online(model, problem.data, "test", 32, problem.precision)
+        hook.remove()
+        return list(seen)
+
+    other = tmp_path / "other.h5"
+    other.write_bytes(data.read_bytes())
+    with h5py.File(other, "r+") as file:
+        file["data/features"][ROWS - 100 :, :, 0] = 5.0
+    before, after = climatologies(data), climatologies(other)
+    assert len(before) == len(after) > 1
+    assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
+
+
+def test_the_command_prints_them_apart(run: Path) -> None:
+    result = socialx("evaluate", run, "--online", "--json")
+    assert result.exit_code == 0, result.stderr
+    printed = json.loads(result.stdout)
+    assert set(printed["scores"]) == set(printed["online"]) == {str(run)}
+    one, two = (printed[key][str(run)]["avg_speed"]["all"] for key in ("scores", "online"))
+    assert one["count"] == two["count"] > 0
+    assert one["mae"] != two["mae"]
+    assert "online" not in json.loads(socialx("evaluate", run, "--json").stdout)
+    shown = " ".join(socialx("evaluate", run, "--online").stdout.split())
+    assert "test windows, climatology up to the day before" in shown
+
+
+def test_a_run_without_climatology_is_refused_before_it_is_scored(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert socialx("train", "--data", data, "--run-dir", run, "--no-climatology", *QUICK).exit_code == 0
+    result = socialx("evaluate", run, "--online")
+    assert result.exit_code == 2
+    assert f"{run} was trained without a climatology" in result.stderr
+    assert "--climatology" in result.stderr
+    assert evaluate([run])[run].overall().count > 0
