@@ -2,12 +2,14 @@
 
     python benchmarks/accuracy.py runs/metr_la_cpu runs/stid runs/linear
 
-Writes benchmarks/results/accuracy.json and accuracy.md.
+Adds them to benchmarks/results/accuracy.json, in place of runs of the same names, and writes the table accuracy.md.
+Runs that are named NAME_1, NAME_2 are further seeds of NAME: the table has a row of their mean, too.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -25,9 +27,14 @@ def main() -> None:
     if not folders:
         sys.exit(__doc__)
     found = socialx.evaluate(folders, progress=Show("evaluate"))
-    runs = {folder.name: result(folder, found) for folder in folders}
+    runs = {folder.resolve().name: result(folder, found) for folder in folders}
     protocol = {key: value for key, value in found.protocol.as_dict().items() if key not in ("trained", "seed")}
     RESULTS.mkdir(exist_ok=True)
+    if (RESULTS / "accuracy.json").exists():
+        before = json.loads((RESULTS / "accuracy.json").read_text())
+        if before["protocol"]["checksum"] != protocol["checksum"]:
+            sys.exit(f"{RESULTS / 'accuracy.json'}: scores on other data")
+        runs = before["runs"] | runs
     (RESULTS / "accuracy.json").write_text(json.dumps({"protocol": protocol, "runs": runs}, indent=1) + "\n")
     (RESULTS / "accuracy.md").write_text("\n\n".join([table(runs), *map(curve, runs, runs.values())]) + "\n")
 
@@ -61,7 +68,27 @@ def table(runs: dict[str, Any]) -> str:
         cells = [f"{s['mae']:.4f} / {s['rmse']:.4f} / {s['mape']:.3f}" for s in run["scores"].values()]
         head = [name, f"{run['trained']['parameters']:,}", str(len(run["curve"])), f"{run['minutes']:.0f}"]
         lines.append("| " + " | ".join([*head, *cells]) + " |")
+    for name, seeds in several(runs).items():
+        means = [
+            " / ".join(
+                f"{statistics.mean(run['scores'][at][measure] for run in seeds):.{digits}f}"
+                for measure, digits in (("mae", 4), ("rmse", 4), ("mape", 3))
+            )
+            for at in seeds[0]["scores"]
+        ]
+        minutes = statistics.mean(run["minutes"] for run in seeds)
+        head = [f"{name}, mean of {len(seeds)} seeds", f"{seeds[0]['trained']['parameters']:,}"]
+        lines.append("| " + " | ".join([*head, str(len(seeds[0]["curve"])), f"{minutes:.0f}", *means]) + " |")
     return "\n".join(lines)
+
+
+def several(runs: dict[str, Any]) -> dict[str, list[Any]]:
+    """The runs of each name that has several seeds."""
+    found: dict[str, list[Any]] = {}
+    for name, run in runs.items():
+        first, _, seed = name.rpartition("_")
+        found.setdefault(first if seed.isdigit() and first in runs else name, []).append(run)
+    return {name: seeds for name, seeds in found.items() if len(seeds) > 2}
 
 
 def curve(name: str, run: dict[str, Any]) -> str:

@@ -333,6 +333,12 @@ class Trainer(Section):
         "send epochs to tensorboard, wandb or mlflow, beside metrics.jsonl and metrics.csv",
         Facts(commands=TRAIN, may_change=(RESUME,)),
     )
+    teacher: Names = setting(
+        (),
+        "runs on the same data whose mean forecast the model learns to repeat, beside the target",
+        Facts(commands=TRAIN, may_change=(RESUME,)),
+    )
+    teacher_weight: float = setting(0.5, "share of the loss that compares with the teachers", _TRAIN, gt=0, le=1)
     run_dir: Path | None = setting(None, "run folder; not set: runs/DATASET-DATE-TIME", _TRAIN)
 
 

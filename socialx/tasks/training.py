@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.kinds import MODELS
-from socialx.options import Layers, flat, own_settings, to_yaml
+from socialx.options import Layers, differences, flat, own_settings, to_yaml
 from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, Event, Start, also, listening, note, say
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, Settings
 from socialx.tasks.first_steps import first_steps
+from socialx.tasks.trained import load_trained
 from socialx.training import memory, probe
 from socialx.training.clock import StepClock
 from socialx.training.learner import Learner
@@ -111,7 +113,7 @@ def train(
         name = ranks.text_of_first(str(s.trainer.run_dir or default))
         with ranks.agreed():
             loader = train_loader(problem, ranks, chunk)
-            learner = make_learner(problem, loader, ranks)
+            learner = make_learner(problem, loader, ranks, load_teachers(problem))
             run = _open(stack, ranks, old, Path(name), overwrite)
             names = s.trainer.loggers if ranks.first else ()
             loggers = stack.enter_context(logging_to(names, run.path, flat(loaded.settings)))
@@ -214,7 +216,24 @@ def train_loader(problem: Problem, ranks: Ranks = ALONE, chunk: int | None = Non
     return problem.data.loader("train", size, shuffle, seed, chunk=chunk, share=ranks.share)
 
 
-def make_learner(problem: Problem, train: Loader, ranks: Ranks = ALONE) -> Learner:
+def load_teachers(problem: Problem) -> list[nn.Module]:
+    """The models of the runs that ``trainer.teacher`` names.
+
+    Raises SettingsError for one of other windows, and SocialxError for one of another network.
+    """
+    s, found = problem.settings, []
+    layers = Layers.of(None, {}, data=s.data.path, trainer__device=str(problem.precision.device))
+    for name in s.trainer.teacher:
+        then = load_run(name).settings
+        then = then.model_copy(update={"data": then.data.model_copy(update={"path": s.data.path})})
+        if differ := differences(s, then):
+            advice = "name runs of the same windows"
+            raise SettingsError(Argument("trainer.teacher", name), f"trained on other windows ({differ})", advice)
+        found.append(load_trained(Path(name), layers, problem)[0].model)
+    return found
+
+
+def make_learner(problem: Problem, train: Loader, ranks: Ranks = ALONE, teachers: Sequence[nn.Module] = ()) -> Learner:
     """The model with its optimizer and schedule over all epochs.
 
     An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
@@ -235,6 +254,8 @@ def make_learner(problem: Problem, train: Loader, ranks: Ranks = ALONE) -> Learn
         cuda_graph=t.cuda_graph,
         target_weight=[deviation[0] / own for own in deviation],
         ranks=ranks,
+        teachers=teachers,
+        teacher_weight=t.teacher_weight,
     )
 
 

@@ -41,12 +41,17 @@ class Learner:
         cuda_graph: bool = False,
         target_weight: Sequence[float] = (1.0,),
         ranks: Ranks = ALONE,
+        teachers: Sequence[nn.Module] = (),
+        teacher_weight: float = 0.5,
     ) -> None:
         """total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val 0 does not clip.
 
         target_weight: how much an error of each target counts; several targets have several units.
 
         ranks: the processes that share a batch.
+
+        teachers: trained models on the device; a share ``teacher_weight`` of the loss compares with their mean forecast
+        (Hinton et al. 2015, "Distilling the knowledge in a neural network", arXiv:1503.02531).
 
         compile: off, or a mode of torch.compile, default or max-autotune.  cuda_graph: replay the step, on CUDA.  Both
         compute the same step and warn with a ``Fallback`` where they cannot.
@@ -68,6 +73,7 @@ class Learner:
         self._compile = compile
         self._cuda_graph = cuda_graph and precision.device.type == "cuda"
         self.ranks = ranks
+        self.teachers, self.teacher_weight = [model.eval().requires_grad_(False) for model in teachers], teacher_weight
         if self._cuda_graph and ranks.world > 1:
             self._cuda_graph = False
             fall_back("trainer.cuda_graph", f"{ranks.world} processes sum gradients in a step", "going on without")
@@ -131,8 +137,11 @@ class Learner:
             with self.precision.autocast():
                 forecast = self._forward(batch)
             error = masked_absolute_error(forecast, target.values, target.valid, self._weight) / count
-            self.grad_scaler.scale(error).backward()
             total = total + error.detach()
+            if self.teachers:
+                taught = masked_absolute_error(forecast, self._taught(batch), target.valid, self._weight) / count
+                error = (1 - self.teacher_weight) * error + self.teacher_weight * taught
+            self.grad_scaler.scale(error).backward()
         self.ranks.sum_gradients(self.model.parameters())
         if self.gradient_clip_val:
             self.grad_scaler.unscale_(self.optimizer)
@@ -141,6 +150,12 @@ class Learner:
         self.grad_scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return total
+
+    @torch.no_grad()
+    def _taught(self, batch: Batch) -> Tensor:
+        """The mean forecast of the teachers, [B,P,N,G]."""
+        with self.precision.autocast():
+            return torch.stack([teacher(batch) for teacher in self.teachers]).mean(0)
 
     def _on_device_compiled(self, examples: Sequence[Example]) -> Tensor:
         """A step while it is not known whether the model compiles: what fails here would fail in every step."""
