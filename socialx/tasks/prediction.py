@@ -74,9 +74,9 @@ def predict(
                 with precision.autocast():
                     values.append(model(batch.to(precision.device)).float().cpu().numpy())
                 bar.advance(len(batch.last))
+        around, observed = histories.around(issued, SHOWN_HISTORIES * d.history)
         forecasts = np.concatenate(values)
         refuse_overflow(path, forecasts)
-        around, observed = histories.around(issued, SHOWN_HISTORIES * d.history)
         steps = 60 * d.store.step_minutes * np.arange(1, d.horizon + 1)
         forecast = Forecast(
             sensors=d.sensors.ids,
