@@ -17,7 +17,7 @@ from socialx.precision import Precision
 from socialx.progress import work
 from socialx.scoring.metrics import HorizonScores, RunningScores
 
-HALF_LIFE_DAYS = 56.0  # of a day's share; of 7, 14, 28, 56 days and no fading the best on METR-LA's validation part
+HALF_LIFE_DAYS = 56.0  # of a day's share; chosen on METR-LA's validation part
 
 
 @torch.no_grad()
