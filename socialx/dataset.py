@@ -114,7 +114,12 @@ class Dataset:
         if trained is not None and set(self.sensors.ids) <= set(trained[0]):
             ids, usual = trained
             if (*usual.shape[:2], *usual.shape[3:]) == shape and usual.shape[2] == len(ids):
-                return usual[:, :, [ids.index(name) for name in self.sensors.ids]]
+                place = {name: number for number, name in enumerate(ids)}
+                return usual[:, :, [place[name] for name in self.sensors.ids]]
+        return self._climatology
+
+    @cached_property
+    def _climatology(self) -> np.ndarray:
         rows = self.windows.training_rows if self.windows else slice(0, len(self.store.seconds))
         return climatology(self.target_source, rows)
 

@@ -155,11 +155,8 @@ class Forecaster(nn.Module):
             tokens = tokens + self.climatology.of_tokens(usual[:, :history], normalised, batch.valid)
             ahead = self.climatology.of_state(usual, history, self.normaliser.carried(batch))
         sequences, shape = tokens.flatten(0, 1), tokens.shape[:2]
-        if self.interleaved:
-            own = self.encoder(sequences, self._between(shape[1])).unflatten(0, shape)
-            return own if ahead is None else own + ahead
-        own = self.encoder(sequences).unflatten(0, shape)  # [B,N,E]
-        own = own if ahead is None else own + ahead
+        own = self.encoder(sequences, self._between(shape[1])) if self.interleaved else self.encoder(sequences)
+        own = own.unflatten(0, shape) if ahead is None else own.unflatten(0, shape) + ahead  # [B,N,E]
         state = own
         again = self.training and getattr(self.encoder, "checkpointing", False)
         for layer in self.social:
