@@ -45,6 +45,7 @@ def result(folder: Path, found: Any) -> dict[str, Any]:
     settings = as_tree(run.settings)
     for section, name in (("data", "path"), ("pooling", "distances"), ("trainer", "run_dir")):  # files of this machine
         settings[section].pop(name)
+    settings["trainer"]["teacher"] = [Path(name).name for name in settings["trainer"]["teacher"]]
     return {
         "scores": {**{str(at): scores.at(at).as_dict() for at in (15, 30, 60)}, "all": scores.overall().as_dict()},
         "trained": asdict(trained),
