@@ -214,9 +214,10 @@ class DotAttention(Attention):
 
     def attend_dense(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """As ``attend_gathered`` by masked N x N products: O(B N^2 E) time, O(B H N^2) memory, and no gather."""
-        query, key, value = (t.transpose(1, 2) for t in (query, key, value))  # [B,H,N,D]
-        logits = query @ key.transpose(-2, -1)  # [B,H,N,N]
-        weights = _softmax_with_null_key(logits + self.geometry.dense(self.geometry(), -math.inf))
+        # One more sensor with a key and a value of 0 is the null key: nothing is joined or cut.
+        key, value = (F.pad(t, (0, 0, 0, 0, 0, 1)).transpose(1, 2) for t in (key, value))  # [B,H,N+1,D]
+        bias = F.pad(self.geometry.dense(self.geometry(), -math.inf), (0, 1))  # [H,N,N+1]
+        weights = (query.transpose(1, 2) @ key.mT + bias).softmax(-1)  # [B,H,N,N+1]
         return (weights.to(value.dtype) @ value).transpose(1, 2)
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:

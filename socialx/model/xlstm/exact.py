@@ -136,8 +136,12 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     count = len(a_q)
     q = torch.bmm(a_q.view(count * sequences, heads, width).transpose(0, 1), query_key)  # [H,Q*S,D]
     q = q.view(heads, count, sequences, width).permute(2, 0, 1, 3).reshape(sequences * heads, count, width)
-    keys = a.view(steps, sequences * heads, width).permute(1, 2, 0)  # [S*H,D,T]
-    weights = _decay_weights(torch.bmm(q, keys), gates, last)  # [S*H,Q,T]
+    keys = a.view(steps, sequences * heads, width)  # [T,S*H,D]
+    if keys.requires_grad and not torch.compiler.is_compiling():
+        # The gradient of a transposed factor is transposed, and a sum of gradients has the strides of its first one:
+        # all that comes before would run strided.
+        keys.register_hook(Tensor.contiguous)
+    weights = _decay_weights(torch.bmm(q, keys.permute(1, 2, 0)), gates, last)  # [S*H,Q,T]
     h = torch.bmm(weights.to(m.dtype), m.view(steps, sequences * heads, width).transpose(0, 1))  # [S*H,Q,D]
     h = h.view(sequences, heads, count, width).transpose(0, 1).reshape(heads, sequences * count, width)  # [H,S*Q,D]
     h = _head_norm(layer.norm, torch.bmm(h, value))
@@ -199,7 +203,7 @@ def _decay_weights(scores: Tensor, gates: Tensor, last: bool) -> Tensor:
 
 def _conv_silu(convolution: Convolution, x: Tensor) -> Tensor:
     """x [T,S,C] -> [T,S,C]: silu of the package's ``CausalConv1d``."""
-    weight = convolution.taps.to(x.dtype)  # [K,C]
+    weight = convolution.taps.to(x.dtype).contiguous()  # [K,C], a view of the transposed parameter
     bias = convolution.bias.to(x.dtype)
     if torch.compiler.is_compiling():
         return F.silu(_causal_conv(x, weight, bias))
@@ -227,13 +231,14 @@ class _ConvSilu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, weight, y = ctx.saved_tensors
-        dy = torch.ops.aten.silu_backward(grad, y)
+        dy = torch.ops.aten.silu_backward(grad.contiguous(), y)
         dx = dy * weight[-1]
         dw = torch.zeros_like(weight)
-        dw[-1] = (dy * x).sum((0, 1))
+        products = dy * x  # one buffer for those of all taps
+        dw[-1] = products.sum((0, 1))
         for back in range(1, min(len(weight), len(x))):
             dx[:-back].addcmul_(dy[back:], weight[-1 - back])
-            dw[-1 - back] = (dy[back:] * x[:-back]).sum((0, 1))
+            dw[-1 - back] = torch.mul(dy[back:], x[:-back], out=products[back:]).sum((0, 1))
         return dx, dw, dy.sum((0, 1))
 
 
