@@ -17,7 +17,7 @@ from socialx.data.geo import itself
 from socialx.data.loaders import Loading
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset, open_dataset
-from socialx.environment import keep_no_freed_memory
+from socialx.environment import keep_freed_memory
 from socialx.errors import Argument, Command, SettingsError
 from socialx.files.neighbours import neighbours_of
 from socialx.kinds import MODELS, POOLINGS
@@ -61,8 +61,8 @@ def build(
         torch.cuda.set_device(device)
     elif s.trainer.threads is not None:
         torch.set_num_threads(s.trainer.threads)
-    if device.type == "cpu" and s.model.checkpointing:
-        keep_no_freed_memory()
+    if device.type == "cpu":
+        keep_freed_memory(not s.model.checkpointing)
     precision = resolve_precision(s.trainer.precision, device)
     if data is None:
         if s.data.path is None:

@@ -21,7 +21,7 @@ import socialx
 from socialx.precision import Precision
 
 MIB = 1 << 20
-M_MMAP_THRESHOLD = -3  # of mallopt
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt
 
 
 def environment(precision: Precision) -> dict[str, Any]:
@@ -93,15 +93,22 @@ def free_bytes(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
 
 
-def keep_no_freed_memory() -> None:
-    """On Linux, give the host's blocks of 1 MiB and more back as soon as they are freed.
+def keep_freed_memory(keep: bool) -> None:
+    """On Linux, whether memory that this process frees stays with it, or goes back in blocks of 1 MiB and more.
 
-    glibc would keep up to 32 MiB each, and leave gaps between the tensors that stay: several times the memory that a
-    checkpointed encoder keeps for its backward pass.
+    A training step takes and frees the same tensors again and again.  glibc maps those of more than 32 MiB anew each
+    time and gives the end of its heap back, and the kernel clears every page: kept, a step takes 0.7 to 0.85 of the
+    time on one core (benchmarks/step_cpu.py).  A checkpointed encoder frees more than it keeps, and gaps in the heap
+    would cost several times the memory that it saves.
     """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MIB)
+    if sys.platform != "linux" or "GLIBC_TUNABLES" in os.environ:  # the user has chosen
+        return
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_MAX, 0 if keep else 65536)
+        mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1 if keep else MIB)
+        if not keep:
+            mallopt(M_MMAP_THRESHOLD, MIB)
 
 
 def used_bytes(device: torch.device) -> int:
