@@ -7,7 +7,8 @@ is recorded once and replayed; examples are copied into the buffers that the rec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,62 +17,86 @@ from socialx.batch import Batch, Example, Target
 from socialx.errors import fall_back
 
 Work = Callable[[Sequence[Example]], Tensor]
-Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 WARMUP = 3  # real steps before a recording: libraries make their workspaces, optimizer and scaler their state
+
+
+class Record(Protocol):
+    """How steps are recorded."""
+
+    def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """Record ``work`` -> how to replay it, and the tensor that holds its result afterwards."""
+
+    def beside(self, work: Callable[[], Tensor]) -> Tensor:
+        """``work()`` as it is, where a recording of it can follow."""
 
 
 class CapturedStep:
     """``work`` on a group of examples, recorded once per shape of a group after a few steps as they are.
 
     work: everything a step does on the device; no host value may enter or leave it, because a replay repeats the
-    values of the recording.  recover: put the host's side of a half-recorded step back.  A failed recording warns, and
-    from then on every step runs as it is.
+    values of the recording.  It always reads the same buffers, in the steps before the recording too: a compiled model
+    would be compiled again for tensors of other strides, which no recording can hold.  recover: put the host's side of
+    a half-recorded step back.  A failed recording warns, and from then on every step runs as it is.
     """
 
     def __init__(self, work: Work, recover: Callable[[], None], record: Record | None = None) -> None:
         self._work, self._recover = work, recover
         self._record: Record | None = record or _CudaRecorder()
-        self._taken: dict[Any, int] = {}
-        self._recorded: dict[Any, tuple[list[Example], Callable[[], None], Tensor]] = {}
+        self._shapes: dict[Any, _Shape] = {}
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
         """One step -> its result on the device, a copy that the next step leaves alone."""
-        shapes = tuple(tuple(tensor.shape) for example in examples for tensor in _tensors(example))
-        if self._record is not None and shapes not in self._recorded:
-            taken = self._taken.get(shapes, 0)
-            self._taken[shapes] = taken + 1
-            if taken < WARMUP:
-                return _on_a_side_stream(self._work, examples)
-            self._try_to_record(self._record, shapes, examples)
-        if shapes not in self._recorded:
+        if self._record is None:
             return self._work(examples)
-        buffers, replay, result = self._recorded[shapes]
-        for buffer, example in zip(buffers, examples, strict=True):
+        shapes = tuple(tuple(tensor.shape) for example in examples for tensor in _tensors(example))
+        if shapes not in self._shapes:
+            self._shapes[shapes] = _Shape([_empty_like(example) for example in examples])
+        of = self._shapes[shapes]
+        for buffer, example in zip(of.buffers, examples, strict=True):
             for into, tensor in zip(_tensors(buffer), _tensors(example), strict=True):
                 into.copy_(tensor, non_blocking=True)
+        of.taken += 1
+        if of.taken <= WARMUP:
+            return self._record.beside(lambda: self._work(of.buffers))
+        if of.recording is None:
+            self._try_to_record(self._record, of)
+        if of.recording is None:
+            return self._work(of.buffers)
+        replay, result = of.recording
         replay()
         return result.clone()
 
-    def _try_to_record(self, record: Record, shapes: Any, examples: Sequence[Example]) -> None:
-        buffers = [_cloned(example) for example in examples]
+    def _try_to_record(self, record: Record, of: _Shape) -> None:
         try:
-            self._recorded[shapes] = (buffers, *record(lambda: self._work(buffers)))
+            of.recording = record(lambda: self._work(of.buffers))
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # the step holds something that CUDA cannot record
             self._record = None
-            self._recorded.clear()  # they read the tensors that recover replaces
+            self._shapes.clear()  # recordings read the tensors that recover replaces
             self._recover()
             fall_back("trainer.cuda_graph", f"no step can be recorded ({in_short(error)})", "going on without")
+
+
+@dataclass
+class _Shape:
+    """What is known of groups of one shape: the buffers that a step reads, steps taken, and the recording."""
+
+    buffers: list[Example]
+    taken: int = 0
+    recording: tuple[Callable[[], None], Tensor] | None = None
 
 
 def _tensors(example: Example) -> tuple[Tensor, ...]:
     return (*example.batch, *example.target)
 
 
-def _cloned(example: Example) -> Example:
-    batch, target = example
-    return Example(Batch(*(tensor.clone() for tensor in batch)), Target(*(tensor.clone() for tensor in target)))
+def _empty_like(example: Example) -> Example:
+    """Contiguous tensors of the same shapes."""
+    batch, target = (
+        (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in part) for part in example
+    )
+    return Example(Batch(*batch), Target(*target))
 
 
 def in_short(error: Exception) -> str:
@@ -79,28 +104,47 @@ def in_short(error: Exception) -> str:
     return next((line.strip()[:160] for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def _on_a_side_stream(work: Work, examples: Sequence[Example]) -> Tensor:
-    """Gradient buffers and their streams are made here, and a recording may not meet the default stream's."""
-    if examples[0].batch.history.device.type != "cuda":
-        return work(examples)
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    side.wait_stream(main)
-    with torch.cuda.stream(side):
-        result = work(examples)
-    main.wait_stream(side)
-    result.record_stream(main)
-    return result
-
-
 class _CudaRecorder:
-    """Recordings of one process share a memory pool: they never run at the same time and leave nothing behind in it."""
+    """Recordings of one process share a stream and a memory pool: they never run at the same time.
+
+    The steps before a recording run on that stream too: gradient buffers belong to the stream that made them, and the
+    caching allocator keeps free blocks per stream.
+    """
 
     def __init__(self) -> None:
         self._pool: Any = None
+        self._side: torch.cuda.Stream | None = None
+
+    def beside(self, work: Callable[[], Tensor]) -> Tensor:
+        """``work()`` on the stream of the recordings."""
+        side, main = self._stream(), torch.cuda.current_stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            result = work()
+        main.wait_stream(side)
+        result.record_stream(main)
+        return result
 
     def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """Record ``work`` -> how to replay it, and the tensor that holds its result afterwards.
+
+        A recording that fails may leave its stream current and the generator of random numbers waiting for its end,
+        because torch ends a capture before it puts them back: the next dropout would raise.
+        """
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            result = work()
+        main, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        before = generator.clone_state()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream()):
+                result = work()
+        except BaseException:
+            torch.cuda.set_stream(main)
+            generator.graphsafe_set_state(before)
+            torch.cuda.synchronize()
+            raise
         return graph.replay, result
+
+    def _stream(self) -> torch.cuda.Stream:
+        self._side = self._side or torch.cuda.Stream()
+        return self._side

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from socialx.batch import Batch, Example
 from socialx.errors import fall_back
 from socialx.model.state import alike, check_state
+from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.training.capture import CapturedStep, in_short
@@ -83,6 +84,7 @@ class Learner:
 
     def _prepare(self) -> None:
         """Choose how steps run, before the first one and whenever the tensors that they change are replaced."""
+        self._plain = False  # whether the model turned out not to compile
         self._forward: Callable[[Batch], Tensor] = self.model
         self._work: Callable[[Sequence[Example]], Tensor] = self._on_device
         for group in self.optimizer.param_groups:
@@ -92,10 +94,20 @@ class Learner:
         if self._compile != "off":
             # The mode of that name records graphs of its own, which would meet ours.
             mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
-            self._forward = torch.compile(self.model, dynamic=False, mode=mode)
+            if self._chunked is None:
+                self._forward = torch.compile(self.model, dynamic=False, mode=mode)
+            else:
+                self._chunked.compile_chunks(mode)
             self._work = self._on_device_compiled
         if self._cuda_graph:
             self._work = CapturedStep(self._work, self._forget)
+
+    @property
+    def _chunked(self) -> SharedEncoder | None:
+        """The encoder that runs in chunks, of which one is compiled in place of the whole model: on a CPU."""
+        encoder = getattr(self.model, "encoder", None)
+        here = self.precision.device.type == "cpu" and not getattr(self.model, "interleaved", None)
+        return encoder if here and isinstance(encoder, SharedEncoder) else None
 
     @property
     def eager(self) -> bool:
@@ -164,9 +176,11 @@ class Learner:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # torch.compile's own errors are among them; the step as it is tells
-            if self._forward is self.model:
-                raise
-            self._forward = self.model
+            if self._plain or (self._cuda_graph and torch.cuda.is_current_stream_capturing()):
+                raise  # a recording must end before anything else
+            self._plain, self._forward = True, self.model
+            if self._chunked is not None:
+                self._chunked.compile_chunks(None)
             self._forget()
             loss = self._on_device(examples)
             fall_back("trainer.compile", f"the model does not compile ({in_short(error)})", "going on without")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 
 from socialx.batch import Batch, Example
 from socialx.errors import Fallback
 from socialx.precision import Precision
-from socialx.training.capture import WARMUP, CapturedStep
+from socialx.training.capture import WARMUP, CapturedStep, _CudaRecorder
 from socialx.training.learner import Learner
 from tests.networks import CPU, batch, example, forecaster
 
@@ -29,15 +31,23 @@ def after(made: Learner, steps: int = 4) -> tuple[list[float], dict[str, Tensor]
 
 
 class Playback:
-    """Records as CUDA does: nothing is computed while recording, and a replay reads the buffers of the recording."""
+    """Records as CUDA does: nothing is computed while recording, and a replay reads the buffers of the recording.
 
-    def __init__(self) -> None:
-        self.recordings = 0
+    fault: what recordings raise after the first ``good`` ones.
+    """
+
+    def __init__(self, fault: Exception | None = None, good: int = 0) -> None:
+        self.recordings, self.fault, self.good = 0, fault, good
 
     def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        if self.fault is not None and self.recordings == self.good:
+            raise self.fault
         self.recordings += 1
         result = torch.full((), torch.nan)
         return lambda: (result.copy_(work()), None)[1], result
+
+    def beside(self, work: Callable[[], Tensor]) -> Tensor:
+        return work()
 
 
 class Descent:
@@ -87,11 +97,8 @@ def test_the_first_steps_of_a_shape_are_taken_as_they_are() -> None:
 
 def test_what_cannot_be_recorded_is_said_and_done_as_it_is() -> None:
     plain, descent = Descent(), Descent()
-
-    def refuse(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        raise RuntimeError("operation not permitted when stream is capturing\nCUDA error: more lines")
-
-    step = CapturedStep(descent, descent.recover, refuse)
+    refused = RuntimeError("operation not permitted when stream is capturing\nCUDA error: more lines")
+    step = CapturedStep(descent, descent.recover, Playback(refused))
     with pytest.warns(Fallback, match=r"trainer\.cuda_graph.*not permitted when stream is capturing\)") as warned:
         losses = [(plain(group), step(group)) for group in groups(18)]
     assert all(torch.equal(a, b) for a, b in losses)
@@ -101,29 +108,112 @@ def test_what_cannot_be_recorded_is_said_and_done_as_it_is() -> None:
 
 
 def test_recordings_end_with_the_first_that_fails() -> None:
-    descent, playback = Descent(), Playback()
-
-    def once(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        if playback.recordings:
-            raise RuntimeError("no room")
-        return playback(work)
-
-    plain, step = Descent(), CapturedStep(descent, descent.recover, once)
+    descent = Descent()
+    plain, step = Descent(), CapturedStep(descent, descent.recover, Playback(RuntimeError("no room"), good=1))
     with pytest.warns(Fallback, match="no room"):
         losses = [(plain(group), step(group)) for group in groups(18)]
     assert all(torch.equal(a, b) for a, b in losses)
 
 
 def test_memory_that_runs_out_is_no_failed_recording() -> None:
-    def full(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
     descent = Descent()
-    step = CapturedStep(descent, descent.recover, full)
+    step = CapturedStep(descent, descent.recover, Playback(torch.OutOfMemoryError("CUDA out of memory")))
     for _ in range(WARMUP):
         step([example()])
     with pytest.raises(torch.OutOfMemoryError):
         step([example()])
+
+
+def _views(one: Example) -> Example:
+    """The same numbers in tensors that are not contiguous, as loaders cut them."""
+    return Example(Batch(*(torch.stack([tensor, tensor], -1)[..., 0] for tensor in one.batch)), one.target)
+
+
+def test_every_step_of_a_shape_reads_the_same_memory() -> None:
+    """A compiled model is compiled again for other strides, and nothing may compile while CUDA records."""
+    seen: list[tuple[object, ...]] = []
+
+    def work(examples: Sequence[Example]) -> Tensor:
+        seen.append(tuple((t.data_ptr(), t.stride()) for one in examples for t in (*one.batch, *one.target)))
+        return _first_rows(examples[0])
+
+    playback = Playback()
+    step = CapturedStep(work, lambda: None, playback)
+    for seed in range(WARMUP + 2):
+        one = example(seed=seed)
+        assert torch.equal(step([_views(one)]), _first_rows(one))
+    assert playback.recordings == 1
+    assert len(seen) == WARMUP + 2
+    assert len(set(seen)) == 1
+
+
+@pytest.mark.slow
+def test_a_recorded_step_compiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = CompileCounter()
+    compile_ = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda run, **_: compile_(run, backend=counter, dynamic=False))
+    made = learner(compile="default")
+    step = CapturedStep(made._work, made._forget, Playback())
+    for seed in range(WARMUP + 3):
+        step([_views(example(seed=seed))])
+    assert counter.frame_count == 1
+
+
+def test_a_recording_that_does_not_compile_ends_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(model: object, **options: object) -> Callable[[object], Tensor]:
+        def forward(_: object) -> Tensor:
+            raise RuntimeError("cannot compile in a capture")
+
+        return forward
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    made = learner(compile="default")
+    made._cuda_graph = True
+    with pytest.raises(RuntimeError, match="in a capture"):
+        made._on_device_compiled([example()])
+
+
+class FakeGenerator:
+    """Of random numbers on a card that is not there."""
+
+    def __init__(self) -> None:
+        self.state = "before"
+
+    def clone_state(self) -> str:
+        return self.state
+
+    def graphsafe_set_state(self, state: str) -> None:
+        self.state = state
+
+
+def test_a_failed_recording_leaves_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator, streams = FakeGenerator(), ["main"]
+
+    @contextmanager
+    def graph(*arguments: object, **options: object) -> Iterator[None]:
+        streams.append("side")
+        yield
+        generator.state = "capturing"
+        raise RuntimeError("operation failed due to a previous error during capture")  # as capture_end raises
+
+    fakes = {
+        "graph": graph,
+        "CUDAGraph": object,
+        "Stream": object,
+        "graph_pool_handle": lambda: (0, 1),
+        "current_stream": lambda: streams[-1],
+        "set_stream": streams.append,
+        "current_device": lambda: 0,
+        "default_generators": (generator,),
+        "synchronize": lambda: None,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    with pytest.raises(RuntimeError, match="previous error during capture"):
+        _CudaRecorder()(lambda: torch.zeros(()))
+    assert streams[-1] == "main"
+    assert generator.state == "before"
 
 
 def test_a_graph_without_a_cuda_device_is_said() -> None:

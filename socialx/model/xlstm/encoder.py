@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from socialx.model.xlstm.exact import Between, Layers, encode, recomputed
@@ -56,6 +57,8 @@ class SharedEncoder(nn.Module):
         _check_shape(width, blocks, slstm_at, heads, history)
         self.width, self.history, self.impl, self.chunk = width, history, impl, chunk
         self.checkpointing = checkpointing
+        self._compiled: Callable[[Tensor], Tensor] | None = None
+        self._compiled_for = 0  # sequences
         self.stack = build_stack(width, blocks, slstm_at, heads, history, dropout)
         self._layers, self._no_kernels, self._unwise = None, "", ""
         if impl == "triton" or (impl == "auto" and torch.cuda.is_available()):  # Triton takes a second to import
@@ -86,8 +89,28 @@ class SharedEncoder(nn.Module):
             return self._implementation(x)(x, between)
         if x.device.type != "cpu":
             return self.in_chunks(x, self.chunk, recompute=True)
-        # A traced loop over chunks would fix the number of sequences; a compiler tiles for the cache by itself.
+        if self._compiled is not None and self.training and torch.is_grad_enabled():
+            return self._in_compiled_chunks(self._compiled, x)
+        # A traced loop over chunks would fix the number of sequences.
         return self.in_chunks(x, None if torch.compiler.is_compiling() else self.chunk or CPU_CHUNK, recompute=False)
+
+    def compile_chunks(self, mode: str | None) -> None:
+        """Run the chunks of a training step on a CPU compiled, by this mode of torch.compile; None: as they are.
+
+        A compiler that sees all sequences at once, as in a compiled model, loses the cache: 0.9 times as fast as the
+        plain step, and this is 1.4 times as fast (docs/performance.md).
+        """
+        self._compiled = None if mode is None else torch.compile(self._fused, dynamic=False, mode=mode)
+        self._compiled_for = 0
+
+    def _in_compiled_chunks(self, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """x [S,T,E] -> [S,E] in chunks as large as those of the first batch: another size would compile again."""
+        sequences = len(x)
+        if not self._compiled_for:
+            chunks = -(-sequences // (self.chunk or CPU_CHUNK))
+            self._compiled_for = -(-sequences // chunks)
+        filled = F.pad(x, (0, 0, 0, 0, 0, -sequences % self._compiled_for))
+        return torch.cat([run(part) for part in filled.split(self._compiled_for)])[:sequences]
 
     def in_chunks(self, x: Tensor, chunk: int | None, recompute: bool) -> Tensor:
         """x [S,T,E] -> [S,E], ``chunk`` sequences at a time; None: all at once.
