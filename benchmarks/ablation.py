@@ -91,6 +91,8 @@ def one_run(folder: Path, layers: Layers) -> dict[str, Any]:
         sys.exit(f"{folder}: a run with {differ}: name another --runs")
     elif not complete(run):
         run = socialx.train(resume=run, progress=Show("train"))
+    if not complete(run):
+        sys.exit(f"{folder}: interrupted: the same command goes on")
     found = socialx.evaluate([run], progress=Show("evaluate"))
     scores, (trained,) = found[run], found.protocol.trained.values()
     return {
