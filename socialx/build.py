@@ -58,6 +58,9 @@ def build(
     device = resolve_device(s.trainer.device)
     if device.type == "cuda":
         torch.set_float32_matmul_precision(s.trainer.float32_matmul_precision)
+        # The gradient of a weight sums over all tokens in parts; torch would add those parts up in 16 bits.
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         torch.cuda.set_device(device)
     elif s.trainer.threads is not None:
         torch.set_num_threads(s.trainer.threads)

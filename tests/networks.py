@@ -121,12 +121,16 @@ def forecaster(
     neighbours: int = 3,
     dropout: float = 0.0,
     seed: int = 0,
+    impl: str = "auto",
     **tables: bool,
 ) -> Forecaster:
-    """A small forecaster of 12 + 12 steps; two blocks, the second an sLSTM."""
+    """A small forecaster of 12 + 12 steps; two blocks, the second an sLSTM.
+
+    From width 32 on its heads are wide enough for the Triton kernels.
+    """
     torch.manual_seed(seed)
     xy = positions(sensors)
     layers = [SocialLayer(width, pooling(xy, width, neighbours=neighbours), dropout) for _ in range(social)]
     tokens = Tokens(width, sensors, 12, 288, **tables)
-    encoder = SharedEncoder(width, blocks=2, slstm_at=[1], heads=2, history=12, dropout=dropout)
+    encoder = SharedEncoder(width, blocks=2, slstm_at=[1], heads=2, history=12, dropout=dropout, impl=impl)
     return Forecaster(tokens, encoder, layers, 12, network(sensors).normaliser())

@@ -50,7 +50,7 @@ from socialx.profiling.trace import Operators, Trace
 from socialx.profiling.trials import step_alone, try_settings
 from socialx.profiling.work import machine, work_of
 from socialx.progress import work
-from socialx.training.capture import in_short
+from socialx.training.capture import WARMUP, in_short
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
 from socialx.training.leak import growth
 from socialx.training.learner import Learner
@@ -83,6 +83,8 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, loading: Loading
     throw it away afterwards.
     """
     device, steps = learner.precision.device, lengths.steps
+    if learner.records:  # the recording itself belongs to the warm-up
+        lengths = replace(lengths, warmup_steps=max(lengths.warmup_steps, WARMUP + 1))
     learner.model.train()
     with work("profile", lengths.warmup_steps + steps, "steps") as bar:
         training = Training(learner, loader, lengths.log_every_n_steps, bar.advance)
@@ -97,7 +99,7 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, loading: Loading
             parts = partition(clock.read())
         cpu_s = time.process_time() - cpu_s
         recompiles = _compiled() - compiled
-        memory = _memory(device, training.used, steps)
+        memory = _memory(device, training.used, steps, learner.records)
         trace, sites, operators = _trace(training, lengths.trace_steps, device, keep)
     found = clocked(clock, parts, loader, learner.accumulate_grad_batches, lengths, loading)
     traced = _traced(trace, sites, parts, steps)
@@ -268,8 +270,11 @@ def _endless(loader: Loader) -> Iterator[Example]:
         epoch += 1
 
 
-def _memory(device: torch.device, used: list[int], steps: int) -> Memory:
-    """The peak, and the slope of what was in use from one tenth of the window on."""
+def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> Memory:
+    """The peak, and the slope of what was in use from one tenth of the window on.
+
+    records: a replayed step allocates nothing: what it needs is in the pool of its recording, which is reserved.
+    """
     later = used[len(used) // 10 :]
     each = monotone = None
     if len(later) >= 5:
@@ -278,7 +283,7 @@ def _memory(device: torch.device, used: list[int], steps: int) -> Memory:
     if device.type != "cuda":
         return Memory(peak_bytes(), total_memory() or 0, growth_bytes_per_step=each, monotone=monotone)
     return Memory(
-        peak_bytes=torch.cuda.max_memory_allocated(device),
+        peak_bytes=torch.cuda.max_memory_reserved(device) if records else torch.cuda.max_memory_allocated(device),
         capacity_bytes=torch.cuda.get_device_properties(device).total_memory,
         reserved_bytes=torch.cuda.max_memory_reserved(device),
         alloc_retries=torch.cuda.memory_stats(device).get("num_alloc_retries", 0),

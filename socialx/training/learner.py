@@ -114,6 +114,11 @@ class Learner:
         """Whether a step runs as it is: neither compiled nor recorded for the shape of its batches."""
         return self._compile == "off" and not self._cuda_graph
 
+    @property
+    def records(self) -> bool:
+        """Whether steps are recorded as CUDA graphs after the first ones."""
+        return self._cuda_graph
+
     def rate(self, step: int) -> float:
         """Learning rate of optimizer step ``step``: linear warm-up, then cosine to 0 or constant."""
         if step < self.warmup_steps:

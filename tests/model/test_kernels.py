@@ -20,12 +20,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from triton.errors import TritonError
 
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.model.xlstm.exact import encode
+from socialx.model.xlstm.exact import Layers, encode
 from socialx.model.xlstm.operations import LAYERS
 from socialx.model.xlstm.weights import weights_of
 from tests.model.test_encoder_matches_package import gradients, relative
+from tests.networks import forecaster
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 64
@@ -214,6 +216,47 @@ def test_auto_leaves_wide_float32_scans_to_torch(monkeypatch: pytest.MonkeyPatch
         assert ("sLSTM heads of 64 channels spill in float32" in reason) == (impl == "fused")
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
     assert SharedEncoder(256, 2, [1], 4, 12).choice(card) == ("triton", "")
+
+
+def test_the_model_of_the_gpu_tests_runs_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    encoder = forecaster(width=32, social=2).encoder
+    assert isinstance(encoder, SharedEncoder)
+    assert encoder.choice(torch.device("cuda")) == ("triton", "")
+
+
+def test_float64_is_left_to_torch_whenever_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    card = torch.device("cuda")
+    chosen, reason = SharedEncoder(64, 2, [1], 4, 12).double().choice(card)
+    assert chosen == "fused"
+    assert "float64" in reason
+    with pytest.raises(ValueError, match="impl triton: float64 parameters: impl fused"):
+        SharedEncoder(64, 2, [1], 4, 12, impl="triton").double().choice(card)
+
+
+@pytest.mark.parametrize("fault", [OSError("no C compiler\nmore"), TritonError("out of resource: shared memory")])
+def test_kernels_that_cannot_run_are_not_chosen(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> Tensor:
+        raise fault
+
+    encoder = SharedEncoder(64, 2, [1], 4, 12, impl="triton")
+    here = next(encoder.parameters())
+    assert encoder._trial(here) == ""
+    encoder._layers = Layers(broken, broken)
+    reason = encoder._trial(here)
+    assert reason == f"they cannot run here ({str(fault).splitlines()[0]})"
+    encoder.impl = "auto"
+    monkeypatch.setattr(encoder, "_fault", lambda device: reason)
+    assert encoder.choice(torch.device("cuda")) == ("fused", f"no Triton kernels: {reason}")
+
+
+def test_trying_the_kernels_moves_no_random_number_and_no_gradient() -> None:
+    encoder = make("triton", 64, [1], 2, 4, dropout=0.5).train().requires_grad_(False)
+    torch.manual_seed(3)
+    assert encoder._trial(next(encoder.parameters())) == ""
+    assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(3)))
+    assert all(parameter.grad is None for parameter in encoder.parameters())
 
 
 @pytest.mark.slow

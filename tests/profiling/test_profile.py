@@ -24,6 +24,7 @@ from socialx.profiling.analysis import grouped, outliers, partition, variation
 from socialx.profiling.measure import Lengths
 from socialx.profiling.profile import Loading, Machine, Profile, Window, number_names
 from socialx.profiling.work import machine, peak, repeated, work_of
+from socialx.training.capture import WARMUP
 from socialx.training.learner import Learner
 from tests.networks import CPU, forecaster, loader
 
@@ -140,6 +141,7 @@ def profiled(
     facts: Loading | None = None,
     after: Callable[[], object] = lambda: None,
     steps: int = 6,
+    warmup_steps: int = 2,
 ) -> Profile:
     fake = FakeTime()
     monkeypatch.setattr("socialx.training.clock.time", fake)
@@ -149,7 +151,7 @@ def profiled(
     options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9, "accumulate_grad_batches": accumulate}
     made = SlowLearner(forecaster(social=0), Precision("32-true", CPU), **options)  # type: ignore[arg-type]
     made.time, made.after = fake, after
-    lengths = Lengths(steps, warmup_steps=2, log_every_n_steps=5, trace_steps=0, trials=False)
+    lengths = Lengths(steps, warmup_steps, log_every_n_steps=5, trace_steps=0, trials=False)
     return measure.measure(made, data, lengths, facts or Loading("resident", 101))
 
 
@@ -210,6 +212,21 @@ def test_memory_that_grows_is_measured(leak: int, monkeypatch: pytest.MonkeyPatc
     assert memory.growth_bytes_per_step == pytest.approx(leak)
     assert memory.monotone == 1
     assert 0 < memory.peak_bytes < memory.capacity_bytes
+
+
+def test_the_peak_of_a_replayed_step_is_the_pool_of_its_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 10)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: 90)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: {})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(total_memory=100))
+    assert measure._memory(card, [], 1, records=False).peak_bytes == 10
+    assert measure._memory(card, [], 1, records=True).peak_bytes == 90
+
+
+def test_a_recording_is_made_before_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Learner, "records", property(lambda self: True))
+    assert profiled(monkeypatch, steps=5, warmup_steps=0).window.warmup_steps == WARMUP + 1
 
 
 def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

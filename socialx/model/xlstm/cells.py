@@ -180,7 +180,7 @@ def mlstm_backward(
     tl.store(d_query + row[:, None] * C + d, (dot(d_p, k) + d_h * tl.load(skip + d)).to(low), exists[:, None])
     tl.store(d_key + row[:, None] * C + d, dot(tl.trans(d_p), q).to(low), exists[:, None])
     highest = (looks & (g[None, :] == top[:, None])).to(tl.float32)
-    d_top = (d_m - tl.sum(d_decay, 1)) / tl.sum(highest, 1)
+    d_top = (d_m - tl.sum(d_decay, 1)) / tl.maximum(tl.sum(highest, 1), 1.0)
     d_i = tl.sum(d_decay + highest * d_top[:, None], 0)
     d_log_f = tl.sum(tl.where(looks, (d_m - d_i)[:, None], 0.0), 0)
     tl.store(d_gates + row * (2 * H) + head, d_i, exists)

@@ -61,19 +61,53 @@ class SharedEncoder(nn.Module):
         self._compiled_for = 0  # sequences
         self.stack = build_stack(width, blocks, slstm_at, heads, history, dropout)
         self._layers, self._no_kernels, self._unwise = None, "", ""
+        self._faults: dict[torch.dtype, str] = {}
         if impl == "triton" or (impl == "auto" and torch.cuda.is_available()):  # Triton takes a second to import
             self._layers, self._no_kernels, self._unwise = _kernels(weights_of(self.stack), history)
         if impl == "triton" and self._no_kernels:
             raise ValueError(f"impl triton: {self._no_kernels}: impl fused computes the same")
 
     def choice(self, device: torch.device) -> tuple[str, str]:
-        """What runs on a device under the autocast in effect, and why nothing faster: often an empty text."""
-        if self.impl != "auto":
-            return self.impl, ""
-        if device.type != "cuda":
-            return "fused", ""
-        reason = self._no_kernels or ("" if torch.is_autocast_enabled(device.type) else self._unwise)
+        """What runs on a device under the autocast in effect, and why nothing faster: often an empty text.
+
+        On CUDA the kernels are tried once per type of their products, on two sequences.  ValueError where triton was
+        asked for and cannot run.
+        """
+        if self.impl not in ("auto", "triton") or device.type != "cuda":
+            return ("fused" if self.impl == "auto" else self.impl), ""
+        reason = self._no_kernels or self._fault(device)
+        if self.impl == "triton":
+            if reason:
+                raise ValueError(f"impl triton: {reason}: impl fused computes the same")
+            return "triton", ""
+        reason = reason or ("" if torch.is_autocast_enabled(device.type) else self._unwise)
         return ("fused", f"no Triton kernels: {reason}") if reason else ("triton", "")
+
+    def _fault(self, device: torch.device) -> str:
+        """Why the kernels cannot run these weights in the types in effect; empty where they can."""
+        first = weights_of(self.stack).blocks[0].layer.input_gate
+        if first.dtype == torch.float64:
+            return "float64 parameters"
+        low = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else first.dtype
+        if low not in self._faults:
+            if torch.compiler.is_compiling() or first.device.type != device.type:
+                return ""
+            self._faults[low] = self._trial(first)
+        return self._faults[low]
+
+    def _trial(self, like: Tensor) -> str:
+        """What goes wrong in a forward and backward pass of the kernels beside ``like``; empty: nothing.
+
+        Triton compiles at the first launch: without a C compiler, with an old driver, or where a kernel needs more
+        shared memory than there is, that raises, and not a RuntimeError alone.
+        """
+        try:
+            with torch.enable_grad(), torch.random.fork_rng([like.device] if like.is_cuda else []):
+                x = torch.zeros(2, self.history, self.width, device=like.device, dtype=like.dtype, requires_grad=True)
+                torch.autograd.grad(self._triton(x).sum(), x)
+        except Exception as error:  # noqa: BLE001  Triton's own errors derive from nothing more special
+            return f"they cannot run here ({str(error).partition(chr(10))[0][:160] or type(error).__name__})"
+        return ""
 
     def forward(self, x: Tensor, between: Between | None = None) -> Tensor:
         """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history.

@@ -22,7 +22,8 @@ LONGEST = 64  # steps
 WIDTHS = (16, 32, 64, 128)  # of a head
 MOST_HEADS = convolution.GATE_TILE.value // 2
 INTERPRETED: bool = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1, which Triton reads when a kernel is decorated
-LAUNCH: dict[str, dict[str, int]] = {}  # what a benchmark tries: by kernel, keywords that go before launch_options
+# What a benchmark tries: by kernel, cell, channels of a head and bytes of an element, keywords before launch_options.
+LAUNCH: dict[tuple[str, str, int, int], dict[str, int]] = {}
 
 
 def unsupported(weights: Weights, history: int) -> str | None:
@@ -61,8 +62,8 @@ def _unsupported(block: Block) -> str | None:
     return None
 
 
-def launch_options(kernel: str, width: int, steps: int, size: int) -> dict[str, int]:
-    """Keywords of a launch for heads of width channels whose elements have size bytes.
+def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) -> dict[str, int]:
+    """Keywords of a launch of a cell's kernel, for heads of width channels whose elements have size bytes.
 
     ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.
     """
@@ -76,13 +77,13 @@ def launch_options(kernel: str, width: int, steps: int, size: int) -> dict[str, 
         options |= {"ROWS": rows, "num_warps": max(1, min(rows * width // 256, 16))}
     else:
         options |= {"ROWS": rows, "W": min(width, 32), "num_warps": max(1, min(rows * min(width, 32) // 256, 16))}
-    return options | LAUNCH.get(kernel, {})
+    return options | LAUNCH.get((kernel, cell, width, size), {})
 
 
-def _plan(kernel: str, x: Tensor, heads: int, width: int) -> tuple[int, dict[str, int]]:
+def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[int, dict[str, int]]:
     """x [T,S,...] -> how many groups of sequences, and the launch's keywords."""
     steps, sequences = x.shape[:2]
-    options = launch_options(kernel, width, steps, x.element_size())
+    options = launch_options(kernel, cell, width, steps, x.element_size())
     each = options["ROWS"] // steps if "ROWS" in options else options["N"]
     if "W" in options:
         options["W"] = min(options["W"], width)
@@ -159,10 +160,10 @@ def mlstm(u: Tensor, z: Tensor | None, table: Tensor, bias: Tensor, heads: int, 
     u, (sequences, inner) = u.contiguous(), h.shape[1:]
     last, z = z is not None, u[..., inner:] if z is None else z.contiguous()
     with torch.cuda.device_of(u):
-        groups, options = _plan("conv_forward", u, heads, inner // heads)
+        groups, options = _plan("conv_forward", "mlstm", u, heads, inner // heads)
         conv = convolution.conv_forward[(groups,)]
         conv(u, table, bias, *projected, gates, sequences, X=u.shape[2], MLSTM=True, **options)
-        groups, options = _plan("mlstm_forward", u, heads, inner // heads)
+        groups, options = _plan("mlstm_forward", "mlstm", u, heads, inner // heads)
         cell = cells.mlstm_forward[(groups * heads,)]
         cell(*projected, gates, z, *table[-2:], h, sequences, eps, Z=z.stride(1), LAST=last, **options)
     return h, *projected, gates
@@ -202,12 +203,12 @@ def mlstm_backward(
     last, z, d_z = (True, z.contiguous(), d_last) if z is not None else (False, u[..., inner:], d_u[..., inner:])
     d_query, d_key, d_value, d_gates = (torch.empty_like(tensor) for tensor in (*projected, gates))
     with torch.cuda.device_of(u):
-        groups, options = _plan("mlstm_backward", u, heads, inner // heads)
+        groups, options = _plan("mlstm_backward", "mlstm", u, heads, inner // heads)
         shares = table.new_empty(groups, 2, inner)
         arguments = (*projected, gates, z, *table[-2:], d_h, d_query, d_key, d_value, d_gates, d_z, shares)
         cell = cells.mlstm_backward[(groups * heads,)]
         cell(*arguments, sequences, eps, Z=z.stride(1), LAST=last, **options)
-        groups, options = _plan("conv_backward", u, heads, inner // heads)
+        groups, options = _plan("conv_backward", "mlstm", u, heads, inner // heads)
         conv_shares = table.new_empty(groups, len(table) - 2, inner)
         conv = convolution.conv_backward[(groups * inner // options["W"],)]
         arguments = (u, table, queries, d_query, d_key, d_value, d_gates, d_u, conv_shares)
@@ -274,11 +275,11 @@ def slstm(
     y, inputs, gates, h, states = _slstm_outputs(x, table, weight, kernel, bias, keep, heads, eps, factor, last)
     x, width = x.contiguous(), x.shape[2] // heads
     with torch.cuda.device_of(x):
-        groups, options = _plan("conv_forward", x, heads, width)
+        groups, options = _plan("conv_forward", "slstm", x, heads, width)
         conv = convolution.conv_forward[(groups,)]
         conv(x, table, bias, inputs, inputs, inputs, gates, x.shape[1], X=x.shape[2], MLSTM=False, **options)
         torch.bmm(inputs.flatten(1, 2), weight.to(x.dtype).transpose(1, 2), out=gates.view(heads, -1, 4 * width))
-        groups, options = _plan("slstm_forward", x, heads, width)
+        groups, options = _plan("slstm_forward", "slstm", x, heads, width)
         drop, mask = (False, y) if keep is None else (True, keep)
         arguments = (gates, kernel.to(x.dtype), bias, table[5], mask, y, h, states, x.shape[1], eps, factor)
         cells.slstm_forward[(groups * heads,)](*arguments, LAST=last, DROP=drop, **options)
@@ -331,14 +332,14 @@ def slstm_backward(
     d_gates = torch.empty_like(gates)
     low, last = d_y.dtype, len(d_y) < steps
     with torch.cuda.device_of(d_y):
-        groups, options = _plan("slstm_backward", d_x, heads, width)
+        groups, options = _plan("slstm_backward", "slstm", d_x, heads, width)
         shares = table.new_empty(groups, 5, table.shape[1])
         drop, mask = (False, d_y) if keep is None else (True, keep)
         tensors = (gates, kernel.to(low), bias, table[5], mask, h, states, d_y, d_gates, shares)
         cell = cells.slstm_backward[(groups * heads,)]
         cell(*tensors, sequences, eps, factor, LAST=last, DROP=drop, **options)
         d_inputs = torch.bmm(d_gates.flatten(1, 2), weight.to(low)).view(inputs.shape)
-        groups, options = _plan("conv_backward", d_x, heads, width)
+        groups, options = _plan("conv_backward", "slstm", d_x, heads, width)
         conv_shares = table.new_empty(groups, 5, table.shape[1])
         conv = convolution.conv_backward[(groups * table.shape[1] // options["W"],)]
         d_passed = d_inputs[..., width:]
