@@ -18,7 +18,7 @@ endif
 # Two OpenMP threads that wait for each other beside other work are slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all test-gpu lint format type fuzz bench-cpu bench-gpu ablation clean
+.PHONY: help setup demo test test-all test-gpu gpu-packages lint format type fuzz bench-cpu bench-gpu ablation clean
 
 help:              ## this list
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/: [^#]*##/:/'
@@ -43,9 +43,24 @@ fuzz: setup        ## corrupted and odd inputs of every kind, N of them, and kil
 	$(BIN)/python -m tests.fuzz -n $(or $(N),2000)
 	$(BIN)/python -m tests.fuzz kills -n 50
 
-# No setup here: a CUDA machine may be offline, and its own python may have torch and the packages already.
+# No setup here: a CUDA machine may be offline, and its own python may have torch and the packages already.  What it
+# lacks can be brought along: make gpu-packages on a machine with network, then copy the tree.
+GPU_PACKAGES := .gpu-packages
+ifneq ($(wildcard $(BIN)/python),)
+GPU_PYTHON = PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python
+else
+GPU_PYTHON = PYTHONPATH=".:$(GPU_PACKAGES)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
+endif
+RESULTS = $(or $(OUT),benchmarks/results)
+
 test-gpu:          ## the tests that need a CUDA device, with .venv if it is there, else with python3
-	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu tests/gpu
+	mkdir -p $(RESULTS)
+	$(GPU_PYTHON) -m pytest -m gpu tests/gpu -n 4 --timeout 300 --junitxml $(RESULTS)/test-gpu.xml
+
+gpu-packages:      ## what an offline CUDA machine may lack, for its python 3.12 on x86-64, into .gpu-packages
+	$(PYTHON) -m pip install --quiet --upgrade --target $(GPU_PACKAGES) --only-binary=:all: --python-version 3.12 \
+		--platform manylinux_2_17_x86_64 --platform manylinux_2_28_x86_64 pydantic
+	$(PYTHON) -m pip install --quiet --upgrade --target $(GPU_PACKAGES) --no-deps xlstm
 
 lint: setup        ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -62,8 +77,8 @@ bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thre
 	$(BIN)/python benchmarks/encoder_cpu.py
 	$(BIN)/python benchmarks/pooling_cpu.py
 
-bench-gpu:         ## encoder and training step on a CUDA device, checked and timed; no network, 8 minutes
-	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu.py
+bench-gpu:         ## is it right, how fast, does it learn: on a CUDA device, offline; CALL=fast, DATA=metr_la.h5
+	$(GPU_PYTHON) benchmarks/gpu.py $(if $(CALL),--call $(CALL)) $(if $(DATA),--data $(DATA)) --output $(RESULTS)
 
 ablation: setup    ## what each part of the model is worth; DATA=metr_la.h5, about 2 hours on one core
 	$(BIN)/python benchmarks/ablation.py --data $(or $(DATA),metr_la.h5)

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -35,23 +35,33 @@ SEQUENCES, HEADS = 1000, 4
 RESULT = Path(__file__).parent / "results" / "kernels_compile"
 
 
-class Recorder:
-    """Stands for a kernel: keeps the arguments of its launches."""
+class Launch(NamedTuple):
+    """A kernel, its grid and its arguments by name; tensors are meta tensors."""
 
-    def __init__(self, kernel: Any, launches: list[tuple[Any, dict[str, Any]]]) -> None:
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: dict[str, Any]
+
+
+class Recorder:
+    """Stands for a kernel: keeps its launches."""
+
+    def __init__(self, kernel: Any, launches: list[Launch]) -> None:
         self.kernel, self.launches = kernel, launches
 
     def __getitem__(self, grid: Any) -> Any:
         def launch(*arguments: Any, **keywords: Any) -> None:
             named = dict(zip(self.kernel.arg_names, arguments, strict=False))
-            self.launches.append((self.kernel, named | keywords))
+            self.launches.append(Launch(self.kernel, grid, named | keywords))
 
         return launch
 
 
-def launches(operation: str, width: int, steps: int, dtype: torch.dtype, last: bool = False) -> list[Any]:
-    """What a forward and backward of the operation launches: kernels with their arguments."""
-    made: list[tuple[Any, dict[str, Any]]] = []
+def launches(
+    operation: str, width: int, steps: int, dtype: torch.dtype, last: bool = False, sequences: int = SEQUENCES
+) -> list[Launch]:
+    """What a forward and backward of the operation launches."""
+    made: list[Launch] = []
     channels = HEADS * width
 
     def meta(*shape: int, of: torch.dtype = dtype) -> torch.Tensor:
@@ -63,8 +73,8 @@ def launches(operation: str, width: int, steps: int, dtype: torch.dtype, last: b
             recorders.enter_context(mock.patch.multiple(module, **recorded))
         wide = torch.float32
         if operation == "mlstm":
-            u = meta(steps, SEQUENCES, channels if last else 2 * channels)
-            z = meta(1, SEQUENCES, channels) if last else None
+            u = meta(steps, sequences, channels if last else 2 * channels)
+            z = meta(1, sequences, channels) if last else None
             table = meta(15 + 4 * HEADS, channels, of=wide)
             forward, backward = operations.mlstm._init_fn, operations.mlstm_backward._init_fn
             h, *kept = forward(u, z, table, meta(2 * HEADS, of=wide), HEADS, 1e-5)
@@ -76,9 +86,9 @@ def launches(operation: str, width: int, steps: int, dtype: torch.dtype, last: b
                 meta(HEADS, 4 * width, width, of=wide),
                 meta(4 * channels, of=wide),
             )
-            keep = meta(1 if last else steps, SEQUENCES, channels, of=torch.bool)
+            keep = meta(1 if last else steps, sequences, channels, of=torch.bool)
             forward, backward = operations.slstm._init_fn, operations.slstm_backward._init_fn
-            y, *kept = forward(meta(steps, SEQUENCES, channels), *weights, keep, HEADS, 1e-5, 1.1, last)
+            y, *kept = forward(meta(steps, sequences, channels), *weights, keep, HEADS, 1e-5, 1.1, last)
             backward(y, *weights, keep, *kept, 1e-5, 1.1)
     return made
 
@@ -117,7 +127,7 @@ def compiled(kernel: Any, arguments: dict[str, Any], arch: int) -> dict[str, Any
 def report(widths: list[int], archs: list[int], dtypes: list[str], steps: list[int]) -> Iterator[dict[str, Any]]:
     """A row per launch of a forward and backward of both cells."""
     for width, dtype, length, operation in itertools.product(widths, dtypes, steps, ("mlstm", "slstm")):
-        for kernel, arguments in launches(operation, width, length, DTYPES[dtype]):
+        for kernel, _, arguments in launches(operation, width, length, DTYPES[dtype]):
             for arch in archs:
                 shape = {"operation": operation, "kernel": kernel.__name__, "width": width, "steps": length}
                 yield {**shape, "dtype": dtype, "arch": arch, **compiled(kernel, arguments, arch)}

@@ -1,11 +1,12 @@
-"""The encoder and the whole training step on one GPU: numbers first checked, then timed.  ``make bench-gpu``
+"""The encoder and the whole training step on one GPU: is it right, how fast is it, does it learn.  ``make bench-gpu``
 
-    python benchmarks/gpu.py [--minutes 7.5] [--output benchmarks/results]
+    python benchmarks/gpu.py --plan                       # what would run, in which order, and for how long at most
+    python benchmarks/gpu.py [--call right fast learns] [--minutes 9.5] [--data metr_la.h5] [--output DIR]
 
-Needs no network and no data: the series has METR-LA's shape.  It writes <device>.json and <device>.md after every
-part, the important cases first, and stops in time: what did not fit is "not measured".  Times are medians of
-interleaved rounds between device events; kernels and syncs are counted afterwards, because a trace slows its process.
-``--smoke`` takes every path that a machine without a GPU has, at a size that proves nothing.
+Needs no network.  Every part is a process of its own with a time limit (benchmarks/gpu_parts.py): one that crashes
+costs its own rows alone.  <device>.json and <device>.md are written after every row, the most important rows first, and
+what did not run is there as "not measured" with the reason.  Parts of the first call run side by side; parts that are
+timed run alone.  ``--smoke`` takes every path that a machine without a GPU has, at a size that proves nothing.
 """
 
 from __future__ import annotations
@@ -13,511 +14,412 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import platform
-import statistics
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
-import warnings
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-
-from socialx.data import geo
-from socialx.data.loaders import ResidentLoader
-from socialx.data.normaliser import Moments, Normaliser
-from socialx.data.series import Series
-from socialx.data.source import Arrays
-from socialx.data.windows import split_windows
-from socialx.errors import Fallback
-from socialx.model.forecaster import Forecaster, Tokens
-from socialx.model.pooling import DotAttention, Geometry, SocialLayer
-from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.precision import Precision
-from socialx.profiling.collector import trace_steps
-from socialx.profiling.measure import measure
-from socialx.training.learner import Learner
-
-HISTORY, HORIZON, HEADS = 12, 12, 4
-ROUNDS, ROUND_MS = 5, 40.0
-CHECKED = 512  # sequences of a timed case that are compared with the package in float64
-NAMES = {"fp32": "32-true", "fp16": "16-mixed", "bf16": "bf16-mixed"}
-# Variant -> implementation, compiled, captured.
-VARIANTS = {
+HERE = Path(__file__).parent
+CALLS = ("right", "fast", "learns")
+AT_ONCE = 6  # parts that are not timed
+COMMON = {"width": 128, "precision": "bf16"}
+VARIANTS = {  # implementation, compiled, CUDA graph
     "package": ("reference", False, False),
     "fused": ("fused", False, False),
-    "fused compiled": ("fused", True, False),
-    "fused graph": ("fused", False, True),
     "triton": ("triton", False, False),
     "triton graph": ("triton", False, True),
+    "triton compiled": ("triton", True, False),
+    "triton compiled graph": ("triton", True, True),
+    "fused graph": ("fused", False, True),
+    "fused compiled": ("fused", True, False),
 }
-# Bytes that a step must move per token and unit of width, forward and backward, in 16-bit activations with everything
-# between two matrix products in one pass and recomputed: docs/performance.md counts them.
-BOUND = {"mlstm": 118, "slstm": 210, "last mlstm": 66, "last slstm": 117}
-
-
-@dataclass(frozen=True)
-class Case:
-    """An encoder and the batch that it reads."""
-
-    width: int
-    precision: str
-    sensors: int = 207
-    windows: int = 64
-    blocks: int = 4
-    slstm_at: tuple[int, ...] = (1, 3)
-    history: int = HISTORY
-
-    @property
-    def sequences(self) -> int:
-        return self.windows * self.sensors
-
-    def bound_bytes(self) -> float:
-        """The least that forward and backward can move."""
-        kinds = ["slstm" if block in self.slstm_at else "mlstm" for block in range(self.blocks)]
-        kinds[-1] = f"last {kinds[-1]}"
-        scale = 2 if self.precision == "fp32" else 1
-        return scale * sum(BOUND[kind] for kind in kinds) * self.width * self.sequences * self.history
-
-    def encoder(self, impl: str, device: torch.device) -> SharedEncoder:
-        """Every parameter is moved a little: the package starts its recurrent kernels and gate weights at zero."""
-        torch.manual_seed(0)
-        made = SharedEncoder(self.width, self.blocks, self.slstm_at, HEADS, self.history, impl=impl)
-        with torch.no_grad():
-            for parameter in made.parameters():
-                parameter.add_(0.05 * torch.randn_like(parameter))
-        return made.to(device)
-
-
-class Bench:
-    """A device, a deadline, and the record that is written after every part."""
-
-    def __init__(self, device: torch.device, minutes: float, output: Path, smoke: bool) -> None:
-        self.device, self.smoke, self.cuda = device, smoke, device.type == "cuda"
-        self.began, self.deadline = time.monotonic(), time.monotonic() + 60 * minutes
-        self.record: dict[str, Any] = {"machine": {}, "parity": [], "encoder": [], "training": []}
-        self.output = output
-
-    def left(self) -> float:
-        """Seconds until the deadline."""
-        return self.deadline - time.monotonic()
-
-    def add(self, part: str, row: dict[str, Any]) -> None:
-        """Keep a row, and write everything: a run that is cut off leaves what it has."""
-        self.record[part].append(row)
-        self.write()
-
-    def write(self) -> None:
-        """Both files, as far as they are known."""
-        self.record["seconds"] = round(time.monotonic() - self.began, 1)
-        name = str(self.record["machine"].get("device", "device")).lower().replace(" ", "-")
-        self.output.mkdir(parents=True, exist_ok=True)
-        (self.output / f"{name}.json").write_text(json.dumps(self.record, indent=1) + "\n")
-        (self.output / f"{name}.md").write_text(markdown(self.record))
-
-    def synchronize(self) -> None:
-        if self.cuda:
-            torch.cuda.synchronize()
-
-    def spent_ms(self, run: Callable[[], object], times: int = 1) -> float:
-        """Device milliseconds per call."""
-        if not self.cuda:
-            began = time.perf_counter()
-            for _ in range(times):
-                run()
-            return 1e3 * (time.perf_counter() - began) / times
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(times):
-            run()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) / times
-
-    def in_turns(self, runs: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
-        """Milliseconds per call in every round, none where memory runs out; a round of each takes about ROUND_MS."""
-        spent: dict[str, list[float]] = {name: [] for name in runs}
-        times: dict[str, int] = {}
-        for turn in range(2 if self.smoke else 1 + ROUNDS):
-            for name, run in runs.items():
-                if turn and name not in times:
-                    continue
-                try:
-                    ms = self.spent_ms(run, times.get(name, 1))
-                except torch.OutOfMemoryError:  # the graphs of the other variants keep their memory
-                    times.pop(name, None)
-                    spent[name].clear()
-                    continue
-                if turn:
-                    spent[name].append(ms)
-                else:  # only tells how many calls make a round
-                    times[name] = 1 if self.smoke else max(1, min(50, round(ROUND_MS / max(ms, 1e-3))))
-        return spent
-
-    def machine(self) -> None:
-        """What it is, and its two ceilings as measured: bytes copied, and multiplied matrices."""
-        facts: dict[str, Any] = {
-            "device": torch.cuda.get_device_name() if self.cuda else "cpu-smoke",
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            **{package: _version(package) for package in ("triton", "xlstm")},
-        }
-        if self.cuda:
-            properties = torch.cuda.get_device_properties(self.device)
-            facts |= {"sms": properties.multi_processor_count, "memory_gib": round(properties.total_memory / 2**30, 1)}
-        size = 2**20 if self.smoke else 2**30
-        source = torch.randint(0, 255, (size,), dtype=torch.uint8, device=self.device)
-        target = torch.empty_like(source)
-        copy_ms = statistics.median(self.in_turns({"copy": lambda: target.copy_(source)})["copy"])
-        facts["copy_gb_per_s"] = round(2 * size / copy_ms / 1e6, 1)
-        side = 64 if self.smoke else 8192
-        a, b = (torch.randn(side, side, device=self.device, dtype=torch.bfloat16) for _ in range(2))
-        product_ms = statistics.median(self.in_turns({"product": lambda: a @ b})["product"])
-        facts["bf16_tflop_per_s"] = round(2 * side**3 / product_ms / 1e9, 2)
-        self.record["machine"] = facts
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-# ---------------------------------------------------------------------------------------------------------- encoder
-
-
-def forward_backward(
-    encoder: SharedEncoder, forward: Callable[[Tensor], Tensor], x: Tensor, precision: Precision
-) -> list[Tensor]:
-    """Output [S,E], then the gradients of x and of every parameter."""
-    with precision.autocast():
-        y = forward(x)
-    y = y.to(torch.promote_types(y.dtype, torch.float32))
-    weights = torch.linspace(-1, 1, y.shape[1], dtype=y.dtype, device=y.device)
-    return [y.detach(), *torch.autograd.grad((weights * y).sum(), [x, *encoder.parameters()])]
-
-
-def truth(case: Case, x: Tensor) -> list[Tensor]:
-    """``forward_backward`` of the package in float64."""
-    exact = case.encoder("reference", x.device).double()
-    return forward_backward(exact, exact, x.detach().double().requires_grad_(), Precision("32-true", x.device))
-
-
-def worst(ours: list[Tensor], exact: list[Tensor]) -> float:
-    """max|a-b| / max|b| of the worst tensor; one that is zero but for rounding against a thousandth of the largest."""
-    floor = 1e-3 * max(float(b.abs().max()) for b in exact)
-    return max(
-        float((a.double() - b).abs().max()) / max(float(b.abs().max()), floor) for a, b in zip(ours, exact, strict=True)
-    )
-
-
-def captured(run: Callable[[], list[Tensor]]) -> Callable[[], list[Tensor]]:
-    """The same call as a CUDA graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = run()
-
-    def replay() -> list[Tensor]:
-        graph.replay()
-        return out
-
-    return replay
-
-
-def variant(bench: Bench, case: Case, name: str, x: Tensor) -> Callable[[], list[Tensor]]:
-    """A closure that does one forward and backward; raises RuntimeError or ValueError where it cannot be had."""
-    impl, compiled, graph = VARIANTS[name]
-    if graph and not bench.cuda:
-        raise RuntimeError("no CUDA device")
-    encoder = case.encoder(impl, bench.device)
-    forward = torch.compile(encoder, dynamic=False, fullgraph=True) if compiled else encoder
-    precision = Precision(NAMES[case.precision], bench.device)
-
-    def run() -> list[Tensor]:
-        return forward_backward(encoder, forward, x, precision)
-
-    run()  # compiles, and raises what it raises
-    return captured(run) if graph else run
-
-
-def parity(bench: Bench) -> None:
-    """Outputs and all gradients against the package in float64, before anything is timed."""
-    grid: list[Case] = []
-    for width, precision in itertools.product([64, 128, 256], NAMES):
-        grid.append(Case(width, precision, 23, 8))
-    # Every other length costs a compilation of all kernels: the wide grid is `make test-gpu`.
-    grid += [Case(64, precision, 13, 3, 2, (0,), history) for history in (5, 24) for precision in ("fp32", "bf16")]
-    for case in grid[: 2 if bench.smoke else None]:
-        # TF32 products are what training uses; the errors of the formulas show without.
-        torch.set_float32_matmul_precision("highest")
-        x = torch.randn(case.sequences, case.history, case.width, device=bench.device, requires_grad=True)
-        exact = truth(case, x)
-        row: dict[str, Any] = {**asdict(case), "error": {}}
-        for impl in ("reference", "fused", "triton"):
-            try:
-                encoder = case.encoder(impl, bench.device)
-                ours = forward_backward(encoder, encoder, x, Precision(NAMES[case.precision], bench.device))
-                row["error"][impl] = {"output": worst(ours[:1], exact[:1]), "gradient": worst(ours[1:], exact[1:])}
-            except (RuntimeError, ValueError) as error:
-                row["error"][impl] = in_short(error)
-        bench.add("parity", row)
-    torch.set_float32_matmul_precision("high")
-
-
-def cases() -> list[Case]:
-    """The whole grid, the ones that matter most first."""
-    grid = [
-        Case(width, precision, sensors, windows)
-        for precision, sensors, windows, width in itertools.product(NAMES, [207, 325], [16, 64, 256], [64, 128, 256])
-    ]
-
-    def rank(case: Case) -> tuple[int, ...]:
-        unusual = (case.precision != "bf16") + (case.sensors != 207) + (case.windows != 64)
-        return (unusual, [128, 64, 256].index(case.width), list(NAMES).index(case.precision))
-
-    return sorted(grid, key=rank)
-
-
-def time_encoder(bench: Bench, case: Case) -> None:
-    """All variants of one case in turns."""
-    torch.manual_seed(1)
-    x = torch.randn(case.sequences, case.history, case.width, device=bench.device, requires_grad=True)
-    common = case.precision == "bf16" and case.sensors == 207 and case.windows == 64
-    row: dict[str, Any] = {**asdict(case), "bound_bytes": case.bound_bytes(), "variants": {}}
-    few = x.detach()[:CHECKED].clone().requires_grad_()
-    exact = truth(case, few)
-    runs: dict[str, Callable[[], list[Tensor]]] = {}
-    for name, (_, compiled, _) in VARIANTS.items():
-        if compiled and not common:  # a compilation takes longer than all other variants of a case
-            row["variants"][name] = {"why": "compiled for the three common cases only"}
-            continue
-        try:
-            runs[name] = variant(bench, case, name, x)
-            before = torch.cuda.memory_allocated() if bench.cuda else 0
-            if bench.cuda:
-                torch.cuda.reset_peak_memory_stats()
-            out = runs[name]()
-            bench.synchronize()
-            row["variants"][name] = {
-                "error": worst([t[:CHECKED] for t in out[:2]], exact[:2]),
-                # A graph's memory is its own pool, taken when it was captured.
-                "peak_gib": None if not bench.cuda or VARIANTS[name][2] else _gib(before),
-            }
-            del out
-        except (RuntimeError, ValueError) as error:
-            runs.pop(name, None)
-            row["variants"][name] = {"why": in_short(error)}
-        if bench.cuda:
-            torch.cuda.empty_cache()
-    for name, spent in bench.in_turns(runs).items():
-        if not spent:
-            row["variants"][name]["why"] = "out of memory beside the other variants"
-            continue
-        ms = statistics.median(spent)
-        gb_per_s = case.bound_bytes() / ms / 1e6
-        row["variants"][name] |= {
-            "ms": ms,
-            "least_ms": min(spent),
-            "windows_per_s": 1e3 * case.windows / ms,
-            "bound_gb_per_s": gb_per_s,
-            "of_bound": gb_per_s / bench.record["machine"]["copy_gb_per_s"],
-        }
-    bench.add("encoder", row)
-
-
-def _gib(before: int) -> float:
-    return round((torch.cuda.max_memory_allocated() - before) / 2**30, 3)
-
-
-def in_short(error: BaseException) -> str:
-    """The first line of what went wrong."""
-    return next(iter(str(error).splitlines()), type(error).__name__)[:160]
-
-
-def trace_encoder(bench: Bench, row: dict[str, Any]) -> None:
-    """Kernels and syncs of the variants of a timed case, into its row."""
-    case = Case(**{**{key: row[key] for key in asdict(Case(64, "bf16"))}, "slstm_at": tuple(row["slstm_at"])})
-    x = torch.randn(case.sequences, case.history, case.width, device=bench.device, requires_grad=True)
-    for name, measured in row["variants"].items():
-        if "ms" in measured and bench.left() > 10:
-            trace = trace_steps(variant(bench, case, name, x), 3, bench.device)
-            measured["kernels_per_step"] = trace.kernels and trace.kernels.per_step
-            measured["syncs_per_step"] = trace.sync and trace.sync.per_step
-            measured["gpu_busy"], measured["sm_efficiency"] = trace.gpu_busy, trace.sm_efficiency
-
-
-# ------------------------------------------------------------------------------------------------- training step
-
-
-def learner(bench: Bench, impl: str, compile: str, cuda_graph: bool, sensors: int) -> Learner:
-    """The default model of the toolkit over a network of random places."""
-    rng = np.random.default_rng(0)
-    width, blocks, slstm_at = (16, 2, [1]) if bench.smoke else (128, 4, [1, 3])
-    xy = rng.uniform(0, 30, (sensors, 2))
-    near = geo.nearest(xy, 32)
-    torch.manual_seed(0)
-    encoder = SharedEncoder(width, blocks, slstm_at, HEADS, HISTORY, 0.1, impl)
-    social = [SocialLayer(width, DotAttention(width, Geometry(4, near)), 0.1) for _ in range(2)]
-    moments = [Moments(58.6, 12.8)]
-    tokens = Tokens(width, sensors, HISTORY, 288)
-    model: nn.Module = Forecaster(tokens, encoder, social, HORIZON, Normaliser(moments, moments))
-    options: dict[str, Any] = {"learning_rate": 2e-3, "weight_decay": 3e-4, "total_steps": 1000}
-    precision = Precision("32-true" if bench.smoke else "bf16-mixed", bench.device)
-    return Learner(model, precision, gradient_clip_val=5.0, compile=compile, cuda_graph=cuda_graph, **options)
-
-
-def resident(bench: Bench, sensors: int) -> ResidentLoader:
-    """Batches of 64 windows of a random series as long as METR-LA."""
-    rows = 400 if bench.smoke else 34_272
-    rng = np.random.default_rng(0)
-    values = rng.normal(58, 10, (rows, sensors)).astype(np.float32)
-    values[rng.random(values.shape) < 0.08] = 0
-    seconds = 1_330_560_000 + 300 * np.arange(rows, dtype=np.int64)
-    valid = (values != 0)[..., None]
-    series = Series(Arrays(values[..., None], valid, seconds), HISTORY, HORIZON, bench.device)
-    starts = split_windows(seconds, 5, HISTORY, HORIZON, "canonical").part("train")
-    return ResidentLoader(series, starts, 4 if bench.smoke else 64, shuffle=True)
-
-
-TRAINING = [
-    ("reference", "off", False),
-    *itertools.product(["fused", "triton"], ["off"], [False, True]),
-    *itertools.product(["fused", "triton"], ["default"], [False, True]),  # last: compilations take long
+STEPS = [  # implementation, compile, CUDA graph, precision
+    ("triton", "off", False, "bf16"),
+    ("triton", "off", True, "bf16"),
+    ("triton", "default", True, "bf16"),
+    ("triton", "default", False, "bf16"),
+    ("triton", "off", True, "fp16"),
+    ("triton", "off", True, "fp32"),
+    ("fused", "off", True, "bf16"),
+    ("fused", "off", False, "bf16"),
+    ("reference", "off", False, "bf16"),
+]
+FEW = {"num_warps": 1}
+SWEEP: list[tuple[str, str, int, list[dict[str, int]]]] = [  # kernel, cell, channels of a head, launch options
+    (
+        "mlstm_backward",
+        "mlstm",
+        64,
+        [
+            *({"num_warps": warps, "maxnreg": most} for warps in (1, 2) for most in (80, 96, 128)),
+            {"num_warps": 2},
+            {"ROWS": 32, "num_warps": 4, "maxnreg": 128},
+        ],
+    ),
+    (
+        "conv_backward",
+        "mlstm",
+        64,
+        [{"num_warps": w, "maxnreg": most} for w, most in itertools.product((2, 4), (96, 128, 168))],
+    ),
+    (
+        "slstm_backward",
+        "slstm",
+        32,
+        [*({"num_warps": 4, "maxnreg": most} for most in (72, 80, 96, 128)), {"num_warps": 8, "maxnreg": 80}],
+    ),
+    (
+        "conv_forward",
+        "mlstm",
+        64,
+        [
+            *({"ROWS": rows, "num_warps": warps} for rows, warps in ((64, 4), (64, 2), (128, 4), (128, 8))),
+            {"ROWS": 16, "W": 16, "num_warps": 1},
+        ],
+    ),
+    (
+        "mlstm_forward",
+        "mlstm",
+        64,
+        [FEW, FEW | {"maxnreg": 96}, {"num_warps": 2}, {"ROWS": 32, "num_warps": 4}],
+    ),
+    (
+        "slstm_forward",
+        "slstm",
+        32,
+        [{"num_warps": 4, "maxnreg": 64}, {"num_warps": 4, "maxnreg": 80}, {"num_warps": 8}],
+    ),
+    ("conv_forward", "slstm", 32, []),
+    ("conv_backward", "slstm", 32, []),
 ]
 
 
-def training(bench: Bench) -> None:
-    """Time the step that ``train`` takes, from the resident loader on."""
-    sensors = 5 if bench.smoke else 207
-    data = resident(bench, sensors)
-    examples = itertools.cycle(itertools.islice(data.epoch(0), 20))
-    loader_ms = statistics.median(bench.in_turns({"loader": lambda: next(examples)})["loader"])
-    for impl, compile, cuda_graph in TRAINING:
-        row: dict[str, Any] = {"impl": impl, "compile": compile, "cuda_graph": cuda_graph, "loader_ms": loader_ms}
-        bench.add("training", {**row, **steps_of(bench, row, sensors, data, traced=False)})
+@dataclass
+class Part:
+    """One process: a row of the table, what it is asked, and for how many seconds at most."""
+
+    call: str
+    part: str
+    row: str
+    options: dict[str, Any]
+    limit_s: float
+    timed: bool = True
+    sanitizer: str = ""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    why: str = "not reached"
+    seconds: float = 0.0
 
 
-def steps_of(bench: Bench, row: dict[str, Any], sensors: int, data: ResidentLoader, traced: bool) -> dict[str, Any]:
-    """A profile of training steps, or why there is none."""
-    steps = 2 if bench.smoke else 10 if traced else 60
-    try:
-        if bench.left() < (60 if row["compile"] != "off" else 15):
-            raise RuntimeError("out of time")
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Fallback)
-            made = learner(bench, row["impl"], row["compile"], row["cuda_graph"], sensors)
-            trace = 8 if traced else 0
-            return measure(made, data, steps, max(5, steps // 4), 50, trace_steps=trace).as_dict()
-    except (RuntimeError, ValueError, Fallback) as error:
-        return {"why_not": in_short(error)}
+def plan(smoke: bool, data: Path | None, runs: Path) -> list[Part]:
+    """All parts, the most important ones of a call first."""
+    parts = [Part("right", "machine", "machine", {}, 90)]
+    for width, precision, impl in itertools.product((128, 64, 256), ("bf16", "fp32", "fp16"), ("triton", "fused")):
+        case = {"width": width, "precision": precision, "sensors": 23, "windows": 8}
+        parts.append(Part("right", "parity", f"E={width} {precision} {impl}", {"impl": impl, **case}, 150, timed=False))
+    for steps, precision in itertools.product((5, 24), ("fp32", "bf16")):
+        case = {"width": 64, "precision": precision, "sensors": 13, "windows": 3, "blocks": 2, "slstm_at": [0]}
+        options = {"impl": "triton", "history": steps, **case}
+        parts.append(Part("right", "parity", f"E=64 T={steps} {precision} triton", options, 150, timed=False))
+    for tool in ("memcheck", "racecheck"):
+        parts.append(Part("right", "memcheck", f"compute-sanitizer {tool}", {}, 120, timed=False, sanitizer=tool))
+    parts.append(Part("fast", "machine", "machine", {}, 90))
+    parts += [_encoder(name, COMMON, name.startswith("triton")) for name in VARIANTS]
+    for impl, compile, graph, precision in STEPS:
+        row = f"{impl}{' compiled' if compile != 'off' else ''}{' graph' if graph else ''} {precision}"
+        options = {"impl": impl, "compile": compile, "cuda_graph": graph, "precision": precision, "traced": True}
+        parts.append(Part("fast", "training", row, options, 150 if compile != "off" else 60))
+    parts.append(Part("fast", "loader", "loader", {}, 45))
+    for kernel, cell, width, options_ in SWEEP:
+        asked = {"name": kernel, "cell": cell, "width": width, "precision": "bf16", "options": options_}
+        parts.append(Part("fast", "kernel", f"{kernel} of {cell}", asked, 60))
+    for kind, dense in [("attention", True), ("attention", False), ("mean", True), ("mean", False)]:
+        row = f"{kind} {'dense' if dense else 'gathered'}"
+        parts.append(Part("fast", "pooling", row, {"kind": kind, "dense": dense}, 30))
+    parts += [Part("fast", "pooling", kind, {"kind": kind, "dense": False}, 30) for kind in ("attention_mlp", "max")]
+    for width, windows in ((64, 64), (256, 64), (128, 16), (128, 256)):
+        parts += [
+            _encoder(name, {"width": width, "precision": "bf16", "windows": windows}, False)
+            for name in ("triton", "triton graph", "fused")
+        ]
+    parts.append(Part("learns", "machine", "machine", {}, 90))
+    asked = {"data": data and str(data.resolve()), "runs": str(runs), "epochs": 1 if smoke else 30}
+    faster = ["trainer.cuda_graph=true"]
+    for seed, precision in ((0, "bf16-mixed"), (1, "bf16-mixed"), (2, "bf16-mixed"), (0, "32-true")):
+        options = asked | {"seed": seed, "precision": precision, "options": faster}
+        parts.append(Part("learns", "learning", f"{precision}, seed {seed}", options, 420))
+    return _small(parts) if smoke else parts
 
 
-def trace_training(bench: Bench) -> None:
-    """Kernels, syncs and how busy the device is, into the rows that were timed."""
-    sensors = 5 if bench.smoke else 207
-    data = resident(bench, sensors)
-    for row in bench.record["training"]:
-        if "step_ms" in row:
-            traced = steps_of(bench, row, sensors, data, traced=True)
-            row["trace"] = {key: traced.get(key) for key in ("gpu_busy", "sm_efficiency", "kernels", "sync", "why_not")}
-            bench.write()
+def _small(parts: list[Part]) -> list[Part]:
+    """The first two parts of each kind, at a size that a CPU does at once."""
+    kinds = [(part.call, part.part) for part in parts]
+    few = [part for place, part in enumerate(parts) if kinds[:place].count(kinds[place]) < 2]
+    for part in few:
+        if part.part in ("parity", "encoder"):
+            impl = "fused" if part.options["impl"] == "triton" else part.options["impl"]
+            small = {"width": 16, "precision": "fp32", "sensors": 3, "windows": 2, "blocks": 2, "slstm_at": [1]}
+            part.options |= small | {"impl": impl}
+        elif part.part == "training":
+            part.options["impl"] = "fused"
+        elif part.part == "learning":
+            part.options |= {"options": [], "precision": "32-true"}
+    return few
 
 
-# ------------------------------------------------------------------------------------------------------- tables
+def _encoder(name: str, case: dict[str, Any], traced: bool) -> Part:
+    impl, compiled, graph = VARIANTS[name]
+    shape = f"E={case['width']} B={case.get('windows', 64)} {case['precision']}"
+    options = {"impl": impl, "compiled": compiled, "graph": graph, "traced": traced, **case}
+    return Part("fast", "encoder", f"{name}, {shape}", options, 180 if compiled else 75)
+
+
+# ------------------------------------------------------------------------------------------------------------- running
+
+
+class Bench:
+    """Runs parts until the deadline, and writes what is known after every row."""
+
+    def __init__(self, parts: list[Part], calls: Sequence[str], minutes: float, output: Path, smoke: bool) -> None:
+        self.parts, self.calls, self.output, self.smoke = parts, calls, output, smoke
+        self.deadline = time.monotonic() + 60 * minutes
+        self.device = ""
+
+    def run(self) -> None:
+        """The parts of its calls: neighbours that are not timed side by side, every other one alone."""
+        chosen = [part for part in self.parts if part.call in self.calls]
+        for timed, some in itertools.groupby(chosen, lambda part: part.timed):
+            with ThreadPoolExecutor(1 if timed else AT_ONCE) as pool:
+                list(pool.map(self.one, some))
+
+    def one(self, part: Part) -> None:
+        """Run one part; whatever becomes of it, its row says so."""
+        left = self.deadline - time.monotonic()
+        if part.options.get("data", "") is None:
+            part.why = "no --data"
+        elif left < 5:
+            part.why = "out of time"
+        else:
+            self._one(part, min(part.limit_s, left))
+        if part.part == "machine" and part.rows and not self.device:
+            self.device = str(part.rows[-1]["device"])
+            self._remember()
+        self.write()
+        print(f"{part.call}  {part.part}  {part.row}: {_said(part)}", flush=True)
+
+    def _one(self, part: Part, limit_s: float) -> None:
+        command = [sys.executable, str(HERE / "gpu_parts.py"), part.part, json.dumps(part.options)]
+        command += ["--smoke"] if self.smoke else []
+        environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+        if part.sanitizer:
+            tool = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+            if tool is None:
+                part.why = "compute-sanitizer is not installed"
+                return
+            command = [tool, "--tool", part.sanitizer, "--error-exitcode", "9", *command]
+            environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+        began = time.monotonic()
+        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+            process = subprocess.Popen(command, stdout=said, stderr=complained, env=environment)
+            try:
+                code: int | str = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                code = f"stopped after {limit_s:.0f} s"
+            part.seconds = time.monotonic() - began
+            said.seek(0)
+            complained.seek(0)
+            part.rows = [json.loads(line) for line in said if line.startswith("{") and line.endswith("}\n")]
+            last = next((line.strip() for line in reversed(complained.readlines()) if line.strip()), "")
+            part.why = "" if code == 0 else f"{last[:160]} ({code if isinstance(code, str) else f'exit {code}'})"
+
+    @property
+    def name(self) -> str:
+        """Of the files, without their ending."""
+        return (self.device or "device").lower().replace(" ", "-")
+
+    def _remember(self) -> None:
+        """The rows that an earlier call has measured on this device, of the parts that this one does not run."""
+        for folder in (HERE / "results", self.output):
+            path = folder / f"{self.name}.json"
+            known = json.loads(path.read_text()) if path.exists() else []
+            before = {(row["call"], row["part"], row["row"]): row for row in known}
+            for part in self.parts:
+                found = before.get((part.call, part.part, part.row))
+                if found is not None and part.call not in self.calls:
+                    part.rows, part.why, part.seconds = found["rows"], found["why"], found["seconds"]
+
+    def write(self) -> None:
+        """Both files, as far as they are known."""
+        self.output.mkdir(parents=True, exist_ok=True)
+        record = [{**vars(part), "options": _without_paths(part.options)} for part in self.parts]
+        (self.output / f"{self.name}.json").write_text(json.dumps(record, indent=1) + "\n")
+        (self.output / f"{self.name}.md").write_text(markdown(self.parts))
+
+
+def _without_paths(options: dict[str, Any]) -> dict[str, Any]:
+    """What a part was asked, without the folders of this machine."""
+    return {key: value for key, value in options.items() if key not in ("data", "runs")}
+
+
+def _said(part: Part) -> str:
+    """One line about a part."""
+    if not part.rows:
+        return f"not measured: {part.why}"
+    row = part.rows[-1]
+    shown = {key: value for key, value in row.items() if isinstance(value, (int, float, str))}
+    facts = ", ".join(
+        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items()
+    )
+    return f"{facts}{f'; then {part.why}' if part.why else ''} ({part.seconds:.0f} s)"
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
 
 
 def number(value: Any, digits: int = 1) -> str:
+    """A number with so many digits, a dash where there is none."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def markdown(record: dict[str, Any]) -> str:
-    """The record as tables."""
-    facts = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
-    lines = [f"# {record['machine'].get('device')}", "", f"Written by `make bench-gpu`: {facts}.", ""]
-    lines += ["## Errors against the package in float64", ""]
-    lines += ["| precision | implementation | worst output | worst gradient | cases |", "|---|---|---:|---:|---:|"]
-    for precision, impl in itertools.product(NAMES, ("reference", "fused", "triton")):
-        found = [row["error"].get(impl) for row in record["parity"] if row["precision"] == precision]
-        errors = [error for error in found if isinstance(error, dict)]
-        if errors:
-            worst_of = [f"{max(error[key] for error in errors):.1e}" for key in ("output", "gradient")]
-            lines.append(f"| {precision} | {impl} | {worst_of[0]} | {worst_of[1]} | {len(errors)} of {len(found)} |")
-        elif found:
-            lines.append(f"| {precision} | {impl} | not measured: {found[0]} | | 0 of {len(found)} |")
-    lines += ["", "## Encoder, forward and backward", ""]
-    lines += [
-        "| E | blocks | N | B | precision | variant | ms | windows/s | of the bound | GiB | error | kernels | syncs |",
-        "|---:|---|---:|---:|---|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in record["encoder"]:
-        shape = f"{row['blocks']} {list(row['slstm_at'])} | {row['sensors']} | {row['windows']} | {row['precision']}"
-        for name, v in row["variants"].items():
-            if "ms" not in v:
-                lines.append(f"| {row['width']} | {shape} | {name} | not measured: {v['why']} | | | | | | |")
-                continue
-            lines.append(
-                f"| {row['width']} | {shape} | {name} | {number(v['ms'], 2)} | {number(v['windows_per_s'], 0)} "
-                f"| {100 * v['of_bound']:.0f} % | {number(v['peak_gib'], 2)} | {v['error']:.1e} "
-                f"| {number(v.get('kernels_per_step'), 0)} | {number(v.get('syncs_per_step'), 0)} |"
+def markdown(parts: list[Part]) -> str:
+    """Every part of the plan as a row of a table."""
+    facts = next((part.rows[-1] for part in parts if part.part == "machine" and part.rows), {})
+    lines = [f"# {facts.get('device', 'No device answered')}", ""]
+    lines += [f"Written by `make bench-gpu`: {', '.join(f'{key} {value}' for key, value in facts.items())}.", ""]
+    for title, name, head, cells in TABLES:
+        lines += [f"## {title}", "", f"| | {' | '.join(head)} |", f"|---|{'---:|' * len(head)}"]
+        for part in (part for part in parts if part.part == name):
+            found = cells(part.rows[-1], facts) if part.rows else [f"not measured: {part.why}", *[""] * (len(head) - 1)]
+            lines.append(f"| {part.row} | {' | '.join(found)} |")
+        lines.append("")
+    lines += ["## Kernels alone, B = 64, N = 207, bf16", "", "| | launch options | us | GB/s |", "|---|---|---:|---:|"]
+    for part in (part for part in parts if part.part == "kernel"):
+        for row in part.rows:
+            options = ", ".join(f"{key} {value}" for key, value in row["options"].items()) or "as they are"
+            found = (
+                [number(row["us"]), number(row["gb_per_s"], 0)] if "us" in row else [f"not measured: {row['why']}", ""]
             )
-    lines += ["", "## Whole training step, E = 128, 4 blocks, 2 social layers, B = 64, N = 207, bf16", ""]
-    lines += [
-        "| implementation | compile | graph | ms | windows/s | input | gpu_busy | sm_efficiency | kernels | syncs |",
-        "|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in record["training"]:
-        key = f"{row['impl']} | {row['compile']} | {'yes' if row['cuda_graph'] else 'no'}"
-        if "step_ms" not in row:
-            lines.append(f"| {key} | not measured: {row['why_not']} | | | | | | |")
-            continue
-        trace = row.get("trace", {})
-        kernels, sync = trace.get("kernels") or {}, trace.get("sync") or {}
-        lines.append(
-            f"| {key} | {number(row['step_ms']['p50'], 2)} | {number(row['throughput']['windows_per_s'], 0)} "
-            f"| {100 * row['shares']['input']:.1f} % | {number(trace.get('gpu_busy'), 2)} "
-            f"| {number(trace.get('sm_efficiency'), 2)} | {number(kernels.get('per_step'), 0)} "
-            f"| {number(sync.get('per_step'), 0)} |"
-        )
+            lines.append(f"| {part.row} | {options} | {' | '.join(found)} |")
+        if part.why:
+            lines.append(f"| {part.row} | the rest | not measured: {part.why} | |")
     return "\n".join(lines) + "\n"
+
+
+def _parity_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
+    return [f"{row['output']:.1e}", f"{row['gradient']:.1e}", "yes" if row["same_bits"] else "**no**"]
+
+
+def _check_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
+    return ["nothing found"]
+
+
+def _ms_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
+    return [number(row["ms"], 3)]
+
+
+def _encoder_cells(row: dict[str, Any], facts: dict[str, Any]) -> list[str]:
+    bound = 100 * row["bound_gb_per_s"] / facts["copy_gb_per_s"] if "copy_gb_per_s" in facts else None
+    counts = (row.get("kernels_per_step"), row.get("syncs_per_step"))
+    return [
+        number(row["ms"], 2),
+        number(row["windows_per_s"], 0),
+        f"{number(bound, 0)} %",
+        number(row["peak_gib"], 2),
+        f"{row['error']:.1e}",
+        *(number(count, 0) for count in counts),
+        number(row.get("gpu_busy"), 2),
+    ]
+
+
+def _training_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
+    kernels, sync, memory = (row.get(key) or {} for key in ("kernels", "sync", "memory"))
+    return [
+        number(row["step_ms"]["p50"], 2),
+        number(row["throughput"]["windows_per_s"], 0),
+        f"{100 * row['shares']['input']:.1f} %",
+        number(memory.get("peak_bytes", 0) / 2**30, 2),
+        number(row.get("gpu_busy"), 2),
+        number(row.get("sm_efficiency"), 2),
+        number(kernels.get("per_step"), 0),
+        number(sync.get("per_step"), 0),
+    ]
+
+
+def _learning_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
+    mae = row.get("mae", {})
+    return [
+        str(row["epochs"]),
+        number(row["seconds"], 0),
+        number(row.get("windows_per_s"), 0),
+        number(row.get("validation_mae"), 3),
+        *(number(mae.get(at), 3) for at in ("15", "30", "60")),
+    ]
+
+
+TABLES = [
+    ("Errors against the package in float64", "parity", ["output", "gradient", "same bits twice"], _parity_cells),
+    ("Memory checks of every kernel", "memcheck", ["found"], _check_cells),
+    (
+        "Encoder, forward and backward, N = 207, 4 blocks, sLSTM at [1, 3]",
+        "encoder",
+        ["ms", "windows/s", "of the bound", "GiB", "error", "kernels", "syncs", "gpu_busy"],
+        _encoder_cells,
+    ),
+    (
+        "Whole training step, E = 128, 4 blocks, 2 social layers, B = 64, N = 207",
+        "training",
+        ["ms", "windows/s", "input", "peak GiB", "gpu_busy", "sm_efficiency", "kernels", "syncs"],
+        _training_cells,
+    ),
+    ("Loader, a batch of 64 windows", "loader", ["ms"], _ms_cells),
+    ("Pooling alone, forward and backward, E = 128, 32 neighbours, bf16", "pooling", ["ms"], _ms_cells),
+    (
+        "METR-LA, examples/metr_la.yaml",
+        "learning",
+        ["epochs", "seconds", "windows/s", "validation", "15 min", "30 min", "60 min"],
+        _learning_cells,
+    ),
+]
+
+
+def lines_of(parts: list[Part]) -> Iterator[str]:
+    """The plan as text."""
+    for call in CALLS:
+        some = [part for part in parts if part.call == call]
+        most = sum(part.limit_s / (1 if part.timed else AT_ONCE) for part in some)
+        yield f"{call}: {len(some)} parts, at most {most / 60:.0f} minutes"
+        for part in some:
+            yield f"  {part.limit_s:4.0f} s  {'alone' if part.timed else 'beside others'}  {part.part}: {part.row}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=7.5)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument(
+        "--call", nargs="+", choices=CALLS, default=list(CALLS), help="is it right, how fast, does it learn"
+    )
+    parser.add_argument("--minutes", type=float, default=9.5, help="of all parts together")
+    parser.add_argument("--data", type=Path, help="METR-LA as socialx convert writes it, for the last call")
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--plan", action="store_true", help="print what would run")
+    parser.add_argument("--smoke", action="store_true", help="on a machine without a GPU")
     options = parser.parse_args()
-    if not options.smoke and not torch.cuda.is_available():
-        raise SystemExit("no CUDA device: make bench-cpu measures the CPU, --smoke only takes the paths")
-    bench = Bench(torch.device("cpu" if options.smoke else "cuda"), options.minutes, options.output, options.smoke)
-    if bench.cuda:
-        torch.set_float32_matmul_precision("high")
-    bench.machine()
-    parity(bench)
-    todo = [Case(16, "fp32", 3, 2, 2, (1,))] if options.smoke else cases()
-    for case in todo[:3]:  # the common ones
-        time_encoder(bench, case)
-    training(bench)
-    for case in todo[3:]:
-        if bench.left() > 100:
-            time_encoder(bench, case)
-    # A traced process stays slower: nothing is timed from here on.
-    trace_training(bench)
-    for row in bench.record["encoder"][:3]:
-        trace_encoder(bench, row)
+    with tempfile.TemporaryDirectory() as runs:
+        parts = plan(options.smoke, options.data, Path(runs))
+        if options.plan:
+            print("\n".join(lines_of(parts)))
+            return
+        bench = Bench(parts, options.call, options.minutes, options.output, options.smoke)
+        bench.run()
     bench.write()
-    print(markdown(bench.record))
+    print(markdown(parts))
 
 
 if __name__ == "__main__":
