@@ -112,7 +112,8 @@ def compiled(kernel: Any, arguments: dict[str, Any], arch: int) -> dict[str, Any
         file.write(made.asm["ptx"])
         file.flush()
         name = re.search(r"\.target (\w+)", made.asm["ptx"])[1]
-        command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name={name}", file.name, "-o", "/dev/null"]
+        ptxas = triton.knobs.nvidia.ptxas_blackwell if arch >= 100 else triton.knobs.nvidia.ptxas
+        command = [ptxas.path, "-v", f"--gpu-name={name}", file.name, "-o", "/dev/null"]
         log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     return {

@@ -15,53 +15,12 @@ GPU = [sys.executable, str(ROOT / "benchmarks/gpu.py")]
 
 
 # What a CUDA image with PyTorch has, and what make gpu-packages adds.
-IMAGE = {
-    *[
-        "torch",
-        "torchgen",
-        "functorch",
-        "triton",
-        "numpy",
-        "pandas",
-        "h5py",
-        "matplotlib",
-        "safetensors",
-        "rich",
-        "typer",
-        "yaml",
-        "dateutil",
-    ]
-}
-IMAGE |= {
-    *[
-        "annotated_doc",
-        "shellingham",
-        "pygments",
-        "packaging",
-        "typing_extensions",
-        "sympy",
-        "mpmath",
-        "jinja2",
-        "filelock",
-        "psutil",
-    ]
-}
-IMAGE |= {
-    *[
-        "pytest",
-        "_pytest",
-        "py",
-        "pluggy",
-        "iniconfig",
-        "hypothesis",
-        "xdist",
-        "execnet",
-        "_distutils_hack",
-        "six",
-        "pytz",
-    ]
-}
-PACKAGES = {*["pydantic", "pydantic_core", "annotated_types", "typing_inspection", "xlstm"]}
+IMAGE = """
+    torch torchgen functorch triton numpy pandas h5py matplotlib safetensors rich typer yaml dateutil six pytz
+    annotated_doc shellingham pygments packaging typing_extensions sympy mpmath jinja2 filelock psutil
+    pytest _pytest py pluggy iniconfig hypothesis xdist execnet _distutils_hack
+"""
+PACKAGES = "pydantic pydantic_core annotated_types typing_inspection xlstm"
 
 
 def test_the_gpu_programs_need_nothing_that_the_machine_lacks() -> None:
@@ -75,7 +34,7 @@ print(*sorted({name.partition(".")[0] for name, module in sys.modules.items()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert set(done.stdout.split()) <= IMAGE | PACKAGES
+    assert set(done.stdout.split()) <= {*IMAGE.split(), *PACKAGES.split()}
 
 
 def bench(output: Path, *arguments: str, **environment: str) -> tuple[list[dict[str, object]], str]:
@@ -120,3 +79,26 @@ def test_every_part_is_measured_or_says_why_not(tmp_path: Path) -> None:
         == rows["fast", "encoder", "fused, E=128 B=64 bf16"]["rows"]
     )
     assert kept["learns", "learning", "bf16-mixed, seed 0"]["why"] == "no --data"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_launch_that_the_sweep_tries_compiles_for_a_card() -> None:
+    code = """
+import sys
+sys.path.insert(0, "benchmarks")
+import torch, gpu, compile_report
+from socialx.model.xlstm import operations
+for name, cell, width, tried in gpu.SWEEP:
+    for options in [{}, *tried]:
+        operations.LAUNCH = {(name, cell, width, 2): options}
+        found = compile_report.launches(cell, width, 12, torch.bfloat16)
+        kernel, _, arguments = next(launch for launch in found if launch.kernel.__name__ == name)
+        assert all(arguments[key] == value for key, value in options.items()), (name, options)
+        compile_report.compiled(kernel, arguments, 90)
+        print(name, options)
+"""
+    environment = os.environ | {"TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 39

@@ -1,0 +1,222 @@
+"""The whole training step on one CPU thread: against its lower bound, compiled, and against an older commit.
+
+    OMP_NUM_THREADS=1 python benchmarks/step_cpu.py --data metr_la.h5 [--against a4ca2c5] [--rounds 5] [--steps 6]
+
+Steps of ``examples/metr_la_cpu.yaml`` and ``metr_la_quick.yaml`` take turns in processes of their own, one of which
+works at a time.  The lower bound counts the operations of all matrix products, divided by the rate of a large product,
+and the bytes that must move (docs/performance.md), divided by the rate of a copy; nothing overlaps.  --against: blocks
+of steps of ``socialx profile`` in a copy of that commit and in this one take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from socialx import build
+from socialx.data.loaders import Loader
+from socialx.environment import cpu_field
+from socialx.options import Layers
+from socialx.tasks.training import make_learner
+from socialx.training.learner import Learner
+
+ROOT = Path(__file__).parents[1]
+RESULT = Path(__file__).parent / "results" / "step_cpu.json"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "compiled": {"trainer.compile": "default"},
+    "compiled, bf16-mixed": {"trainer.compile": "default", "trainer.precision": "bf16-mixed"},
+}
+BYTES = {"mlstm": 118, "last slstm": 117}  # a token and unit of width in 16 bits: metr_la_cpu.yaml has these two blocks
+
+
+def learner_of(example: str, data: Path, **given: Any) -> tuple[Learner, Loader]:
+    """What the toolkit trains for the settings of an example."""
+    layers = Layers(files=(ROOT / "examples" / example,), given={"data.path": data, **given})
+    problem = build.build(layers.load().settings)
+    train = problem.data.loader("train", problem.settings.loader.batch_size, shuffle=True)
+    return make_learner(problem, train), train
+
+
+class Operations(TorchDispatchMode):
+    """How many operations torch was asked for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def work() -> None:
+    """Answer each line of standard input with the seconds of one step."""
+    torch.set_num_threads(1)
+    example, data, given = sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4])
+    learner, train = learner_of(example, data, **given)
+    batches = iter(train.epoch(0))
+    examples = [next(batches) for _ in range(3)]
+    for number, _ in enumerate(sys.stdin):
+        began = time.perf_counter()
+        learner.step([examples[number % 3]])
+        print(time.perf_counter() - began, flush=True)
+
+
+def in_turns(example: str, data: Path, rounds: int) -> dict[str, dict[str, float]]:
+    """Milliseconds of a step of each variant."""
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, __file__, "work", example, str(data), json.dumps(given)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name, given in VARIANTS.items()
+    }
+    spent: dict[str, list[float]] = {name: [] for name in processes}
+    for turn in range(rounds + 2):  # the first two compile and fill the allocator
+        for name, process in processes.items():
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            seconds = float(process.stdout.readline())
+            if turn > 1:
+                spent[name].append(1e3 * seconds)
+    for process in processes.values():
+        process.communicate()
+    base = statistics.median(spent["as it is"])
+    return {
+        name: {"ms": statistics.median(ms), "least_ms": min(ms), "ratio": base / statistics.median(ms)}
+        for name, ms in spent.items()
+    }
+
+
+def rates() -> dict[str, float]:
+    """What one thread of this machine reaches: operations of a large product, and bytes of a copy beyond the caches."""
+    side = torch.randn(2048, 2048)
+    source = torch.randn(1 << 26)
+    target = torch.empty_like(source)
+    return {
+        "gflop_per_s": 2 * 2048**3 / _fastest(lambda: side @ side) / 1e9,
+        "copy_gb_per_s": 8 * len(source) / _fastest(lambda: target.copy_(source)) / 1e9,
+    }
+
+
+def _fastest(run: Any) -> float:
+    spent = []
+    for _ in range(8):
+        began = time.perf_counter()
+        run()
+        spent.append(time.perf_counter() - began)
+    return min(spent)
+
+
+def bound(data: Path, machine: dict[str, float]) -> dict[str, float]:
+    """The lower bound of a step of metr_la_cpu.yaml in milliseconds, and the operations that torch is asked for."""
+    learner, train = learner_of("metr_la_cpu.yaml", data)
+    example = next(iter(train.epoch(0)))
+    learner.step([example])
+    with FlopCounterMode(display=False) as counter:
+        learner.step([example])
+    windows, steps, sensors = example.batch.history.shape[:3]
+    tokens, width, heads = windows * steps * sensors, 64, 4
+    encoder = 2 * sum(BYTES.values()) * width * tokens
+    attention = 2 * 8 * 4 * windows * heads * sensors**2  # eight passes over each of two layers' weights
+    products_ms = counter.get_total_flops() / machine["gflop_per_s"] / 1e6
+    bytes_ms = (encoder + attention) / machine["copy_gb_per_s"] / 1e6
+    larger, train = learner_of("metr_la_cpu.yaml", data, **{"loader.batch_size": 64})
+    example = next(iter(train.epoch(0)))
+    larger.step([example])
+    with Operations() as operations:
+        larger.step([example])
+    return {
+        "gflop": counter.get_total_flops() / 1e9,
+        "products_ms": products_ms,
+        "bytes_ms": bytes_ms,
+        "bound_ms": products_ms + bytes_ms,
+        "operations_of_64_windows": operations.count,
+    }
+
+
+def against(commit: str, data: Path, rounds: int, steps: int) -> dict[str, Any]:
+    """Steps per second of ``socialx profile`` here and at a commit, which take turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [shutil.which("git") or "git", "-C", str(ROOT), "archive", commit]
+        archive = subprocess.run(command, check=True, capture_output=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(folder, filter="data")
+        sides = {
+            "then": (Path(folder), []),
+            "now": (ROOT, ["--no-climatology"]),
+            "now, compiled": (ROOT, ["--no-climatology", "--compile", "default"]),
+        }
+        ms: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(rounds):
+            for name, (root, flags) in sides.items():
+                ms[name].append(_profile(root, data, steps, flags))
+    then = statistics.median(ms["then"])
+    found = {name: {"ms": statistics.median(v), "ratio": then / statistics.median(v)} for name, v in ms.items()}
+    return {"commit": commit, "model": "metr_la_cpu.yaml, without climatology", **found}
+
+
+def _profile(root: Path, data: Path, steps: int, flags: list[str]) -> float:
+    """The median milliseconds of a step."""
+    code = "from socialx.cli import main; main()"
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "profile",
+        "--data",
+        str(data),
+        "-c",
+        str(ROOT / "examples/metr_la_cpu.yaml"),
+    ]
+    command += ["--steps", str(steps), "--warmup-steps", "3", "--trace-steps", "0", "--json", *flags]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return float(json.loads(done.stdout)["step_ms"]["p50"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="METR-LA as socialx convert writes it")
+    parser.add_argument("--against", metavar="COMMIT", help="also compare with this commit")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=6, help="of a block of --against")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    machine = rates()
+    facts = {"cpu": cpu_field("model name"), "capability": torch.backends.cpu.get_cpu_capability(), "threads": 1}
+    record: dict[str, Any] = {"machine": facts | {"torch": torch.__version__} | machine}
+    data = options.data.resolve()
+    record["bound"] = bound(data, machine)
+    for example in ("metr_la_cpu.yaml", "metr_la_quick.yaml"):
+        record[example] = in_turns(example, data, options.rounds)
+    for variant in record["metr_la_cpu.yaml"].values():
+        variant["of_bound"] = record["bound"]["bound_ms"] / variant["ms"]
+    if options.against:
+        record["against"] = against(options.against, data, options.rounds, options.steps)
+    RESULT.write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record, indent=1))
+
+
+if __name__ == "__main__":
+    work() if sys.argv[1:2] == ["work"] else main()
