@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from socialx.cli.progress import Show
 from socialx.cli.shell import write
 from socialx.errors import Argument, GateError, Message, SettingsError
 from socialx.options import Layers, with_settings
+
+if TYPE_CHECKING:
+    from socialx import tasks
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace an existing output")]
 
@@ -26,8 +29,11 @@ def convert(
     kind: Annotated[
         str, typer.Argument(metavar="auto|metr-la|pems-bay|FORMAT", help="the data set, its format, or auto for both")
     ],
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="input file (same as --data-csv)")] = None,
-    data_csv: Annotated[Path | None, _text("--data-csv", "FILE", "input file: CSV, HDF5, npz, npy or a folder")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE...]", help="input file, several of the same columns, or a folder"),
+    ] = None,
+    data_csv: Annotated[Path | None, _text("--data-csv", "FILE", "input file (the same as FILE)")] = None,
     meta_csv: Annotated[Path | None, _text("--meta-csv", "FILE", "locations of the sensors, joined by id")] = None,
     output_h5: Annotated[
         Path | None, _text("--output-h5", "FILE", "output file; with auto, omit it to only identify the input")
@@ -36,9 +42,15 @@ def convert(
     start: Annotated[str | None, _text("--start", "TIME", "time of the first row, where the data has no dates")] = None,
     freq: Annotated[str | None, _text("--freq", "5min", "time between rows, where the data has no times")] = None,
     channel: Annotated[str | None, _text("--channel", "NAME", "which of several quantities, by name or number")] = None,
+    time_format: Annotated[
+        str | None, _text("--time-format", "FORMAT", "how times are written, such as '%d/%m/%Y %H:%M'")
+    ] = None,
+    quantity: Annotated[
+        str | None, _text("--quantity", "speed|flow|occupancy", "what the readings are; 0 is a reading of the last two")
+    ] = None,
     name: Annotated[str | None, _text("--name", "NAME", "name of a data set that is not built in")] = None,
     units: Annotated[str | None, _text("--units", "mph|km/h", "unit of its speeds")] = None,
-    missing: Annotated[str | None, _text("--missing", "0|none", "the number that stands for no reading")] = None,
+    missing: Annotated[str | None, _text("--missing", "0|-1,0|none", "numbers that stand for no reading")] = None,
     timezone: Annotated[str | None, _text("--timezone", "ZONE", "its time zone, such as Europe/Paris")] = None,
     without_positions: Annotated[
         bool, typer.Option("--without-positions", help="write sensors without a position too")
@@ -50,7 +62,8 @@ def convert(
 
     Every row is kept as it is, missing values raw.  With --timezone, the hour that daylight saving time repeats is
     kept too, and all times are then written in UTC.  The format is told by the content, or by its name: published-csv,
-    csv, t-gcn, matrix-csv, hdfstore, windows-npz, pems-npz, torch-mts, largest-npz, npy, pyg-t, basicts, libcity.
+    csv, t-gcn, matrix-csv, hdfstore, windows-npz, pems-npz, torch-mts, largest-npz, npy, pyg-t, basicts, libcity,
+    export (any other table: semicolons, decimal commas, other dates, a row per reading, gzip, Parquet, Excel).
 
     Examples: socialx convert metr-la --data-csv METR-LA.csv --meta-csv locations.csv --output-h5 metr_la.h5,
     socialx convert auto FILE (says what it is), socialx convert csv mine.csv --meta-csv mine_locations.csv
@@ -58,10 +71,10 @@ def convert(
     """
     from socialx import tasks
 
-    if file and data_csv:
-        raise SettingsError(f"{file} and --data-csv {data_csv}", "the data twice", "drop one of them")
-    data = file or data_csv
-    if data is None:
+    if files and data_csv:
+        raise SettingsError(f"{files[0]} and --data-csv {data_csv}", "the data twice", "drop one of them")
+    data = files or ([data_csv] if data_csv else [])
+    if not data:
         raise SettingsError("convert", "no data", (Argument("data", "FILE"), " names it"))
     done = tasks.convert(
         kind,
@@ -72,6 +85,8 @@ def convert(
         start=start,
         freq=freq,
         channel=channel,
+        time_format=time_format,
+        quantity=quantity,
         name=name,
         units=units,
         missing=missing,
@@ -81,8 +96,12 @@ def convert(
         overwrite=overwrite,
         progress=Show("convert"),
     )
+    _print_conversion(done)
+
+
+def _print_conversion(done: tasks.Conversion) -> None:
     if done.summary is None:
-        typer.echo(f"{data}: {done.kind.why} ({done.kind.name})")
+        typer.echo(f"{done.data}: {done.kind.why} ({done.kind.name})")
     else:
         s = done.summary
         typer.echo(

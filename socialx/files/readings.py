@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from zoneinfo import available_timezones
@@ -12,13 +14,14 @@ import numpy as np
 
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, sample
 from socialx.files.formats.contents import Contents, Format, Request
+from socialx.files.formats.export import EXPORT
 from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV, MATRIX, is_matrix
 from socialx.files.formats.walltimes import goes_back, in_utc, retimed, watched
 from socialx.files.locations import Location, index_ids, join, match_key, read_ids, read_locations
 from socialx.files.published import DATASETS, Dataset
 from socialx.files.recognition import ARGUMENTS, find, recognise
-from socialx.files.store import DIRECTIONS, SPEED, Readings, Sensors
+from socialx.files.store import DIRECTIONS, SPEED, Block, Readings, Sensors
 
 MINE = "mine"  # the name of a data set without one
 UNITS = {"mph": "mph", "km/h": "km/h", "kmh": "km/h", "kph": "km/h", "m/s": "m/s"}  # of speeds: as typed -> as stored
@@ -30,7 +33,7 @@ class Choices:
 
     name: str | None = None
     units: str | None = None
-    missing: float | None = None  # NaN = every number is a reading
+    missing: tuple[float, ...] | None = None  # what stands for no reading; empty: every number is a reading
     timezone: str | None = None
     without_positions: bool = False
 
@@ -53,9 +56,7 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
     """
     choices = choices or Choices()
     named = find(kind)
-    format = named if isinstance(named, Format) else recognise(request.data)[0]
-    if format is FORMATS[CSV] and is_matrix(request.data):
-        format = FORMATS[MATRIX]
+    format = _format(named, request)
     _refuse_ignored(request, format)
     dataset = named if isinstance(named, Dataset) else None
     if dataset and "start" in format.takes and (dataset.gapless or format.has_clock):
@@ -64,6 +65,7 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
         request = replace(request, start=request.start or dataset.start, step_s=step, published=published)
     _check_choices(choices)
     contents = format.read(request)
+    _refuse_two_zones(contents, choices)
     ids, notes = _ids(request, meta, contents)
     if dataset:
         notes += _fits(request, dataset, ids)
@@ -80,16 +82,36 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
         notes += (f"{positions}: no lanes, length or direction in it: these features are NaN in the output",)
     sensors = join(ids, locations, Path(positions), static=static, allow_missing=choices.without_positions)
     readings, assumed = _readings(request, contents, dataset, choices, sensors, positions)
+    readings = replace(readings, blocks=_without(readings.blocks, (choices.missing or ())[1:]))
     readings, clock = _in_order(readings, request.data, contents, choices.timezone)
-    files = (request.data, meta, request.ids, *contents.paths)
+    files = (request.data, *request.more, meta, request.ids, *contents.paths)
     readings = replace(readings, inputs=tuple(path for path in files if path))
     return Source(readings, format, dataset, (*contents.notes, *notes, *clock, *assumed))
 
 
+def _format(named: Dataset | Format | None, request: Request) -> Format:
+    """The format of the data: the one that was named, or what its content tells."""
+    format = named if isinstance(named, Format) else recognise(request.data)[0]
+    if format is FORMATS[CSV] and is_matrix(request.data):
+        return FORMATS[MATRIX]
+    if format is FORMATS[CSV] and (
+        request.more or request.time_format
+    ):  # its reader takes one file, and knows its times
+        return FORMATS[EXPORT]
+    return format
+
+
+def _refuse_two_zones(contents: Contents, choices: Choices) -> None:
+    if contents.timezone and choices.timezone not in (None, contents.timezone):
+        found = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
+        raise SettingsError(Argument("timezone", choices.timezone), found, "drop it")
+
+
 def _refuse_ignored(request: Request, format: Format) -> None:
     for name, argument in ARGUMENTS.items():
-        if getattr(request, name) is not None and name not in format.takes:
-            raise SettingsError(Argument(argument), f"{format.title} ({format.name}) says that itself", "drop it")
+        if getattr(request, name) not in (None, ()) and name not in format.takes:
+            found = "has one file" if name == "more" else "says that itself"
+            raise SettingsError(Argument(argument), f"{format.title} ({format.name}) {found}", "drop it")
 
 
 def _check_choices(choices: Choices) -> None:
@@ -158,6 +180,15 @@ def _ids(request: Request, meta: Path | None, contents: Contents) -> tuple[tuple
     return tuple(map(str, range(contents.sensors))), (note,)
 
 
+def _without(blocks: Generator[Block, None, None], codes: tuple[float, ...]) -> Generator[Block, None, None]:
+    """The blocks, these numbers replaced by NaN: a file names one number that stands for no reading."""
+    unwanted = np.array(codes, np.float32)
+    with closing(blocks):
+        for block in blocks:
+            found = np.isin(block.speeds, unwanted) if codes else None
+            yield block if found is None else replace(block, speeds=np.where(found, np.float32(np.nan), block.speeds))
+
+
 def _identify(ids: tuple[str, ...]) -> Dataset | None:
     keys = {match_key(vdid) for vdid in ids}
     for dataset in DATASETS.values():
@@ -212,7 +243,7 @@ def _readings(
     request: Request, contents: Contents, dataset: Dataset | None, choices: Choices, sensors: Sensors, positions: str
 ) -> tuple[Readings, tuple[Message, ...]]:
     """The readings with what is known or said about them, and what was assumed, a line each."""
-    missing = dataset.missing if dataset else 0.0
+    missing = dataset.missing if dataset else contents.missing
     notes: list[Message] = []
     name = choices.name or (dataset.dataset_name if dataset else _stem(request.data))
     if not choices.name and not dataset and _pretends(name, sensors.ids):
@@ -230,7 +261,10 @@ def _readings(
         says = (Argument("units", "mph"), " or ", Argument("units", "km/h"), " says it")
         notes.append(Message(request.data, "the unit is not said in it", says))
     if choices.missing is not None:
-        missing = None if np.isnan(choices.missing) else choices.missing
+        missing = choices.missing[0] if choices.missing else None
+    elif missing is None:
+        zero = "0 is a reading, as of all counts"
+        notes.append(Message("", zero, (Argument("missing", 0), " if it stands for none")))
     elif dataset is None:
         zero = "0 counts as no reading, as in the published data sets"
         notes.append(Message("", zero, (Argument("missing", "none"), " if 0 is one")))
@@ -241,7 +275,7 @@ def _readings(
         blocks=contents.blocks,
         units=units,
         missing=missing,
-        timezone=choices.timezone or (dataset.timezone if dataset else None),
+        timezone=choices.timezone or contents.timezone or (dataset.timezone if dataset else None),
         source_data=str(request.data),
         source_meta=positions,
         feature=contents.feature,

@@ -12,6 +12,7 @@ from socialx.files.formats.arrays import NPY, ZIP, refuse_arrays
 from socialx.files.formats.basicts import DAT
 from socialx.files.formats.contents import Format
 from socialx.files.formats.registry import FORMATS
+from socialx.files.formats.sheets import refuse_several, refuse_transposed
 from socialx.files.formats.tables import refuse_numbers
 from socialx.files.formats.texts import check_text
 from socialx.files.hdf5 import HDF5_SIGNATURE, check_first_line, first_bytes, open_hdf5
@@ -24,7 +25,15 @@ from socialx.files.store import FLAT
 AUTO = "auto"
 SWAP = ("swap ", Argument("data"), " and ", Argument("meta"))
 EXAMPLES = {"start": "YYYY-MM-DD HH:MM:SS", "step_s": "5min", "channel": "0"}  # by field of Request
-ARGUMENTS = {"ids": "ids", "start": "start", "step_s": "freq", "channel": "channel"}  # field of Request -> of convert
+ARGUMENTS = {  # field of Request -> argument of convert
+    "ids": "ids",
+    "start": "start",
+    "step_s": "freq",
+    "channel": "channel",
+    "time_format": "time_format",
+    "quantity": "quantity",
+    "more": "data",
+}
 
 
 @dataclass(frozen=True)
@@ -105,9 +114,11 @@ def recognise(data: Path) -> tuple[Format, str]:
     if head.startswith(HDF5_SIGNATURE):
         return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it
     if head.startswith((ZIP, NPY)):
+        refuse_several(data)
         refuse_arrays(data)
     check_text(data, "download it again")
     refuse_numbers(data)
+    refuse_transposed(data)
     try:
         read_locations(data)
     except SocialxError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class Conversion:
 
 def convert(
     kind: str,
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     output: str | Path | None = None,
     *,
     meta: str | Path | None = None,
@@ -54,9 +55,11 @@ def convert(
     start: str | None = None,
     freq: str | None = None,
     channel: str | int | None = None,
+    time_format: str | None = None,
+    quantity: str | None = None,
     name: str | None = None,
     units: str | None = None,
-    missing: float | str | None = None,
+    missing: float | str | Sequence[float] | None = None,
     timezone: str | None = None,
     without_positions: bool = False,
     validate: bool = False,
@@ -65,21 +68,32 @@ def convert(
 ) -> Conversion:
     """Build the HDF5 file that every other task reads, with the position of every sensor in it.
 
-    kind: ``metr-la``, ``pems-bay``, a format, or ``auto``, which tells the format by its content.  data: a file, or the
-    folder of a format that has several.  output: None with ``auto`` only says what the data is.  meta: locations of the
-    sensors, joined by id.  ids, start, freq, channel: what the data does not say: sensor ids in column order, time of
-    the first row, time between rows such as ``5min``, which of several quantities.  name, units, missing, timezone:
-    facts of a data set that is not built in; missing None is 0, ``"none"`` or NaN: every number is a reading.
+    kind: ``metr-la``, ``pems-bay``, a format, or ``auto``, which tells the format by its content.  data: a file, the
+    folder of a format that has several, or several files of the same columns, such as one of each month.  output: None
+    with ``auto`` only says what the data is.  meta: locations of the sensors, joined by id.  ids, start, freq, channel:
+    what the data does not say: sensor ids in column order, time of the first row, time between rows such as ``5min``,
+    which of several quantities.  time_format: how times are written, as strptime takes it, such as ``%d/%m/%Y %H:%M``.
+    quantity: ``speed``, ``flow`` or ``occupancy``.  name, units, missing, timezone: facts of a data set that is not
+    built in; missing: one number or several that stand for no reading; None is 0, of counts none; ``"none"`` or NaN:
+    every number is a reading.
     without_positions: write sensors without a position.  validate: check the written file.
 
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
     be read and SettingsError for arguments that are wrong.
     """
     with listening(progress):
-        path = Path(data)
-        chosen = None if channel is None else str(channel)
-        request = Request(path, _path(ids), start, parse_freq(freq) if freq else None, chosen)
-        choices = Choices(name, units, _missing_value(missing), timezone, without_positions)
+        path, *more = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
+        request = Request(
+            path,
+            _path(ids),
+            start,
+            parse_freq(freq) if freq else None,
+            None if channel is None else str(channel),
+            time_format=_time_format(time_format),
+            quantity=_quantity(quantity),
+            more=tuple(more),
+        )
+        choices = Choices(name, units, _missing_values(missing), timezone, without_positions)
         named = find(kind)
         if named is None or output is not None:
             refuse_ours(path)
@@ -89,7 +103,7 @@ def convert(
         if output is None:
             return Conversion(path, found, None, None, None, (), None, (command(path, recognise(path)[0]),))
         target = Path(output)
-        check_output(target, overwrite, tuple(str(each) for each in (path, meta, ids) if each))
+        check_output(target, overwrite, tuple(str(each) for each in (path, *more, meta, ids) if each))
         if named is None:
             note(Message(path, f"{found.why} ({found.name})"))
         source = reader.read(kind, request, _path(meta), choices)
@@ -111,10 +125,43 @@ def _path(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path)
 
 
-def _missing_value(said: float | str | None) -> float | None:
-    """``none`` -> NaN (every number is a reading), a number -> itself."""
+def _missing_values(said: float | str | Sequence[float] | None) -> tuple[float, ...] | None:
+    """Numbers that stand for no reading, in a text with commas between them; ``none``: there is no such number."""
     if said is None:
         return None
+    each = said.split(",") if isinstance(said, str) else said if isinstance(said, Sequence) else [said]
+    found = [_missing_value(one) for one in each]
+    return tuple(number for number in found if not math.isnan(number))
+
+
+def _time_format(said: str | None) -> str | None:
+    """A format of strptime that says date and time."""
+    if said is None:
+        return None
+    try:
+        datetime.strptime(datetime(2024, 1, 31, 13, 5, tzinfo=UTC).strftime(said), said)
+    except ValueError:
+        said_right = False
+    else:
+        said_right = "%" in said
+    if not said_right:
+        example = ("for example ", Argument("time_format", "%d/%m/%Y %H:%M"))
+        raise SettingsError(Argument("time_format", said), "not a format of times", example)
+    return said
+
+
+def _quantity(said: str | None) -> str | None:
+    """What readings are, as a feature is called."""
+    if said is None:
+        return None
+    known = {"speed": store.SPEED, "flow": "flow", "occupancy": "occupancy"}
+    if said.strip().lower() not in known:
+        raise SettingsError(Argument("quantity", said), "no quantity", f"choose {', '.join(known)}")
+    return known[said.strip().lower()]
+
+
+def _missing_value(said: float | str) -> float:
+    """``none`` -> NaN (every number is a reading), a number -> itself."""
     if isinstance(said, str) and said.lower() == "none":
         return math.nan
     try:

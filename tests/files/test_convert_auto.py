@@ -81,6 +81,12 @@ def matrix(path: Path) -> Path:
     return path
 
 
+def exported(path: Path) -> Path:
+    rows = [";".join([time, *map(repr, row)]) for time, row in zip(TIMES, VALUES.tolist(), strict=True)]
+    path.write_text("\n".join([";".join(["when", *IDS]), *rows]).replace(".", ",") + "\n")
+    return path
+
+
 def saved(path: Path, **arrays: np.ndarray) -> Path:
     np.savez(path, **arrays)
     return path
@@ -116,6 +122,7 @@ BUILDERS = {
     "pyg-t": (lambda f: np.save(f / "node_values.npy", tiled(VALUES, fractions(TIMES))) or f, START),
     "basicts": (basicts, START),
     "libcity": (lambda f: libcity(f, VALUES, TIMES), []),
+    "export": (lambda f: exported(f / "d.csv"), []),
 }
 
 

@@ -47,7 +47,7 @@ BAD_TABLES = {
     "named sensors": (",north,2,3\n" + ROW, "'north'"),
     "sensor twice": (",1,2,01\n" + ROW, "more than once (1, 01)"),
     "text cell": (HEADER + ROW + "2012-03-01 00:05:00,1,abc,3\n", "line 3, column 2 is 'abc'"),
-    "NA cell": (HEADER + ROW + "2012-03-01 00:05:00,1,NA,3\n", "line 3, column 2 is 'NA'"),
+    "abbreviation": (HEADER + ROW + "2012-03-01 00:05:00,1,n.a.,3\n", "line 3, column 2 is 'n.a.'"),
     "blank cell": (HEADER + ROW + "2012-03-01 00:05:00,1, ,3\n", "line 3, column 2 is ' '"),
     "underscore": (HEADER + ROW + "2012-03-01 00:05:00,1,1_0,3\n", "column 2 is '1_0'"),
     "true": (HEADER + "2012-03-01 00:00:00,1,True,3\n", "line 2, column 2 is 'True'"),

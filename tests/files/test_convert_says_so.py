@@ -249,8 +249,8 @@ def test_no_input_is_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"time;7\n2012-03-01 00:00;1,5\n", "separated by semicolons"), (b"time\t7\n2012-03-01 00:00\t1\n", "by tabs"),
-     ("time,7\n2012-03-01 00:00,1\n".encode("utf-16"), "UTF-16"),
+    [(b"when;7\nyesterday;1,5\n", "separated by semicolons"), (b"when\t7\nnow\t1\n", "by tabs"),
+     ("when,7\nnow,1\n".encode("utf-16"), "UTF-16"),
      (gzip.compress(b"time,7\n", mtime=0), "packed by gzip"),
      (b"PK\x03\x04" + bytes(400), "truncated or damaged")],
 )  # fmt: skip

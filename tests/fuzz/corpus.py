@@ -190,6 +190,8 @@ def _texts(folder: Path) -> list[Base]:
             _convert("csv", "data.csv", *TIMED, "--units", "mph", oracle="csv"),
             2,
         ),
+        Base("export", {**places, "data.csv": _exported(times, values)}, ("data.csv",), EXPORTED, 1.5),
+        Base("export-long", {**places, "data.csv": _exported_long(times, values)}, ("data.csv",), EXPORTED, 1.5),
         Base(
             "t-gcn",
             {**places, "data.csv": (",".join(IDS) + "\n").encode() + _numbers(values)},
@@ -245,6 +247,33 @@ def _texts(folder: Path) -> list[Base]:
         )
     )
     return found
+
+
+EXPORTED = (
+    Command(("convert", "export", "data.csv", *TIMED), (OUT,)),
+    Command(("convert", "auto", "data.csv", *TIMED, "--quantity", "flow"), (OUT,)),
+    Command(("convert", "auto", "data.csv", *TIMED, "--missing", "-1,0", "--units", "km/h"), (OUT,)),
+    Command(("convert", "auto", "data.csv")),
+    Command(("inspect", "data.csv", "--json")),
+)
+
+
+def _exported(times: list[str], values: np.ndarray) -> bytes:
+    """As an office writes a table: semicolons, decimal commas, the day first."""
+    days = [f"{time[8:10]}.{time[5:7]}.{time[:4]} {time[11:16]}" for time in times]
+    cells = [[repr(value).replace(".", ",") for value in row] for row in values.tolist()]
+    rows = [";".join([day, *row]) for day, row in zip(days, cells, strict=True)]
+    return "\n".join([";".join(["Zeit", *IDS]), *rows, ""]).encode()
+
+
+def _exported_long(times: list[str], values: np.ndarray) -> bytes:
+    """As a database writes it: a row for each reading."""
+    rows = [
+        f"{time}Z,{name},{value!r},3"
+        for time, row in zip(times, values.tolist(), strict=True)
+        for name, value in zip(IDS, row, strict=True)
+    ]
+    return "\n".join(["time,sensor,speed,flow", *rows, ""]).encode()
 
 
 def _numbers(values: np.ndarray) -> bytes:

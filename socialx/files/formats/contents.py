@@ -30,6 +30,9 @@ class Request:
     start: str | None = None  # the wall time of the first row, for formats without times
     step_s: int | None = None  # seconds between two rows, for formats without times
     channel: str | None = None  # which of several channels, by name or number
+    time_format: str | None = None  # how times are written, as strptime takes it
+    quantity: str | None = None  # what the readings are, as a feature is called
+    more: tuple[Path, ...] = ()  # further files of the same columns
     published: bool = False  # ``start`` was not said: it is that of the data set as published
 
     @property
@@ -51,6 +54,8 @@ class Contents:
     notes: tuple[Message | str, ...] = ()  # what was assumed or left out, a line each
     paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
     times: Callable[[], np.ndarray] | None = None  # reads all wall times S19 [T] ahead, where each row carries its own
+    timezone: str | None = None  # of the times, where the source says it
+    missing: float | None = 0.0  # the number that usually stands for no reading in such a source; None: there is none
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from socialx.errors import Argument, SocialxError, sample
 from socialx.files.formats.contents import Clock, Contents, Format, Request
 from socialx.files.formats.texts import check_text
 from socialx.files.locations import match_key, repeated
-from socialx.files.store import Block
+from socialx.files.store import SPEED, Block
 from socialx.progress import work
 
 PIECE_BYTES = 1 << 22  # about 2,000 rows of METR-LA: small beside pandas itself, large beside the cost of a call
@@ -27,7 +27,7 @@ HEADER_BYTES = 1 << 24
 PUBLISHED_CSV, CSV, UNTIMED, MATRIX = "published-csv", "csv", "t-gcn", "matrix-csv"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ID_RATIO = 10  # ids without times are so many times as large as readings
-ABSENT = ["", "nan", "NaN", "NAN"]  # cells that mean "no reading"; any other text is refused
+ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "null", "NULL", "None", "-"]  # no reading; other texts are refused
 NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 COUNT = re.compile(r"[0-9]+(\.0*)?")
 PLAIN = "YYYY-MM-DD HH:MM:SS"
@@ -107,7 +107,9 @@ def _read(shape: Shape, request: Request) -> Contents:
     clock = None if shape.times else Clock(request)
     counted = f"{table.path}: its rows have no times, so they are counted on from {request.start}"
     times = None if clock else partial(_times, table)
-    return Contents(table.ids, table.sensors, _blocks(table, clock), notes=(counted,) if clock else (), times=times)
+    feature = request.quantity or SPEED
+    notes, missing = ((counted,) if clock else ()), 0.0 if feature == SPEED else None
+    return Contents(table.ids, table.sensors, _blocks(table, clock), feature, notes=notes, times=times, missing=missing)
 
 
 def _recognise(shape: Shape, path: Path) -> str | None:
@@ -344,7 +346,7 @@ def _numbers(text: bytes) -> np.ndarray:
     """
     import pandas as pd
 
-    absent = text.startswith(b",") or any(sign in text for sign in (b",,", b"n", b"N"))
+    absent = text.startswith(b",") or any(sign in text for sign in (b",,", b"n", b"N", b"-,"))
     with np.errstate(over="ignore"):
         column = pd.read_csv(
             io.BytesIO(text),
@@ -418,7 +420,9 @@ FORMATS = tuple(
         partial(_recognise, shape),
         partial(_read, shape),
         has_clock=bool(shape.times),
-        takes=frozenset() if shape.times else frozenset({"start", "step_s"} | ({"ids"} if not shape.header else set())),
+        takes=frozenset(
+            {"quantity"} | (set() if shape.times else {"start", "step_s"}) | (set() if shape.header else {"ids"})
+        ),
     )
     for name, title, shape in (
         (PUBLISHED_CSV, "METR-LA.csv and PEMS-BAY.csv as published", PUBLISHED),

@@ -1,0 +1,372 @@
+"""A table as an office or a database exports it: how its text is written, and its rows as frames of pandas.
+
+A sheet may be text with any separator and decimal sign, packed or not, a Parquet file or an Excel workbook.  Which
+columns hold times, sensors and readings is found from the first rows; export.py says what the rows mean.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import zipfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+from socialx.errors import SocialxError, sample
+from socialx.files.formats.tables import ABSENT, exact_floats
+from socialx.files.hdf5 import first_bytes
+from socialx.progress import work
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PIECE = 1 << 22  # letters of text that are parsed at a time
+HEAD_ROWS = 40  # that tell what each column holds
+FIELD = 1 << 21  # letters of a line; METR-LA has 2,000 of them, 20,000 sensors 200,000
+SEPARATORS = ";\t|,"
+GZIP, ZIP, PARQUET, UTF16 = b"\x1f\x8b", b"PK\x03\x04", b"PAR1", (b"\xff\xfe", b"\xfe\xff")
+DATE = r"(?:[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.](?:[0-9]{4}|[0-9]{2}))"
+CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?[AaPp][Mm])?"
+ZONE = r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
+EPOCH = re.compile(r"[0-9]{9,10}(?:\.[0-9]{1,6})?|[0-9]{12,13}")
+MOMENT = re.compile(rf"{DATE}[ T]{CLOCK}{ZONE}")
+ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(CLOCK)
+POINT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")
+# Names of a column of sensors in a table that has a row for each reading.
+SENSORS = re.compile(
+    r"(?:(?:sensor|station|detector|vd|vds|device|segment|link|location|site|counter|road|edge|loop|messstelle)"
+    r"[ _-]?(?:id|name|no|nr|code|number)?|id|vdid|name)",
+    re.IGNORECASE,
+)
+PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """How a table is written, and which of its columns are what; columns are numbered from 0.
+
+    kind: text, parquet or excel.  times: the column of the times, or those of the dates and of the times of day.
+    sensors: the column of the sensors in a table that has a row for each reading; None: a column for each sensor.
+    values: the columns of readings.  packed: by gzip or zip.  first: the time of the first row, as it is written.
+    """
+
+    path: Path
+    kind: str
+    names: tuple[str, ...]
+    times: tuple[int, ...]
+    sensors: int | None
+    values: tuple[int, ...]
+    encoding: str = "utf-8-sig"
+    separator: str = ","
+    decimal: str = "."
+    packed: bool = False
+    first: str = ""
+
+    def described(self) -> str:
+        """What sets it apart from a plain CSV, for a note."""
+        how = {
+            "text": {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}[self.separator] + " between cells",
+            "parquet": "Parquet",
+            "excel": "an Excel workbook",
+        }[self.kind]
+        decimal = ", decimal commas" if self.decimal == "," else ""
+        rows = "a column per sensor" if self.sensors is None else "a row per sensor and time"
+        return f"{how}{decimal}, {rows}, times in {' and '.join(repr(self.names[each]) for each in self.times)}"
+
+    def plain(self) -> bool:
+        """Whether it is a CSV of which tables.py reads every row as it is: commas, times first, a column per sensor."""
+        wide = self.sensors is None and self.times == (0,)
+        return wide and (self.kind, self.separator, self.encoding) == ("text", ",", "utf-8-sig") and not self.packed
+
+    def as_in(self, other: Sheet) -> Sheet:
+        """The same sheet, its columns found by the names that they have in another one of the same columns."""
+        place = {name: number for number, name in enumerate(self.names)}
+        times, values = (tuple(place[other.names[each]] for each in part) for part in (other.times, other.values))
+        sensors = None if other.sensors is None else place[other.names[other.sensors]]
+        return replace(self, times=times, values=values, sensors=sensors)
+
+    def frames(self, columns: tuple[int, ...]) -> Generator[tuple[int, pd.DataFrame], None, None]:
+        """These columns of the rows, piece after piece, each with the number of its first row, counted as lines.
+
+        Times and sensors are texts, readings float64 with NaN where there is none.
+        """
+        if self.kind == "text":
+            yield from self._texts(columns)
+            return
+        frame = _typed(self.path, self.kind)
+        frame.columns = range(len(frame.columns))  # type: ignore[assignment]
+        found = frame[list(columns)].copy()
+        for column in columns:
+            found[column] = self._numbers(found[column]) if column in self.values else _written(found[column])
+        yield 2, found
+
+    def _numbers(self, column: pd.Series[Any]) -> pd.Series[float]:
+        """A column of readings of a typed table as float64."""
+        import pandas as pd
+
+        cells = column.replace(list(NOTHING), float("nan"))
+        found = pd.to_numeric(cells, errors="coerce")
+        wrong = found.isna() & cells.notna()
+        if wrong.any():
+            row = int(wrong.to_numpy().argmax())
+            self.refuse_cell(f"line {row + 2}", int(str(column.name)), str(column.iloc[row]))
+        return found.astype("float64")
+
+    def _texts(self, columns: tuple[int, ...]) -> Generator[tuple[int, pd.DataFrame], None, None]:
+        import pandas as pd
+
+        chosen = sorted(columns)
+        options: dict[str, Any] = {
+            "header": None,
+            "names": range(len(self.names)),
+            "usecols": chosen,
+            "index_col": False,
+            "dtype": {column: "float64" if column in self.values else "str" for column in chosen},
+            "sep": self.separator,
+            "decimal": self.decimal,
+            "skipinitialspace": True,
+            "keep_default_na": False,
+            "na_values": {column: list(NOTHING) for column in chosen if column in self.values},
+            "low_memory": False,
+            **exact_floats(),
+        }
+        for line, lines in self._pieces():
+            text = "\n".join(lines)
+            if '"' not in text:
+                self._check_width(line, lines)
+            try:
+                frame: pd.DataFrame = pd.read_csv(io.StringIO(text), **options)
+            except (ValueError, OverflowError, csv.Error) as error:
+                self._refuse(line, lines, " ".join(str(error).split())[:160])
+            numbers = [column for column in chosen if column in self.values]
+            if "inf" in text.lower() and frame[numbers].isin([float("inf"), float("-inf")]).any(axis=None):
+                self._refuse(line, lines, "a reading is infinite")
+            yield line, frame
+
+    def _pieces(self) -> Iterator[tuple[int, list[str]]]:
+        """Lines that are not blank, with the number of the first one."""
+        try:
+            with opened(self.path, self.encoding) as file, work(f"reading {self.path.name}", None, "B") as bar:
+                file.readline()
+                line = 2
+                while lines := file.readlines(PIECE):
+                    kept = [text for each in lines if (text := each.rstrip("\r\n")) and not text.isspace()]
+                    if kept:
+                        yield line, kept
+                    line += len(lines)
+                    bar.advance(sum(map(len, lines)))
+        except (OSError, EOFError, UnicodeError, zipfile.BadZipFile) as error:
+            raise SocialxError(self.path, f"cannot be read to its end ({error})", "make or download it again") from None
+
+    def _check_width(self, line: int, lines: list[str]) -> None:
+        wanted = len(self.names) - 1
+        for number, text in enumerate(lines, line):
+            if text.count(self.separator) != wanted:
+                found = f"line {number} has {text.count(self.separator) + 1} cells, not {wanted + 1}"
+                raise SocialxError(self.path, found, "correct it")
+
+    def _refuse(self, line: int, lines: list[str], reason: str) -> NoReturn:
+        """Raise for the first cell that is no reading, else with ``reason``."""
+        number = COMMA if self.decimal == "," else POINT
+        for place, cells in enumerate(csv.reader(lines, delimiter=self.separator), line):
+            if len(cells) != len(self.names):
+                raise SocialxError(
+                    self.path, f"line {place} has {len(cells)} cells, not {len(self.names)}", "correct it"
+                )
+            for column in self.values:
+                cell = cells[column].strip()
+                if cell not in NOTHING and not number.fullmatch(cell):
+                    self.refuse_cell(f"line {place}", column, cell)
+        raise SocialxError(self.path, f"from line {line} on: {reason}", "correct it")
+
+    def refuse_cell(self, place: str, column: int, cell: str) -> NoReturn:
+        """Raise for a cell that is no reading."""
+        found = f"{place}, column {self.names[column][:40]!a} is {cell[:40]!a}, not a number"
+        raise SocialxError(self.path, found, "correct it, or leave it empty if missing")
+
+
+NOTHING = frozenset([*ABSENT, "n/a", "#N/A", "none", "--", "NaT", "?"])
+
+
+def look(path: Path) -> Sheet | None:
+    """The sheet that a file is, None where it is none that has times; raises nothing for other kinds of files."""
+    try:
+        head = first_bytes(path, "download it again")
+        if head.startswith(PARQUET):
+            return _look_typed(path, "parquet")
+        if head.startswith(ZIP) and path.suffix.lower() in (".xlsx", ".xlsm"):
+            return _look_typed(path, "excel")
+        return _look_text(path, head)
+    except (OSError, EOFError, ValueError, csv.Error, zipfile.BadZipFile, SocialxError):
+        return None
+
+
+def _look_text(path: Path, head: bytes) -> Sheet | None:
+    encodings = ("utf-16",) if head.startswith(UTF16) else ("utf-8-sig", "cp1252")
+    for encoding in encodings:
+        try:
+            with opened(path, encoding) as file:
+                lines = [file.readline(FIELD)]
+                if len(lines[0]) == FIELD:  # no table has such a line
+                    return None
+                lines += islice(iter(lambda: file.readline(FIELD), ""), HEAD_ROWS)
+        except UnicodeError:
+            continue
+        lines = [line.rstrip("\r\n") for line in lines]
+        lines = [line for line in lines if line and not line.isspace()]
+        if not lines or "\0" in lines[0]:
+            return None
+        return _look_lines(Sheet(path, "text", (), (), None, (), encoding, packed=head.startswith((GZIP, ZIP))), lines)
+    return None
+
+
+def _look_lines(sheet: Sheet, lines: list[str]) -> Sheet | None:
+    """The same sheet with everything that its first lines say."""
+    for separator in SEPARATORS:
+        rows = [[cell.strip() for cell in cells] for cells in csv.reader(lines, delimiter=separator)]
+        right = [cells for cells in rows[1:] if len(cells) == len(rows[0])]
+        if len(rows[0]) > 1 and len(right) > len(rows[1:]) // 2:  # the reader says which line has more or fewer cells
+            return _columns(replace(sheet, separator=separator), rows[0], right)
+    return None
+
+
+def _columns(sheet: Sheet, names: list[str], rows: list[list[str]]) -> Sheet | None:
+    """What each column holds.  None where no column holds times, or line 1 is no header."""
+    if not rows or any(MOMENT.fullmatch(name) for name in names):
+        return None
+    columns = [[cell for cell in column if cell not in NOTHING] for column in zip(*rows, strict=True)]
+    times = _times(columns)
+    if not times or any(len(columns[place]) < len(rows) for place in times):
+        return None
+    rest = [place for place in range(len(names)) if place not in times and not PLACES.fullmatch(names[place])]
+    sheet = replace(sheet, decimal=_decimal(sheet.separator, [columns[place] for place in rest]))
+    number = COMMA if sheet.decimal == "," else POINT
+    # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
+    texts = [place for place in rest if columns[place] and not any(map(number.fullmatch, columns[place]))]
+    named = [place for place in rest if SENSORS.fullmatch(names[place])]
+    sensors = next(iter([*named, *texts]), None)
+    values = tuple(place for place in rest if place not in (sensors, *texts))
+    if sensors is None or not values:
+        sensors, values = None, tuple(place for place in range(len(names)) if place not in times)
+    if not values or not all(names):
+        return None
+    first = " ".join(rows[0][place] for place in times)
+    return replace(sheet, names=tuple(names), times=times, sensors=sensors, values=values, first=first)
+
+
+def _decimal(separator: str, columns: list[list[str]]) -> str:
+    """The sign before the decimals: a comma where a number has one, and no column needs a point."""
+    commas = any("," in cell and COMMA.fullmatch(cell) for column in columns for cell in column)
+    points = any("." in cell and POINT.fullmatch(cell) for column in columns for cell in column)
+    return "," if separator != "," and commas and not points else "."
+
+
+def _times(columns: list[list[str]]) -> tuple[int, ...]:
+    """The column of the times, or those of dates and of times of day."""
+    for place, column in enumerate(columns):
+        if column and _are(MOMENT, column):
+            return (place,)
+    dates = [place for place, column in enumerate(columns) if column and _are(ONLY_DATE, column)]
+    clocks = [place for place, column in enumerate(columns) if column and _are(ONLY_CLOCK, column)]
+    if dates and clocks:
+        return dates[0], clocks[0]
+    if dates:
+        return (dates[0],)
+    epochs = [place for place, column in enumerate(columns) if column and _are(EPOCH, column)]
+    return (epochs[0],) if epochs and epochs[0] == 0 else ()
+
+
+def _are(form: re.Pattern[str], cells: list[str]) -> bool:
+    return all(form.fullmatch(cell) for cell in cells)
+
+
+@contextmanager
+def opened(path: Path, encoding: str) -> Iterator[IO[str]]:
+    """A text, unpacked if it is packed by gzip or the only member of a zip."""
+    head = first_bytes(path, "download it again")
+    if head.startswith(ZIP):
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if not member.is_dir()]
+            if len(members) != 1:
+                found = f"{len(members)} files in the zip ({sample([member.filename for member in members])})"
+                raise SocialxError(path, found, "unpack it and name the file")
+            with archive.open(members[0]) as raw, io.TextIOWrapper(raw, encoding=encoding, newline="") as file:
+                yield file
+    elif head.startswith(GZIP):
+        with gzip.open(path, "rt", encoding=encoding, newline="") as file:
+            yield file
+    else:
+        with path.open(encoding=encoding, newline="") as file:
+            yield file
+
+
+def refuse_several(path: Path) -> None:
+    """Raise for a zip of several tables; return for all else."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [member.filename for member in archive.infolist() if not member.is_dir()]
+    except (OSError, zipfile.BadZipFile):
+        return
+    if len(names) > 1 and all(name.lower().endswith((".csv", ".txt", ".tsv")) for name in names):
+        raise SocialxError(path, f"{len(names)} tables in it ({sample(names)})", "unpack it, and name the folder")
+
+
+def refuse_transposed(path: Path) -> None:
+    """Raise for a table with a column for each time; return for all else."""
+    try:
+        with opened(path, "utf-8-sig") as file:
+            line = file.readline(FIELD).rstrip("\r\n")
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, SocialxError):
+        return
+    for separator in SEPARATORS:
+        cells = [cell.strip() for cell in next(csv.reader([line[:4096]], delimiter=separator), [])][1:4]
+        if len(cells) > 1 and _are(MOMENT, cells):
+            found = f"line 1 has a time in each column ({sample(cells)}): rows and columns have changed places"
+            remedy = "write it with a row per time: in pandas, frame.T"
+            raise SocialxError(path, found, remedy)
+
+
+def _look_typed(path: Path, kind: str) -> Sheet | None:
+    frame = _typed(path, kind, HEAD_ROWS)
+    rows = [[str(cell) for cell in cells] for cells in zip(*(_written(frame[name]) for name in frame), strict=True)]
+    return _columns(Sheet(path, kind, (), (), None, (), separator="|"), [str(name).strip() for name in frame], rows)
+
+
+def _typed(path: Path, kind: str, rows: int | None = None) -> pd.DataFrame:
+    """A Parquet file, its index a column if it has a name or holds times, or the first sheet of a workbook."""
+    import pandas as pd
+
+    package, extra = ("pyarrow", "parquet") if kind == "parquet" else ("openpyxl", "excel")
+    try:
+        if kind == "excel":
+            return pd.read_excel(path, nrows=rows)
+        frame = pd.read_parquet(path)
+    except ImportError:
+        raise SocialxError(path, f"{package} is not installed", f"pip install 'socialx[{extra}]'") from None
+    except Exception as error:  # noqa: BLE001  of pyarrow and openpyxl, which have many kinds
+        found = f"no {kind} file that can be read ({' '.join(str(error).split())[:120]})"
+        raise SocialxError(path, found, "write it again") from None
+    if frame.index.name is not None or isinstance(frame.index, pd.DatetimeIndex):
+        frame = frame.rename_axis(str(frame.index.name or "time")).reset_index()
+    return frame if rows is None else frame.head(rows)
+
+
+def _written(column: pd.Series[Any]) -> pd.Series[str]:
+    """A column of a typed table as texts: times in ISO form, whole numbers without a point."""
+    import pandas as pd
+
+    if isinstance(column.dtype, pd.DatetimeTZDtype):
+        column = column.dt.tz_convert("UTC")
+        return column.dt.strftime("%Y-%m-%d %H:%M:%SZ").fillna("")
+    if pd.api.types.is_datetime64_any_dtype(column.dtype):
+        return column.dt.strftime("%Y-%m-%d %H:%M:%S").fillna("")
+    if pd.api.types.is_float_dtype(column.dtype) and (column.dropna() % 1 == 0).all():
+        return column.map(lambda value: "" if pd.isna(value) else str(int(value)))
+    return column.map(lambda value: "" if pd.isna(value) else str(value).strip())
