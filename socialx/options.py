@@ -421,7 +421,7 @@ def with_settings(name: str) -> Callable[[Callable[..., None]], Callable[..., No
         def run(**given: Any) -> None:
             config, sets = given.pop("config") or [], given.pop("set_") or []
             flags = {key: given.pop(key.replace(".", "__")) for key in keys}
-
+            del given["help_all"]
             here = (HERE,) if HERE.is_file() else ()
             command(layers=Layers(here, tuple(config), os.environ, tuple(sets), flags, typed=True), **given)
 
@@ -457,21 +457,34 @@ def _general_parameters() -> list[inspect.Parameter]:
             autocompletion=lambda incomplete: [f"{key}=" for key in KEYS if key.startswith(incomplete)],
         ),
     ]
-    return [_keyword("config", config), _keyword("set_", sets)]
+    every = Annotated[
+        bool,
+        typer.Option("--help-all", help="show all settings and exit", is_eager=True, callback=_help_all),
+    ]
+    return [_keyword("config", config), _keyword("set_", sets), _keyword("help_all", every, default=False)]
 
 
-def _keyword(name: str, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+def _help_all(context: typer.Context, asked: bool) -> None:
+    """Print the help with all settings, in the order of the tree."""
+    if asked:
+        for parameter in context.command.params:
+            if getattr(parameter, "hidden", False):
+                parameter.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _parameter(key: str) -> inspect.Parameter:
-    field_, flag, section = KEYS[key], flag_of(key), key.split(".")[0]
-    default = "" if field_.default is None else f" [{_shown(field_.default)}]"
-    text = f"{field_.description}{default}".replace("[", r"\[")
-    panel = f"{section} settings"
+    field_, flag = KEYS[key], flag_of(key)
+    default = "" if field_.default is None else f" (default: {_shown(field_.default)})"
+    text, hidden = f"{field_.description}{default}", not facts(field_).basic
     if field_.annotation is bool:
         declaration = f"{flag}/--no-{flag.removeprefix('--')}"
-        option: Any = typer.Option(declaration, help=text, show_default=False, rich_help_panel=panel)
+        option: Any = typer.Option(declaration, help=text, show_default=False, hidden=hidden)
         return _keyword(key.replace(".", "__"), Annotated[bool | None, option])
     choices = facts(field_).choices or _choices(field_.annotation)
     option = typer.Option(
@@ -479,13 +492,15 @@ def _parameter(key: str) -> inspect.Parameter:
         help=text,
         metavar="|".join(choices) if choices else name_of_type(field_.annotation),
         show_default=False,
-        rich_help_panel=panel,
+        hidden=hidden,
         autocompletion=(lambda incomplete: [c for c in choices if c.startswith(incomplete)]) if choices else None,
     )
     return _keyword(key.replace(".", "__"), Annotated[str | None, option])
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -536,4 +551,61 @@ OLD_KEYS: dict[str, str] = {
     "model.xlstm": "model",
     "trainer.lr": "trainer.learning_rate",
     "trainer.gradient_clip": "trainer.gradient_clip_val",
+}
+
+# Words that other tools use -> the flag or command here.
+SYNONYMS = {
+    "lr": "--learning-rate",
+    "epochs": "--max-epochs",
+    "num-epochs": "--max-epochs",
+    "n-epochs": "--max-epochs",
+    "batch": "--batch-size",
+    "bs": "--batch-size",
+    "gpus": "--devices",
+    "num-gpus": "--devices",
+    "gpu": "--device cuda",
+    "cpu": "--device cpu",
+    "cuda": "--device cuda",
+    "fp16": "--precision 16-mixed",
+    "bf16": "--precision bf16-mixed",
+    "amp": "--precision 16-mixed",
+    "hidden-size": "--width",
+    "hidden-dim": "--width",
+    "embedding-dim": "--width",
+    "num-layers": "--blocks",
+    "num-blocks": "--blocks",
+    "neighbors": "--neighbours",
+    "num-neighbors": "--neighbours",
+    "max-neighbors": "--neighbours",
+    "seq-len": "--history",
+    "sequence-length": "--history",
+    "lookback": "--history",
+    "input-len": "--history",
+    "pred-len": "--horizon",
+    "prediction-length": "--horizon",
+    "workers": "--num-workers",
+    "wd": "--weight-decay",
+    "clip": "--gradient-clip-val",
+    "early-stopping": "--patience",
+    "data-path": "--data",
+    "dataset": "--data",
+    "file": "--data",
+    "output-dir": "--run-dir",
+    "save-dir": "--run-dir",
+    "log-dir": "--run-dir",
+    "checkpoint": "--resume",
+    "ckpt": "--resume",
+    "forecast": "predict",
+    "infer": "predict",
+    "inference": "predict",
+    "fit": "train",
+    "test": "evaluate",
+    "score": "evaluate",
+    "eval": "evaluate",
+    "benchmark": "profile",
+    "check": "doctor",
+    "info": "inspect",
+    "import": "convert",
+    "settings": "config",
+    "plot": "explain",
 }

@@ -30,7 +30,7 @@ class Facts:
 
     flag: its flag without dashes, where that is not made of its name.  commands: those that show it.  may_change: with
     which purposes (resume, scoring) it may differ from what the run was trained with.  scored: it decides which windows
-    are scored.  choices: the words that it takes.
+    are scored.  choices: the words that it takes.  basic: ``--help`` shows it, not only ``--help-all``.
     """
 
     flag: str | None = None
@@ -38,6 +38,7 @@ class Facts:
     may_change: tuple[str, ...] = ()
     scored: bool = False
     choices: tuple[str, ...] = ()
+    basic: bool = False
 
 
 def setting(default: Any, description: str, facts: Facts | None = None, **limits: Any) -> Any:
@@ -101,9 +102,10 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+_BASIC_WINDOWS = Facts(commands=(*STEP, "evaluate", "explain"), scored=True, basic=True)
 _WINDOWS = Facts(commands=(*STEP, "evaluate", "explain"), scored=True)
-_STEP = Facts(commands=STEP)
-_TRAIN = Facts(commands=TRAIN)
+_STEP, _BASIC_STEP = Facts(commands=STEP), Facts(commands=STEP, basic=True)
+_TRAIN, _BASIC_TRAIN = Facts(commands=TRAIN), Facts(commands=TRAIN, basic=True)
 
 
 class Data(Section):
@@ -112,11 +114,11 @@ class Data(Section):
     path: Path | None = setting(
         None,
         "HDF5 file that convert wrote",
-        Facts(flag="data", commands=(*STEP, *SCORE, "doctor"), may_change=(RESUME, SCORING), scored=True),
+        Facts(flag="data", commands=(*STEP, *SCORE, "doctor"), may_change=(RESUME, SCORING), scored=True, basic=True),
     )
     targets: Names = setting(("avg_speed",), "features of the file to forecast", _WINDOWS, min_length=1)
     inputs: Names | None = setting(None, "features that the model reads; not set: the targets", _WINDOWS, min_length=1)
-    days: int | None = setting(None, "use only the first days of the file; not set: all of it", _WINDOWS, ge=1)
+    days: int | None = setting(None, "use only the first days of the file; not set: all of it", _BASIC_WINDOWS, ge=1)
     history: int = setting(12, "time steps that the model reads", _WINDOWS, ge=1, le=288)
     horizon: int = setting(12, "time steps that the model forecasts", _WINDOWS, ge=1, le=288)
     split: Literal["canonical", "strict"] = setting(
@@ -136,7 +138,7 @@ class Loader(Section):
     batch_size: int = setting(
         64,
         "windows per batch, each of all sensors",
-        Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
+        Facts(commands=(*STEP, *SCORE), may_change=(SCORING,), basic=True),
         ge=1,
     )
     shuffle: bool = setting(True, "draw a new order of the training windows in every epoch", _STEP)
@@ -179,10 +181,10 @@ class Model(Section):
         Facts(flag="model", commands=(*STEP, "doctor"), choices=tuple(MODELS)),
     )
     encoder: Annotated[str, _known(ENCODERS)] = setting(
-        "xlstm", _kinds(ENCODERS), Facts(commands=STEP, choices=tuple(ENCODERS))
+        "xlstm", _kinds(ENCODERS), Facts(commands=STEP, choices=tuple(ENCODERS), basic=True)
     )
-    width: int = setting(128, "embedding width E, a multiple of heads", _STEP, ge=8, le=2048)
-    blocks: int = setting(4, "xLSTM blocks in the stack", _STEP, ge=1, le=64)
+    width: int = setting(128, "embedding width E, a multiple of heads", _BASIC_STEP, ge=8, le=2048)
+    blocks: int = setting(4, "xLSTM blocks in the stack", _BASIC_STEP, ge=1, le=64)
     slstm_at: Positions = setting(
         SLSTM_AT, "which blocks are sLSTM, from 0; the others are mLSTM. Not set: 1 and 3, as far as there are", _STEP
     )
@@ -234,7 +236,9 @@ class Pooling(Section):
         _STEP,
     )
     heads: int = setting(4, "heads of every social layer; the width is a multiple of it", _STEP, ge=1)
-    neighbours: int | None = setting(32, "use the K nearest sensors; an empty value: all within reach", _STEP, ge=1)
+    neighbours: int | None = setting(
+        32, "use the K nearest sensors; an empty value: all within reach", _BASIC_STEP, ge=1
+    )
     reach_km: float | None = setting(None, "use no sensor that is farther away; not set: no limit", _STEP, gt=0)
     distances: Path | None = setting(
         None,
@@ -267,12 +271,12 @@ class Trainer(Section):
     precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = setting(
         "auto",
         "auto: for training bf16-mixed on CUDA and 32-true on a CPU, for scores and forecasts 32-true",
-        Facts(commands=(*STEP, *SCORE, "doctor"), may_change=(SCORING,)),
+        Facts(commands=(*STEP, *SCORE, "doctor"), may_change=(SCORING,), basic=True),
     )
     device: str = setting(
         "auto",
         "auto, cpu, cuda, or one card such as cuda:1",
-        Facts(commands=(*STEP, *SCORE, "doctor"), may_change=(RESUME, SCORING)),
+        Facts(commands=(*STEP, *SCORE, "doctor"), may_change=(RESUME, SCORING), basic=True),
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
     )
     threads: int | None = setting(
@@ -300,10 +304,10 @@ class Trainer(Section):
     max_epochs: int = setting(
         30,
         "epochs after which the schedule ends; early stopping may end before",
-        Facts(commands=TRAIN, may_change=(RESUME,)),
+        Facts(commands=TRAIN, may_change=(RESUME,), basic=True),
         ge=1,
     )
-    learning_rate: float = setting(2e-3, "peak learning rate of AdamW", _TRAIN, gt=0)
+    learning_rate: float = setting(2e-3, "peak learning rate of AdamW", _BASIC_TRAIN, gt=0)
     weight_decay: float = setting(3e-4, "weight decay of AdamW", _TRAIN, ge=0)
     schedule: Literal["cosine", "constant"] = setting("cosine", "learning rate after the warm-up", _TRAIN)
     lr_warmup_steps: int = setting(100, "optimizer steps of linear warm-up", _TRAIN, ge=0)
@@ -315,7 +319,7 @@ class Trainer(Section):
         Facts(commands=TRAIN, may_change=(RESUME,)),
         ge=1,
     )
-    seed: int = setting(0, "seed of weights, order and dropout", _STEP, ge=0, lt=2**32)
+    seed: int = setting(0, "seed of weights, order and dropout", _BASIC_STEP, ge=0, lt=2**32)
     log_every_n_steps: int = setting(
         50,
         "steps between two readings of the loss; each reading waits for the device",
@@ -339,7 +343,7 @@ class Trainer(Section):
         Facts(commands=TRAIN, may_change=(RESUME,)),
     )
     teacher_weight: float = setting(0.5, "share of the loss that compares with the teachers", _TRAIN, gt=0, le=1)
-    run_dir: Path | None = setting(None, "run folder; not set: runs/DATASET-DATE-TIME", _TRAIN)
+    run_dir: Path | None = setting(None, "run folder; not set: runs/DATASET-DATE-TIME", _BASIC_TRAIN)
 
 
 _PROFILE = Facts(commands=("profile",), may_change=(RESUME, SCORING))

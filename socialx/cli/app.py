@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import inspect
 import io
 import json
 import os
@@ -15,14 +16,47 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from socialx import __version__
 from socialx.cli.shell import write
 from socialx.errors import Fallback, Message, SocialxError
+from socialx.options import SYNONYMS
+
+
+class _Commands(typer.core.TyperGroup):
+    """The commands; an unknown one is refused with the one that is meant."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by its name."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None and not ctx.resilient_parsing and (meant := SYNONYMS.get(cmd_name)):
+            ctx.fail(f"no such command {cmd_name!r}: did you mean {meant}?")
+        return found
+
+
+class _Command(typer.core.TyperCommand):
+    """A command; an unknown flag is refused with the one that is meant."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As in Typer."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.Exit:
+            raise
+        except Exception as error:
+            flag = getattr(error, "option_name", None)
+            meant = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"))
+            if flag is not None and meant and meant.startswith("-"):
+                ctx.fail(f"no such option {flag}: did you mean {meant}?")
+            raise
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="Traffic forecasting with one shared xLSTM encoder and learned social pooling.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # plain help and errors: no flag is cut, nothing is lost in a pipe
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -91,9 +125,16 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
                 typer.echo("interrupted", err=True)
                 raise typer.Exit(130) from None
 
-        return app.command(name)(run)
+        run.__doc__ = _with_examples(function.__doc__ or "")
+        return app.command(name, cls=_Command)(run)
 
     return decorate
+
+
+def _with_examples(text: str) -> str:
+    """A docstring whose indented lines stay lines of their own in the help."""
+    parts = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)
 
 
 @contextmanager

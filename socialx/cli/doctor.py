@@ -14,11 +14,13 @@ from socialx.options import Layers, with_settings
 @command("doctor")
 @with_settings("doctor")
 def diagnose(layers: Layers, as_json: Json = False) -> None:
-    """Check what a training needs: machine, packages, settings, device, memory, data file, one step of the model.
+    """Check what a training needs.
 
-    Every line that is not ok says what to do next.  It exits with 3 where a line fails.  Nothing is trained or kept.
+    It looks at the machine, packages, settings, device, memory, the data file, and one step of the model.  Every line
+    that is not ok says what to do next.  It exits with 3 where a line fails.  Nothing is trained or kept.
 
-    Example: socialx doctor --data metr_la.h5
+    Example:
+      socialx doctor --data metr_la.h5
     """
     from socialx import tasks
     from socialx.report.doctor import print_lines

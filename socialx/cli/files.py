@@ -31,7 +31,7 @@ def convert(
     ],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE...]", help="input file, several of the same columns, or a folder"),
+        typer.Argument(metavar="FILE...", help="input file, several of the same columns, or a folder"),
     ] = None,
     data_csv: Annotated[Path | None, _text("--data-csv", "FILE", "input file (the same as FILE)")] = None,
     meta_csv: Annotated[Path | None, _text("--meta-csv", "FILE", "locations of the sensors, joined by id")] = None,
@@ -58,16 +58,19 @@ def convert(
     validate: Annotated[bool, typer.Option("--validate", help="check the written file, exit 3 if it fails")] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Build the HDF5 file that every other command reads, with the position of every sensor in it.
+    """Build the HDF5 file that every other command reads.
 
-    Every row is kept as it is, missing values raw.  With --timezone, the hour that daylight saving time repeats is
-    kept too, and all times are then written in UTC.  The format is told by the content, or by its name: published-csv,
-    csv, t-gcn, matrix-csv, hdfstore, windows-npz, pems-npz, torch-mts, largest-npz, npy, pyg-t, basicts, libcity,
-    export (any other table: semicolons, decimal commas, other dates, a row per reading, gzip, Parquet, Excel).
+    The file holds every row as it is, missing values raw, and the position of every sensor.  With --timezone, the hour
+    that daylight saving time repeats is kept too, and all times are then written in UTC.
 
-    Examples: socialx convert metr-la --data-csv METR-LA.csv --meta-csv locations.csv --output-h5 metr_la.h5,
-    socialx convert auto FILE (says what it is), socialx convert csv mine.csv --meta-csv mine_locations.csv
-    --units km/h --output-h5 mine.h5
+    auto tells the format by the content.  The formats are published-csv, csv, t-gcn, matrix-csv, hdfstore,
+    windows-npz, pems-npz, torch-mts, largest-npz, npy, pyg-t, basicts, libcity, and export: any other table, with
+    semicolons, decimal commas, other dates, a row per reading, gzip, Parquet or Excel.
+
+    Examples:
+      socialx convert auto FILE                    (says what it is)
+      socialx convert auto jan.csv feb.csv --meta-csv at.csv --output-h5 city.h5
+      socialx convert metr-la METR-LA.csv --meta-csv places.csv --output-h5 la.h5
     """
     from socialx import tasks
 
@@ -128,12 +131,13 @@ def backfill(
     backup: Annotated[bool, typer.Option("--backup", help="keep the old file as FILE.bak")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan and change nothing")] = False,
 ) -> None:
-    """Complete older files: sensor positions, times in seconds, units and the rule of missing readings.
+    """Complete older HDF5 files: positions, times, units.
 
     The readings are not touched by a byte, a file is either the old one or the complete new one, and a second run
     changes nothing.  A file whose sensors stay without a position is left as it was.
 
-    Example: socialx backfill old.h5 --meta sensor_locations.csv
+    Example:
+      socialx backfill old.h5 --meta sensor_locations.csv
     """
     from socialx import tasks
     from socialx.report.file import print_plans
@@ -173,9 +177,12 @@ def inspect_file(
         Path | None, _text("--plot", "FILE", "draw the sensors and a week of readings, .png or .svg")
     ] = None,
 ) -> None:
-    """Say what a file is and holds: kind, time axis, missing readings, dead sensors, positions, checks.
+    """Say what a file is and what it holds.
 
-    Example: socialx inspect metr_la.h5 --require positions,order --plot metr_la.png
+    It prints the kind of file, the time axis, missing readings, dead and stuck sensors, positions and checks.
+
+    Example:
+      socialx inspect metr_la.h5 --require positions,order --plot metr_la.png
     """
     from socialx import tasks
     from socialx.files import checks
@@ -207,12 +214,14 @@ def download(
     folder: Annotated[Path, typer.Option("--folder", metavar="FOLDER", help="where the files go")] = Path("data"),
     overwrite: Overwrite = False,
 ) -> None:
-    """Fetch the published files of a data set; an interrupted download goes on where it stopped.
+    """Fetch the published files of a data set.
 
-    The built-in addresses are unverified: they could not be tried where this was written.  --mirror names another
-    place; the md5 of the published CSVs decides whether the files are the right ones.
+    An interrupted download goes on where it stopped.  The built-in addresses are unverified: they could not be tried
+    where this was written.  --mirror names another place; the md5 of the published CSVs decides whether the files are
+    the right ones.
 
-    Example: socialx download metr-la --folder data --mirror https://example.org/traffic
+    Example:
+      socialx download metr-la --folder data --mirror https://example.org/traffic
     """
     from socialx import tasks
 

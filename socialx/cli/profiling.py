@@ -77,14 +77,16 @@ def profile(
     budget: Budget = "5m",
     free_batch: FreeBatch = False,
 ) -> None:
-    """Run real training steps, say where the time goes, and which setting would make them faster.
+    """Say where the time of training steps goes.
 
-    On CUDA a trace of a few more steps says how busy the device is and with which kernels, on a CPU with which
-    operators. Then other numbers of threads and larger batches are tried for some steps.
+    It runs real training steps, and says which setting would make them faster.  On CUDA a trace of a few more steps
+    says how busy the device is and with which kernels, on a CPU with which operators.  Then other numbers of threads
+    and larger batches are tried for some steps.
 
-    Examples: socialx profile --data metr_la.h5 --tuned tuned.yaml,
-    socialx profile --data metr_la.h5 --compare tuned.yaml,
-    socialx profile --data metr_la.h5 --require 'gpu_busy>=0.8,sm_efficiency>=0.5'
+    Examples:
+      socialx profile --data metr_la.h5 --tuned tuned.yaml
+      socialx profile --data metr_la.h5 --compare tuned.yaml
+      socialx profile --data metr_la.h5 --require 'gpu_busy>=0.8'
     """
     from socialx import tasks
     from socialx.disk import check_output

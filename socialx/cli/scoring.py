@@ -31,11 +31,14 @@ def evaluate(
     part: Part = "test",
     as_json: Json = False,
 ) -> None:
-    """Score runs, the baselines, or both: MAE, RMSE, MAPE and R2 at 15, 30 and 60 minutes and over all steps.
+    """Score runs and baselines: MAE, RMSE, MAPE and R2.
 
-    Runs are scored on their own data and split, in float32 unless --precision says otherwise.
+    The scores are those at 15, 30 and 60 minutes and over all steps.  Runs are scored on their own data and split, in
+    float32 unless --precision says otherwise.
 
-    Examples: socialx evaluate runs/demo --baselines, socialx evaluate --baselines --data metr_la.h5
+    Examples:
+      socialx evaluate runs/demo --baselines
+      socialx evaluate --baselines --data metr_la.h5
     """
     from socialx import tasks
     from socialx.report.scores import print_evaluation
@@ -61,11 +64,13 @@ def explain(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say where a run errs and which neighbours it uses: MAE by horizon, hour and sensor; radii, attention weights.
+    """Say where a run errs and which neighbours it uses.
 
-    As in evaluate, a run is scored on its own data and split.  Attention weights are means over 8 batches of them.
+    It prints the MAE by horizon, hour and sensor, the radii and the attention weights.  As in evaluate, a run is scored
+    on its own data and split.  Attention weights are means over 8 batches of them.
 
-    Example: socialx explain runs/demo --plot demo.png
+    Example:
+      socialx explain runs/demo --plot demo.png
     """
     from socialx import tasks
     from socialx.report.explanation import print_explanation
@@ -109,12 +114,15 @@ def predict(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace an existing output")] = False,
     as_json: Json = False,
 ) -> None:
-    """Forecast the next horizon of every sensor, after the last row of a file or after an earlier one.
+    """Forecast the next horizon of every sensor.
 
-    Without --output the sensors that change most are printed.  Times are wall times of the file.
+    It forecasts from the last row of a file or from earlier ones.  Without --output the sensors that change most are
+    printed.  Times are wall times of the file.
 
-    Examples: socialx predict runs/demo, socialx predict runs/demo --data new.h5 --output next_hour.csv,
-    socialx predict runs/demo --from "2012-05-20 06:00" --to "2012-05-20 10:00" --every 15min --output morning.parquet
+    Examples:
+      socialx predict runs/demo
+      socialx predict runs/demo --data new.h5 --output next_hour.csv
+      socialx predict runs/demo --from "2012-05-20 06:00" --every 15min -o am.csv
     """
     from socialx import tasks
     from socialx.report.forecast import check_outputs, print_forecast

@@ -18,7 +18,7 @@ from socialx.options import Layers, flat, with_settings
 @command("config")
 @with_settings("config")
 def config(layers: Layers, as_json: Json = False) -> None:
-    """Print every setting, its value and where the value came from."""
+    """Print every setting and where its value came from."""
     loaded = layers.load()
     values = flat(loaded.settings)
     if as_json:
@@ -44,16 +44,31 @@ def train(
     profile_first: Annotated[
         int,
         typer.Option(
-            "--profile-first", metavar="STEPS", min=0, help="measure so many first steps, and say where time went"
+            "--profile-first",
+            metavar="STEPS",
+            min=0,
+            show_default=False,
+            help="measure so many first steps, and say where time went",
         ),
     ] = 0,
     devices: Annotated[
-        int, typer.Option("--devices", min=1, help="processes on this machine, each with a CUDA device of its own")
+        int,
+        typer.Option(
+            "--devices",
+            metavar="N",
+            min=1,
+            show_default=False,
+            help="processes on this machine, each with a CUDA device of its own (default: 1)",
+        ),
     ] = 1,
 ) -> None:
-    """Train the shared social xLSTM; the run folder holds all that repeats, continues, scores or uses it.
+    """Train the shared social xLSTM.
 
-    Example: socialx train --data metr_la.h5 --precision 16-mixed
+    The run folder holds all that repeats, continues, scores or uses the training.
+
+    Examples:
+      socialx train --data metr_la.h5 --precision 16-mixed
+      socialx train --resume runs/mine
     """
     from socialx import tasks
     from socialx.training.ranks import in_environment

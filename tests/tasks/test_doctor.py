@@ -331,7 +331,7 @@ def test_piped_output_is_plain_and_narrow(data: Path, columns: str, tmp_path: Pa
 def test_help_needs_no_torch() -> None:
     code = (
         "import sys, socialx.cli as c\n"
-        "try: c.app(['doctor', '--help'])\n"
+        "try: c.app(['doctor', '--help-all'])\n"
         "except SystemExit as e: assert not e.code, e.code\n"
         "assert not {'torch', 'numpy', 'h5py'} & set(sys.modules)\n"
     )

@@ -1,0 +1,64 @@
+"""Help that fits a terminal, and errors that name what was meant."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from socialx.cli import app
+from socialx.options import KEYS, SYNONYMS, flag_of
+from tests.commands import socialx
+
+COMMANDS = [command.name or "" for command in app.registered_commands]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_80_columns_and_cuts_no_flag(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for flag in ("--help", "--help-all") if command in ("train", "profile", "evaluate", "config") else ("--help",):
+        lines = socialx(command, flag).stdout.splitlines()
+        assert max(map(len, lines)) <= 80
+        assert not [line for line in lines if "…" in line or re.search(r"--[\w-]+\.\.\.", line)]
+    assert len(socialx(command, "--help").stdout.splitlines()) <= 62
+
+
+def test_the_help_of_train_is_short_and_that_of_all_settings_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    short, whole = (socialx("train", flag).stdout for flag in ("--help", "--help-all"))
+    assert len(short.splitlines()) <= 60
+    for flag in ("--data", "--run-dir", "--resume", "--max-epochs", "--batch-size", "--precision", "--help-all"):
+        assert f"{flag} " in short
+    shown = {flag_of(key) for key in KEYS if re.search(rf"^  {flag_of(key)}\b", whole, re.MULTILINE)}
+    assert len(shown) > 45
+    assert "(default: 64)" in short
+    assert short.count("\n  socialx train") + short.count("\n    socialx train") == 2  # examples, a line each
+
+
+@pytest.mark.parametrize(("word", "meant"), [("--lr", "--learning-rate"), ("--epochs", "--max-epochs")])
+def test_a_flag_of_other_tools_is_refused_with_ours(word: str, meant: str) -> None:
+    result = socialx("train", word, 3)
+    assert result.exit_code == 2
+    assert f"no such option {word}: did you mean {meant}?" in result.stderr
+
+
+@pytest.mark.parametrize(("word", "meant"), [("forecast", "predict"), ("fit", "train"), ("eval", "evaluate")])
+def test_a_command_of_other_tools_is_refused_with_ours(word: str, meant: str) -> None:
+    result = socialx(word)
+    assert result.exit_code == 2
+    assert f"no such command '{word}': did you mean {meant}?" in result.stderr
+
+
+def test_what_other_words_mean_exists() -> None:
+    flags = {flag_of(key) for key in KEYS} | {"--devices", "--resume"}
+    for word, meant in SYNONYMS.items():
+        known = flags if meant.startswith("-") else set(COMMANDS)
+        assert meant.split()[0] in known, word
+        assert f"--{word}" not in flags
+        assert word not in COMMANDS
+
+
+def test_an_error_has_no_box() -> None:
+    result = socialx("train", "--no-such-flag")
+    assert result.exit_code == 2
+    assert not set("╭│╰") & set(result.stderr)
