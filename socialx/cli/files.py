@@ -52,6 +52,9 @@ def convert(
     units: Annotated[str | None, _text("--units", "mph|km/h", "unit of its speeds")] = None,
     missing: Annotated[str | None, _text("--missing", "0|-1,0|none", "numbers that stand for no reading")] = None,
     timezone: Annotated[str | None, _text("--timezone", "ZONE", "its time zone, such as Europe/Paris")] = None,
+    round_times: Annotated[
+        bool, typer.Option("--round-times", help="move times of a clock that runs freely to whole steps")
+    ] = False,
     without_positions: Annotated[
         bool, typer.Option("--without-positions", help="write sensors without a position too")
     ] = False,
@@ -94,6 +97,7 @@ def convert(
         units=units,
         missing=missing,
         timezone=timezone,
+        round_times=round_times,
         without_positions=without_positions,
         validate=validate,
         overwrite=overwrite,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from socialx.errors import Argument, Message, Remedy, SettingsError, Write, python, sample
-from socialx.files.inspect import Report
+from socialx.files.inspect import LARGEST_SPEED, Report
 from socialx.files.store import ROWS_ATTR
 
 ALL = "all"  # stands for every check
@@ -103,6 +103,13 @@ def _negative(r: Report) -> Message | None:
     return Message("", found, _no_reading(r.most_negative))
 
 
+def _range(r: Report) -> str | None:
+    if not r.fast_readings:
+        return None
+    what = f"{r.fast_readings:,} readings of {len(r.fast_sensors)} sensors are above {LARGEST_SPEED[r.unit]:g} {r.unit}"
+    return f"{what}, up to {r.highest:g} ({sample(r.fast_sensors)})"
+
+
 def _odd_values(r: Report) -> Message | None:
     if not r.odd_values:
         return None
@@ -142,6 +149,7 @@ CHECKS: dict[str, Check] = {
         Check("regular", "steps that are multiples of the common step", "remark", _regular),
         Check("dead", "a valid reading of every sensor", "remark", _dead),
         Check("stuck", "no sensor that repeats one value for 6 hours, 24 at the highest speed", "remark", _stuck),
+        Check("range", "no speed above 200 km/h", "remark", _range),
         Check("negative", "no reading below 0 of a quantity that cannot be", "remark", _negative),
         Check("odd_values", "no number that is frequent and far from all others of its sensor", "remark", _odd_values),
         Check("outage", "no outage of the whole network longer than a day", "remark", _outage),

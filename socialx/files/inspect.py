@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import h5py
 import numpy as np
@@ -17,24 +15,24 @@ from socialx.errors import SocialxError
 from socialx.files.hdf5 import open_hdf5
 from socialx.files.store import (
     FEATURE_NAMES,
-    JITTER_S,
     NOT_NEGATIVE,
     ROWS_ATTR,
     SECONDS,
     SENSOR_INFO,
+    SPEED,
     TIMESTAMPS,
     Sensors,
     Store,
-    common_step,
     open_store,
     read_text,
     read_units,
 )
+from socialx.files.time_axis import DAY, JITTER_S, clock_changes, common_step, gaps, irregular, known_zone
 
 ADVICE = "convert it again"
+LARGEST_SPEED = {"km/h": 200.0, "mph": 124.3, "m/s": 55.6}  # of a road, by unit
 WORST = 5  # sensors listed with their share of missing readings
 GAPS_LISTED = 20  # time gaps listed with their ends, the largest ones
-DAY = 86_400  # seconds
 # A sensor is stuck when it repeats one valid value exactly for 6 hours.  Calm nights repeat too, but less: 5.2 h at
 # most at METR-LA's cap of 70 mph, 4.3 h in PEMS-BAY-74 (71.7 mph).  Longer ones were filled in:
 # 10.2 mph from 17:50 to 23:55, whole days from 00:00.  6 h finds 1 of METR-LA's 207 sensors and 26 of PEMS-BAY-74's
@@ -80,6 +78,12 @@ class Report:
     ambiguous_rows: int | None  # rows in an hour that daylight saving repeats
     missing_share: float
     zero_share: float
+    lowest: float | None  # valid reading; None where there is none
+    median: float | None
+    mean: float | None
+    highest: float | None
+    fast_readings: int  # valid speeds above 200 km/h; 0 for other quantities and unknown units
+    fast_sensors: list[str]  # ids that have some, the most first
     negative_readings: int  # valid readings below 0, of a quantity that cannot be; 0 for any other
     most_negative: float | None  # the most frequent number among them
     odd_values: dict[str, dict[str, float]]  # id -> value and share, of one that may stand for no reading; most first
@@ -127,6 +131,7 @@ def examine(store: Store) -> Report:
         **_time_axis(store),
         **_clock_changes(store),
         **_shares(store),
+        **_range(store),
         **_doubtful(store),
         **_runs_of_readings(store),
         **_positions(store.sensors),
@@ -179,21 +184,21 @@ def _differences(stored: np.ndarray, seconds: np.ndarray) -> int:
 
 def _time_axis(store: Store) -> dict[str, Any]:
     """Gaps, repeated times and steps that fit no grid; a crawler's clock may jitter by ``JITTER_S``."""
-    steps, common = np.diff(store.seconds), common_step(store.seconds)
-    gaps = np.flatnonzero(steps > common + JITTER_S)
-    listed = np.sort(gaps[np.argsort(-steps[gaps], kind="stable")[:GAPS_LISTED]])
+    common = common_step(store.seconds)
+    places, missing = gaps(store.seconds, store.timezone)
+    listed = np.sort(np.argsort(-missing, kind="stable")[:GAPS_LISTED])
     return {
-        "gaps": len(gaps),
-        "largest_gap_minutes": float(steps[gaps].max(initial=0)) / 60,
+        "gaps": len(places),
+        "largest_gap_minutes": float(missing.max(initial=0)) / 60,
         "gap_list": [
             {
-                "from": store.timestamps[row].decode(),
-                "to": store.timestamps[row + 1].decode(),
-                "missing_rows": int((steps[row] - 1 - JITTER_S) // common),
+                "from": store.timestamps[places[gap]].decode(),
+                "to": store.timestamps[places[gap] + 1].decode(),
+                "missing_rows": int((missing[gap] - 1 - JITTER_S) // common),
             }
-            for row in listed
+            for gap in listed
         ],
-        "irregular_steps": int(np.count_nonzero((steps + JITTER_S) % common > 2 * JITTER_S)),
+        "irregular_steps": len(irregular(store.seconds)),
         "duplicates": len(store.seconds) - len(np.unique(store.seconds)),
     }
 
@@ -201,43 +206,16 @@ def _time_axis(store: Store) -> dict[str, Any]:
 def _clock_changes(store: Store) -> dict[str, Any]:
     """Rows whose wall time the clocks of the time zone skip or show twice."""
     names = ("nonexistent_rows", "nonexistent_rows_read", "ambiguous_rows")
-    try:
-        if store.timezone is None:
-            return dict.fromkeys(names)
-        zone = ZoneInfo(store.timezone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):  # unknown or without tzdata, a path, a folder of zones
+    zone = known_zone(store.timezone)
+    if zone is None:
         return dict.fromkeys(names)
     skipped, repeated = (np.zeros(len(store.seconds), bool) for _ in range(2))
-    for moment, before, after in _changes(zone, np.unique(store.seconds // DAY)):
+    for moment, before, after in clock_changes(zone, np.unique(store.seconds // DAY)):
         first, last = moment + min(before, after), moment + max(before, after)
         flags = skipped if after > before else repeated
         flags |= (store.seconds >= first) & (store.seconds < last)
     counts = skipped.sum(), (skipped & store.valid.any(axis=1)).sum(), repeated.sum()
     return {name: int(count) for name, count in zip(names, counts, strict=True)}
-
-
-def _changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]]:
-    """The clock changes on or beside the days [D] since 1970: the second in UTC, the offsets before and after it.
-
-    About 1 us for a day of the file.  Two changes within one day that undo each other are not seen.
-    """
-
-    def offset(second: int) -> int:
-        shift = datetime.fromtimestamp(second, UTC).astimezone(zone).utcoffset()
-        return int((shift or timedelta()).total_seconds())
-
-    near = np.unique(days[:, None] + np.arange(-1, 2))
-    found = []
-    for day in near[(near > -700_000) & (near < 2_900_000)].tolist():  # far inside the years that datetime can hold
-        low, high = day * DAY, (day + 1) * DAY
-        before, after = offset(low), offset(high)
-        if before == after:
-            continue
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if offset(middle) == before else (low, middle)
-        found.append((high, before, after))
-    return found
 
 
 def _shares(store: Store) -> dict[str, Any]:
@@ -255,6 +233,22 @@ def _shares(store: Store) -> dict[str, Any]:
         "sensor_nan_share": dict(zip(ids, (infinite / rows).tolist(), strict=True)),
         "worst_sensors": {ids[place]: float(missing[place]) for place in worst},
         "dead_sensors": [ids[place] for place in np.flatnonzero(observed == 0)],
+    }
+
+
+def _range(store: Store) -> dict[str, Any]:
+    """Lowest, median, mean and highest valid reading, and speeds that no road has."""
+    readings = store.values[store.valid]
+    limit = LARGEST_SPEED.get(store.unit, np.inf) if store.feature == SPEED else np.inf
+    fast = (store.valid & (store.values > limit)).sum(axis=0)
+    found = [float(of(readings)) for of in (np.min, np.median, np.max)] if len(readings) else [None] * 3
+    return {
+        "lowest": found[0],
+        "median": found[1],
+        "mean": float(readings.mean(dtype=np.float64)) if len(readings) else None,
+        "highest": found[2],
+        "fast_readings": int(fast.sum()),
+        "fast_sensors": [store.sensors.ids[place] for place in np.argsort(-fast, kind="stable") if fast[place]],
     }
 
 

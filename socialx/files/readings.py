@@ -17,7 +17,7 @@ from socialx.files.formats.contents import Contents, Format, Request
 from socialx.files.formats.export import EXPORT
 from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV, MATRIX, is_matrix
-from socialx.files.formats.walltimes import goes_back, in_utc, retimed, watched
+from socialx.files.formats.walltimes import goes_back, in_utc, retimed, rounded, watched
 from socialx.files.locations import Location, index_ids, join, match_key, read_ids, read_locations
 from socialx.files.published import DATASETS, Dataset
 from socialx.files.recognition import ARGUMENTS, find, recognise
@@ -36,6 +36,7 @@ class Choices:
     missing: tuple[float, ...] | None = None  # what stands for no reading; empty: every number is a reading
     timezone: str | None = None
     without_positions: bool = False
+    round_times: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
     sensors = join(ids, locations, Path(positions), static=static, allow_missing=choices.without_positions)
     readings, assumed = _readings(request, contents, dataset, choices, sensors, positions)
     readings = replace(readings, blocks=_without(readings.blocks, (choices.missing or ())[1:]))
-    readings, clock = _in_order(readings, request.data, contents, choices.timezone)
+    readings, clock = _in_order(readings, request.data, contents, choices)
     files = (request.data, *request.more, meta, request.ids, *contents.paths)
     readings = replace(readings, inputs=tuple(path for path in files if path))
     return Source(readings, format, dataset, (*contents.notes, *notes, *clock, *assumed))
@@ -144,19 +145,26 @@ def _fits(request: Request, dataset: Dataset, ids: tuple[str, ...]) -> tuple[str
 
 
 def _in_order(
-    readings: Readings, path: Path, contents: Contents, said: str | None
+    readings: Readings, path: Path, contents: Contents, choices: Choices
 ) -> tuple[Readings, tuple[Message, ...]]:
-    """The readings with an hour that comes twice in UTC, and a note then, if ``said`` names the zone of their times.
+    """The readings with times that can be trusted, and a note for each change: whole steps, if they were asked for,
+    and an hour that comes twice in UTC, if the user names the zone of the times.
 
     Without a zone from the user, such an hour is refused while the readings are walked.
     """
-    if said is None:
-        return replace(readings, blocks=watched(readings.blocks, path, readings.timezone)), ()
-    times = contents.times() if contents.times else np.empty(0, "S19")
+    notes: list[Message] = []
+    times = contents.times() if contents.times and (choices.round_times or choices.timezone) else np.empty(0, "S19")
+    if choices.round_times and len(times):
+        whole, note = rounded(times, path)
+        readings, times = replace(readings, blocks=retimed(readings.blocks, times, whole, path)), whole
+        notes.append(note)
+    if choices.timezone is None:
+        return replace(readings, blocks=watched(readings.blocks, path, readings.timezone)), tuple(notes)
     if not goes_back(times):
-        return readings, ()
-    utc, note = in_utc(times, said, path)
-    return replace(readings, blocks=retimed(readings.blocks, times, utc, path), timezone="UTC"), (note,)
+        return readings, tuple(notes)
+    utc, note = in_utc(times, choices.timezone, path)
+    readings = replace(readings, blocks=retimed(readings.blocks, times, utc, path), timezone="UTC")
+    return readings, (*notes, note)
 
 
 def _ids(request: Request, meta: Path | None, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:

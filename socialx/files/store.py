@@ -24,8 +24,9 @@ from socialx.data.calendar import DAY_S
 from socialx.data.geo import on_earth
 from socialx.data.source import latest_after, pages
 from socialx.disk import check_output, replacing
-from socialx.errors import Command, SocialxError, sample
+from socialx.errors import Argument, Command, SocialxError, sample
 from socialx.files.hdf5 import check_dataset, check_links, open_hdf5, packed_bytes, reserve, writing
+from socialx.files.time_axis import JITTER_S, common_step, gaps, irregular
 from socialx.progress import work
 
 FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
@@ -42,7 +43,7 @@ STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude"
 UNKNOWN = "unknown"  # what ``imputed`` says where it cannot be told
 CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
 CHUNK_BYTES = 1 << 23  # fewer rows where one day would be larger than this
-JITTER_S = 5  # a crawler's clock may miss the whole minute by this much
+JITTERED_SHARE = 0.1  # of steps that fit no grid: fewer are odd rows, more are a clock that runs freely
 KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
 AGAIN = "make one with convert"
 ENTRIES = 100  # of vd_info, for which room is kept at once
@@ -229,12 +230,6 @@ def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.
     return seconds
 
 
-def common_step(seconds: np.ndarray) -> int:
-    """The most common forward step in seconds; 0 where no row is later than the one before it."""
-    steps, counts = np.unique(np.diff(seconds), return_counts=True)
-    return int(steps[np.where(steps > 0, counts, 0).argmax()]) if (steps > 0).any() else 0
-
-
 def whole_minutes(seconds: np.ndarray, where: str) -> int:
     """The common step in minutes; refuses times that cannot be forecast from, before they are written or when read."""
     step = common_step(seconds)
@@ -243,6 +238,19 @@ def whole_minutes(seconds: np.ndarray, where: str) -> int:
         found = f"its rows are {step} s apart, not whole minutes" if step else "no row in it is later than another"
         raise SocialxError(where, found, "convert a file with such rows")
     return minutes
+
+
+def _refuse_jitter(seconds: np.ndarray, where: str) -> None:
+    """Raise for the times of a clock that runs freely, whose steps are hardly ever the same."""
+    steps = np.diff(seconds)
+    step = 60 * round(float(np.median(steps)) / 60) if len(steps) else 0
+    rows = irregular(seconds, step) if step > 0 else np.empty(0, np.int64)
+    alike = np.count_nonzero(steps == common_step(seconds))
+    if len(rows) > JITTERED_SHARE * len(steps) and 2 * alike < len(steps):
+        texts = np.datetime_as_string(seconds[rows[0] : rows[0] + 3].astype("datetime64[s]")).tolist()
+        found = f"{len(rows):,} of {len(steps):,} steps are no multiple of {step // 60} min"
+        helps = (Argument("round_times", True), " moves each time to the nearest whole step")
+        raise SocialxError(where, f"{found} ({sample([text.replace('T', ' ') for text in texts])})", helps)
 
 
 def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summary:
@@ -261,6 +269,7 @@ def write(path: Path, readings: Readings) -> Summary:
             for group in ("data", "metadata"):  # HDF5 notes the time in those that it makes by itself
                 file.create_group(group)
             timestamps, seconds, last = _write_features(file, readings, columns)
+            _refuse_jitter(seconds, readings.source_data)
             whole_minutes(seconds, readings.source_data)
             _write_metadata(file, readings, columns, timestamps, seconds)
         with open_hdf5(path, "convert it again") as file:  # what the disk gives back before it replaces a file
@@ -276,7 +285,7 @@ def write(path: Path, readings: Readings) -> Summary:
         elapsed_s=time.perf_counter() - started,
         first_timestamp=timestamps[0].decode(),
         last_timestamp=timestamps[-1].decode(),
-        gaps=int((np.diff(seconds) > common_step(seconds)).sum()),
+        gaps=len(gaps(seconds, readings.timezone)[0]),
     )
 
 

@@ -66,7 +66,13 @@ def _about_readings(r: Report) -> dict[str, str]:
         steps = int(r.sensor_longest_outage["steps"])
         longest = f"sensor {r.sensor_longest_outage['sensor']}, {steps:,} rows ({steps * r.step_minutes / 60:.1f} h)"
         longest += f" from {r.sensor_longest_outage['first_timestamp']}"
+    between = [
+        f"{name} {value:.4g}"
+        for name in ("lowest", "median", "mean", "highest")
+        if (value := getattr(r, name)) is not None
+    ]
     return {
+        "readings": f"{', '.join(between)} {r.unit if r.unit != 'unknown' else ''}" if between else "none",
         "missing": f"{percent(r.missing_share)} ({missing}); zeros {percent(r.zero_share)}",
         "worst sensors": ", ".join(worst) or "none",
         "dead sensors": f"{len(r.dead_sensors)}: {sample(r.dead_sensors)}" if r.dead_sensors else "none",

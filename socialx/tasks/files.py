@@ -61,6 +61,7 @@ def convert(
     units: str | None = None,
     missing: float | str | Sequence[float] | None = None,
     timezone: str | None = None,
+    round_times: bool = False,
     without_positions: bool = False,
     validate: bool = False,
     overwrite: bool = False,
@@ -76,7 +77,8 @@ def convert(
     quantity: ``speed``, ``flow`` or ``occupancy``.  name, units, missing, timezone: facts of a data set that is not
     built in; missing: one number or several that stand for no reading; None is 0, of counts none; ``"none"`` or NaN:
     every number is a reading.
-    without_positions: write sensors without a position.  validate: check the written file.
+    round_times: move times between two steps to the nearest whole step.  without_positions: write sensors without a
+    position.  validate: check the written file.
 
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
     be read and SettingsError for arguments that are wrong.
@@ -93,7 +95,7 @@ def convert(
             quantity=_quantity(quantity),
             more=tuple(more),
         )
-        choices = Choices(name, units, _missing_values(missing), timezone, without_positions)
+        choices = Choices(name, units, _missing_values(missing), timezone, without_positions, round_times)
         named = find(kind)
         if named is None or output is not None:
             refuse_ours(path)

@@ -18,7 +18,8 @@ from socialx.data.history import Histories
 from socialx.data.source import pages
 from socialx.errors import Argument, Message, Part, SettingsError, SocialxError
 from socialx.files.formats.contents import parse_freq
-from socialx.files.store import JITTER_S, NOT_NEGATIVE, Store
+from socialx.files.store import NOT_NEGATIVE, Store
+from socialx.files.time_axis import JITTER_S
 from socialx.forecast import Forecast, Observed
 from socialx.options import Layers
 from socialx.progress import Callback, listening, note, work

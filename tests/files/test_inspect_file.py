@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from socialx.errors import SettingsError
-from socialx.files import inspect as module
+from socialx.files import time_axis
 from socialx.files.checks import CHECKS, failed, parse, problems, remarks
 from socialx.files.inspect import Report, examine, inspect
 from socialx.files.store import Sensors, create, open_store
@@ -316,7 +316,7 @@ def test_no_clock_changes_without_time_zone_data(tmp_path: Path, monkeypatch: py
     def gone(name: str) -> ZoneInfo:
         raise ZoneInfoNotFoundError(f"No time zone found with key {name}")
 
-    monkeypatch.setattr(module, "ZoneInfo", gone)
+    monkeypatch.setattr(time_axis, "ZoneInfo", gone)
     assert clock(reported(tmp_path, moving(72), timezone="America/Los_Angeles")) == (None, None, None)
 
 
@@ -423,6 +423,10 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
     "regular": ({"irregular_steps": 4}, "4 steps are not a multiple of 5 min"),
     "dead": ({"dead_sensors": ["c"]}, "1 of 3 sensors never have a valid reading (c)"),
     "stuck": ({"stuck_sensors": {"c": 7.25}}, "1 of 3 sensors repeat one value for hours (c 7.2 h)"),
+    "range": (
+        {"fast_readings": 30, "fast_sensors": ["b"], "unit": "mph", "highest": 999.0},
+        "30 readings of 1 sensors are above 124.3 mph, up to 999 (b)",
+    ),
     "negative": (
         {"negative_readings": 4000, "most_negative": -1.0},
         "4,000 readings of avg_speed are below 0, most often -1: if it means no reading, convert again with missing=-1",
@@ -489,7 +493,7 @@ def printed(report: Report) -> str:
 
 def test_the_printed_report_is_compact(clean: Report) -> None:
     text = printed(clean)
-    assert len(text.splitlines()) == 15
+    assert len(text.splitlines()) == 16
     assert max(map(len, text.splitlines())) <= 100
     assert "0 rows in skipped hours" in text
     assert "latitude degrees, longitude degrees" in text

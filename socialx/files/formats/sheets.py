@@ -192,7 +192,7 @@ class Sheet:
         raise SocialxError(self.path, found, "correct it, or leave it empty if missing")
 
 
-NOTHING = frozenset([*ABSENT, "n/a", "#N/A", "none", "--", "NaT", "?"])
+NOTHING = frozenset([*ABSENT, "NaT"])
 
 
 def look(path: Path) -> Sheet | None:

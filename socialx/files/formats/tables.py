@@ -27,7 +27,10 @@ HEADER_BYTES = 1 << 24
 PUBLISHED_CSV, CSV, UNTIMED, MATRIX = "published-csv", "csv", "t-gcn", "matrix-csv"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ID_RATIO = 10  # ids without times are so many times as large as readings
-ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "null", "NULL", "None", "-"]  # no reading; other texts are refused
+ABSENT = [
+    "",
+    *["nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?"],
+]  # no reading; others are refused
 NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 COUNT = re.compile(r"[0-9]+(\.0*)?")
 PLAIN = "YYYY-MM-DD HH:MM:SS"
@@ -346,7 +349,7 @@ def _numbers(text: bytes) -> np.ndarray:
     """
     import pandas as pd
 
-    absent = text.startswith(b",") or any(sign in text for sign in (b",,", b"n", b"N", b"-,"))
+    absent = text.startswith(b",") or any(sign in text for sign in (b",,", b"n", b"N", b"-,", b"?"))
     with np.errstate(over="ignore"):
         column = pd.read_csv(
             io.BytesIO(text),

@@ -16,7 +16,8 @@ import numpy as np
 
 from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.files.formats.contents import DAY_S, as_timestamps
-from socialx.files.store import JITTER_S, Block, common_step, timestamp_seconds
+from socialx.files.store import Block, timestamp_seconds
+from socialx.files.time_axis import JITTER_S, common_step
 
 SORT = "sort the rows and remove repeated ones"
 REWRITE = "write its times in UTC"
@@ -66,6 +67,28 @@ def in_utc(timestamps: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, 
         raise SocialxError(where, f"{found}, also with the hours that come twice in {name}", remedy)
     found = f"times that come twice at the end of daylight saving time in {name}"
     return as_timestamps(utc), Message(where, found, "all times are written in UTC", returns)
+
+
+def rounded(timestamps: np.ndarray, where: Path) -> tuple[np.ndarray, Message]:
+    """Times S19 [T] of a clock that runs freely -> the nearest whole steps after midnight, S19 [T], and a note.
+
+    Raises SocialxError where two rows become one time.
+    """
+    seconds = timestamp_seconds(timestamps, str(where))
+    step = max(60, 60 * round(common_step(60 * np.rint(seconds / 60).astype(np.int64)) / 60))
+    whole = step * np.rint(seconds / step).astype(np.int64)
+    if (same := np.diff(whole) == 0).any():
+        row = int(same.argmax())
+        pair = f"{timestamps[row].decode()}, {timestamps[row + 1].decode()}"
+        found = (
+            f"rows {row + 1} and {row + 2} ({pair}) would both be at {as_timestamps(whole[row : row + 1])[0].decode()}"
+        )
+        raise SocialxError(where, found, "remove one of them")
+    moved = np.abs(whole - seconds)
+    found = (
+        f"{np.count_nonzero(moved):,} of {len(moved):,} times moved to whole {step // 60} min, by up to {moved.max()} s"
+    )
+    return as_timestamps(whole), Message(where, found)
 
 
 def retimed(
