@@ -27,10 +27,8 @@ HEADER_BYTES = 1 << 24
 PUBLISHED_CSV, CSV, UNTIMED, MATRIX = "published-csv", "csv", "t-gcn", "matrix-csv"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ID_RATIO = 10  # ids without times are so many times as large as readings
-ABSENT = [
-    "",
-    *["nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?"],
-]  # no reading; others are refused
+# Cells that mean "no reading"; any other text is refused.
+ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?"]
 NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 COUNT = re.compile(r"[0-9]+(\.0*)?")
 PLAIN = "YYYY-MM-DD HH:MM:SS"
