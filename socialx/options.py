@@ -1,6 +1,6 @@
 """Settings <-> command line: a flag for every field, layered loading, and where each value came from.
 
-    default < socialx.yaml here < --config files, later over earlier < $SOCIALX_SECTION__KEY < --set a.b=c < flags
+    default < --size < socialx.yaml here < --config files, later over earlier < $SOCIALX_SECTION__KEY < --set < flags
 
 A value is validated once, by pydantic, after all layers are merged: a wrong value gives the same line wherever it came
 from, and all wrong values are reported at once.
@@ -36,6 +36,28 @@ HERE = Path("socialx.yaml")
 ARGUMENT = "argument"  # the origin of a value that was passed to a Python function
 DEFAULT = "default"
 LIST = "socialx config lists all"
+SIZED = ("train", "profile", "doctor", "config")  # commands that take a size
+SMALL = {
+    "model.width": 64,
+    "model.blocks": 2,
+    "model.slstm_at": "1",
+    "model.dropout": 0.0,
+    "pooling.neighbours": 64,
+    "pooling.pair_rank": 10,
+    "loader.batch_size": 32,
+    "trainer.max_epochs": 5,
+}
+# Sets of settings by name; docs/accuracy.md has the scores of each on METR-LA.
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"model.encoder": "mlp", **SMALL},
+    "medium": SMALL,
+    "large": {
+        "pooling.neighbours": 64,
+        "pooling.pair_rank": 10,
+        "trainer.max_epochs": 40,
+        "trainer.learning_rate": 1e-3,
+    },
+}
 # What a run was trained with that does not name these settings: it is older than they are.
 BEFORE: dict[str, Any] = {"model.climatology": False}
 
@@ -89,6 +111,14 @@ class Loaded:
         update = {name: value for name, value in full.items() if self.origin[f"trainer.{name}"] in unset}
         return self.settings.model_copy(update={"trainer": self.settings.trainer.model_copy(update=update)})
 
+    def note_size(self, name: str | None) -> None:
+        """Tell what a size has set, without the settings that something else decided."""
+        if name is not None:
+            place, values = f"size {name}", flat(self.settings)
+            keys = [key for key in SIZES[name] if self.origin[key] == place]
+            said = tuple(part for key in keys for part in (" ", Argument(key, values[key])))
+            note(Message("", place, said[1:]))
+
     def note_unread(self) -> None:
         """Tell which flags or arguments have no effect on the chosen model."""
         if idle := [key for key in KEYS if key in self.settings.unread() and self.given(key)]:
@@ -106,7 +136,7 @@ class Layers:
 
     local: the settings file of the current folder.  files: YAML or TOML, later over earlier.  env: the environment.
     sets: ``section.key=value``.  given: dotted key -> value, of flags (typed) or of arguments of a Python call, and
-    places: where those came from that are neither.
+    places: where those came from that are neither.  size: a name of ``SIZES``, below all others.
     """
 
     local: tuple[Path, ...] = ()
@@ -116,6 +146,7 @@ class Layers:
     given: Mapping[str, Any] = field(default_factory=dict)
     typed: bool = False
     places: Mapping[str, str] = field(default_factory=dict)
+    size: str | None = None
 
     @classmethod
     def of(cls, settings: Settings | Layers | None, sections: Mapping[str, Any], **given: Any) -> Layers:
@@ -154,7 +185,9 @@ class Layers:
 
         Raises SettingsError with one line per wrong value.
         """
-        layers: list[_Given] = []
+        if self.size is not None and self.size not in SIZES:
+            raise SettingsError(Argument("size", self.size), "no size", f"choose {', '.join(SIZES)}")
+        layers = [_Given(key, value, f"size {self.size}") for key, value in SIZES.get(self.size or "", {}).items()]
         for path in (*self.local, *base, *self.files):
             layers += _from_file(path)
         layers += _from_env(self.env)
@@ -422,11 +455,14 @@ def with_settings(name: str) -> Callable[[Callable[..., None]], Callable[..., No
             config, sets = given.pop("config") or [], given.pop("set_") or []
             flags = {key: given.pop(key.replace(".", "__")) for key in keys}
             del given["help_all"]
+            size = given.pop("size", None)
             here = (HERE,) if HERE.is_file() else ()
-            command(layers=Layers(here, tuple(config), os.environ, tuple(sets), flags, typed=True), **given)
+            layers = Layers(here, tuple(config), os.environ, tuple(sets), flags, typed=True, size=size)
+            command(layers=layers, **given)
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "layers"]
-        parameters = own + _general_parameters() + [_parameter(key) for key in keys]
+        sizes = [_size_parameter()] if name in SIZED else []
+        parameters = own + _general_parameters() + sizes + [_parameter(key) for key in keys]
         functools.update_wrapper(run, command)
         del run.__wrapped__  # type: ignore[attr-defined]  # Typer would read the inner signature
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -462,6 +498,12 @@ def _general_parameters() -> list[inspect.Parameter]:
         typer.Option("--help-all", help="show all settings and exit", is_eager=True, callback=_help_all),
     ]
     return [_keyword("config", config), _keyword("set_", sets), _keyword("help_all", every, default=False)]
+
+
+def _size_parameter() -> inspect.Parameter:
+    what = "settings that fit together. small: an MLP in place of the xLSTM; medium: for a CPU; large: for a card"
+    option = typer.Option("--size", metavar="|".join(SIZES), help=what, show_default=False)
+    return _keyword("size", Annotated[str | None, option])
 
 
 def _help_all(context: typer.Context, asked: bool) -> None:

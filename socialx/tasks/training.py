@@ -73,6 +73,7 @@ def train(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     settings: Settings | Layers | None = None,
+    size: str | None = None,
     run_dir: str | Path | None = None,
     resume: str | Path | Run | None = None,
     overwrite: bool = False,
@@ -83,10 +84,10 @@ def train(
     """Train a model and keep everything that repeats, continues, scores or uses it in a run folder.
 
     data: the HDF5 file, or settings of the section ``data``.  settings: a tree of ``load_settings``; sections such as
-    ``model={"width": 64}`` go over it.  run_dir: the folder, by default ``runs/DATASET-DATE-TIME``.  resume: a run to
-    go on with, under its own settings.  overwrite: replace a run that is in the folder.  profile_first: measure so many
-    steps of the first epoch, and note where their time went.  progress: called with ``Work``, ``Start``, ``Epoch`` and
-    ``Note`` events.
+    ``model={"width": 64}`` go over it.  size: ``small``, ``medium`` or ``large``, a set of settings below all of these.
+    run_dir: the folder, by default ``runs/DATASET-DATE-TIME``.  resume: a run to go on with, under its own settings.
+    overwrite: replace a run that is in the folder.  profile_first: measure so many steps of the first epoch, and note
+    where their time went.  progress: called with ``Work``, ``Start``, ``Epoch`` and ``Note`` events.
 
     Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
     after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
@@ -95,11 +96,13 @@ def train(
         restarted = ranks.any(ranks.restarts > 0)
         with ranks.agreed():
             layers = Layers.of(settings, sections, data=data, trainer__run_dir=run_dir)
+            layers = replace(layers, size=size or layers.size)
             old = _to_resume(resume, overwrite)
             loaded = layers.of_run(old.settings, RESUME) if old else layers.load()
             if restarted and not old:
                 old, begun = _restarted(loaded.settings.trainer.run_dir, ranks.job)
                 overwrite = overwrite or begun
+            loaded.note_size(None if old else layers.size)
             loaded.note_unread()
             text = to_yaml(loaded.settings)
             problem = build(loaded.settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from socialx.errors import SettingsError
 from socialx.options import KEYS, OLD_KEYS, Layers, Loaded, as_tree, flag_of, load_settings, to_yaml
 from socialx.settings import RESUME, SCORING, Settings
+from tests.commands import small_file, socialx
 
 MODEL, POOLING = ({key for key in KEYS if key.startswith(section)} for section in ("model.", "pooling."))
 
@@ -40,6 +42,34 @@ def load(
     flags: Mapping[str, str] | None = None,
 ) -> Loaded:
     return layers(files, env, sets, flags).load()
+
+
+@pytest.mark.parametrize(
+    ("size", "example"), [("small", "metr_la_quick"), ("medium", "metr_la_cpu"), ("large", "metr_la")]
+)
+def test_a_size_is_the_example_of_the_same_model(size: str, example: str) -> None:
+    file = Path(__file__).parents[2] / f"examples/{example}.yaml"
+    assert replace(Layers(), size=size).load().settings == load([file]).settings
+
+
+def test_a_size_is_below_all_that_is_said(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", "model: {width: 48}")
+    loaded = replace(layers([file], flags={"model.blocks": "3"}), size="small").load()
+    assert (loaded.settings.model.width, loaded.settings.model.blocks) == (48, 3)
+    assert loaded.settings.model.encoder == "mlp"
+    assert loaded.origin["model.encoder"] == "size small"
+    with pytest.raises(SettingsError, match="choose small, medium, large"):
+        replace(Layers(), size="tiny").load()
+
+
+def test_a_size_says_what_it_sets(tmp_path: Path) -> None:
+    data = small_file(tmp_path, rows=300, sensors=3)
+    command = ("train", "--data", data, "--size", "small", "--max-epochs", 1, "--width", 16, "--device", "cpu")
+    result = socialx(*command, "--run-dir", tmp_path / "run")
+    assert result.exit_code == 0, result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("size small")]
+    assert "--encoder mlp" in line
+    assert "--width" not in line
 
 
 def test_each_layer_wins_over_the_ones_below(tmp_path: Path) -> None:
