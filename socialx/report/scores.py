@@ -30,6 +30,27 @@ def print_evaluation(found: Evaluation, console: Console | None = None) -> None:
         first = {name: next(iter(model.targets.values())) for name, model in found.models.items()}
         print_ladder(first, found.published, step_minutes, console)
     print_protocol(found.protocol, console)
+    for line in verdicts(found):
+        (console or Console()).print(line, highlight=False, markup=False)
+
+
+def verdicts(found: Evaluation) -> list[str]:
+    """How each run compares with the best reference by the MAE over all steps, a line each and target."""
+    lines = []
+    for target, unit in found.protocol.targets.items():
+        maes = {name: model.overall(target).mae for name, model in found.models.items()}
+        references = {name: mae for name, mae in maes.items() if name not in found.protocol.trained and mae > 0}
+        if not references:
+            continue
+        best = min(references, key=lambda name: references[name])
+        for name in (name for name in maes if name in found.protocol.trained and math.isfinite(maes[name])):
+            gain = 1 - maes[name] / references[best]
+            than = f"{100 * abs(gain):.1f} % {'better' if gain > 0 else 'worse'} than {best}, the best reference"
+            of = "" if len(found.protocol.targets) == 1 else f" of {target}"
+            lines.append(
+                f"{name} is {than}: MAE{of} {maes[name]:.4g}, not {references[best]:.4g} {unit} over all steps"
+            )
+    return lines
 
 
 def print_scores(
@@ -44,7 +65,9 @@ def print_scores(
     table.add_column("model", overflow="fold")
     for head in ("at", f"MAE {unit}", f"RMSE {unit}", "MAPE %", "R2"):
         table.add_column(head, no_wrap=True, justify="right")
+    least = min((scores.overall.mae for scores in rows.values()), default=math.nan) if len(rows) > 1 else math.nan
     for name, scores in rows.items():
+        name += " (best)" if scores.overall.mae == least else ""
         for step in reported_steps(horizon, step_minutes):
             table.add_row(name, f"{step * step_minutes} min", *_cells(scores.by_step[step - 1]))
             name = ""
