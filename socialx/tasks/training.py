@@ -266,8 +266,8 @@ def starting(problem: Problem, loader: Loader, run_dir: Path) -> Start:
     """What is about to be trained, and on what."""
     s, precision = problem.settings, problem.precision
     if precision.device.type == "cpu" and MODELS[s.model.kind].social and s.model.width * s.model.blocks > SMALL_ON_CPU:
-        small = (Argument("model.width", 64), " ", Argument("model.blocks", 2), " ", Argument("model.slstm_at", 1))
-        note(Message("no CUDA device", "on a CPU a small model is wise", ("for example ", *small)))
+        small = ("for example ", Argument("size", "small"), " or ", Argument("size", "medium"))
+        note(Message("no CUDA device", "on a CPU a small model is wise", small))
     return Start(
         data=str(problem.data.store.path),
         sensors=len(problem.data.sensors.ids),

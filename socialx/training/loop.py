@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from torch import Tensor
 from socialx.batch import Example
 from socialx.data.loaders import Loader
 from socialx.environment import MIB, used_bytes, utilisation
-from socialx.errors import Argument, Command, SocialxError
-from socialx.progress import Bar, Epoch, say, work
+from socialx.errors import Argument, Command, Message, SocialxError
+from socialx.progress import Bar, Epoch, note, say, work
 from socialx.scoring.evaluation import evaluate
 from socialx.training import checkpoint
 from socialx.training.capture import in_short
@@ -107,6 +108,9 @@ class Progress:
             raise SocialxError(run, f"complete after {self.epoch} epochs", Command("train", resume=run, **more))
 
 
+FIRST_READ = (1, 2, 5, 10)  # steps after which the loss is read anyway: whoever waits sees that it works
+
+
 class Interrupt:
     """Ctrl-C or SIGTERM asks the loop to stop after the step at hand; a second Ctrl-C stops at once."""
 
@@ -116,6 +120,9 @@ class Interrupt:
     def _ask(self, number: int, frame: Any) -> None:
         if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
+        if not self.asked:  # a handler may have interrupted a print, which must not begin again inside itself
+            stopping = Message("", "stopping after this step and saving", "Ctrl-C again stops at once")
+            threading.Thread(target=copy_context().run, args=(note, stopping), daemon=True).start()
         self.asked = True
 
     @contextmanager
@@ -221,7 +228,7 @@ def _train_epoch(
         unread += 1
         progress.batch += batches
         note = None
-        due = learner.steps % log_every_n_steps == 0
+        due = learner.steps % log_every_n_steps == 0 or learner.steps in FIRST_READ
         stopped = interrupt.asked if alone else (on_cpu or due) and learner.ranks.any(interrupt.asked)
         if due or stopped:
             read()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from socialx.data.loaders import ResidentLoader
 from socialx.data.series import OLD
 from socialx.errors import SocialxError
 from socialx.precision import Precision
+from socialx.progress import Event, Note, Work, listening
 from socialx.scoring.evaluation import evaluate
 from socialx.training import checkpoint
 from socialx.training.learner import Learner
@@ -261,6 +263,32 @@ def test_a_second_ctrl_c_stops_at_once() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_answers_before_the_step_is_over() -> None:
+    said, heard = [], threading.Event()
+
+    def listener(event: Event) -> None:
+        said.append(event)
+        heard.set()
+
+    with listening(listener), Interrupt().listening():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert heard.wait(10)
+        assert isinstance(said[0], Note)
+        assert "stopping after this step" in said[0].message.what
+
+
+def test_the_loss_is_shown_after_the_first_steps(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    def listener(event: Event) -> None:
+        if isinstance(event, Work) and event.note and event.note not in notes[-1:]:
+            notes.append(event.note)
+
+    with listening(listener):
+        run_fit(learner(), tmp_path / "run", epochs=1)
+    assert len([each for each in notes if each.startswith("epoch 1/1  loss")]) >= 2
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path: Path) -> None:
