@@ -11,7 +11,12 @@ from socialx.cli.app import Json, command, note, print_json
 from socialx.cli.progress import Show
 from socialx.options import Layers, with_settings
 
-Part = Annotated[str, typer.Option("--part", metavar="train|validation|test", help="which windows")]
+Part = Annotated[
+    str,
+    typer.Option(
+        "--part", metavar="train|validation|test|all", help="which windows (default: test)", show_default=False
+    ),
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 
 

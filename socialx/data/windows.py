@@ -13,6 +13,7 @@ import numpy as np
 from socialx.errors import Argument, SocialxError
 
 PARTS = ("train", "validation", "test")
+ALL = "all"  # the three of them
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,11 @@ class Windows:
     across_gaps: int  # windows kept although a time gap lies inside; always 0 under the strict rule
 
     def part(self, name: str) -> np.ndarray:
-        """The first rows of ``train``, ``validation`` or ``test``."""
+        """The first rows of ``train``, ``validation`` or ``test``, or of ``all`` of them."""
+        if name == ALL:
+            return np.concatenate([self.train, self.validation, self.test])
         if name not in PARTS:
-            raise ValueError(f"no part {name!r}: one of {', '.join(PARTS)}")
+            raise ValueError(f"no part {name!r}: one of {', '.join(PARTS)} or {ALL}")
         return getattr(self, name)
 
     @property

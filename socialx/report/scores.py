@@ -12,7 +12,7 @@ from rich.table import Table
 from socialx.files.published import SCORED_MINUTES, PublishedScore
 from socialx.report.file import IMPUTED
 from socialx.scoring.metrics import HorizonScores, Scores
-from socialx.scoring.protocol import ScoringProtocol
+from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.scoring.results import Evaluation
 
 
@@ -124,6 +124,19 @@ def _missing(values: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {rule}" for name, rule in rules.items())
 
 
+def _overlap(trained: Trained, protocol: ScoringProtocol) -> str:
+    """Whether the data that trained a run may hold scored windows, as far as the periods of both tell."""
+    here = (protocol.first_time, protocol.last_time)
+    then = (trained.first_time, trained.last_time)
+    if None in (*here, *then):
+        return "it may have seen some of these windows"
+    between = (
+        f"its data is of {str(then[0])[:16]} .. {str(then[1])[:16]}, this of {str(here[0])[:16]} .. {str(here[1])[:16]}"
+    )
+    unseen = str(then[1]) < str(here[0]) or str(here[1]) < str(then[0])
+    return f"{between}: {'unseen' if unseen else 'it may have seen some of these windows'}"
+
+
 def print_protocol(protocol: ScoringProtocol, console: Console | None = None) -> None:
     """The protocol in a few lines: what a comparison with these numbers must agree on."""
     w = protocol.windows
@@ -145,7 +158,7 @@ def print_protocol(protocol: ScoringProtocol, console: Console | None = None) ->
         epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
         lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}")
         if trained.checksum != protocol.checksum:
-            lines[-1] += f", trained on OTHER data ({trained.checksum[:12]}): they may have seen some of these windows"
+            lines[-1] += f", trained on other data ({trained.checksum[:12]}): {_overlap(trained, protocol)}"
     out = console or Console()
     for line in lines:
         out.print(line, highlight=False, markup=False, soft_wrap=True)

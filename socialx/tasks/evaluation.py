@@ -10,7 +10,7 @@ from torch import nn
 
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
-from socialx.data.windows import PARTS
+from socialx.data.windows import ALL, PARTS
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.model.forecaster import Forecaster
 from socialx.options import Layers
@@ -42,8 +42,9 @@ def evaluate(
 ) -> Evaluation:
     """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a part.
 
-    runs: folders, or what ``train`` returned.  data: another file than the runs' own.  part: train, validation or test.
-    baselines: also score copy-last and the historical average.  online: also score each run with a climatology that
+    runs: folders, or what ``train`` returned.  data: another file than the runs' own.  part: train, validation or test;
+    all is meant for a file that the runs were not trained on.  baselines: also score copy-last and the historical
+    average.  online: also score each run with a climatology that
     goes on during the part, as ``Evaluation.online``.  Scores are computed in float32 unless
     ``trainer={"precision": ...}`` says otherwise.
 
@@ -107,8 +108,8 @@ def _with_climatology(problem: Problem, run: str) -> Forecaster:
 
 def check_part(part: str) -> None:
     """Raise SettingsError for a part that does not exist."""
-    if part not in PARTS:
-        raise SettingsError(Argument("part", part), f"one of {', '.join(PARTS)}")
+    if part not in (*PARTS, ALL):
+        raise SettingsError(Argument("part", part), f"one of {', '.join(PARTS)}, {ALL}")
 
 
 def out_of_memory(problem: Problem, model: nn.Module, loader: Loader, part: str) -> SocialxError | None:

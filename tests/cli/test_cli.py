@@ -644,9 +644,22 @@ def test_a_run_is_scored_as_it_was_trained(run: Path, monkeypatch: pytest.Monkey
 def test_other_data_of_the_same_network_is_scored_and_said(run: Path, tmp_path: Path) -> None:
     result = socialx("evaluate", run, "--data", small_file(tmp_path, rows=390))
     assert result.exit_code == 0, result.stderr
-    assert "trained on OTHER data" in result.stdout
+    assert "trained on other data" in result.stdout
+    assert "it may have seen some of these windows" in result.stdout  # of the same days
     feature = socialx("evaluate", run, "--targets", "latitude")
     assert feature.exit_code == 2
+
+
+def test_all_windows_of_later_data_are_scored_and_unseen(run: Path, tmp_path: Path) -> None:
+    readings = cut_csv(tmp_path / "later.csv", 100)
+    readings.write_text(readings.read_text().replace("\n2012-", "\n2013-"))
+    later = tmp_path / "later.h5"
+    command = ("convert", "metr-la", "--data-csv", readings, "--meta-csv", LOCATIONS, "--output-h5", later)
+    assert socialx(*command).exit_code == 0
+    result = socialx("evaluate", run, "--data", later, "--part", "all")
+    assert result.exit_code == 0, result.stderr
+    assert "all windows" in result.stdout
+    assert "this of 2013-05-03 00:00 .. 2013-05-03 08:15: unseen" in result.stdout
 
 
 @pytest.mark.slow
