@@ -116,7 +116,8 @@ class Loaded:
         if name is not None:
             place, values = f"size {name}", flat(self.settings)
             keys = [key for key in SIZES[name] if self.origin[key] == place]
-            said = tuple(part for key in keys for part in (" ", Argument(key, values[key])))
+            texts = {key: _shown(tuple(v)) if isinstance(v := values[key], list) else v for key in keys}
+            said = tuple(part for key in keys for part in (" ", Argument(key, texts[key])))
             note(Message("", place, said[1:]))
 
     def note_unread(self) -> None:

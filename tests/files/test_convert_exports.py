@@ -80,6 +80,7 @@ WAYS: dict[str, tuple[str, Writer]] = {
     "commas": ("csv", csv()),
     "semicolons and decimal commas": ("csv", csv(sep=";", decimal=",", date_format="%d.%m.%Y %H:%M")),
     "tabs": ("txt", csv(sep="\t")),
+    "no name over the times": ("csv", csv(sep=";", index_label="")),
     "bars": ("txt", csv(sep="|")),
     "Latin 1": ("csv", csv(sep=";", encoding="cp1252", index_label="Zeitstempel für Süd")),
     "UTF-16": ("csv", csv(sep="\t", encoding="utf-16")),

@@ -78,7 +78,7 @@ class Sheet:
         }[self.kind]
         decimal = ", decimal commas" if self.decimal == "," else ""
         rows = "a column per sensor" if self.sensors is None else "a row per sensor and time"
-        return f"{how}{decimal}, {rows}, times in {' and '.join(repr(self.names[each]) for each in self.times)}"
+        return f"{how}{decimal}, {rows}, times in {' and '.join(repr(self.names[each] or 'column 1') for each in self.times)}"
 
     def plain(self) -> bool:
         """Whether it is a CSV of which tables.py reads every row as it is: commas, times first, a column per sensor."""
@@ -255,7 +255,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]]) -> Sheet | N
     values = tuple(place for place in rest if place not in (sensors, *texts))
     if sensors is None or not values:
         sensors, values = None, tuple(place for place in range(len(names)) if place not in times)
-    if not values or not all(names):
+    if not values or not all(names[place] for place in values):
         return None
     first = " ".join(rows[0][place] for place in times)
     return replace(sheet, names=tuple(names), times=times, sensors=sensors, values=values, first=first)
