@@ -98,8 +98,8 @@ def keep_freed_memory(keep: bool) -> None:
 
     A training step takes and frees the same tensors again and again.  glibc maps those of more than 32 MiB anew each
     time and gives the end of its heap back, and the kernel clears every page: kept, a step takes 0.7 to 0.87 of the
-    time on one core.  A checkpointed encoder frees more than it keeps, and gaps in the heap
-    would cost several times the memory that it saves.
+    time on one core.  A checkpointed encoder frees more than it keeps, and gaps in the heap would cost several times
+    the memory that it saves.
     """
     if sys.platform != "linux" or "GLIBC_TUNABLES" in os.environ:  # the user has chosen
         return

@@ -78,7 +78,8 @@ class Sheet:
         }[self.kind]
         decimal = ", decimal commas" if self.decimal == "," else ""
         rows = "a column per sensor" if self.sensors is None else "a row per sensor and time"
-        return f"{how}{decimal}, {rows}, times in {' and '.join(repr(self.names[each] or 'column 1') for each in self.times)}"
+        times = " and ".join(repr(self.names[each] or f"column {each + 1}") for each in self.times)
+        return f"{how}{decimal}, {rows}, times in {times}"
 
     def plain(self) -> bool:
         """Whether it is a CSV of which tables.py reads every row as it is: commas, times first, a column per sensor."""
