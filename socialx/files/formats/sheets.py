@@ -9,8 +9,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import lzma
 import re
 import zipfile
+import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +32,8 @@ PIECE = 1 << 22  # letters of text that are parsed at a time
 HEAD_ROWS = 40  # that tell what each column holds
 FIELD = 1 << 21  # letters of a line; METR-LA has 2,000 of them, 20,000 sensors 200,000
 SEPARATORS = ";\t|,"
+# What reading a packed or odd text raises; zipfile raises RuntimeError for a member with a password.
+UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 GZIP, ZIP, PARQUET, UTF16 = b"\x1f\x8b", b"PK\x03\x04", b"PAR1", (b"\xff\xfe", b"\xfe\xff")
 DATE = r"(?:[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.](?:[0-9]{4}|[0-9]{2}))"
 CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?[AaPp][Mm])?"
@@ -163,7 +167,7 @@ class Sheet:
                         yield line, kept
                     line += len(lines)
                     bar.advance(sum(map(len, lines)))
-        except (OSError, EOFError, UnicodeError, zipfile.BadZipFile) as error:
+        except UNREADABLE as error:
             raise SocialxError(self.path, f"cannot be read to its end ({error})", "make or download it again") from None
 
     def _check_width(self, line: int, lines: list[str]) -> None:
@@ -205,7 +209,7 @@ def look(path: Path) -> Sheet | None:
         if head.startswith(ZIP) and path.suffix.lower() in (".xlsx", ".xlsm"):
             return _look_typed(path, "excel")
         return _look_text(path, head)
-    except (OSError, EOFError, ValueError, csv.Error, zipfile.BadZipFile, SocialxError):
+    except (*UNREADABLE, csv.Error, SocialxError):
         return None
 
 
@@ -324,7 +328,7 @@ def refuse_transposed(path: Path) -> None:
     try:
         with opened(path, "utf-8-sig") as file:
             line = file.readline(FIELD).rstrip("\r\n")
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, SocialxError):
+    except (*UNREADABLE, SocialxError):
         return
     for separator in SEPARATORS:
         cells = [cell.strip() for cell in next(csv.reader([line[:4096]], delimiter=separator), [])][1:4]
