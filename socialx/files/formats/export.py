@@ -195,24 +195,23 @@ def _chosen(sheet: Sheet, request: Request) -> tuple[str, str | None]:
 
 def _scan(sheets: list[Sheet], request: Request) -> Table:
     """Walk over the times, and the sensors where they are cells: how times are written, and which there are."""
-    seen: list[pd.Series[str]] = []
+    import pandas as pd
+
     sensors: dict[str, None] = {}
-    per_sheet = []
+    texts = []  # the times of each sheet, in a table with a row for each reading without those of the row above
     for sheet in sheets:
         wanted = sheet.times + (() if sheet.sensors is None else (sheet.sensors,))
         parts = []
         with closing(sheet.frames(wanted)) as frames:
             for line, frame in frames:
-                texts = _texts(sheet, frame, line)
-                parts.append(texts if sheet.sensors is None else texts[texts != texts.shift()])
+                column = _texts(sheet, frame, line)
+                parts.append(column if sheet.sensors is None else column[column != column.shift()])
                 if sheet.sensors is not None:
                     sensors.update(dict.fromkeys(frame[sheet.sensors].str.strip().tolist()))
         if not parts:
             raise SocialxError(sheet.path, "no row after line 1", "use a file with rows")
-        per_sheet.append(_joined(parts))
-        seen.append(per_sheet[-1])
-    times, note = _written(request, sheets[0], seen)
-    moments = [_all_times(sheet, times, texts) for sheet, texts in zip(sheets, per_sheet, strict=True)]
+        texts.append(pd.concat(parts, ignore_index=True))
+    times, moments, note = _read_times(sheets, texts, request.time_format)
     order = sorted(range(len(sheets)), key=lambda place: int(moments[place][0]))
     for before, after in pairwise(order):
         if moments[after].min() <= moments[before].max():
@@ -231,12 +230,6 @@ def _scan(sheets: list[Sheet], request: Request) -> Table:
     return Table(tuple(ordered), times, tuple(sensors), np.unique(every), by_time, note)
 
 
-def _joined(parts: list[pd.Series[str]]) -> pd.Series[str]:
-    import pandas as pd
-
-    return pd.concat(parts, ignore_index=True)
-
-
 def _texts(sheet: Sheet, frame: pd.DataFrame, line: int) -> pd.Series[str]:
     """The times of a piece as they are written; of dates and times of day the two with a space between."""
     texts = [frame[place].str.strip() for place in sheet.times]
@@ -247,23 +240,26 @@ def _texts(sheet: Sheet, frame: pd.DataFrame, line: int) -> pd.Series[str]:
     return texts[0] if len(texts) == 1 else texts[0] + " " + texts[1]
 
 
-def _written(request: Request, sheet: Sheet, seen: list[pd.Series[str]]) -> tuple[Times, str]:
-    """How the times of all sheets are written, and what a note must say about it.
+def _read_times(
+    sheets: list[Sheet], texts: list[pd.Series[str]], said: str | None
+) -> tuple[Times, list[np.ndarray], str]:
+    """How the times of all sheets are written, the seconds of each, and what a note must say about it.
 
     Day and month are told apart by a number above 12, else by the order of the rows, which must be that of time, and
     by their steps: the wrong reading jumps by months.
     """
-    if request.time_format is not None:
-        return Times(request.time_format, zoned="%z" in request.time_format), ""
-    first = str(seen[0].iloc[0])
-    readings = {times: [times.seconds(texts) for texts in seen] for times in candidates(first)}
+    if said is not None:
+        times = Times(said, zoned="%z" in said)
+        return times, [_seconds(sheet, times, found) for sheet, found in zip(sheets, texts, strict=True)], ""
+    first = str(texts[0].iloc[0])
+    readings = {times: [times.seconds(found) for found in texts] for times in candidates(first)}
     good = {times: found for times, found in readings.items() if not any((each == UNKNOWN).any() for each in found)}
     if not good:
         tried = next(iter(readings.values()), [])
-        wrong = [str(text) for texts, found in zip(seen, tried, strict=False) for text in texts[found == UNKNOWN]]
+        wrong = [str(cell) for column, found in zip(texts, tried, strict=False) for cell in column[found == UNKNOWN]]
         what = f"times that are not written like its first one, {first!r} ({sample(wrong)})"
         says = ("correct them, or say how all are written: ", Argument("time_format", "%d/%m/%Y %H:%M"))
-        raise SocialxError(sheet.path, what, says)
+        raise SocialxError(sheets[0].path, what, says)
     if len(good) > 1:
         increasing = {times: found for times, found in good.items() if all(map(_increases, found))}
         steady = {times: found for times, found in increasing.items() if all(map(_is_steady, found))}
@@ -272,9 +268,9 @@ def _written(request: Request, sheet: Sheet, seen: list[pd.Series[str]]) -> tupl
         one, other = (times.form for times in good)
         what = f"times like {first!r}, which may be day/month or month/day"
         either = (Argument("time_format", one), " or ", Argument("time_format", other))
-        raise SocialxError(sheet.path, what, ("say which: ", *either))
-    chosen = next(iter(good))
-    return chosen, ", which the order of its rows tells" if len(readings) > 1 and len(candidates(first)) > 1 else ""
+        raise SocialxError(sheets[0].path, what, ("say which: ", *either))
+    [(times, moments)] = good.items()
+    return times, moments, ", which the order of its rows tells" if len(readings) > 1 else ""
 
 
 def _increases(seconds: np.ndarray) -> bool:
@@ -289,7 +285,8 @@ def _is_steady(seconds: np.ndarray) -> bool:
     return bool(len(steps) and (steps == steps[0]).all())
 
 
-def _all_times(sheet: Sheet, times: Times, texts: pd.Series[str]) -> np.ndarray:
+def _seconds(sheet: Sheet, times: Times, texts: pd.Series[str]) -> np.ndarray:
+    """Times as they are written -> seconds int64 [t]; refuses one that is written otherwise."""
     found = times.seconds(texts)
     if (found == UNKNOWN).any():
         text = str(texts.iloc[int((found == UNKNOWN).argmax())])
@@ -311,7 +308,7 @@ def _rows(table: Table) -> Generator[Block, None, None]:
         columns = [place[name] for name in table.ids]
         with closing(sheet.frames(sheet.times + tuple(columns))) as frames:
             for line, frame in frames:
-                seconds = _all_times(sheet, table.times, _texts(sheet, frame, line))
+                seconds = _seconds(sheet, table.times, _texts(sheet, frame, line))
                 yield Block(as_timestamps(seconds), _narrow(frame[columns].to_numpy(np.float64)))
 
 
@@ -332,7 +329,7 @@ def _cells(table: Table, column: str) -> Iterator[Cells]:
         sensor = sheet.sensors or 0
         with closing(sheet.frames((*sheet.times, sensor, value))) as frames:
             for line, frame in frames:
-                seconds = _all_times(sheet, table.times, _texts(sheet, frame, line))
+                seconds = _seconds(sheet, table.times, _texts(sheet, frame, line))
                 numbers = frame[sensor].str.strip().map(place).to_numpy(np.int64)
                 yield seconds, numbers, _narrow(frame[value].to_numpy(np.float64))
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from socialx.errors import SocialxError, sample
-from socialx.files.formats.tables import ABSENT, exact_floats
+from socialx.files.formats.tables import ABSENT, NUMBER, exact_floats
 from socialx.files.hdf5 import first_bytes
 from socialx.progress import work
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 PIECE = 1 << 22  # letters of text that are parsed at a time
 HEAD_ROWS = 40  # that tell what each column holds
 FIELD = 1 << 21  # letters of a line; METR-LA has 2,000 of them, 20,000 sensors 200,000
-SEPARATORS = ";\t|,"
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}  # in the order in which they are tried
+NOTHING = frozenset([*ABSENT, "NaT"])
 # What reading a packed or odd text raises; zipfile raises RuntimeError for a member with a password.
 UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 GZIP, ZIP, PARQUET, UTF16 = b"\x1f\x8b", b"PK\x03\x04", b"PAR1", (b"\xff\xfe", b"\xfe\xff")
@@ -41,7 +42,6 @@ ZONE = r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
 EPOCH = re.compile(r"[0-9]{9,10}(?:\.[0-9]{1,6})?|[0-9]{12,13}")
 MOMENT = re.compile(rf"{DATE}[ T]{CLOCK}{ZONE}")
 ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(CLOCK)
-POINT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")
 # Names of a column of sensors in a table that has a row for each reading.
 SENSORS = re.compile(
@@ -76,7 +76,7 @@ class Sheet:
     def described(self) -> str:
         """What sets it apart from a plain CSV, for a note."""
         how = {
-            "text": {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}[self.separator] + " between cells",
+            "text": f"{SEPARATORS[self.separator]} between cells",
             "parquet": "Parquet",
             "excel": "an Excel workbook",
         }[self.kind]
@@ -179,7 +179,7 @@ class Sheet:
 
     def _refuse(self, line: int, lines: list[str], reason: str) -> NoReturn:
         """Raise for the first cell that is no reading, else with ``reason``."""
-        number = COMMA if self.decimal == "," else POINT
+        number = COMMA if self.decimal == "," else NUMBER
         for place, cells in enumerate(csv.reader(lines, delimiter=self.separator), line):
             if len(cells) != len(self.names):
                 raise SocialxError(
@@ -195,9 +195,6 @@ class Sheet:
         """Raise for a cell that is no reading."""
         found = f"{place}, column {self.names[column][:40]!a} is {cell[:40]!a}, not a number"
         raise SocialxError(self.path, found, "correct it, or leave it empty if missing")
-
-
-NOTHING = frozenset([*ABSENT, "NaT"])
 
 
 def look(path: Path) -> Sheet | None:
@@ -252,7 +249,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]]) -> Sheet | N
         return None
     rest = [place for place in range(len(names)) if place not in times and not PLACES.fullmatch(names[place])]
     sheet = replace(sheet, decimal=_decimal(sheet.separator, [columns[place] for place in rest]))
-    number = COMMA if sheet.decimal == "," else POINT
+    number = COMMA if sheet.decimal == "," else NUMBER
     # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
     texts = [place for place in rest if columns[place] and not any(map(number.fullmatch, columns[place]))]
     named = [place for place in rest if SENSORS.fullmatch(names[place])]
@@ -269,7 +266,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]]) -> Sheet | N
 def _decimal(separator: str, columns: list[list[str]]) -> str:
     """The sign before the decimals: a comma where a number has one, and no column needs a point."""
     commas = any("," in cell and COMMA.fullmatch(cell) for column in columns for cell in column)
-    points = any("." in cell and POINT.fullmatch(cell) for column in columns for cell in column)
+    points = any("." in cell and NUMBER.fullmatch(cell) for column in columns for cell in column)
     return "," if separator != "," and commas and not points else "."
 
 
