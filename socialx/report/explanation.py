@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from socialx.report.scores import reported_steps
-from socialx.report.tables import number, numbers, print_table
+from socialx.report.tables import number, numbers, print_line, print_table
 from socialx.scoring.results import Explanation, Layer
 
 WORST = 10  # sensors that are named
@@ -31,16 +31,15 @@ def print_explanation(found: Explanation, console: Console | None = None) -> Non
         table.add_row(*(cell for hour in hours[first::6] for cell in hour))
     print_table(out, "by the hour of the day that is forecast", table)
     scored = [sensor for sensor in found.sensors if sensor.mae is not None][:WORST]
-    table = numbers("sensor", mae, "forecasts", "position", "neighbour", "weight", "km")
+    table = numbers("sensor", mae, "forecasts", "neighbour", "weight", "km")
     for sensor in scored:
-        place = "-" if sensor.latitude is None else f"{sensor.latitude:.4f} {sensor.longitude:.4f}"
         largest = [(escape(near.id), f"{near.weight:.3f}", f"{near.km:.1f}") for near in sensor.neighbours[:1]]
-        errors = (number(sensor.mae, 3), f"{sensor.count:,}", place)
+        errors = (number(sensor.mae, 3), f"{sensor.count:,}")
         table.add_row(escape(sensor.id), *errors, *(largest[0] if largest else ("-", "-", "-")))
     worst = f"the {len(scored)} worst of {len(found.sensors)} sensors"
     print_table(out, f"{worst}, and the neighbour with the largest weight", table)
     if found.no_pooling:
-        out.print(f"no pooling: {found.no_pooling}", highlight=False, markup=False, soft_wrap=True)
+        print_line(out, f"no pooling: {found.no_pooling}")
     else:
         _print_layers(found.layers, out)
 
@@ -59,10 +58,10 @@ def _print_layers(layers: Sequence[Layer], out: Console) -> None:
             name = ""
     print_table(out, f"attention weights of each head: {trained} radii, up to {most} neighbours; km and nats", table)
     if any(layer.mean.null_key is None for layer in layers):
-        out.print("pooling.kind max has no weights: it takes the largest value of all neighbours", highlight=False)
+        print_line(out, "pooling.kind max has no weights: it takes the largest value of all neighbours")
     else:
         text = (
             f"entropy of the attention weights: 0 = one neighbour only, {math.log(most + 1):.2f} = uniform over {most} "
             "neighbours and the null key; null key: weight that goes to no neighbour"
         )
-        out.print(text, highlight=False, soft_wrap=True)
+        print_line(out, text)

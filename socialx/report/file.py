@@ -26,7 +26,9 @@ def print_report(report: Report, kind: str = "", console: Console | None = None)
         table.add_row("kind", kind)
     for name, value in (_about_file(report) | _about_times(report) | _about_readings(report)).items():
         table.add_row(name, value.rstrip())
-    (console or Console()).print(table, highlight=False, markup=False)
+    out = console or Console()
+    out.print(table, highlight=False, markup=False)
+    out.print(f"checksum         {report.checksum}", highlight=False, soft_wrap=True)  # longer than a narrow terminal
 
 
 def _about_file(r: Report) -> dict[str, str]:
@@ -79,7 +81,6 @@ def _about_readings(r: Report) -> dict[str, str]:
         "stuck sensors": f"{len(stuck)}: {sample(stuck)}" if stuck else "none",
         "outages": f"{r.all_missing_rows:,} rows without any reading, the longest run {r.longest_outage_steps} rows",
         "longest outage": longest,
-        "checksum": r.checksum,
     }
 
 

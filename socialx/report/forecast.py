@@ -13,6 +13,7 @@ from socialx.disk import check_output
 from socialx.forecast import COMPLETE, Forecast, check_suffix
 from socialx.report.canvas import check_picture
 from socialx.report.scores import reported_steps
+from socialx.report.tables import print_line
 
 SHOWN = 10  # sensors of a table that names none
 
@@ -38,7 +39,7 @@ def print_forecast(
     whole: all sensors of the forecast, else the ten that change most.  all_to: says how to get the rest of them.
     """
     out = console or Console()
-    out.print(found.summary(), highlight=False, markup=False, soft_wrap=True)
+    print_line(out, found.summary())
     shown = found if whole else found.select(found.largest_changes(SHOWN))
     steps = reported_steps(shown.values.shape[1], shown.step_minutes)
     table = Table(show_edge=False)
@@ -55,4 +56,4 @@ def print_forecast(
         table.add_row(escape(vdid), reading, *values, mark)
     out.print(table)
     if rest := len(found.sensors) - len(shown.sensors):
-        out.print(f"{rest} more sensors are not shown; {all_to}", highlight=False, soft_wrap=True)
+        print_line(out, f"{rest} more sensors are not shown; {all_to}")

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from socialx.files.published import SCORED_MINUTES, PublishedScore
 from socialx.report.file import IMPUTED
+from socialx.report.tables import print_line
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.scoring.results import Evaluation
@@ -31,7 +32,7 @@ def print_evaluation(found: Evaluation, console: Console | None = None) -> None:
         print_ladder(first, found.published, step_minutes, console)
     print_protocol(found.protocol, console)
     for line in verdicts(found):
-        (console or Console()).print(line, highlight=False, markup=False)
+        print_line(console or Console(), line)
 
 
 def verdicts(found: Evaluation) -> list[str]:
@@ -98,11 +99,16 @@ def print_ladder(
     table.add_column("model", overflow="fold")
     for minutes in SCORED_MINUTES:
         table.add_column(f"MAE {minutes} min", justify="right")
-    table.add_column("from", overflow="fold")
+    table.add_column("from", justify="right")
+    notes: dict[str, int] = {}  # many results are of one source: its name stands once, below the table
     for mae, name, source, style in sorted(ladder, key=lambda row: -sum(row[0])):
         digits = 2 if not style else 4  # as published
-        table.add_row(escape(name), *(f"{value:.{digits}f}" for value in mae), source, style=style)
-    (console or Console()).print(table)
+        origin = source if style else f"[{notes.setdefault(source, len(notes) + 1)}]"
+        table.add_row(escape(name), *(f"{value:.{digits}f}" for value in mae), escape(origin), style=style)
+    out = console or Console()
+    out.print(table)
+    for source, number in notes.items():
+        print_line(out, f"[{number}] {source}")
 
 
 def reported_steps(horizon: int, step_minutes: int) -> list[int]:
@@ -161,4 +167,4 @@ def print_protocol(protocol: ScoringProtocol, console: Console | None = None) ->
             lines[-1] += f", trained on other data ({trained.checksum[:12]}): {_overlap(trained, protocol)}"
     out = console or Console()
     for line in lines:
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(out, line)

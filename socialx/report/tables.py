@@ -23,6 +23,11 @@ def print_table(out: Console, title: str, table: Table) -> None:
     out.print()
 
 
+def print_line(out: Console, line: str) -> None:
+    """A sentence, wrapped between words on a terminal and whole in a pipe or a file."""
+    out.print(line, highlight=False, markup=False, soft_wrap=not out.is_terminal)
+
+
 def number(value: float | None, digits: int) -> str:
     """So many digits after the point; ``-`` for what does not exist."""
     return "-" if value is None else f"{value:.{digits}f}"
