@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from socialx.build import Problem, build
-from socialx.errors import SettingsError, SocialxError
+from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.model.state import check_state
 from socialx.options import Layers, differences
 from socialx.scoring.protocol import Trained
@@ -29,7 +29,11 @@ def load_trained(
     """
     run = open_run(path)
     sensors, weights, then = run.sensors(), run.read_weights(), run.protocol()
-    s = layers.of_run(run.settings, SCORING).in_full_precision(run.settings)
+    loaded = layers.of_run(run.settings, SCORING)
+    s = loaded.in_full_precision(run.settings)
+    if s.data.path is not None and loaded.origin["data.path"] == str(run.settings) and not s.data.path.exists():
+        remedy = ("say where it is now: ", Argument("data.path", "FILE"))
+        raise SocialxError(s.data.path, f"no such file, on which {path} was trained", remedy)
     if first and (differ := differences(first.settings, s)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
     stored = weights.state.get(USUAL)

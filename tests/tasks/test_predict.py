@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -433,3 +434,17 @@ def test_a_network_unseen_in_training_is_forecast(data: Path, tmp_path: Path) ->
     found = api.predict(shared, other)
     assert len(found.sensors) == 7
     assert np.isfinite(found.values).all()
+
+
+def test_a_run_whose_data_has_moved_says_so(run: Path, data: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "run"
+    shutil.copytree(run, moved)
+    settings = moved / "settings.yaml"
+    settings.write_text(settings.read_text().replace(str(data), "gone.h5"))
+    result = socialx("predict", moved)
+    assert result.exit_code == 1
+    assert (
+        result.stderr
+        == f"error: gone.h5: no such file, on which {moved} was trained: say where it is now: --data FILE\n"
+    )
+    assert socialx("predict", moved, "--data", data).exit_code == 0
