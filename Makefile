@@ -18,7 +18,7 @@ endif
 # Two OpenMP threads that wait for each other beside other work are slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all test-gpu gpu-packages lint format type fuzz bench-cpu bench-gpu ablation clean
+.PHONY: help setup demo test test-all test-gpu gpu-packages lint format type docs fuzz bench-cpu bench-gpu ablation clean
 
 help:              ## this list
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/: [^#]*##/:/'
@@ -72,6 +72,9 @@ format: setup      ## let ruff format everything
 
 type: setup        ## mypy
 	$(BIN)/mypy
+
+docs: setup        ## docs/settings.md, docs/cli.md and the picture of the model, from the code
+	$(BIN)/python -m docs.generate
 
 bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thread, about 6 minutes
 	$(BIN)/python benchmarks/encoder_cpu.py

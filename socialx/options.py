@@ -116,7 +116,7 @@ class Loaded:
         if name is not None:
             place, values = f"size {name}", flat(self.settings)
             keys = [key for key in SIZES[name] if self.origin[key] == place]
-            texts = {key: _shown(tuple(v)) if isinstance(v := values[key], list) else v for key in keys}
+            texts = {key: as_typed(tuple(v)) if isinstance(v := values[key], list) else v for key in keys}
             said = tuple(part for key in keys for part in (" ", Argument(key, texts[key])))
             note(Message("", place, said[1:]))
 
@@ -523,13 +523,13 @@ def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Paramet
 
 def _parameter(key: str) -> inspect.Parameter:
     field_, flag = KEYS[key], flag_of(key)
-    default = "" if field_.default is None else f" (default: {_shown(field_.default)})"
+    default = "" if field_.default is None else f" (default: {as_typed(field_.default)})"
     text, hidden = f"{field_.description}{default}", not facts(field_).basic
     if field_.annotation is bool:
         declaration = f"{flag}/--no-{flag.removeprefix('--')}"
         option: Any = typer.Option(declaration, help=text, show_default=False, hidden=hidden)
         return _keyword(key.replace(".", "__"), Annotated[bool | None, option])
-    choices = facts(field_).choices or _choices(field_.annotation)
+    choices = facts(field_).choices or words_of(field_.annotation)
     option = typer.Option(
         flag,
         help=text,
@@ -541,13 +541,13 @@ def _parameter(key: str) -> inspect.Parameter:
     return _keyword(key.replace(".", "__"), Annotated[str | None, option])
 
 
-def _shown(value: Any) -> str:
+def as_typed(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _choices(annotation: Any) -> list[str]:
+def words_of(annotation: Any) -> list[str]:
     return [str(c) for c in typing.get_args(annotation)] if typing.get_origin(annotation) is Literal else []
 
 

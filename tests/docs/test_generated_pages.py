@@ -1,0 +1,48 @@
+"""docs/settings.md and docs/cli.md say what the code says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from socialx.cli import app
+from socialx.options import KEYS, SIZES, flag_of
+from tests.commands import ROOT
+
+PAGES = ("settings.md", "cli.md")
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``make docs`` writes, in a process of its own: the terminal of this one must not count."""
+    folder = tmp_path_factory.mktemp("docs")
+    command = [sys.executable, "-m", "docs.generate", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_is_what_the_code_says(page: str, fresh: Path) -> None:
+    same = (fresh / page).read_text() == (ROOT / "docs" / page).read_text()
+    assert same, f"docs/{page} is stale: run make docs, and commit what it wrote"
+
+
+def test_every_setting_and_command_has_its_line(fresh: Path) -> None:
+    settings, commands = ((fresh / page).read_text() for page in PAGES)
+    for key in KEYS:
+        variable = f"SOCIALX_{key.replace('.', '__').upper()}"
+        rows = [line for line in settings.splitlines() if line.startswith(f"| `{key}` |") and variable in line]
+        assert len(rows) == 1, key
+        assert f"| `{flag_of(key)}` |" in rows[0]
+        assert rows[0].replace("\\|", "").count("|") == 8
+    for command in app.registered_commands:
+        assert f"\n$ socialx {command.name} --help\n" in commands
+    for name in SIZES:
+        assert f" {name} |" in settings
+    assert max(map(len, commands.splitlines())) <= 120

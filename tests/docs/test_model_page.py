@@ -1,0 +1,184 @@
+"""The equations of docs/model.md, line by line in NumPy loops, against the model; and its picture."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from docs.model_picture import draw
+from socialx.batch import Batch
+from socialx.data import geo
+from socialx.data.network import Network
+from socialx.data.normaliser import Moments
+from socialx.model.forecaster import Forecaster, social_forecaster
+from socialx.model.pooling import DotAttention, Social, SocialLayer
+from socialx.options import KEYS, flag_of
+from tests.commands import ROOT
+from tests.networks import batch, positions
+
+SENSORS, STEPS, HORIZON, SLOTS, WIDTH, HEADS = 5, 12, 12, 288, 16, 2
+MEAN, STD, RADIUS = 55.0, 8.0, 3.0
+
+
+def model() -> tuple[Forecaster, geo.Neighbours]:
+    """Of all parts that the page describes, its weights away from their start."""
+    torch.manual_seed(0)
+    usual = np.random.default_rng(0).uniform(30, 70, (3, SLOTS, SENSORS, 1)).astype(np.float32)
+    moments = (Moments(MEAN, STD),)
+    network = Network(SENSORS, STEPS, HORIZON, SLOTS, moments, moments, usual, (0,))
+    xy = positions(SENSORS)
+    xy[3] = np.nan  # has no neighbours
+    near = geo.nearest(xy, 3)
+    social = Social(DotAttention, near, layers=2, heads=HEADS, radius_km=RADIUS, pair_rank=3)
+    made = social_forecaster(
+        network, social, width=WIDTH, blocks=2, slstm_at=(1,), heads=2, dropout=0.0, sensor_heads=True, climatology=True
+    )
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return made.double().eval().requires_grad_(False), near
+
+
+def number(tensor: Any) -> np.ndarray:
+    return tensor.detach().double().numpy()
+
+
+def linear(layer: nn.Module, x: np.ndarray) -> np.ndarray:
+    bias = 0.0 if layer.bias is None else number(layer.bias)
+    return number(layer.weight) @ x + bias
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def sigmoid(x: np.ndarray | float) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def norm(layer: nn.Module, x: np.ndarray) -> np.ndarray:
+    assert isinstance(layer, nn.LayerNorm)
+    return (x - x.mean()) / np.sqrt(x.var() + layer.eps) * number(layer.weight) + number(layer.bias)
+
+
+def mlp(layers: nn.Module, x: np.ndarray) -> np.ndarray:
+    first, *_, last = (layer for layer in layers.children() if isinstance(layer, nn.Linear))
+    return linear(last, gelu(linear(first, x)))
+
+
+def usual_at(m: Forecaster, b: Batch, window: int, step: int, sensor: int) -> float:
+    kind = max(int(b.weekday[window, step]) - 4, 0)
+    assert m.climatology is not None
+    return (number(m.climatology.usual)[kind, int(b.slot[window, step]), sensor, 0] - MEAN) / STD
+
+
+def token(m: Forecaster, b: Batch, window: int, step: int, sensor: int) -> np.ndarray:
+    valid = bool(b.valid[window, step, sensor, 0])
+    z = (float(b.history[window, step, sensor, 0]) - MEAN) / STD if valid else 0.0
+    u = usual_at(m, b, window, step, sensor)
+    t = m.tokens
+    assert m.climatology is not None
+    found = linear(t.reading, np.array([z, 0.0 if valid else 1.0]))
+    found = found + number(t.slot)[int(b.slot[window, step])] + number(t.weekday)[int(b.weekday[window, step])]
+    found = found + number(t.sensor)[sensor, 0] + number(t.adaptive)[sensor, step]
+    return found + linear(m.climatology.token, np.array([u, (z - u) if valid else 0.0]))
+
+
+def social_layer(layer: SocialLayer, state: np.ndarray, near: geo.Neighbours) -> np.ndarray:
+    pooling, g = layer.pooling, layer.pooling.geometry
+    assert isinstance(pooling, DotAttention)
+    y = np.array([norm(layer.pool_norm, each) for each in state])
+    both = np.array([linear(pooling.query_key, each) for each in y])
+    q, k = both[:, :WIDTH].reshape(-1, HEADS, WIDTH // HEADS), both[:, WIDTH:].reshape(-1, HEADS, WIDTH // HEADS)
+    v = np.array([linear(pooling.value, each) for each in y]).reshape(q.shape)
+    out = np.zeros_like(state)
+    for i in range(SENSORS):
+        pooled = np.zeros((HEADS, WIDTH // HEADS))
+        slots = [slot for slot in range(near.index.shape[1]) if near.exists[i, slot]]
+        for h in range(HEADS):
+            exponents, values = [], []
+            for slot in slots:
+                j = near.index[i, slot]
+                radius, beta = math.exp(g.log_radius[h]), math.exp(g.log_beta[h])
+                gate = sigmoid(beta * (radius - np.float32(near.distance[i, slot])))
+                offset = (near.offsets[i, slot] / max(RADIUS, 1.0)).astype(np.float32)
+                assert g.offset_bias is not None
+                bias = mlp(g.offset_bias, offset)[h] + number(g.goal)[h, i] @ number(g.source)[h, j]
+                logit = q[i, h] @ k[j, h] / math.sqrt(WIDTH // HEADS) + bias + math.log(gate)
+                exponents.append(math.exp(logit))
+                values.append(v[j, h])
+            if slots:
+                pooled[h] = np.array(exponents) / (1 + sum(exponents)) @ np.array(values)
+        middle = state[i] + linear(pooling.out, pooled.reshape(-1))
+        out[i] = middle + mlp(layer.feed, norm(layer.feed_norm, middle))
+    return out
+
+
+def by_the_page(m: Forecaster, b: Batch, window: int, near: geo.Neighbours) -> np.ndarray:
+    tokens = [[token(m, b, window, t, i) for t in range(STEPS)] for i in range(SENSORS)]
+    encoded = number(m.encoder(torch.tensor(np.array(tokens))))
+    own = []
+    for i in range(SENSORS):
+        now = usual_at(m, b, window, STEPS - 1, i)
+        ahead = [usual_at(m, b, window, STEPS + p, i) - now for p in range(HORIZON)]
+        carried = float(b.carried[window, i, 0])
+        latest = 0.0 if math.isnan(carried) else (carried - MEAN) / STD - now
+        assert m.climatology is not None
+        own.append(encoded[i] + linear(m.climatology.state, np.array([*ahead, latest])))
+    state = np.array(own)
+    for layer in m.social:
+        state = social_layer(layer, state, near)  # type: ignore[arg-type]
+    forecast = np.zeros((HORIZON, SENSORS))
+    for i in range(SENSORS):
+        assert m.fusion is not None
+        gate = sigmoid(linear(m.fusion, np.concatenate([own[i], state[i]])))
+        mixed = gate * state[i] + (1 - gate) * own[i]
+        change = mlp(m.head, mixed) + number(m.sensor_heads)[i] @ gelu(linear(m.head[0], mixed))
+        carried = float(b.carried[window, i, 0])
+        forecast[:, i] = (MEAN if math.isnan(carried) else carried) + STD * change
+    return forecast
+
+
+def test_the_equations_are_those_of_the_model() -> None:
+    m, near = model()
+    b = batch(SENSORS, 3)
+    weekday = b.weekday + torch.tensor([0, 5, 6])[:, None] - b.weekday[:, :1]  # Monday, Saturday, Sunday
+    carried = b.carried.clone()
+    carried[1, 2] = float("nan")  # a sensor that never had a reading
+    b = b._replace(weekday=weekday % 7, history=b.history.double(), carried=carried.double())
+    assert not b.valid.all()
+    assert near.exists.any(1).tolist() == [True, True, True, False, True]
+    with torch.no_grad():
+        found = number(m(b))[..., 0]
+    for window in range(3):
+        np.testing.assert_allclose(found[window], by_the_page(m, b, window, near), rtol=1e-7)
+
+
+def test_the_page_names_settings_and_files_that_exist() -> None:
+    text = (ROOT / "docs/model.md").read_text()
+    for path in re.findall(r"`((?:data|model|training)/[\w/]*(?:\.py)?)`", text):
+        assert (ROOT / "socialx" / path).exists(), path
+    for key in re.findall(r"`((?:data|loader|model|pooling|trainer)\.[a-z_]+)`", text):
+        assert key in KEYS, key
+    flags = {flag_of(key) for key in KEYS} | {"--size"}
+    for flag in re.findall(r"`[^`]*?(--[a-z-]+)", text):
+        assert flag in flags or f"--{flag.removeprefix('--no-')}" in flags, flag
+
+
+def test_the_picture_is_the_one_that_the_script_draws(tmp_path: Path) -> None:
+    """To the pixel, where it was drawn by this version of matplotlib; else of the same size."""
+    matplotlib = pytest.importorskip("matplotlib")
+    from PIL import Image
+
+    draw(tmp_path / "model.png")
+    with Image.open(tmp_path / "model.png") as fresh, Image.open(ROOT / "docs/pictures/model.png") as kept:
+        assert fresh.size == kept.size
+        if f"version{matplotlib.__version__}," in str(kept.info.get("Software")):
+            assert np.array_equal(np.asarray(fresh), np.asarray(kept)), "run make docs"
