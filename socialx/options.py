@@ -542,12 +542,14 @@ def _parameter(key: str) -> inspect.Parameter:
 
 
 def as_typed(value: Any) -> str:
+    """A value as it is typed on a command line."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def words_of(annotation: Any) -> list[str]:
+    """The words that a setting of this type takes; none where it takes others too."""
     return [str(c) for c in typing.get_args(annotation)] if typing.get_origin(annotation) is Literal else []
 
 
