@@ -1,0 +1,203 @@
+"""The pages: every link leads somewhere, the index names all of them, and what they quote is in the repository."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from socialx.data.climatology import PSEUDO_READINGS, REACH
+from socialx.files.published import DATASETS
+from socialx.options import KEYS
+from tests.commands import EXCERPT, LOCATIONS, ROOT, socialx
+
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+DECISIONS = sorted((DOCS / "decisions").glob("*.md"))
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+def test_the_index_names_every_page() -> None:
+    named = set(re.findall(r"\]\(([^)\s]+\.md)\)", (DOCS / "README.md").read_text()))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}
+    assert pages <= named, pages - named
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_a_decision_has_four_parts_and_a_source(page: Path) -> None:
+    text = page.read_text()
+    assert len(text.splitlines()) <= 40
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences", "The number"]
+    named = re.findall(r"`((?:tests|benchmarks|socialx|model|training)/[\w/]+\.(?:py|md))(?:::\w+)?`", text)
+    assert named or "](../accuracy.md" in text
+    assert [path for path in named if not (ROOT / path).exists() and not (ROOT / "socialx" / path).exists()] == []
+
+
+def test_the_numbers_of_the_decisions_are_those_of_their_sources() -> None:
+    pages = {page.stem: page.read_text() for page in DECISIONS}
+    assert f"There are {len(KEYS)} settings" in pages["own-settings-bridge"]
+    rows = re.findall(r"^\| ([\d,]+) \|.*\| ([\d.]+) \| ([\d.]+) \|$", results("loaders_cpu.md"), re.MULTILINE)
+    measured = {number for sensors, *ratios in rows if sensors in ("207", "8,600") for number in ratios}
+    assert len(measured) == 4
+    assert [number for number in measured if number not in pages["resident-series"]] == []
+    accuracy = (DOCS / "accuracy.md").read_text()
+    assert "| +0.037 |" in accuracy
+    assert "0.037 mph" in pages["direct-head"]
+    performance = (DOCS / "performance.md").read_text()
+    for gib in ("21.2 GiB", "12.5 GiB"):
+        assert gib in performance
+        assert gib in pages["triton-kernels"]
+    spills = re.findall(r"\| (16|32) \| \d+ \| (?:bf16|fp16) \|.*\| (\d+) \+ (\d+) \|", results("kernels_compile.md"))
+    assert len(spills) > 20
+    assert {(stored, loaded) for _, stored, loaded in spills} == {("0", "0")}
+
+
+def results(name: str) -> str:
+    return (ROOT / "benchmarks/results" / name).read_text()
+
+
+def test_the_python_of_the_data_page_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (DOCS / "data.md").read_text()
+    codes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(codes) == 2
+    monkeypatch.chdir(tmp_path)
+    done = socialx(
+        "convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / "data/metr_la.h5"
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    names: dict = {}
+    for code in codes:
+        assert len([line for line in code.splitlines() if line.strip()]) <= 6
+        exec(compile(code, "docs/data.md", "exec"), names)  # noqa: S102
+    assert names["frame"].shape == (6048, 28)
+    assert names["frame"].isna().to_numpy().mean() == pytest.approx((names["speeds"] != names["speeds"]).mean())
+    assert 0 < names["frame"].isna().to_numpy().mean() < 0.2
+    assert len((tmp_path / "hourly.csv").read_text().splitlines()) == 1 + 21 * 24
+
+
+def test_the_tree_of_the_data_page_is_that_of_a_file(tmp_path: Path) -> None:
+    import h5py
+
+    (tree,) = re.findall(r"```text\n(/ .*?)```", (DOCS / "data.md").read_text(), re.DOTALL)
+    file = tmp_path / "out.h5"
+    assert socialx("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", file).exit_code == 0
+    with h5py.File(file) as opened:
+        for group in ("data", "metadata"):
+            for name, part in opened[group].items():
+                kind = "/" if isinstance(part, h5py.Group) else " "
+                assert re.search(rf"\+-- {name}{kind}", tree), name
+        for attributes in (opened.attrs, opened["metadata"].attrs, opened["metadata/vd_info"].attrs):
+            assert [name for name in attributes if not re.search(rf"\b{name}\b", tree)] == []
+        lines = {name: re.search(rf"\+-- {name} +(\S+) \[", tree) for name in opened["metadata"]}
+        for name, line in lines.items():
+            if line:
+                found = opened["metadata"][name].dtype
+                assert line[1] == (f"S{found.itemsize}" if found.kind == "S" else str(found))
+    assert len(tree.splitlines()) > 12
+
+
+def test_the_workflow_runs_commands_that_exist() -> None:
+    import yaml
+
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    assert set(workflow["jobs"]) == {"test", "wheel"}
+    floors = {"3.11", "3.12", "3.13"}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for job in workflow["jobs"].values():
+        assert set(job["strategy"]["matrix"]["python"]) == floors
+        lines = [line for step in job["steps"] for line in step.get("run", "").replace("\\\n", " ").splitlines()]
+        for line in lines:
+            first, *others = line.split()
+            if first.startswith("."):
+                assert (ROOT / first).stat().st_mode & 0o111, first
+            if first == "make":
+                assert set(others) <= targets
+            if first == "socialx" and others[0] != "--help":
+                assert socialx(others[0], "--help").exit_code == 0
+            for word in others:
+                if word.startswith(("examples/", "constraints")):
+                    assert (ROOT / word).exists(), word
+    said = " ".join(step.get("run", "") for step in workflow["jobs"]["wheel"]["steps"])
+    assert "socialx convert metr-la" in said
+    demo = (ROOT / "examples/demo.sh").read_text()
+    assert "convert metr-la --data-csv examples/data/METR-LA-excerpt.csv" in demo
+
+
+def test_the_ci_script_runs_targets_of_make() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for line in re.findall(r"^make (.+)$", (ROOT / ".ci/run").read_text(), re.MULTILINE):
+        assert set(line.split()) <= targets
+
+
+CHOOSING = (DOCS / "choosing.md").read_text()
+
+
+def test_the_times_of_the_choosing_page_are_those_that_were_measured() -> None:
+    record = json.loads(results("sizes.json"))
+    cell = r" \| ([\d.,]+)"
+    rows = re.findall(rf"^\| (\d+) \| `(\w+)`{5 * cell} \|$", CHOOSING, re.MULTILINE)
+    assert {(sensors, size) for sensors, size, *_ in rows} == {
+        (n, s) for n, of in record["sensors"].items() for s in of
+    }
+    for sensors, size, *cells in rows:
+        of = record["sensors"][sensors][size]
+        parameters, step, cpu, wall, gib = (float(cell.replace(",", "")) for cell in cells)
+        assert parameters == of["parameters"]
+        assert step == pytest.approx(of["step_cpu_s"], abs=0.006)
+        assert cpu == pytest.approx(of["epoch_cpu_minutes"], rel=0.06)
+        assert wall == pytest.approx(of["epoch_minutes"], rel=0.06)
+        assert gib == pytest.approx(of["peak_mib"] / 1024, abs=0.06)
+    assert f"{record['load_before']:.1f} programs" in CHOOSING
+
+
+def test_the_scores_of_the_choosing_page_are_the_published_ones() -> None:
+    rows = dict(re.findall(r"^\| ([\w ]+)(?:, [\w ]+)? \| (\d.* / \d.* \| \d.* / \d.*) \|$", CHOOSING, re.MULTILINE))
+    for model in ("shared LSTM", "DCRNN", "STID", "Graph WaveNet", "STAEformer", "D2STGNN"):
+        of = [[s.mae for s in DATASETS[name].scores if s.model == model] for name in ("metr-la", "pems-bay")]
+        said = [tuple(float(number) for number in cell.split(" / ")) for cell in rows[model].split(" | ")]
+        assert all(cell in maes for cell, maes in zip(said, of, strict=True)), model
+    runs = json.loads(results("accuracy.json"))["runs"]
+    seeds = [runs[name]["scores"] for name in ("quick", "quick_1", "quick_2")]
+    maes = [sum(mae_at(of, minutes) for of in seeds) / 3 for minutes in (15, 30, 60)]
+    assert f"three seeds | {' / '.join(f'{mae:.2f}' for mae in maes)} |" in CHOOSING
+    accuracy = (DOCS / "accuracy.md").read_text()
+    copied = re.search(r"^\| \* copy-last, last valid \| ([\d.]+) .*? \| .*? \| ([\d.]+) ", accuracy, re.MULTILINE)
+    assert copied
+    first, last = (100 * (1 - mae / float(of)) for mae, of in zip((maes[0], maes[2]), copied.groups(), strict=True))
+    assert f"`small` | {first:.0f} % | {last:.0f} % |" in CHOOSING
+    demo = re.findall(
+        r"^\| (?:copy-last, last valid|demo/run) ((?:\| [\d.]+ ){3})\|$", (ROOT / "README.md").read_text(), re.M
+    )
+    before, after = ([float(number) for number in row.split("|")[1:]] for row in demo)
+    first, last = (100 * (1 - new / old) for new, old in ((after[0], before[0]), (after[2], before[2])))
+    assert f"`make demo` | {first:.0f} % | {last:.0f} % |" in CHOOSING
+
+
+def mae_at(scores: dict, minutes: int) -> float:
+    return scores[str(minutes)]["mae"]
+
+
+def test_the_shares_of_the_climatology_are_those_of_the_code() -> None:
+    of_a_week = 1 + 2 * REACH
+    for weeks, share in ((1, "63 %"), (4, "87 %"), (12, "95 %")):
+        assert f"{100 * of_a_week * weeks / (of_a_week * weeks + PSEUDO_READINGS):.0f} %" == share
+        assert share in CHOOSING
