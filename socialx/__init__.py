@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         download,
         evaluate,
         explain,
+        export,
         inspect,
         load_run,
         predict,
@@ -47,8 +48,8 @@ _WHERE = {
     "socialx.options": ("load_settings",),
     "socialx.settings": ("Settings",),
     "socialx.tasks": (
-        *("Run", "backfill", "compare", "convert", "doctor", "download", "evaluate", "explain", "inspect", "load_run"),
-        *("predict", "profile", "sweep", "train"),
+        *("Run", "backfill", "compare", "convert", "doctor", "download", "evaluate", "explain", "export", "inspect"),
+        *("load_run", "predict", "profile", "sweep", "train"),
     ),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
@@ -68,6 +69,7 @@ __all__ = [
     "download",
     "evaluate",
     "explain",
+    "export",
     "inspect",
     "load_run",
     "load_settings",

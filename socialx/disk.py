@@ -192,6 +192,6 @@ def check_output(path: Path, overwrite: bool, inputs: tuple[str, ...] = ()) -> N
     if path.is_dir():
         raise SocialxError(path, "a folder, not a file", "name a file in it")
     if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):
-        raise SocialxError(path, "is an input of this conversion", "choose another output")
+        raise SocialxError(path, "is an input of this command", "choose another output")
     if path.exists() and not overwrite:
         raise SocialxError(path, "exists already", ("add ", Argument("overwrite", True), " to replace it"))

@@ -21,6 +21,7 @@ from socialx.kinds import ENCODERS, MODELS, POOLINGS, Kind
 
 TRAIN, STEP = ("train",), ("train", "profile")  # STEP: what a training step depends on
 SCORE = ("evaluate", "explain", "predict")
+USE = (*SCORE, "export")  # what a run is used for
 RESUME, SCORING = "resume", "scoring"  # when a setting may differ from the run's own
 
 
@@ -114,7 +115,7 @@ class Data(Section):
     path: Path | None = setting(
         None,
         "HDF5 file that convert wrote",
-        Facts(flag="data", commands=(*STEP, *SCORE, "doctor"), may_change=(RESUME, SCORING), scored=True, basic=True),
+        Facts(flag="data", commands=(*STEP, *USE, "doctor"), may_change=(RESUME, SCORING), scored=True, basic=True),
     )
     targets: Names = setting(("avg_speed",), "features of the file to forecast", _WINDOWS, min_length=1)
     inputs: Names | None = setting(None, "features that the model reads; not set: the targets", _WINDOWS, min_length=1)
@@ -243,7 +244,7 @@ class Pooling(Section):
     distances: Path | None = setting(
         None,
         "CSV of from,to,cost with road distances in metres, or a square matrix of them, in place of straight distances",
-        Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
+        Facts(commands=(*STEP, *USE), may_change=(RESUME, SCORING)),
     )
     radius_km: float = setting(5.0, "distance at which the attention gate starts at one half", _STEP, gt=0, le=1000)
     learnable_radius: bool = setting(True, "train the radius and its softness", _STEP)
@@ -261,7 +262,7 @@ class Pooling(Section):
     strict: bool = setting(
         True,
         "refuse a file in which sensors have no position; off: those sensors use no neighbours, with a warning",
-        Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
+        Facts(commands=(*STEP, *USE), may_change=(SCORING,)),
     )
 
 

@@ -28,7 +28,7 @@ OWNERS = {
     "yaml": {"options"},
     "xlstm": {"model.xlstm.weights"},
     "triton": {"model.xlstm."},
-    "safetensors": {"training.run_folder"},
+    "safetensors": {"files.exports", "training.run_folder"},
     "pynvml": {"profiling.device"},
     "matplotlib": {"report."},
     "pydantic": {"settings", "options", "scoring.protocol"},

@@ -1,4 +1,4 @@
-"""The commands that use runs: evaluate, explain, predict."""
+"""The commands that use runs: evaluate, explain, predict, export."""
 
 from __future__ import annotations
 
@@ -155,3 +155,30 @@ def predict(
         print_forecast(found, whole=chosen is not None, all_to="--output FILE.csv writes all of them")
     else:
         typer.echo(f"wrote {output}: {found.summary()}")
+
+
+@command("export")
+@with_settings("export")
+def export(
+    layers: Layers,
+    run: RunArgument,
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="a .pt2, .onnx or .safetensors file")],
+    format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="torch|onnx|safetensors", help="its format; not set: that of its suffix"),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace an existing output")] = False,
+) -> None:
+    """Write the model of a run as a file that works without socialx.
+
+    .pt2 is a program for torch.export.load and .onnx one for ONNX runtimes.  Both take readings and give the forecast
+    of predict, in the units of the data file.  .safetensors holds the weights alone.
+
+    Examples:
+      socialx export runs/demo demo.onnx
+      socialx export runs/demo demo.pt2 --overwrite
+    """
+    from socialx import tasks
+
+    made = tasks.export(run, output, format=format, overwrite=overwrite, settings=layers, progress=Show("export"))
+    typer.echo(f"wrote {made.path}: {made.summary()}")

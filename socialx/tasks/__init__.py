@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from socialx.tasks.diagnosis import doctor
     from socialx.tasks.evaluation import evaluate
     from socialx.tasks.explanation import explain
+    from socialx.tasks.exporting import export
     from socialx.tasks.files import BackfillError, backfill, convert, download, inspect
     from socialx.tasks.prediction import predict
     from socialx.tasks.profiling import profile
@@ -24,6 +25,7 @@ _WHERE = {
     "diagnosis": ("doctor",),
     "evaluation": ("evaluate",),
     "explanation": ("explain",),
+    "exporting": ("export",),
     "files": ("BackfillError", "backfill", "convert", "download", "inspect"),
     "prediction": ("predict",),
     "profiling": ("profile",),
@@ -40,6 +42,7 @@ __all__ = [
     "download",
     "evaluate",
     "explain",
+    "export",
     "inspect",
     "load_run",
     "predict",

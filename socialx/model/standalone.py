@@ -1,0 +1,100 @@
+"""A trained model as one graph of plain tensors that needs nothing else.  File units in, file units out."""
+
+# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+from torch.nn import functional as F
+
+from socialx.batch import Batch
+from socialx.data.calendar import DAY_S
+from socialx.data.network import Network
+
+INPUTS, OUTPUT = ("history", "carried", "issued_at"), "forecast"
+
+
+class Standalone(nn.Module):
+    """A model with what is around it in a forecast: which readings are missing, the calendar, and the bound at 0.
+
+    step_minutes: the time between two rows.  missing: of each input, the value that stands for no reading, None where
+    only what is not finite does.  not_negative: of each target, whether a forecast below 0 becomes 0.
+    """
+
+    missing: Tensor
+    since_issue: Tensor
+    places: Tensor
+    not_negative: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        network: Network,
+        step_minutes: int,
+        missing: Sequence[float | None],
+        not_negative: Sequence[bool],
+    ) -> None:
+        super().__init__()
+        self.model, self.network, self.step_s = model, network, 60 * step_minutes
+        none = len(network.inputs)  # the place of a column of NaN behind the inputs
+        steps = torch.arange(1 - network.history, network.horizon + 1)
+        self.register_buffer("missing", torch.tensor([torch.nan if value is None else value for value in missing]))
+        self.register_buffer("since_issue", self.step_s * steps)
+        self.register_buffer("places", torch.tensor([none if place is None else place for place in network.read]))
+        self.register_buffer("not_negative", torch.tensor(list(not_negative)))
+
+    def forward(self, history: Tensor, carried: Tensor, issued_at: Tensor) -> Tensor:
+        """-> forecast [B,P,N,G].
+
+        history float32 [B,T,N,F]: the readings, oldest row first; NaN, infinity or the missing value of an input:
+        no reading.  carried float32 [B,N,G]: the latest valid reading of each target, however old; where it is NaN, the
+        latest one of the history counts.  issued_at int64 [B]: the wall time of the last row, in seconds since 1970
+        without a time zone.
+        """
+        valid = history.isfinite() & (history != self.missing)
+        clean = torch.where(valid, history, 0.0)
+        seconds = issued_at[:, None] + self.since_issue  # [B,R]
+        batch = Batch(
+            history=clean,
+            valid=valid,
+            last=torch.full_like(carried, torch.nan),  # no model reads it
+            carried=torch.where(carried.isnan(), self.latest(clean, valid), carried),
+            slot=seconds % DAY_S // self.step_s,
+            weekday=(seconds // DAY_S + 3) % 7,
+        )
+        forecast = self.model(batch)
+        return torch.where((forecast < 0) & self.not_negative, 0.0, forecast)
+
+    def latest(self, clean: Tensor, valid: Tensor) -> Tensor:
+        """The latest valid reading of each target in the history, [B,N,G]; NaN where it has none."""
+        steps = torch.arange(1, clean.shape[1] + 1, device=clean.device)[:, None, None]
+        newest = (valid * steps).amax(1)  # [B,N,F], 0: none
+        reading = clean.gather(1, (newest - 1).clamp(min=0)[:, None])[:, 0]
+        reading = torch.where(newest > 0, reading, torch.nan)
+        return F.pad(reading, (0, 1), value=torch.nan).index_select(-1, self.places)
+
+    def example(self, windows: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs of the right shapes."""
+        n = self.network
+        history = torch.zeros(windows, n.history, n.sensors, len(n.inputs))
+        carried = torch.zeros(windows, n.sensors, len(n.targets))
+        return history, carried, torch.zeros(windows, dtype=torch.int64)
+
+
+def traced(standalone: Standalone) -> ExportedProgram:
+    """Its graph for any number of windows, without paths of this machine.  RuntimeError where there is none."""
+    batch = Dim("batch")
+    with torch.no_grad():
+        program = torch.export.export(
+            standalone.eval(), standalone.example(), dynamic_shapes={name: {0: batch} for name in INPUTS}, strict=False
+        )
+    program.example_inputs = None  # which would be saved as a pickle
+    for module in program.graph_module.modules():
+        if isinstance(module, fx.GraphModule):
+            for node in module.graph.nodes:
+                node.meta.pop("stack_trace", None)
+    return program
