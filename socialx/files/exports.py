@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -16,6 +16,7 @@ from torch.export import ExportedProgram
 FORMATS = {"torch": ".pt2", "onnx": ".onnx", "safetensors": ".safetensors"}  # name -> suffix
 ABOUT = "socialx"  # where a file says what it holds
 OPSET = 18
+BOOL = 9  # onnx.TensorProto.BOOL
 ONNX_BYTES = 3 << 29  # torch writes the weights of a larger model into a second file
 
 
@@ -30,16 +31,16 @@ def as_onnx(program: ExportedProgram, inputs: Sequence[str], output: str) -> tor
 
     Needs the packages onnx and onnxscript.  RuntimeError where ONNX lacks an operation.
     """
-    with _quietly():
-        made = torch.onnx.export(
-            program,
-            dynamo=True,
-            opset_version=OPSET,
-            input_names=list(inputs),
-            output_names=[output],
-            dynamic_shapes={name: {0: "batch"} for name in inputs},
-            verbose=False,
-        )
+    made = torch.onnx.export(
+        program,
+        dynamo=True,
+        opset_version=OPSET,
+        input_names=list(inputs),
+        output_names=[output],
+        dynamic_shapes={name: {0: "batch"} for name in inputs},
+        custom_translation_table=_operations(),
+        verbose=False,
+    )
     if made is None:  # only where torch is given a path to write to
         raise RuntimeError("torch made no ONNX program")
     return made
@@ -56,15 +57,23 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor], about: str) -> 
     path.write_bytes(save({name: tensor.detach().clone() for name, tensor in tensors.items()}, {ABOUT: about}))
 
 
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what torch tells the authors of its exporter: packages that it skips, and its own deprecated calls."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(level)
+def _operations() -> dict[Callable, Callable]:
+    """Operations of torch in ONNX where torch has no translation, or one that loses digits."""
+    op: Any = import_module("onnxscript").opset18
+
+    def log_sigmoid(x: Any) -> Any:
+        """torch writes log(sigmoid), of which onnxruntime makes -inf from -18 downwards."""
+        return op.Neg(op.Softplus(op.Neg(x)))
+
+    def cummax(x: Any, dim: int) -> Any:
+        """Over the last dimension, in place of an operation that ONNX lacks: the maximum of all that is not later."""
+        if dim not in (-1, len(x.shape) - 1):
+            raise RuntimeError(f"cummax over dimension {dim}, not over the last one")
+        last = op.Shape(x, start=-1)
+        square = op.Expand(op.Constant(value_int=1), op.Concat(last, last, axis=0))
+        not_later = op.Cast(op.Trilu(square, upper=0), to=BOOL)
+        pairs = op.Where(not_later, op.Unsqueeze(x, op.Constant(value_ints=[-2])), op.Constant(value_float=-math.inf))
+        top = op.ReduceMax(pairs, op.Constant(value_ints=[-1]), keepdims=0)
+        return top, op.ArgMax(pairs, axis=-1, keepdims=0)
+
+    return {torch.ops.aten.log_sigmoid.default: log_sigmoid, torch.ops.aten.cummax.default: cummax}

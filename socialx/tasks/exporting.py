@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -147,14 +151,28 @@ def _graph(problem: Problem, kind: str, run: Path) -> ExportedProgram | ONNXProg
     missing = [d.stores[name].missing for name in d.inputs]
     bounded = [name in NOT_NEGATIVE for name in d.targets]
     try:
-        program = traced(Standalone(model, d.network, d.store.step_minutes, missing, bounded))
-        return as_onnx(program, INPUTS, OUTPUT) if kind == "onnx" else program
+        with _quietly():
+            program = traced(Standalone(model, d.network, d.store.step_minutes, missing, bounded))
+            return as_onnx(program, INPUTS, OUTPUT) if kind == "onnx" else program
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:160]
         remedy = "export its weights as .safetensors"
         raise SocialxError(run, f"cannot be exported as {kind} ({reason})", remedy) from error
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what torch tells the authors of exporters: warnings, log lines, and a half-made graph on stderr."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _write(path: Path, graph: ExportedProgram | ONNXProgram | None, model: nn.Module, about: str) -> None:

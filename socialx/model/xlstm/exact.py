@@ -192,11 +192,8 @@ def _decay_weights(scores: Tensor, gates: Tensor, last: bool) -> Tensor:
         decay = (g - top).unsqueeze(1).exp()  # [S*H,1,T]
         m = c[:, -1:] + top
     else:
+        top = g.cummax(-1).values  # [S*H,T]
         later = torch.ones(steps, steps, dtype=torch.bool, device=g.device).triu(1)
-        if torch.compiler.is_exporting():  # ONNX has no cummax
-            top = g.unsqueeze(1).masked_fill(later, -torch.inf).amax(-1)  # [S*H,T]
-        else:
-            top = g.cummax(-1).values
         decay = (g.unsqueeze(1) - top.unsqueeze(2)).masked_fill(later, -torch.inf).exp()
         m = c + top
     weights = scores * decay

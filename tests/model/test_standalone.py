@@ -1,0 +1,173 @@
+"""The graph of a model: it sees what ``predict`` lets a model see, and computes the same for any number of windows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from socialx.batch import Batch
+from socialx.data.calendar import calendar
+from socialx.data.geo import nearest
+from socialx.data.history import Histories
+from socialx.data.network import Network
+from socialx.data.source import Arrays
+from socialx.kinds import MODELS, POOLINGS
+from socialx.model.pooling import Social
+from socialx.model.standalone import Standalone, traced
+from tests.networks import KINDS, MOMENTS, network, positions, speeds
+
+NAN = torch.nan
+
+
+class Seen(nn.Module):
+    """A model that keeps its batch and forecasts what it is told."""
+
+    def __init__(self, forecast: Tensor | None = None) -> None:
+        super().__init__()
+        self.forecast = forecast
+
+    def forward(self, batch: Batch) -> Tensor:
+        self.batch = batch
+        return torch.zeros(1) if self.forecast is None else self.forecast
+
+
+def around(model: nn.Module, of: Network | None = None, bounded: bool = True) -> Standalone:
+    of = of or replace(network(), read=(0,))
+    return Standalone(model, of, 5, [0.0] * len(of.inputs), [bounded] * len(of.targets))
+
+
+def histories(sensors: int = 5) -> tuple[Histories, np.ndarray]:
+    """Made-up speeds with outages: sensor 1 for the last hours, sensor 2 from the start; and five issue times."""
+    values, valid, seconds = speeds(200, sensors, missing=0.3)
+    valid[100:, 1] = valid[:, 2] = False
+    values[~valid] = 0
+    return Histories(Arrays(values[..., None], valid[..., None], seconds), 12, 12, (0,), (0,)), seconds[
+        [40, 90, 120, 121, 199]
+    ]
+
+
+def test_a_model_sees_the_batch_of_predict() -> None:
+    made, issued = histories()
+    ((_, batch),) = made.batches(issued, 5)
+    for marked in (batch.history, torch.where(batch.valid, batch.history, NAN)):
+        model = Seen()
+        around(model)(marked, batch.carried, torch.from_numpy(issued))
+        for name in ("history", "valid", "carried", "slot", "weekday"):
+            torch.testing.assert_close(getattr(model.batch, name), getattr(batch, name), rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_latest_reading_that_is_not_given_is_that_of_the_history() -> None:
+    made, issued = histories()
+    ((_, batch),) = made.batches(issued, 5)
+    model = Seen()
+    around(model)(batch.history, torch.full_like(batch.carried, NAN), torch.from_numpy(issued))
+    seen = batch.valid.any(dim=1)
+    assert 0 < seen.sum() < seen.numel()
+    torch.testing.assert_close(model.batch.carried[seen], batch.carried[seen], rtol=0, atol=0)
+    assert model.batch.carried[~seen].isnan().all()
+
+
+def test_a_target_that_is_no_input_has_no_reading_in_the_history() -> None:
+    of = Network(2, 3, 2, 288, MOMENTS, (*MOMENTS, *MOMENTS), read=(None, 0))
+    model = Seen()
+    history = torch.tensor([[[[1.0], [2.0]], [[3.0], [NAN]], [[4.0], [0.0]]]])  # [1,3,2,1]
+    around(model, of)(history, torch.full((1, 2, 2), NAN), torch.zeros(1, dtype=torch.int64))
+    assert model.batch.carried[..., 0].isnan().all()
+    assert model.batch.carried[..., 1].tolist() == [[4.0, 2.0]]
+
+
+def test_infinity_and_the_missing_value_are_no_reading() -> None:
+    model = Seen()
+    history = torch.full((1, 12, 5, 1), 60.0)
+    history[0, :5, 0, 0] = torch.tensor([torch.inf, -torch.inf, NAN, 0.0, -1.0])
+    around(model)(history, torch.zeros(1, 5, 1), torch.zeros(1, dtype=torch.int64))
+    assert model.batch.valid[0, :6, 0, 0].tolist() == [False, False, False, False, True, True]
+    assert model.batch.history.isfinite().all()
+
+
+@given(st.datetimes(datetime(1990, 1, 1), datetime(2100, 1, 1)), st.sampled_from((1, 5, 7, 15, 60)))
+def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> None:
+    issued = np.array([int(time.replace(tzinfo=UTC).timestamp())])
+    model = Seen()
+    standalone = Standalone(model, replace(network(), read=(0,)), step_minutes, [None], [False])
+    standalone(torch.zeros(1, 12, 5, 1), torch.zeros(1, 5, 1), torch.from_numpy(issued))
+    slot, weekday = calendar(issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes)
+    assert model.batch.slot.tolist() == slot.tolist()
+    assert model.batch.weekday.tolist() == weekday.tolist()
+    assert int(model.batch.weekday[0, 11]) == time.weekday()
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_only_what_cannot_be_negative_is_bounded(bounded: bool) -> None:
+    forecast = torch.tensor([-3.0, 0.0, 2.0, NAN])
+    found = around(Seen(forecast), bounded=bounded)(*around(Seen()).example())
+    expected = torch.tensor([0.0 if bounded else -3.0, 0.0, 2.0, NAN])
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def made(kind: str, pooling: str, sensors: int, interleaved: bool = False, encoder: str = "xlstm") -> Standalone:
+    """A small model of three history steps and two of the horizon, every weight moved so that each has an effect."""
+    torch.manual_seed(0)
+    usual = np.random.default_rng(0).normal(55, 8, (3, 288, sensors, 1)).astype(np.float32)
+    of = Network(sensors, 3, 2, 288, MOMENTS, MOMENTS, usual, (0,))
+    arguments: dict[str, object] = {"width": 8, "blocks": 2, "dropout": 0.1}
+    if kind == "xlstm":
+        layers = Social(
+            POOLINGS[pooling].load(), nearest(positions(sensors), 3), heads=2, interleaved=interleaved, pair_rank=2
+        )
+        arguments |= {"social": layers, "slstm_at": (1,), "heads": 2, "climatology": True, "encoder": encoder}
+    model = MODELS[kind].load()(
+        of, **{k: v for k, v in arguments.items() if kind == "xlstm" or k in MODELS[kind].reads}
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return around(model.eval(), of)
+
+
+CASES = [
+    ("xlstm", "attention", 6, False, "xlstm"),
+    ("xlstm", "attention", 6, True, "xlstm"),
+    *(("xlstm", pooling, 6, False, "mlp") for pooling in KINDS[1:]),
+    ("xlstm", "attention", 60, False, "mlp"),  # more sensors per neighbour: gathered, not dense
+    *((kind, "none", 6, False, "") for kind in ("linear", "lstm", "stid")),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
+def test_a_graph_computes_what_the_model_does(case: tuple[str, str, int, bool, str]) -> None:
+    standalone = made(*case)
+    sensors = case[2]
+    graph = traced(standalone).module()
+    rng = np.random.default_rng(1)
+    for windows in (1, 2, 5):
+        history = torch.from_numpy(rng.normal(55, 8, (windows, 3, sensors, 1)).astype(np.float32))
+        history[torch.from_numpy(rng.random(history.shape) < 0.3)] = NAN
+        carried = torch.from_numpy(rng.normal(55, 8, (windows, sensors, 1)).astype(np.float32))
+        carried[:, 0] = NAN
+        issued = torch.from_numpy(rng.integers(0, 1 << 31, windows))
+        with torch.no_grad():
+            expected, found = standalone(history, carried, issued), graph(history, carried, issued)
+        assert expected.isfinite().all()
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+class Undecided(nn.Module):
+    """What it computes depends on its numbers, which no graph can say."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        return batch.carried if batch.history.sum() > 0 else -batch.carried
+
+
+@pytest.mark.slow
+def test_a_model_without_a_graph_is_a_runtime_error() -> None:
+    with pytest.raises(RuntimeError):
+        traced(around(Undecided()))

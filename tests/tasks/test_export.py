@@ -1,0 +1,332 @@
+"""Exported models: the forecasts of ``predict`` in a process that has no socialx, and one line for what cannot be."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+import socialx as api
+from socialx.errors import SettingsError
+from socialx.tasks import exporting
+from socialx.training.run_folder import open_run
+from tests.commands import ROOT, SMALL, small_file, socialx
+from tests.networks import carry_forward
+
+FORMATS = {"torch": "metr_la.pt2", "onnx": "metr_la.onnx", "safetensors": "metr_la.safetensors"}
+ROWS = [60, 101, 350, 370, 399]  # the last one of each window
+WITHOUT = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "socialx":
+            raise ImportError("no socialx here")
+
+sys.meta_path.insert(0, Without())
+try:
+    import socialx
+except ImportError:
+    pass
+else:
+    raise SystemExit("socialx was imported")
+"""
+READ = """
+import json, os, numpy as np, onnxruntime, torch
+from safetensors import safe_open
+
+found = {}
+for name in ("xlstm", "linear"):
+    os.chdir(name)
+    extra = {"socialx.json": ""}
+    module = torch.export.load("metr_la.pt2", extra_files=extra).module()
+    session = onnxruntime.InferenceSession("metr_la.onnx")
+    given = dict(np.load("inputs.npz"))
+    expected, errors = given.pop("forecast"), []
+    for windows in (1, 2, 5):
+        some = {key: array[:windows] for key, array in given.items()}
+        with torch.inference_mode():
+            of_torch = module(*(torch.from_numpy(some[key]) for key in ("history", "carried", "issued_at"))).numpy()
+        for forecast in (of_torch, *session.run(["forecast"], some)):
+            assert forecast.shape == expected[:windows].shape, forecast.shape
+            errors.append(float((np.abs(forecast / expected[:windows] - 1)).max()))
+    texts = [extra["socialx.json"], session.get_modelmeta().custom_metadata_map["socialx"]]
+    if os.path.exists("metr_la.safetensors"):
+        texts.append(safe_open("metr_la.safetensors", "numpy").metadata()["socialx"])
+    ends = [[end.name, end.type, end.shape] for end in (*session.get_inputs(), *session.get_outputs())]
+    found[name] = {"errors": errors, "texts": texts, "ends": ends}
+    os.chdir("..")
+print(json.dumps(found))
+"""
+
+
+def elsewhere(code: str, folder: Path) -> str:
+    """What a script prints in a process of its own that cannot import socialx."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", WITHOUT + code], capture_output=True, text=True, cwd=folder, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 rows of four sensors; the second is silent from row 340 on, the third always, the first now and then."""
+    path = small_file(tmp_path_factory.mktemp("data"))
+    with h5py.File(path, "r+") as file:
+        readings = file["data/features"]
+        readings[340:, 1, 0] = 0
+        readings[:, 2, 0] = 0
+        readings[::5, 0, 0] = np.nan
+    return path
+
+
+def trained(data: Path, name: str, *options: str) -> Path:
+    folder = data.parent / name
+    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *options)
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def xlstm(data: Path) -> Path:
+    """The shared xLSTM with both kinds of block, small."""
+    sizes = [*SMALL, "--blocks", "2", "--slstm-at", "1"]
+    return trained(data, "xlstm", *sizes, "--history", "4", "--horizon", "3", "--pair-rank", "2")
+
+
+@pytest.fixture(scope="module")
+def linear(data: Path) -> Path:
+    """A run that is exported in a moment, with an input that is no target."""
+    return trained(data, "linear", "--model", "linear", "--inputs", "avg_speed,latitude")
+
+
+def write_inputs(run: Path, data: Path, features: list[int], path: Path) -> None:
+    """What a program takes, made of the readings as they are in the file, and the forecasts of ``predict``.
+
+    The first of the features is the target.
+    """
+    steps = open_run(run).protocol().history
+    with h5py.File(data) as file:
+        readings = file["data/features"][:].astype(np.float32)
+        times = [time.decode() for time in file["metadata/timestamps"][:]]
+    target = readings[..., features[:1]]
+    latest = carry_forward(target, np.isfinite(target) & (target != 0))
+    np.savez(
+        path,
+        history=np.stack([readings[row - steps + 1 : row + 1][..., features] for row in ROWS]),
+        carried=latest[ROWS],
+        issued_at=np.array([times[row] for row in ROWS], "datetime64[s]").astype(np.int64),
+        forecast=np.concatenate([api.predict(run, at=times[row]).values for row in ROWS]),
+    )
+
+
+# --- what is written ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported(xlstm: Path, linear: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each run with its exports, and what they should forecast."""
+    folder = tmp_path_factory.mktemp("exported")
+    for run, features, formats in ((xlstm, [0], list(FORMATS)), (linear, [0, 1], ["torch", "onnx"])):
+        for name in formats:
+            output = folder / run.name / FORMATS[name]
+            result = socialx("export", run, output)
+            assert result.exit_code == 0, result.stderr
+            assert result.stdout.startswith(f"wrote {output}: {name}, avg_speed (mph) of 4 sensors, ")
+            assert result.stderr == ""
+        write_inputs(run, data, features, folder / run.name / "inputs.npz")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(exported: Path) -> dict[str, Any]:
+    """What is read from these files without socialx."""
+    return json.loads(elsewhere(READ, exported))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # three programs are traced, two of them written as ONNX
+@pytest.mark.parametrize("name", ["xlstm", "linear"])
+def test_programs_forecast_as_predict_does(name: str, found: dict[str, Any]) -> None:
+    """Both formats, one, two and five windows at a time."""
+    assert len(found[name]["errors"]) == 6
+    assert max(found[name]["errors"]) < 1e-5
+
+
+@pytest.mark.slow
+def test_a_file_says_what_it_holds(xlstm: Path, found: dict[str, Any]) -> None:
+    texts = found["xlstm"]["texts"]
+    assert texts[0] == texts[1] == texts[2]
+    about, protocol = json.loads(texts[0]), open_run(xlstm).protocol()
+    assert about.pop("protocol") == json.loads(json.dumps(protocol.as_dict()))
+    assert about == {
+        "schema": "socialx.export/1",
+        "socialx": api.__version__,
+        "dataset": "metr_la",
+        "sensors": list(open_run(xlstm).sensors() or ()),
+        "inputs": {"avg_speed": "mph"},
+        "missing": {"avg_speed": 0.0},
+        "targets": {"avg_speed": "mph"},
+        "step_minutes": 5,
+        "history": 4,
+        "horizon": 3,
+        "timezone": protocol.timezone,
+    }
+    assert found["xlstm"]["ends"] == [
+        ["history", "tensor(float)", ["batch", 4, 4, 1]],
+        ["carried", "tensor(float)", ["batch", 4, 1]],
+        ["issued_at", "tensor(int64)", ["batch"]],
+        ["forecast", "tensor(float)", ["batch", 3, 4, 1]],
+    ]
+    assert json.loads(found["linear"]["texts"][0])["missing"] == {"avg_speed": 0.0, "latitude": None}
+
+
+@pytest.mark.slow
+def test_the_weights_are_those_of_the_run(xlstm: Path, exported: Path) -> None:
+    state = open_run(xlstm).read_weights().state
+    with safe_open(exported / "xlstm" / FORMATS["safetensors"], "pt") as file:
+        read = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
+    assert all(read[name].equal(tensor) for name, tensor in state.items())
+    assert read["social.0.pooling.geometry.index"].shape == (4, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["torch", "onnx"])
+def test_a_program_has_no_pickle_and_no_path_of_this_machine(kind: str, xlstm: Path, exported: Path) -> None:
+    path = exported / "xlstm" / FORMATS[kind]
+    parts = {"": path.read_bytes()}
+    if kind == "torch":
+        with zipfile.ZipFile(path) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        assert not [name for name, content in parts.items() if name.endswith((".pt", ".pkl")) and content]
+        said = b"".join(parts.values()).replace(b" ", b"")
+        assert b'"use_pickle":false' in said
+        assert b'"use_pickle":true' not in said
+    for place in (ROOT, Path(sys.prefix), xlstm):
+        assert not any(str(place).encode() in content for content in parts.values()), place
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_page_run_as_they_stand(exported: Path) -> None:
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/export.md").read_text(), re.DOTALL)
+    assert len(examples) == 3
+    for number, code in enumerate(examples):
+        (exported / "xlstm" / f"example{number}.py").write_text(code)
+    lines = elsewhere(
+        "import runpy\nfor number in range(3): runpy.run_path(f'example{number}.py')", exported / "xlstm"
+    ).splitlines()
+    assert len(lines) == 3
+    assert all("{'avg_speed': 'mph'}" in line for line in lines[:2])
+    of_onnx, of_torch = (np.array(re.findall(r"\d+\.\d+", line), float) for line in lines[:2])
+    assert len(of_onnx) == 3
+    np.testing.assert_allclose(of_onnx, of_torch, atol=1e-3)
+    assert re.fullmatch(r"metr_la 4 sensors \d+ tensors", lines[2])
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+def refused(*arguments: object, code: int = 1) -> str:
+    """The one line of an error."""
+    result = socialx("export", *arguments)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_a_format_comes_from_the_suffix_or_is_named(linear: Path, tmp_path: Path) -> None:
+    says = refused(linear, tmp_path / "model.bin", code=2)
+    assert "no format ends in '.bin': name it .pt2, .onnx, .safetensors, or add --format" in says
+    says = refused(linear, tmp_path / "model.bin", "--format", "tflite", code=2)
+    assert "--format tflite: no format of an export: choose torch, onnx, safetensors" in says
+    result = socialx("export", linear, tmp_path / "model.bin", "--format", "safetensors")
+    assert result.exit_code == 0, result.stderr
+    with safe_open(tmp_path / "model.bin", "pt") as file:
+        assert "map.weight" in file.keys()  # noqa: SIM118  it is no dict
+
+
+def test_an_output_that_exists_is_kept(linear: Path, tmp_path: Path) -> None:
+    output = tmp_path / "model.safetensors"
+    output.write_text("mine")
+    assert f"{output}: exists already: add --overwrite to replace it" in refused(linear, output)
+    assert output.read_text() == "mine"
+    assert socialx("export", linear, output, "--overwrite").exit_code == 0
+    assert output.read_bytes() != b"mine"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_the_weights_of_the_run_are_not_replaced(linear: Path) -> None:
+    before = (linear / "best.safetensors").read_bytes()
+    says = refused(linear, linear / "best.safetensors", "--overwrite")
+    assert "is an input of this command: choose another output" in says
+    assert (linear / "best.safetensors").read_bytes() == before
+
+
+def test_a_package_that_is_missing_is_named(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "find_spec", lambda name: None if name == "onnxscript" else object())
+    says = refused(linear, tmp_path / "model.onnx")
+    assert "writing ONNX needs the package onnxscript: pip install 'socialx[onnx]', or write .pt2" in says
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_cannot_be_loaded_leaves_nothing(linear: Path, data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(linear, copy)
+    (copy / "best.safetensors").write_bytes(b"damaged")
+    assert "best.safetensors: not readable weights" in refused(copy, tmp_path / "model.pt2")
+    assert "not a run folder" in refused(tmp_path / "nothing", tmp_path / "model.pt2")
+    assert f"{tmp_path / 'lost.h5'}: no such file" in refused(
+        linear, tmp_path / "model.pt2", "--data", tmp_path / "lost.h5"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_model_without_a_graph_is_one_line(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from socialx.model.plain import Linear
+
+    plain = Linear.forward
+    monkeypatch.setattr(Linear, "forward", lambda self, batch: plain(self, batch) if batch.history.sum() > 0 else None)
+    says = refused(linear, tmp_path / "model.pt2")
+    assert f"error: {linear}: cannot be exported as torch (" in says
+    assert says.endswith("): export its weights as .safetensors\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_is_too_large_for_one_file(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "ONNX_BYTES", 100)
+    says = refused(linear, tmp_path / "model.onnx")
+    assert "GiB, and one ONNX file takes 0.0: export it as .pt2" in says
+
+
+@pytest.mark.parametrize("key", ["trainer.device", "trainer.precision", "model.impl"])
+def test_a_setting_without_effect_is_refused(key: str, linear: Path, tmp_path: Path) -> None:
+    value = {"trainer.device": "cpu", "trainer.precision": "16-mixed", "model.impl": "reference"}[key]
+    assert key in refused(linear, tmp_path / "model.pt2", "--set", f"{key}={value}", code=2)
+    section, name = key.split(".")
+    with pytest.raises(SettingsError, match=key):
+        api.export(linear, tmp_path / "model.pt2", **{section: {name: value}})  # type: ignore[arg-type]
+
+
+def test_another_network_is_refused_where_the_model_knows_its_sensors(xlstm: Path, tmp_path: Path) -> None:
+    says = refused(xlstm, tmp_path / "model.pt2", "--data", small_file(tmp_path, 100, 3))
+    assert "sensors" in says
+    assert not (tmp_path / "model.pt2").exists()
+
+
+def test_another_network_is_exported_where_it_does_not(linear: Path, tmp_path: Path) -> None:
+    made = api.export(linear, tmp_path / "model.safetensors", data=small_file(tmp_path, 100, 6))
+    assert len(made.about["sensors"]) == 6
+    assert made.about["protocol"]["sensors"] == 4
+    assert made.bytes == made.path.stat().st_size
