@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from socialx.tasks import (
         Run,
         backfill,
+        calibrate,
         compare,
         convert,
         doctor,
@@ -48,8 +49,8 @@ _WHERE = {
     "socialx.options": ("load_settings",),
     "socialx.settings": ("Settings",),
     "socialx.tasks": (
-        *("Run", "backfill", "compare", "convert", "doctor", "download", "evaluate", "explain", "export", "inspect"),
-        *("load_run", "predict", "profile", "sweep", "train"),
+        *("Run", "backfill", "calibrate", "compare", "convert", "doctor", "download", "evaluate", "explain", "export"),
+        *("inspect", "load_run", "predict", "profile", "sweep", "train"),
     ),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
@@ -63,6 +64,7 @@ __all__ = [
     "SocialxError",
     "__version__",
     "backfill",
+    "calibrate",
     "compare",
     "convert",
     "doctor",

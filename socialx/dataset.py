@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +33,7 @@ GIB = 1 << 30
 WORTH_A_LINE = GIB
 RESIDENT_SHARE = 0.5  # of the free memory: the model needs the rest
 CHUNK_SHARE = 0.125  # of the free memory; up to three chunks are there at a time, and two of the validation
+FREE_FLOW, FREE_FLOW_BYTES = 0.95, GIB // 4  # the quantile, and the most that may be read for it at once
 CHUNK_ON_CPU = GIB // 8  # more would take memory from other programs, and make nothing faster
 
 
@@ -212,6 +214,25 @@ class Dataset:
         source, span = self.target_source, self.windows.training_rows
         for rows in pages(span.start, span.stop):
             yield (*source.read(rows), self.store.seconds[rows])
+
+    @cached_property
+    def free_flow(self) -> np.ndarray:
+        """The 95th percentile of the valid training readings of each sensor, float32 [N,G].
+
+        A sensor without any has the median of the others.  Of a long file every second, third ... row is taken.
+        """
+        if self.windows is None:
+            raise ValueError("this file was not split into parts")
+        span = self.windows.training_rows
+        every = -(-(span.stop - span.start) * 4 * math.prod(self.target_source.shape) // FREE_FLOW_BYTES)
+        kept = (np.where(valid, values, np.nan)[::every] for values, valid, _ in self.training_readings())
+        values = np.sort(np.concatenate(list(kept), dtype=np.float32), axis=0)  # NaN goes to the end
+        count = np.isfinite(values).sum(axis=0)  # [N,G]
+        found = np.take_along_axis(values, (FREE_FLOW * (count - 1)).clip(min=0).astype(int)[None], axis=0)[0]
+        for target in found.T:
+            known = np.isfinite(target)
+            target[~known] = np.median(target[known]) if known.any() else 0
+        return found
 
 
 HOST = torch.device("cpu")

@@ -36,6 +36,8 @@ class Forecast:
     [W,P,N,G] in ``units``, one for each of the ``targets``.  readings int64 [W,N]: how many of the ``history`` rows
     have a valid reading of the first target.  reported bool [W,N]: whether the sensor had any valid reading until then.
     observed: what the file has around these times, the truth included.  timezone: None where the file does not say.
+    interval: the level of the prediction intervals, such as 0.9, and lower, upper float32 [W,P,N,G]: their ends; None
+    where no intervals were asked for.
     """
 
     sensors: tuple[str, ...]
@@ -52,6 +54,9 @@ class Forecast:
     run: str
     dataset: str
     observed: Observed
+    interval: float | None = None
+    lower: np.ndarray | None = None
+    upper: np.ndarray | None = None
 
     @property
     def unit(self) -> str:
@@ -83,6 +88,8 @@ class Forecast:
             self,
             sensors=tuple(sensors),
             values=self.values[:, :, columns],
+            lower=None if self.lower is None else self.lower[:, :, columns],
+            upper=None if self.upper is None else self.upper[:, :, columns],
             readings=self.readings[:, columns],
             reported=self.reported[:, columns],
             observed=observed,
@@ -112,13 +119,13 @@ class Forecast:
         sensors = f"{n} sensor{'' if n == 1 else 's'}"
         incomplete = int((self.marks != COMPLETE).any(axis=0).sum())
         marked = f"; {incomplete} with an incomplete history" if incomplete else ""
-        return (
-            f"{quantity} of {sensors}, {issued} ({zone}), {p} steps of {self.step_minutes} min = {minutes} min{marked}"
-        )
+        level = "" if self.interval is None else f", with {100 * self.interval:g} % intervals"
+        steps = f"{p} steps of {self.step_minutes} min = {minutes} min"
+        return f"{quantity} of {sensors}, {issued} ({zone}), {steps}{level}{marked}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the arrays as lists, times as text."""
-        return {
+        found = {
             "schema": "socialx.forecast/1",
             "run": self.run,
             "dataset": self.dataset,
@@ -129,14 +136,19 @@ class Forecast:
             "issued_at": [str(time).replace("T", " ") for time in self.issued_at],
             "times": [[str(time).replace("T", " ") for time in row] for row in self.times],
             "history": self.marks.tolist(),
-            "forecast": {name: self.values[..., place].tolist() for place, name in enumerate(self.targets)},
         }
+        if self.interval is not None:
+            found["interval"] = self.interval
+        for name, values in self._numbers().items():
+            by_target = {target: values[..., place].tolist() for place, target in enumerate(self.targets)}
+            found["forecast" if name == "value" else name] = by_target
+        return found
 
     def to_frame(self) -> pd.DataFrame:
         """A tidy table: one row per issue, sensor and time.
 
         Columns: issued_at, sensor, time, horizon (minutes ahead), value, unit, history (``marks``); with several
-        targets also target, before value.
+        targets also target, before value; with intervals also lower and upper, after value.
         """
         import pandas as pd
 
@@ -152,13 +164,18 @@ class Forecast:
             "time": spread(self.times, w, 1, p, 1),
             "horizon": spread(minutes, 1, 1, p, 1),
             "target": spread(np.array(self.targets), 1, 1, 1, g),
-            "value": self.values.transpose(0, 2, 1, 3).ravel(),
+            **{name: each.transpose(0, 2, 1, 3).ravel() for name, each in self._numbers().items()},
             "unit": spread(np.array(self.units), 1, 1, 1, g),
             "history": spread(self.marks, w, n, 1, 1),
         }
         if g == 1:
             del columns["target"]
         return pd.DataFrame(columns)
+
+    def _numbers(self) -> dict[str, np.ndarray]:
+        """The arrays [W,P,N,G] by the name of their column."""
+        ends = {} if self.lower is None or self.upper is None else {"lower": self.lower, "upper": self.upper}
+        return {"value": self.values, **ends}
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Write it as .csv, .parquet or .h5, by the suffix, whole or not at all."""
@@ -184,7 +201,10 @@ class Forecast:
             self.to_frame().to_parquet(temporary, index=False)
 
     def to_hdf5(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write the arrays as HDF5: forecast [W,P,N,G], times [W,P], issued_at [W], sensors [N], readings [W,N]."""
+        """Write the arrays as HDF5: forecast [W,P,N,G], times [W,P], issued_at [W], sensors [N], readings [W,N].
+
+        With intervals it also has lower and upper [W,P,N,G].
+        """
         from socialx.files.forecasts import write_forecast
 
         check_output(Path(path), overwrite)
@@ -208,6 +228,8 @@ class Forecast:
                 issued=shown.issued_at.astype(np.int64),
                 times=shown.times.astype(np.int64),
                 values=shown.values[:, :, place, 0],
+                lower=None if shown.lower is None else shown.lower[:, :, place, 0],
+                upper=None if shown.upper is None else shown.upper[:, :, place, 0],
                 mark=quality.get(str(shown.marks[-1, place]), ""),
             )
             for place, vdid in enumerate(shown.sensors)
@@ -215,7 +237,9 @@ class Forecast:
         hour = self.step_minutes * self.values.shape[1]
         zone = f", times of {self.timezone}" if self.timezone else ""
         heading = f"{self.dataset}: {self.targets[0]} in the next {hour} minutes, forecast by {self.run}{zone}"
-        plot_forecast(panels, heading, f"{self.targets[0].replace('_', ' ')}, {self.unit}", Path(path))
+        what = f"{self.targets[0].replace('_', ' ')}, {self.unit}"
+        band = "" if self.interval is None else f"{100 * self.interval:g} % interval"
+        plot_forecast(panels, heading, what, Path(path), band)
 
 
 def check_suffix(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The commands that use runs: evaluate, explain, predict, export."""
+"""The commands that use runs: evaluate, explain, calibrate, predict, export."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ def evaluate(
         bool,
         typer.Option("--online", help="also score runs with a climatology that goes on until the day before"),
     ] = False,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="also say how often the prediction intervals of runs hold")
+    ] = False,
     part: Part = "test",
     as_json: Json = False,
 ) -> None:
@@ -49,7 +52,13 @@ def evaluate(
     from socialx.report.scores import print_evaluation
 
     found = tasks.evaluate(
-        runs or [], part=part, baselines=baselines, online=online, settings=layers, progress=Show("evaluate")
+        runs or [],
+        part=part,
+        baselines=baselines,
+        online=online,
+        intervals=intervals,
+        settings=layers,
+        progress=Show("evaluate"),
     )
     if as_json:
         print_json(found.as_dict())
@@ -91,6 +100,26 @@ def explain(
     print_protocol(found.protocol)
 
 
+@command("calibrate")
+@with_settings("calibrate")
+def calibrate(layers: Layers, run: RunArgument) -> None:
+    """Write the prediction intervals of a run into its folder.
+
+    train does this at its end.  It is needed for older runs, and after new
+    weights.  The errors are those of the validation part.
+
+    Examples:
+      socialx calibrate runs/demo
+      socialx calibrate runs/demo --data other.h5
+    """
+    from socialx import tasks
+
+    found = tasks.calibrate(run, settings=layers, progress=Show("calibrate"))
+    windows = found.protocol.windows["validation"]
+    errors = f"{found.errors:,} errors of {windows:,} validation windows"
+    typer.echo(f"{run}: levels 0.5 to {found.widest:g} from {errors}: socialx predict {run} --interval 0.9")
+
+
 @command("predict")
 @with_settings("predict")
 def predict(
@@ -115,6 +144,10 @@ def predict(
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="draw --sensors, or the six that change most, .png or .svg"),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option("--interval", metavar="0.9", help="add prediction intervals of this level", show_default=False),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace an existing output")] = False,
     as_json: Json = False,
@@ -141,6 +174,7 @@ def predict(
         end=end,
         every=every,
         sensors=chosen,
+        interval=interval,
         settings=layers,
         progress=Show("predict"),
     )

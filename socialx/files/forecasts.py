@@ -15,14 +15,19 @@ def write_forecast(path: Path, forecast: Any) -> None:
     """Write the arrays of a ``Forecast`` to a path that nobody else reads before this returns.
 
     forecast float32 [W,P,N,G]; times, issued_at ``YYYY-MM-DD HH:MM:SS`` [W,P], [W]; sensors [N], targets and units [G];
-    readings int64 [W,N]; reported bool [W,N].
+    readings int64 [W,N]; reported bool [W,N].  With intervals: lower, upper float32 [W,P,N,G], and their level in the
+    attribute ``interval``.
     """
     with writing(path, "w", "v110") as file:
         file.attrs.update(schema="socialx.forecast/1", dataset=forecast.dataset, run=plain_text(str(forecast.run)))
         file.attrs.update(step_minutes=forecast.step_minutes, history=forecast.history)
         file.attrs["timezone"] = forecast.timezone or ""
+        if forecast.interval is not None:
+            file.attrs["interval"] = forecast.interval
+        ends = {} if forecast.interval is None else {"lower": forecast.lower, "upper": forecast.upper}
         arrays = {
             "forecast": forecast.values,
+            **ends,
             "times": _text(forecast.times),
             "issued_at": _text(forecast.issued_at),
             "sensors": np.array(forecast.sensors, "S64"),

@@ -34,7 +34,7 @@ def print_forecast(
     console: Console | None = None,
     all_to: str = "Forecast.write stores all of them",
 ) -> None:
-    """The last issue, a row per sensor: its reading and what is forecast at 15, 30 and 60 minutes.
+    """The last issue, a row per sensor: its reading and what is forecast at 15, 30 and 60 minutes, with its interval.
 
     whole: all sensors of the forecast, else the ten that change most.  all_to: says how to get the rest of them.
     """
@@ -50,10 +50,20 @@ def print_forecast(
     table.add_column("history", no_wrap=True)
     now, marks = shown.at_issue()[-1], shown.marks[-1]
     for place, vdid in enumerate(shown.sensors):
-        values = [f"{shown.values[-1, step - 1, place, 0]:.1f}" for step in steps]
+        values = [_cell(shown, step - 1, place) for step in steps]
         reading = "-" if np.isnan(now[place]) else f"{now[place]:.1f}"
         mark = "" if marks[place] == COMPLETE else str(marks[place])
         table.add_row(escape(vdid), reading, *values, mark)
     out.print(table)
     if rest := len(found.sensors) - len(shown.sensors):
         print_line(out, f"{rest} more sensors are not shown; {all_to}")
+
+
+def _cell(shown: Forecast, step: int, place: int) -> str:
+    """A forecast of the last issue, such as ``61.2``, or ``61.2 (48-66)`` with its interval."""
+    value = f"{shown.values[-1, step, place, 0]:.1f}"
+    if shown.lower is None or shown.upper is None:
+        return value
+    low, high = shown.lower[-1, step, place, 0], shown.upper[-1, step, place, 0]
+    digits = 0 if high >= 10 else 1
+    return f"{value} ({low:.{digits}f}-{high:.{digits}f})"

@@ -23,7 +23,8 @@ PANEL = (5.0, 3.3)  # inches
 class Panel:
     """One sensor.  seconds int64 [R] and observed [R], NaN where nothing was read; times int64 [W,P], values [W,P].
 
-    issued int64 [W]: when each forecast was made.  mark: a word on an incomplete history, else empty.
+    issued int64 [W]: when each forecast was made.  mark: a word on an incomplete history, else empty.  lower, upper
+    [W,P]: the ends of the intervals, None without.
     """
 
     sensor: str
@@ -33,12 +34,15 @@ class Panel:
     times: np.ndarray
     values: np.ndarray
     mark: str
+    lower: np.ndarray | None = None
+    upper: np.ndarray | None = None
 
 
-def plot_forecast(panels: Sequence[Panel], heading: str, what: str, path: Path) -> None:
+def plot_forecast(panels: Sequence[Panel], heading: str, what: str, path: Path, band: str = "") -> None:
     """Draw one panel per sensor into a .png or .svg, atomically.
 
-    what: quantity and unit, the label of the upright axis.  Two renders of the same are equal, SVGs to the byte.
+    what: quantity and unit, the label of the upright axis.  band: the name of the intervals.  Two renders of the same
+    are equal, SVGs to the byte.
     """
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
@@ -50,7 +54,7 @@ def plot_forecast(panels: Sequence[Panel], heading: str, what: str, path: Path) 
             if place >= len(panels):
                 axes.set_visible(False)
                 continue
-            _draw(axes, panels[place], place % columns == 0, what)
+            _draw(axes, panels[place], place % columns == 0, what, band)
             axes.set_ylim(low, high)
         handles, names = grid.flat[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
@@ -58,7 +62,8 @@ def plot_forecast(panels: Sequence[Panel], heading: str, what: str, path: Path) 
 
 def _limits(panels: Sequence[Panel]) -> tuple[float, float]:
     """One upright axis for all panels, so that sensors can be compared."""
-    shown = np.concatenate([np.concatenate([panel.observed, panel.values.ravel()]) for panel in panels])
+    drawn = [(p.observed, p.values, p.lower, p.upper) for p in panels]
+    shown = np.concatenate([each.ravel() for panel in drawn for each in panel if each is not None])
     read = shown[np.isfinite(shown)]
     if not len(read):
         return 0.0, 1.0
@@ -67,7 +72,7 @@ def _limits(panels: Sequence[Panel]) -> tuple[float, float]:
     return max(0.0, low - pad) if low >= 0 else low - pad, high + pad
 
 
-def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str) -> None:
+def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str, band: str) -> None:
     start = int(panel.seconds[0])
     end = int(max(panel.seconds[-1], panel.times.max()))
     known = panel.seconds <= panel.issued[-1]
@@ -82,6 +87,10 @@ def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str) -> None:
     for number, (issued, times, values) in enumerate(zip(panel.issued, panel.times, panel.values, strict=True)):
         label = ("forecast" if single else "forecasts") if number == 0 else None
         marker = "o" if single else None
+        if panel.lower is not None and panel.upper is not None:
+            ends = panel.lower[number], panel.upper[number]
+            name = None if number else band
+            axes.fill_between(times - start, *ends, color=VERMILION, alpha=0.18, linewidth=0, label=name)
         axes.plot(times - start, values, color=VERMILION, linewidth=1.8, marker=marker, markersize=3.5, label=label)
         if single:
             axes.axvline(int(issued) - start, color=BLUE, linewidth=1, linestyle="--", label="issued")

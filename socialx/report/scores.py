@@ -11,7 +11,8 @@ from rich.table import Table
 
 from socialx.files.published import SCORED_MINUTES, PublishedScore
 from socialx.report.file import IMPUTED
-from socialx.report.tables import print_line
+from socialx.report.tables import number, numbers, print_line, print_table
+from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.scoring.results import Evaluation
@@ -27,6 +28,9 @@ def print_evaluation(found: Evaluation, console: Console | None = None) -> None:
         if found.online:
             rows = {f"{name}, online": model.targets[target] for name, model in found.online.items()}
             print_scores(rows, step_minutes, unit, f"{title}, climatology up to the day before", console)
+        if found.coverage:
+            covered = {name: targets[target] for name, targets in found.coverage.items()}
+            print_coverage(covered, step_minutes, unit, f"{title}, prediction intervals", console)
     if found.published:
         first = {name: next(iter(model.targets.values())) for name, model in found.models.items()}
         print_ladder(first, found.published, step_minutes, console)
@@ -76,6 +80,24 @@ def print_scores(
     (console or Console()).print(table)
 
 
+def print_coverage(
+    rows: Mapping[str, Sequence[Coverage]], step_minutes: int, unit: str, title: str, console: Console | None = None
+) -> None:
+    """The share of readings inside the intervals and their mean width, at 15, 30 and 60 minutes and over all steps."""
+    table = numbers("model", "interval", "at", "covered", f"mean width {unit}")
+    for name, coverage in rows.items():
+        horizon = len({row.minutes for row in coverage} - {None})
+        shown = [None, *(step * step_minutes for step in reported_steps(horizon, step_minutes))]
+        for row in (row for row in coverage if row.minutes in shown):
+            first = row.minutes == shown[1]
+            at = f"all {horizon} steps" if row.minutes is None else f"{row.minutes} min"
+            share = "-" if row.share is None else f"{row.share:.1%}"
+            level = f"{row.level:.0%}" if first else ""
+            table.add_row(name, level, at, share, number(row.width, 2), end_section=row.minutes is None)
+            name = ""
+    print_table(console or Console(), title, table)
+
+
 def print_ladder(
     rows: Mapping[str, HorizonScores],
     published: Sequence[PublishedScore],
@@ -107,8 +129,8 @@ def print_ladder(
         table.add_row(escape(name), *(f"{value:.{digits}f}" for value in mae), escape(origin), style=style)
     out = console or Console()
     out.print(table)
-    for source, number in notes.items():
-        print_line(out, f"[{number}] {source}")
+    for source, place in notes.items():
+        print_line(out, f"[{place}] {source}")
 
 
 def reported_steps(horizon: int, step_minutes: int) -> list[int]:

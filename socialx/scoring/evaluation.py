@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -66,16 +66,17 @@ def evaluate(
     horizon: int,
     targets: int = 1,
     name: str = "score",
+    others: Sequence[Accumulator] = (),
     stop: Callable[[], bool] = lambda: False,
     together: Callable[[Tensor], Tensor] = lambda sums: sums,
 ) -> list[HorizonScores]:
     """Scores of a model over every window of a loader, of each target; none where ``stop`` ended the pass.
 
-    The errors stay on the device until the end: one transfer whatever the number of batches.  together: adds the sums
-    of other processes, which score other windows.
+    The errors stay on the device until the end: one transfer whatever the number of batches.  others: what else adds up
+    the forecasts.  together: adds the sums of other processes, which score other windows.
     """
     sums = RunningScores(horizon, targets, precision.device)
-    if not run(model, loader, precision, sums, name=name, stop=stop):
+    if not run(model, loader, precision, sums, *others, name=name, stop=stop):
         return []
     sums.sums = together(sums.sums)
     return sums.compute()

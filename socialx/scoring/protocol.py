@@ -25,11 +25,12 @@ AVERAGING = "all valid entries of the whole part at that horizon"
 class Trained:
     """Where the weights of a scored model come from: their epoch, and the data and machine that trained them.
 
-    epoch None: no epoch had ended, the weights are those of the last saved step.
+    epoch None: no epoch had ended, the weights are those of the last saved step.  weights: their fingerprint.
     """
 
     epoch: int | None
     parameters: int
+    weights: str
     checksum: str
     distances: str | None
     windows: dict[str, int]
@@ -153,7 +154,8 @@ class ScoringProtocol:
         except (TypeError, RecursionError) as error:
             raise ValueError(f"not a protocol ({error})") from None
 
-    def of_weights(self, epoch: int | None, parameters: int) -> Trained:
-        """The weights that a run with this protocol has."""
-        own = {f.name: getattr(self, f.name) for f in fields(Trained) if f.name not in ("epoch", "parameters")}
-        return Trained(epoch=epoch, parameters=parameters, **own)
+    def of_weights(self, epoch: int | None, parameters: int, weights: str) -> Trained:
+        """The weights that a run with this protocol has; weights: their fingerprint."""
+        given = ("epoch", "parameters", "weights")
+        own = {f.name: getattr(self, f.name) for f in fields(Trained) if f.name not in given}
+        return Trained(epoch=epoch, parameters=parameters, weights=weights, **own)

@@ -13,6 +13,7 @@ from socialx.files.published import PublishedScore
 from socialx.files.store import Sensors
 from socialx.scoring.attention import LayerWeights
 from socialx.scoring.breakdown import Errors
+from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol
 
@@ -48,7 +49,8 @@ class Evaluation(Mapping[str, ModelScores]):
     """The scores of several models on the same windows, by the name of the run or reference.
 
     published: results of others under the same protocol, where references were asked for.  online: of the same runs
-    with a climatology that goes on during the part: scores that compare with no frozen model's.
+    with a climatology that goes on during the part: scores that compare with no frozen model's.  coverage: of the
+    prediction intervals of each run, by target, where it was asked for.
     """
 
     part: str
@@ -56,6 +58,7 @@ class Evaluation(Mapping[str, ModelScores]):
     models: Mapping[str, ModelScores]
     published: tuple[PublishedScore, ...]
     online: Mapping[str, ModelScores] = field(default_factory=dict)
+    coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
 
     def __getitem__(self, name: object) -> ModelScores:
         return self.models[str(name)]
@@ -70,7 +73,12 @@ class Evaluation(Mapping[str, ModelScores]):
         """For JSON: horizon steps with their minutes; a number that does not exist is None."""
         made = {"schema": SCORES_SCHEMA, "part": self.part, "scores": self._table(self.models)}
         online = {"online": self._table(self.online)} if self.online else {}
-        return {**made, **online, "protocol": self.protocol.as_dict()}
+        coverage = {
+            name: {target: [asdict(row) for row in rows] for target, rows in targets.items()}
+            for name, targets in self.coverage.items()
+        }
+        covered = {"intervals": coverage} if coverage else {}
+        return {**made, **online, **covered, "protocol": self.protocol.as_dict()}
 
     def _table(self, models: Mapping[str, ModelScores]) -> dict[str, Any]:
         step = self.protocol.step_minutes

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from socialx.tasks.calibration import calibrate
     from socialx.tasks.comparing import compare, sweep
     from socialx.tasks.diagnosis import doctor
     from socialx.tasks.evaluation import evaluate
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from socialx.tasks.training import Run, load_run, train
 
 _WHERE = {
+    "calibration": ("calibrate",),
     "comparing": ("compare", "sweep"),
     "diagnosis": ("doctor",),
     "evaluation": ("evaluate",),
@@ -36,6 +38,7 @@ __all__ = [
     "BackfillError",
     "Run",
     "backfill",
+    "calibrate",
     "compare",
     "convert",
     "doctor",

@@ -18,6 +18,7 @@ from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, listening
 from socialx.scoring import ladder
 from socialx.scoring.evaluation import evaluate as score
+from socialx.scoring.intervals import RunningCoverage
 from socialx.scoring.metrics import RunningScores
 from socialx.scoring.online import evaluate_online
 from socialx.scoring.protocol import Trained
@@ -27,6 +28,7 @@ from socialx.settings import Settings
 from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run, remedies, with_plan
 from socialx.training import memory, probe
+from socialx.training.run_folder import open_run
 
 
 def evaluate(
@@ -36,6 +38,7 @@ def evaluate(
     part: str = "test",
     baselines: bool = False,
     online: bool = False,
+    intervals: bool = False,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Mapping[str, Any],
@@ -44,12 +47,12 @@ def evaluate(
 
     runs: folders, or what ``train`` returned.  data: another file than the runs' own.  part: train, validation or test;
     all is meant for a file that the runs were not trained on.  baselines: also score copy-last and the historical
-    average.  online: also score each run with a climatology that
-    goes on during the part, as ``Evaluation.online``.  Scores are computed in float32 unless
-    ``trainer={"precision": ...}`` says otherwise.
+    average.  online: also score each run with a climatology that goes on during the part, as ``Evaluation.online``.
+    intervals: also measure the prediction intervals of each run, as ``Evaluation.coverage``.  Scores are computed in
+    float32 unless ``trainer={"precision": ...}`` says otherwise.
 
     Raises SettingsError where there is nothing to score, the runs have different windows, or a run that is to be scored
-    online was trained without a climatology.
+    online was trained without a climatology; SocialxError where a run has no intervals that were asked for.
     """
     with listening(progress):
         check_part(part)
@@ -75,6 +78,7 @@ def evaluate(
             protocol, d = problem.protocol.with_trained(trained), problem.data
             loader = d.loader(part, problem.settings.loader.batch_size)
             models: dict[str, nn.Module] = references(d) if baselines else {}
+            covered = {name: _coverage(name, each, trained[name]) for name, each in problems.items() if intervals}
             for name, model in {**models, **{name: each.model for name, each in problems.items()}}.items():
                 now = (problems[name], model, loader) if name in problems else None
                 found = score(
@@ -84,6 +88,7 @@ def evaluate(
                     horizon=protocol.horizon,
                     targets=len(d.targets),
                     name=f"score {name}",
+                    others=[covered[name]] if name in covered else [],
                 )
                 for each in found if name in problems else ():
                     refuse_overflow(name, each.overall.mae if each.overall.count else 0.0)
@@ -94,7 +99,18 @@ def evaluate(
                 s, precision = problems[name].settings, problems[name].precision
                 found = evaluate_online(model, d, part, s.loader.batch_size, precision, f"score {name} online")
                 went_on[name] = ModelScores(dict(zip(d.targets, found, strict=True)), protocol.step_minutes)
-        return Evaluation(part, protocol, scores, ladder.published(protocol, part) if baselines else (), went_on)
+        listed = ladder.published(protocol, part) if baselines else ()
+        coverage = {
+            name: dict(zip(d.targets, sums.compute(protocol.step_minutes), strict=True))
+            for name, sums in covered.items()
+        }
+        return Evaluation(part, protocol, scores, listed, went_on, coverage)
+
+
+def _coverage(run: str, problem: Problem, trained: Trained) -> RunningCoverage:
+    """What measures the intervals of a run on the device."""
+    found, device = open_run(Path(run)).read_intervals(trained.weights), problem.precision.device
+    return RunningCoverage(found.of(problem.data.sensors.ids, device), device)
 
 
 def _with_climatology(problem: Problem, run: str) -> Forecaster:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,12 @@ from socialx.files.time_axis import JITTER_S
 from socialx.forecast import Forecast, Observed
 from socialx.options import Layers
 from socialx.progress import Callback, listening, note, work
+from socialx.scoring.intervals import Intervals
+from socialx.scoring.protocol import Trained
 from socialx.settings import Settings
 from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run
+from socialx.training.run_folder import open_run
 
 Time = str | datetime
 DAY_S, YEAR_DAYS = 86_400, 365.25
@@ -41,6 +45,7 @@ def predict(
     end: Time | None = None,
     every: str | None = None,
     sensors: Sequence[str] | None = None,
+    interval: float | None = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Mapping[str, Any],
@@ -50,19 +55,21 @@ def predict(
     data: a file of the run's network, by default the run's own; it needs no more rows than one history.  at: the time
     of the last row to read.  start, end, every: issue a forecast at every such time instead; every is a text such as
     ``15min``, by default the horizon.  sensors: ids to return, by default all.  Times are wall times of the file.
+    interval: a level such as 0.9 adds the lower and upper end of that prediction interval, of what ``calibrate`` wrote.
 
     A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
     missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.
-    Raises SocialxError for a file that does not fit the run, is too short or has no reading in the history, and
-    SettingsError for a time that the file does not have.
+    Raises SocialxError for a file that does not fit the run, is too short or has no reading in the history, and for a
+    run without intervals; SettingsError for a time that the file does not have and a level that the run does not have.
     """
     with listening(progress):
         if at is not None and (start is not None or end is not None):
             raise SettingsError(Argument("at"), "one issue time, and a span of them too", "give one of the two")
         layers = Layers.of(settings, sections, data=data)
         path = run.path if isinstance(run, Run) else Path(run)
-        problem, _ = load_trained(path, layers, split=False)
+        problem, trained = load_trained(path, layers, split=False)
         d, precision, model = problem.data, problem.precision, problem.model
+        around = None if interval is None else _intervals(path, trained, d.sensors.ids, interval)
         histories = d.histories(JITTER_S)
         issued = _issues(problem, histories, at, start, end, every)
         _tell_about(problem, histories, issued, latest=at is None and start is None and end is None)
@@ -75,7 +82,7 @@ def predict(
                 with precision.autocast():
                     values.append(model(batch.to(precision.device)).float().cpu().numpy())
                 bar.advance(len(batch.last))
-        around, observed = histories.around(issued, SHOWN_HISTORIES * d.history)
+        rows, observed = histories.around(issued, SHOWN_HISTORIES * d.history)
         forecasts = np.concatenate(values)
         refuse_overflow(path, forecasts)
         steps = 60 * d.store.step_minutes * np.arange(1, d.horizon + 1)
@@ -93,9 +100,22 @@ def predict(
             timezone=d.store.timezone,
             run=str(path),
             dataset=d.store.dataset_name,
-            observed=Observed(around.astype("datetime64[s]"), observed),
+            observed=Observed(rows.astype("datetime64[s]"), observed),
         )
+        if around is not None and interval is not None:
+            low, high = around.around(torch.from_numpy(forecasts), interval)
+            forecast = replace(forecast, interval=interval, lower=low.numpy(), upper=high.numpy())
         return forecast if sensors is None else forecast.select(list(sensors))
+
+
+def _intervals(path: Path, trained: Trained, sensors: tuple[str, ...], level: float) -> Intervals:
+    """The intervals of a run for these sensors; refuses a level that they do not have."""
+    found = open_run(path).read_intervals(trained.weights)
+    found.place(level)
+    if unknown := [name for name in sensors if name not in set(found.sensors)]:
+        those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
+        note(Message("", those, "their intervals are made of the errors of all sensors", unknown))
+    return found.of(sensors, torch.device("cpu"))
 
 
 def _not_negative(values: np.ndarray, targets: Sequence[str]) -> np.ndarray:

@@ -9,7 +9,7 @@ import torch
 
 from socialx.build import Problem, build
 from socialx.errors import Argument, SettingsError, SocialxError
-from socialx.model.state import check_state
+from socialx.model.state import alike, check_state
 from socialx.options import Layers, differences
 from socialx.scoring.protocol import Trained
 from socialx.settings import SCORING
@@ -37,8 +37,10 @@ def load_trained(
     if first and (differ := differences(first.settings, s)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
     stored = weights.state.get(USUAL)
+    if stored is not None and not alike(stored, stored):
+        raise SocialxError(run.path, "its climatology is not made of finite numbers", "train again")
     usual = None
-    if sensors is not None and stored is not None and stored.dtype == torch.float32 and not stored.is_meta:
+    if sensors is not None and stored is not None and stored.dtype == torch.float32:
         usual = sensors, stored.numpy()
     problem = build(
         s,
@@ -59,7 +61,8 @@ def load_trained(
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
     problem.model.load_state_dict(state)
     problem.model.to(problem.precision.device)
-    return problem, then.of_weights(weights.epoch, sum(p.numel() for p in problem.model.parameters()))
+    parameters = sum(p.numel() for p in problem.model.parameters())
+    return problem, then.of_weights(weights.epoch, parameters, weights.fingerprint)
 
 
 def refuse_overflow(run: str | Path, values: float | np.ndarray) -> None:

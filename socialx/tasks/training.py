@@ -19,8 +19,9 @@ from socialx.data.loaders import Loader
 from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.kinds import MODELS
 from socialx.options import Layers, differences, flat, own_settings, to_yaml
-from socialx.precision import when_memory_runs_out
+from socialx.precision import Precision, when_memory_runs_out
 from socialx.progress import Callback, Event, Start, also, listening, note, say
+from socialx.scoring.intervals import calibrated
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, Settings
 from socialx.tasks.first_steps import first_steps
@@ -143,6 +144,8 @@ def train(
                 ranks.wait()  # until the first one has written all that the others read now
             except LostError as error:
                 raise error.going_on(run.path, ranks) from None
+        if ranks.first and not result.interrupted and result.best_epoch >= 0:
+            _calibrate(problem, run)
         return Run(run.path, s, protocol, tuple(run.rows()), result.interrupted)
 
 
@@ -163,6 +166,14 @@ def _fit(
         keep=s.trainer.keep_checkpoints,
         clock=clock,
     )
+
+
+def _calibrate(problem: Problem, run: RunFolder) -> None:
+    """Write the prediction intervals of the best epoch's weights, with which forecasts are made, in float32."""
+    weights, precision = run.read_weights(), Precision("32-true", problem.precision.device)
+    problem.model.load_state_dict(weights.state)
+    size, protocol = problem.settings.loader.batch_size, problem.protocol
+    run.write_intervals(calibrated(problem.model, problem.data, size, precision, protocol, weights.fingerprint))
 
 
 def _silent(event: Event) -> None:

@@ -7,6 +7,7 @@ sensors.json       ids of the sensors, in the order of the model
 protocol.json      data, checksum, split, normaliser, seed: what its scores depend on
 metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
+intervals.safetensors  prediction intervals of these weights, with their sha256
 last.pt            everything that resuming needs
 job.txt            the job of torchrun that began it, whose restarts go on with it
 epoch-0007.pt      the same after that epoch, where more than one state is kept
@@ -39,18 +40,21 @@ from socialx.disk import check_name, check_regular, exclusive, folder_for, read_
 from socialx.environment import environment
 from socialx.errors import Argument, Command, SocialxError
 from socialx.precision import Precision
+from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.training import checkpoint
 
 NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
     *("settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
-    *("metrics.jsonl", "metrics.csv", "best.safetensors", "last.pt", "job.txt"),
+    *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
     *("best.pt", "stamp.json"),  # of the first version of run folders
 )
 STATE = re.compile(r"epoch-\d{4,9}\.pt")
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
+INTERVALS_SCHEMA, INTERVALS_TENSORS = "socialx.intervals/1", ("lower", "upper", "free_flow")
+UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,11 @@ class Weights:
 
     state: dict[str, Tensor]
     epoch: int | None
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells them from all others."""
+        return fingerprint(self.state, self.epoch)
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,11 @@ class RunFolder:
     def best(self) -> Path:
         """Weights of the best epoch."""
         return self.path / "best.safetensors"
+
+    @property
+    def intervals(self) -> Path:
+        """Prediction intervals of these weights."""
+        return self.path / "intervals.safetensors"
 
     @property
     def last(self) -> Path:
@@ -236,6 +250,55 @@ class RunFolder:
         with replacing(self.best) as temporary:
             temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, epoch)}))
 
+    def write_intervals(self, found: Intervals) -> None:
+        """Write intervals.safetensors, whole or not at all."""
+        described = {
+            "schema": INTERVALS_SCHEMA,
+            "sensors": json.dumps(found.sensors),
+            "protocol": json.dumps(found.protocol.as_dict()),
+            "weights": found.weights,
+            "errors": str(found.errors),
+        }
+        tensors = {name: getattr(found, name).contiguous().cpu() for name in INTERVALS_TENSORS}
+        with replacing(self.intervals) as temporary:
+            temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
+
+    def read_intervals(self, weights: str) -> Intervals:
+        """The intervals of the weights with this fingerprint, in the host's memory.
+
+        Raises SocialxError where there are none, they are damaged, or are those of other weights.
+        """
+        again = Command("calibrate", self.path)
+        if not self.intervals.exists():
+            raise SocialxError(self.path, "it has no prediction intervals", ("make them with ", again))
+        try:
+            found = self._read_intervals()
+        except UNREADABLE as error:
+            reason = " ".join(str(error).split())[:120]
+            what = f"not readable intervals ({reason})"
+            raise SocialxError(self.intervals, what, ("make them anew with ", again)) from None
+        if found.weights != weights:
+            other = "made for other weights than those of the run"
+            raise SocialxError(self.intervals, other, ("make them anew with ", again))
+        return found
+
+    def _read_intervals(self) -> Intervals:
+        tensors, described = _safetensors(self.intervals)
+        if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
+            raise ValueError("they do not have their sha256")
+        if described["schema"] != INTERVALS_SCHEMA or set(tensors) != set(INTERVALS_TENSORS):
+            raise ValueError("they are of another version")
+        protocol, own = ScoringProtocol.from_dict(json.loads(described["protocol"])), self.protocol()
+        if (protocol.horizon, list(protocol.targets)) != (own.horizon, list(own.targets)):
+            raise ValueError("they are of another horizon or other targets")
+        return Intervals(
+            sensors=tuple(map(str, json.loads(described["sensors"]))),
+            protocol=protocol,
+            weights=described["weights"],
+            errors=int(described["errors"]),
+            **tensors,
+        )
+
     def read_weights(self) -> Weights:
         """The weights of the best epoch, or of the last state where none has ended, in the host's memory.
 
@@ -258,15 +321,12 @@ class RunFolder:
 
     def _read_best(self) -> Weights:
         try:
-            check_regular(self.best)
-            content = self.best.read_bytes()  # safetensors opens no path that is not UTF-8
-            state = load(content)
-            described = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
-            epoch, stored = int(described.get("epoch", "")), described.get("sha256")
-        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            state, described = _safetensors(self.best)
+            epoch = int(described.get("epoch", ""))
+        except UNREADABLE as error:
             reason = " ".join(str(error).split())[:120]
             raise SocialxError(self.best, f"not readable weights ({reason})", checkpoint.ANOTHER) from None
-        if fingerprint(state, epoch) != stored:
+        if fingerprint(state, epoch) != described.get("sha256"):
             raise SocialxError(self.best, "damaged: its weights do not have their sha256", checkpoint.ANOTHER)
         return Weights(state, epoch)
 
@@ -285,9 +345,21 @@ def _epoch_row(found: Any) -> EpochRow:
     return EpochRow(**found)
 
 
-def fingerprint(state: Mapping[str, Tensor], epoch: int) -> str:
-    """sha256 of an epoch and of the names, types, shapes and bytes of tensors on the host."""
-    digest = hashlib.sha256(str(epoch).encode())
+def _safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a file, and what describes them; raises one of ``UNREADABLE``."""
+    check_regular(path)
+    content = path.read_bytes()  # safetensors opens no path that is not UTF-8
+    tensors = load(content)
+    return tensors, json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+
+
+def _as_text(described: Mapping[str, str]) -> str:
+    return json.dumps(described, sort_keys=True)
+
+
+def fingerprint(state: Mapping[str, Tensor], text: object) -> str:
+    """sha256 of a text, such as an epoch, and of the names, types, shapes and bytes of tensors on the host."""
+    digest = hashlib.sha256(str(text).encode())
     for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)

@@ -122,6 +122,7 @@ def test_train_leaves_a_run_that_can_be_repeated(run: Path, data: Path) -> None:
         "sensors.json",
         "metrics.jsonl",
         "best.safetensors",
+        "intervals.safetensors",
         "metrics.csv",
         "last.pt",
     }

@@ -1,0 +1,238 @@
+"""Prediction intervals by split conformal prediction, from the errors of the validation part.
+
+An interval of level l reaches from the forecast plus a low quantile of the signed errors (truth - forecast) to the
+forecast plus a high one, each of which leaves (1 - l) / 2 of the errors outside.  Of n errors in order these are the
+ones of rank k from below and from above, with k the floor of (n + 1)(1 - l) / 2; from above that is the rank
+ceil((n + 1)(1 + l) / 2) of Angelopoulos and Bates 2021, arXiv:2107.07511, section 2.2.  The ranks fall as the level
+rises, so that a wider level contains every narrower one.
+
+There is one pair of bounds per level, sensor, horizon step and group.  The group is the share of the sensor's free-flow
+speed that is forecast: errors in congestion are several times larger.  With fewer than 199 errors in a group, which
+the level 0.99 needs, a sensor has the bounds of all sensors in that group; where these are too few as well, those of
+all groups.
+
+The stored levels are 0.50, 0.55, ... 0.95, 0.98 and 0.99.  A level between two of them gets the wider one.
+"""
+
+# Shape letters: W windows, B of a batch, P horizon steps, N sensors, G targets, L levels, K groups, M columns
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from socialx.batch import Batch, Target
+from socialx.dataset import Dataset
+from socialx.errors import Argument, SettingsError, SocialxError
+from socialx.files.store import NOT_NEGATIVE
+from socialx.precision import Precision
+from socialx.scoring.evaluation import run
+from socialx.scoring.protocol import ScoringProtocol
+
+LEVELS = (*range(50, 100, 5), 98, 99)  # percent
+SHARES = (0.5, 0.75, 0.92)  # of the free-flow speed: where a group ends and the next one begins
+LEAST = 199  # errors: with fewer of them the level 0.99 has no bounds
+SCORED_LEVELS = (0.5, 0.8, 0.9)
+KEPT_BYTES = 256 << 20  # of errors; a part that has more keeps those of every second, third ... window
+ENTRY_BYTES = 5  # an error in float32 and its group
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """What is added to a forecast for the two ends of its interval.
+
+    lower, upper float32 [L,K,P,N+1,G] in the unit of each target; the last column is for sensors that were not
+    calibrated.  A level that has too few errors is infinite.  free_flow float32 [N+1,G].  weights: fingerprint of the
+    model's weights.  protocol: of the data whose validation part was used.  errors: how many errors that are.
+    """
+
+    sensors: tuple[str, ...]
+    free_flow: Tensor
+    lower: Tensor
+    upper: Tensor
+    weights: str
+    protocol: ScoringProtocol
+    errors: int
+
+    def __post_init__(self) -> None:
+        """ValueError for tables that no calibration makes."""
+        columns = len(self.sensors) + 1, len(self.protocol.targets)
+        shape = len(LEVELS), len(SHARES) + 1, self.protocol.horizon, *columns
+        for name, wanted in (("lower", shape), ("upper", shape), ("free_flow", columns)):
+            found = getattr(self, name)
+            if found.dtype != torch.float32 or tuple(found.shape) != wanted:
+                raise ValueError(f"{name} is {found.dtype} {tuple(found.shape)}, not float32 {wanted}")
+        nested = [(outer[1:] >= outer[:-1]).all() for outer in (-self.lower, self.upper)]  # NaN is not
+        if not all(nested) or not (self.lower[0] <= self.upper[0]).all():
+            raise ValueError("its levels are not nested")
+        if not self.free_flow.isfinite().all():
+            raise ValueError("a free-flow speed is not finite")
+
+    @cached_property
+    def widest(self) -> float:
+        """The highest level that has bounds; 0 where none has."""
+        finite = (self.lower.isfinite() & self.upper.isfinite()).flatten(1).all(1)
+        return max((percent / 100 for percent, there in zip(LEVELS, finite.tolist(), strict=True) if there), default=0)
+
+    def place(self, level: float) -> int:
+        """The place in ``LEVELS`` of the narrowest stored level that is not below this one.
+
+        Raises SettingsError for a level below 0.5, or above the widest one that the errors suffice for.
+        """
+        least, most = LEVELS[0] / 100, self.widest
+        if not least <= level <= most:
+            found = f"the levels go from {least:g} to {most:g}" if most else f"{self.errors} errors give no interval"
+            remedy = "calibrate with a longer file" if most < level <= LEVELS[-1] / 100 else "for example 0.9"
+            raise SettingsError(Argument("interval", level), found, remedy)
+        return next(i for i, percent in enumerate(LEVELS) if percent >= 100 * level - 1e-6)
+
+    def around(self, forecast: Tensor, level: float) -> tuple[Tensor, Tensor]:
+        """Lower and upper end [B,P,N,G] of the intervals of a forecast [B,P,N,G] in file units.
+
+        A quantity that cannot be below 0 has no end below 0.  The device is not waited for, except by the first call.
+        """
+        place, forecast = self.place(level), forecast.float()
+        groups = groups_of(forecast, self.free_flow[:-1])
+        ends = [forecast + bounds[place, :, :, :-1].gather(0, groups) for bounds in (self.lower, self.upper)]
+        floor = [0.0 if name in NOT_NEGATIVE else -torch.inf for name in self.protocol.targets]
+        low, high = (end.clamp(min=torch.tensor(floor, device=end.device)) for end in ends)
+        return low, high
+
+    def of(self, sensors: Sequence[str], device: torch.device) -> Intervals:
+        """The same for these sensors, by id, on a device; one that was not calibrated has the bounds of all sensors."""
+        known = {name: place for place, name in enumerate(self.sensors)}
+        columns = torch.tensor([*(known.get(name, -1) % (len(known) + 1) for name in sensors), len(known)])
+        tables = (self.free_flow, self.lower, self.upper)
+        free_flow, lower, upper = (table.index_select(-2, columns).to(device) for table in tables)
+        return replace(self, sensors=tuple(sensors), free_flow=free_flow, lower=lower, upper=upper)
+
+
+def groups_of(forecast: Tensor, free_flow: Tensor) -> Tensor:
+    """forecast [B,P,N,G] and free-flow speed [N,G] -> int64 [B,P,N,G]: how many of ``SHARES`` the forecast reaches."""
+    return torch.stack([forecast >= share * free_flow for share in SHARES]).sum(0)
+
+
+class SignedErrors:
+    """Truth - forecast of every window that is kept, in the host's memory, and the group of each forecast."""
+
+    def __init__(self, free_flow: Tensor, windows: int, horizon: int) -> None:
+        """free_flow float32 [N,G] on the device; windows: of the part."""
+        self.free_flow = free_flow
+        self.every = -(-windows * horizon * free_flow.numel() * ENTRY_BYTES // KEPT_BYTES)
+        self.seen = 0
+        self.errors: list[np.ndarray] = []
+        self.groups: list[np.ndarray] = []
+
+    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+        """forecast [B,P,N,G] of a batch.  Raises SocialxError where a forecast is not finite."""
+        kept = slice(-self.seen % self.every, None, self.every)
+        self.seen += len(forecast)
+        forecast = forecast[kept].float()
+        if not forecast.isfinite().all():
+            raise SocialxError("calibration", "the weights overflow: a forecast is not a finite number", "train again")
+        errors = torch.where(target.valid[kept], target.values[kept] - forecast, torch.nan)
+        self.errors.append(errors.cpu().numpy())
+        self.groups.append(groups_of(forecast, self.free_flow).to(torch.uint8).cpu().numpy())
+
+    def compute(self) -> tuple[np.ndarray, int]:
+        """Bounds float32 [2,L,K,P,N+1,G], lower and upper ones, and how many errors they are of."""
+        errors, groups = np.concatenate(self.errors), np.concatenate(self.groups)
+        _, steps, sensors, targets = errors.shape
+        found = np.empty((2, len(LEVELS), len(SHARES) + 1, steps, sensors + 1, targets), np.float32)
+        for step, target in np.ndindex(steps, targets):
+            found[..., step, :, target] = bounds_by_group(errors[:, step, :, target], groups[:, step, :, target])
+        return found, int(np.isfinite(errors).sum())
+
+
+def bounds_by_group(errors: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Signed errors [W,N], NaN where there is none, and their groups [W,N] -> bounds [2,L,K,N+1]; the last: of all."""
+    columns = []
+    everything, _ = bounds(errors.reshape(-1, 1))
+    for group in range(len(SHARES) + 1):
+        of_group = np.where(groups == group, errors, np.float32(np.nan))
+        together, count = bounds(of_group.reshape(-1, 1))
+        together = np.where(count >= LEAST, together, everything)  # [2,L,1]
+        own, count = bounds(of_group)
+        columns.append(np.concatenate([np.where(count >= LEAST, own, together), together], axis=-1))
+    return np.stack(columns, axis=2)
+
+
+def bounds(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper quantiles [2,L,M] of each column of errors [W,M], NaN where there is none, and the counts [M].
+
+    They are infinite where there are too few errors for a level.
+    """
+    errors = np.sort(errors, axis=0)  # NaN goes to the end
+    count = np.isfinite(errors).sum(axis=0)
+    rank = (count + 1) * (100 - np.array(LEVELS)[:, None]) // 200  # [L,M], from below and from above
+    places = np.stack([rank - 1, count - rank]).clip(min=0, max=len(errors) - 1)
+    found = np.take_along_axis(errors[None], places, axis=1)
+    none = np.array([-np.inf, np.inf], np.float32).reshape(2, 1, 1)
+    return np.where(rank > 0, found, none), count
+
+
+def calibrated(
+    model: nn.Module, data: Dataset, batch_size: int, precision: Precision, protocol: ScoringProtocol, weights: str
+) -> Intervals:
+    """The intervals of a model, which is on the device, from one pass over the validation part of the data."""
+    loader = data.loader("validation", batch_size)
+    free_flow = torch.from_numpy(data.free_flow)
+    errors = SignedErrors(free_flow.to(precision.device), loader.num_windows, data.horizon)
+    run(model, loader, precision, errors, name="calibrate")
+    (lower, upper), count = errors.compute()
+    of_all = torch.cat([free_flow, free_flow.median(dim=0, keepdim=True).values])
+    tables = of_all, torch.from_numpy(lower), torch.from_numpy(upper)
+    return Intervals(data.sensors.ids, *tables, weights, protocol, count)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Of the readings that were forecast: the share inside the interval, its mean width, and how many they are.
+
+    minutes: how far ahead; None: all steps.  Numbers that do not exist are None.
+    """
+
+    level: float
+    minutes: int | None
+    share: float | None
+    width: float | None
+    count: int
+
+
+class RunningCoverage:
+    """How often the truth is inside the intervals, and how wide they are, as running sums on the device."""
+
+    def __init__(self, intervals: Intervals, device: torch.device) -> None:
+        """intervals: of the sensors that are forecast, on the device.  Levels that it does not have are left out."""
+        self.intervals = intervals
+        self.levels = [level for level in SCORED_LEVELS if level <= intervals.widest]
+        sizes = len(self.levels), intervals.protocol.horizon, len(intervals.protocol.targets)
+        self.sums = torch.zeros(3, *sizes, dtype=torch.float64, device=device)
+
+    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+        """forecast [B,P,N,G] of a batch."""
+        for number, level in enumerate(self.levels):
+            low, high = self.intervals.around(forecast, level)
+            inside = target.valid & (low <= target.values) & (target.values <= high)
+            width = torch.where(target.valid, high - low, 0.0)
+            sums = [each.sum(dim=(0, 2), dtype=torch.float64) for each in (inside, width, target.valid)]
+            self.sums[:, number] += torch.stack(sums)
+
+    def compute(self, step_minutes: int) -> list[tuple[Coverage, ...]]:
+        """Of each target: a row per level and step, and per level one over all steps; one transfer from the device."""
+        table = torch.cat([self.sums, self.sums.sum(dim=2, keepdim=True)], dim=2)  # [3,levels,P+1,G]
+        steps = self.sums.shape[2]
+        ahead = [*(step_minutes * (step + 1) for step in range(steps)), None]
+        return [
+            tuple(
+                Coverage(level, minutes, inside / n if n else None, width / n if n else None, int(n))
+                for level, rows in zip(self.levels, of_target, strict=True)
+                for minutes, (inside, width, n) in zip(ahead, rows, strict=True)
+            )
+            for of_target in table.permute(3, 1, 2, 0).tolist()
+        ]

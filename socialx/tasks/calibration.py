@@ -1,0 +1,43 @@
+"""``calibrate``: a run -> the prediction intervals of its forecasts, in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from socialx.options import Layers
+from socialx.precision import when_memory_runs_out
+from socialx.progress import Callback, listening
+from socialx.scoring.intervals import Intervals, calibrated
+from socialx.settings import Settings
+from socialx.tasks.evaluation import out_of_memory
+from socialx.tasks.trained import load_trained
+from socialx.tasks.training import Run
+from socialx.training.run_folder import old_run, open_run
+
+
+def calibrate(
+    run: str | Path | Run,
+    data: str | Path | Mapping[str, Any] | None = None,
+    *,
+    settings: Settings | Layers | None = None,
+    progress: Callback | None = None,
+    **sections: Mapping[str, Any],
+) -> Intervals:
+    """Measure the errors of a run on the validation part, and write its prediction intervals into its folder.
+
+    ``train`` does this at its end; older runs, and runs that go to other data, are calibrated with this.  data: another
+    file than the run's own, whose validation part is used.  ``predict`` and ``evaluate`` read what is written.
+    """
+    with listening(progress):
+        path = Path(str(run))
+        with old_run(open_run(path)) as folder:  # nobody trains in it meanwhile
+            problem, trained = load_trained(path, Layers.of(settings, sections, data=data))
+            d, size, precision = problem.data, problem.settings.loader.batch_size, problem.precision
+            loader = d.loader("validation", size)
+            with when_memory_runs_out(partial(out_of_memory, problem, problem.model, loader, "validation")):
+                found = calibrated(problem.model, d, size, precision, problem.protocol, trained.weights)
+            folder.write_intervals(found)
+        return found

@@ -1,0 +1,429 @@
+"""Prediction intervals: the ranks of the definition, nested levels, honest coverage, and the file in the run folder."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save
+
+import socialx as api
+from socialx.batch import Target
+from socialx.errors import SettingsError, SocialxError
+from socialx.options import Layers
+from socialx.scoring import intervals as module
+from socialx.scoring.intervals import (
+    LEAST,
+    LEVELS,
+    SHARES,
+    Intervals,
+    RunningCoverage,
+    SignedErrors,
+    bounds,
+    bounds_by_group,
+    groups_of,
+)
+from socialx.scoring.protocol import ScoringProtocol
+from socialx.tasks.trained import load_trained
+from socialx.training.run_folder import RunFolder, fingerprint
+from tests.commands import SMALL, small_file, socialx
+from tests.networks import CPU, example
+
+K = len(SHARES) + 1
+AT = "2012-05-04 07:00"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = small_file(tmp_path_factory.mktemp("data"), 700)
+    run = data.parent / "run"
+    assert socialx("train", "--data", data, "--run-dir", run, "--max-epochs", "1", *SMALL).exit_code == 0
+    return run
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def protocol(horizon: int, sensors: int, targets: tuple[str, ...] = ("avg_speed",)) -> ScoringProtocol:
+    units = dict.fromkeys(targets, "mph")
+    return ScoringProtocol(
+        "made", "0", "0", sensors, units, units, 5, 12, horizon, "canonical", {}, 0, {}, None, None, {}, 0, "32-true",
+        "0", None,
+    )  # fmt: skip
+
+
+def made(errors: np.ndarray, free_flow: np.ndarray, forecast: np.ndarray, targets: tuple[str, ...]) -> Intervals:
+    """Intervals of errors and forecasts [W,P,N,G]."""
+    sums = SignedErrors(torch.from_numpy(free_flow), len(errors), errors.shape[1])
+    values = np.where(np.isnan(errors), 0, forecast + errors)
+    target = Target(torch.from_numpy(values), torch.from_numpy(~np.isnan(errors)))
+    sums.add(torch.from_numpy(forecast), example().batch, target)
+    (lower, upper), count = sums.compute()
+    assert count == np.isfinite(errors).sum()
+    ids = tuple(f"s{i}" for i in range(errors.shape[2]))
+    table = torch.from_numpy(np.concatenate([free_flow, np.median(free_flow, axis=0, keepdims=True)]))
+    rest = (torch.from_numpy(lower), torch.from_numpy(upper), "w", protocol(errors.shape[1], len(ids), targets), count)
+    return Intervals(ids, table, *rest)
+
+
+# --- the numbers ------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=500), st.integers(0, 5))
+def test_the_ends_are_the_errors_of_these_ranks(errors: list[float], missing: int) -> None:
+    """ceil((n + 1) q) of the sorted errors, with q = (1 + level) / 2 from below, and the same from above."""
+    column = np.array([*errors, *[math.nan] * missing], np.float32)[:, None]
+    (lower, upper), count = bounds(column)
+    ascending, n = sorted(np.float32(errors)), len(errors)
+    assert count == n
+    for place, percent in enumerate(LEVELS):
+        rank = math.ceil((n + 1) * (100 + percent) / 200 - 1e-9)
+        expected = (ascending[n - rank], ascending[rank - 1]) if rank <= n else (-math.inf, math.inf)
+        assert (lower[place, 0], upper[place, 0]) == expected
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 300),
+    st.floats(0, 1),
+    st.sampled_from([("avg_speed",), ("temperature", "flow")]),
+)
+def test_a_wider_level_contains_every_narrower_one(
+    seed: int, windows: int, missing: float, targets: tuple[str, ...]
+) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (windows, 2, 3, len(targets))
+    forecast = rng.uniform(-5, 70, shape).astype(np.float32)
+    errors = rng.standard_cauchy(shape).astype(np.float32).round(rng.integers(0, 3))  # with equal ones
+    errors[rng.random(shape) < missing] = np.nan
+    found = made(errors, rng.uniform(0, 70, (3, len(targets))).astype(np.float32), forecast, targets)
+    levels = [level for level in np.arange(0.5, 0.991, 0.01).round(2) if level <= found.widest]
+    new = torch.from_numpy(rng.uniform(-5, 90, (5, 2, 3, len(targets))).astype(np.float32))
+    ends = [found.around(new, level) for level in levels]
+    for (low, high), (wider_low, wider_high) in itertools.pairwise(ends):
+        assert (wider_low <= low).all()
+        assert (low <= high).all()
+        assert (high <= wider_high).all()
+    for level in (found.widest + 0.001, 0.49, math.nan):
+        with pytest.raises(SettingsError, match=r"the levels go from 0\.5 to|give no interval"):
+            found.around(new, level)
+
+
+def test_a_sensor_with_few_errors_in_a_group_has_the_bounds_of_all_sensors() -> None:
+    rng = np.random.default_rng(0)
+    errors = rng.normal(0, 1, (900, 3)).astype(np.float32)
+    groups = rng.integers(0, K - 1, errors.shape).astype(np.uint8)  # the last group has none
+    groups[:, 1] = K - 2
+    groups[: LEAST - 1, 1] = 0  # one too few
+    errors[groups[:, 2] == 1, 2] = np.nan
+    found = bounds_by_group(errors, groups)
+    for group in range(K):
+        pooled = errors[groups == group]
+        of_all = bounds((pooled if np.isfinite(pooled).sum() >= LEAST else errors).reshape(-1, 1))[0][..., 0]
+        np.testing.assert_array_equal(found[:, :, group, -1], of_all)
+        for sensor in range(3):
+            own = errors[groups[:, sensor] == group, sensor]
+            own = own[np.isfinite(own)]
+            expected = bounds(own[:, None])[0][..., 0] if len(own) >= LEAST else of_all
+            np.testing.assert_array_equal(found[:, :, group, sensor], expected)
+    assert np.array_equal(found[:, :, 0, 1], found[:, :, 0, -1])
+    assert not np.array_equal(found[:, :, K - 2, 1], found[:, :, K - 2, -1])
+
+
+def test_coverage_is_the_level_where_errors_come_from_one_source() -> None:
+    """Errors four times as large in congestion: each group has its level, and 0.91 gets the stored 0.95."""
+    rng = np.random.default_rng(1)
+    forecast = rng.uniform(10, 60, (6000, 2, 3, 1)).astype(np.float32)
+    errors = (rng.gumbel(0, 1, forecast.shape) * np.where(forecast < 30, 4, 1)).astype(np.float32)
+    half = 3000
+    found = made(errors[:half], np.full((3, 1), 60, np.float32), forecast[:half], ("temperature",))
+    new, truth = torch.from_numpy(forecast[half:]), forecast[half:] + errors[half:]
+    for level in (0.5, 0.8, 0.9, 0.95, 0.99):
+        low, high = (end.numpy() for end in found.around(new, level))
+        inside = (low <= truth) & (truth <= high)
+        for part in (slice(None), forecast[half:] < 30, forecast[half:] > 50):
+            assert inside[part].mean() == pytest.approx(level, abs=0.02)
+    assert all(
+        torch.equal(one, other) for one, other in zip(found.around(new, 0.91), found.around(new, 0.95), strict=True)
+    )
+
+
+def test_groups_begin_at_these_shares_of_the_free_flow_speed() -> None:
+    free = torch.tensor([[60.0], [0.0]])
+    forecast = torch.tensor([29.9, 30.0, 44.9, 45.0, 55.1, 55.3, 90.0]).reshape(-1, 1, 1, 1).expand(-1, 1, 2, 1)
+    found = groups_of(forecast, free)[:, 0, :, 0]
+    assert found[:, 0].tolist() == [0, 1, 1, 2, 2, 3, 3]
+    assert set(found[:, 1].tolist()) == {K - 1}
+
+
+@pytest.mark.parametrize("every", [1, 3, 5])
+def test_a_large_part_keeps_the_errors_of_every_third_window(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    errors = rng.normal(0, 1, (40, 2, 3, 1)).astype(np.float32)
+    monkeypatch.setattr(module, "KEPT_BYTES", -(-errors.size * module.ENTRY_BYTES // every))
+    sums = SignedErrors(torch.full((3, 1), 60.0), 40, 2)
+    for first in range(0, 40, 7):
+        part = torch.from_numpy(errors[first : first + 7])
+        sums.add(torch.zeros_like(part), example().batch, Target(part, torch.ones_like(part, dtype=torch.bool)))
+    np.testing.assert_array_equal(np.concatenate(sums.errors), errors[::every])
+    assert sum(each.nbytes for each in (*sums.errors, *sums.groups)) <= module.KEPT_BYTES + 2 * 3 * module.ENTRY_BYTES
+
+
+def test_coverage_and_width_are_those_of_every_reading() -> None:
+    rng = np.random.default_rng(3)
+    forecast = rng.uniform(0, 70, (500, 12, 5, 1)).astype(np.float32)
+    errors = rng.normal(0, 5, forecast.shape).astype(np.float32)
+    found = made(errors, np.full((5, 1), 60, np.float32), forecast, ("avg_speed",))
+    batch, target = example(batch_size=8)
+    valid = rng.random(target.values.shape) < 0.7
+    valid[-1] = False  # a window that pads the batch
+    new, truth = forecast[:8], target.values.numpy()
+    sums = RunningCoverage(found, CPU)
+    for part in (slice(0, 3), slice(3, 8)):
+        sums.add(torch.from_numpy(new[part]), batch, Target(target.values[part], torch.from_numpy(valid[part])))
+    (rows,) = sums.compute(5)
+    assert [row.level for row in rows[::13]] == [0.5, 0.8, 0.9]
+    assert [row.minutes for row in rows[:13]] == [*range(5, 65, 5), None]
+    for row in rows:
+        step = slice(None) if row.minutes is None else slice(row.minutes // 5 - 1, row.minutes // 5)
+        low, high = (end.numpy()[:, step] for end in found.around(torch.from_numpy(new), row.level))
+        ok, y = valid[:, step], truth[:, step]
+        assert row.count == ok.sum()
+        assert row.share == pytest.approx(((low <= y) & (y <= high))[ok].mean())
+        assert row.width == pytest.approx((high - low)[ok].mean(), rel=1e-6)
+        assert low.min() >= 0
+
+
+def test_sensors_are_found_by_id_and_unknown_ones_have_the_bounds_of_all() -> None:
+    rng = np.random.default_rng(4)
+    forecast = rng.uniform(0, 70, (900, 2, 3, 1)).astype(np.float32)
+    errors = (rng.normal(0, 1, forecast.shape) * np.arange(1, 4)[:, None]).astype(np.float32)
+    found = made(errors, np.float32([[50], [60], [65]]), forecast, ("avg_speed",))
+    other = found.of(("s2", "new", "s0"), CPU)
+    new = torch.from_numpy(rng.uniform(0, 70, (4, 2, 3, 1)).astype(np.float32))
+    low, high = other.around(new, 0.9)
+    for place, column in ((0, 2), (2, 0)):
+        own = found.around(new[:, :, [place] * 3], 0.9)
+        assert torch.equal(low[:, :, place], own[0][:, :, column])
+        assert torch.equal(high[:, :, place], own[1][:, :, column])
+    assert torch.equal(other.lower[..., 1, :], found.lower[..., -1, :])
+    assert other.free_flow[:, 0].tolist() == [65, 60, 50, 60]
+
+
+def test_the_free_flow_speed_is_a_percentile_of_the_training_rows(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = load_trained(run, Layers())[0].data
+    readings = list(data.training_readings())
+    values = np.concatenate([np.where(valid, values, np.nan) for values, valid, _ in readings])
+    expected = np.nanpercentile(values, 95, axis=0, method="lower")
+    np.testing.assert_array_equal(data.free_flow, expected)
+    monkeypatch.setattr("socialx.dataset.FREE_FLOW_BYTES", -(-values.nbytes // 3))
+    fewer = replace(data).free_flow
+    np.testing.assert_array_equal(fewer, np.nanpercentile(values[::3], 95, axis=0, method="lower"))
+
+
+def test_a_forecast_that_is_not_finite_is_refused() -> None:
+    sums = SignedErrors(torch.full((3, 1), 60.0), 4, 2)
+    values = torch.zeros(4, 2, 3, 1)
+    values[2, 1, 1] = math.inf
+    with pytest.raises(SocialxError, match="not a finite number"):
+        sums.add(values, example().batch, Target(values, values == 0))
+
+
+# --- the run folder ---------------------------------------------------------------------------------------------------
+
+
+def described(path: Path) -> dict[str, str]:
+    """The metadata of a safetensors file, which has them in any order."""
+    content = path.read_bytes()
+    found: dict[str, str] = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    return found
+
+
+def test_calibrate_writes_what_training_wrote(run: Path) -> None:
+    path = run / "intervals.safetensors"
+    first, tensors = described(path), load_file(path)
+    path.unlink()
+    result = socialx("calibrate", run)
+    assert result.exit_code == 0, result.stderr
+    assert described(path) == first
+    again = load_file(path)
+    assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
+    assert f"socialx predict {run} --interval 0.9" in result.stdout
+    weights = RunFolder(run).read_weights()
+    found = RunFolder(run).read_intervals(weights.fingerprint)
+    assert found.sensors == RunFolder(run).sensors()
+    assert f"{found.errors:,} errors of {found.protocol.windows['validation']} validation windows" in result.stdout
+
+
+def test_intervals_of_other_weights_are_refused(run: Path) -> None:
+    folder = RunFolder(run)
+    weights = folder.read_weights()
+    weights.state["head.2.bias"][0] += 1
+    folder.write_weights(weights.state, 1, 1.0)
+    for words in (["predict", run, "--interval", "0.9"], ["evaluate", run, "--intervals"]):
+        result = socialx(*words)
+        assert result.exit_code == 1
+        assert "made for other weights" in result.stderr
+        assert f"make them anew with socialx calibrate {run}" in result.stderr
+    assert socialx("predict", run).exit_code == 0
+    assert socialx("calibrate", run).exit_code == 0
+    assert socialx("predict", run, "--interval", "0.9").exit_code == 0
+
+
+def test_a_run_without_intervals_says_how_to_make_them(run: Path) -> None:
+    (run / "intervals.safetensors").unlink()
+    for words in (["predict", run, "--interval", "0.9"], ["evaluate", run, "--intervals"]):
+        result = socialx(*words)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+        assert f"make them with socialx calibrate {run}" in result.stderr
+    with pytest.raises(SocialxError, match=r"socialx.calibrate\("):
+        api.predict(run, interval=0.9)
+
+
+@pytest.mark.parametrize("level", ["0.995", "0.3", "90", "nan"])
+def test_a_level_out_of_reach_is_one_line(level: str, run: Path) -> None:
+    result = socialx("predict", run, "--interval", level)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "the levels go from 0.5 to 0.99" in result.stderr
+
+
+def test_every_bit_of_the_intervals_counts(run: Path) -> None:
+    path, weights = run / "intervals.safetensors", RunFolder(run).read_weights().fingerprint
+    content = path.read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")
+    for place in (*range(0, header, 31), *range(header, len(content), (len(content) - header) // 40)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(SocialxError, match="not readable intervals"):
+            RunFolder(run).read_intervals(weights)
+
+
+def foreign(run: Path, about: dict[str, str], **tensors: torch.Tensor) -> None:
+    """Intervals that somebody else made, with their right sha256."""
+    path = run / "intervals.safetensors"
+    old = described(path)
+    del old["sha256"]
+    new, text = {**load_file(path), **tensors}, {**old, **about}
+    path.write_bytes(save(new, {**text, "sha256": fingerprint(new, json.dumps(text, sort_keys=True))}))
+
+
+@pytest.mark.parametrize("how", ["crossing", "nan", "shape", "type", "horizon", "sensors", "schema", "errors"])
+def test_intervals_that_no_calibration_makes_are_refused(how: str, run: Path) -> None:
+    tables = load_file(run / "intervals.safetensors")
+    protocol = json.loads(described(run / "intervals.safetensors")["protocol"])
+    short = {"protocol": json.dumps({**protocol, "horizon": 6})}
+    tensors, about = {
+        "crossing": ({"lower": tables["lower"].flip(0)}, {}),
+        "nan": ({"upper": tables["upper"].index_fill(0, torch.tensor([3]), math.nan)}, {}),
+        "shape": ({"upper": tables["upper"][:, :2]}, {}),
+        "type": ({"free_flow": tables["free_flow"].double()}, {}),
+        "horizon": ({"lower": tables["lower"][:, :, :6], "upper": tables["upper"][:, :, :6]}, short),
+        "sensors": ({}, {"sensors": "5"}),
+        "schema": ({}, {"schema": "socialx.intervals/9"}),
+        "errors": ({}, {"errors": "many"}),
+    }[how]
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    foreign(run, about, **tensors)
+    result = socialx("predict", run, "--interval", "0.9")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "not readable intervals" in result.stderr
+
+
+# --- what users see ---------------------------------------------------------------------------------------------------
+
+
+def test_every_output_of_a_forecast_holds_its_interval(run: Path, tmp_path: Path) -> None:
+    found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 08:00", every="30min", interval=0.8)
+    assert found.interval == 0.8
+    assert found.lower is not None
+    assert found.upper is not None
+    assert found.lower.shape == found.upper.shape == found.values.shape
+    assert (found.lower >= 0).all()
+    assert (found.lower < found.upper).all()
+    weights = RunFolder(run).read_weights().fingerprint
+    low, high = RunFolder(run).read_intervals(weights).around(torch.from_numpy(found.values), 0.8)
+    np.testing.assert_array_equal(found.lower, low.numpy())
+    np.testing.assert_array_equal(found.upper, high.numpy())
+    frame = found.to_frame()
+    names = ["issued_at", "sensor", "time", "horizon", "value", "lower", "upper", "unit", "history"]
+    assert list(frame.columns) == names
+    one = frame[(frame.sensor == found.sensors[2]) & (frame.issued_at == found.issued_at[1])]
+    np.testing.assert_array_equal(one["upper"].to_numpy(np.float32), found.upper[1, :, 2, 0])
+    for name in ("f.csv", "f.h5"):
+        found.write(tmp_path / name)
+    read = pd.read_csv(tmp_path / "f.csv")
+    np.testing.assert_allclose(read["lower"], frame["lower"], atol=5e-5)
+    with h5py.File(tmp_path / "f.h5") as file:
+        np.testing.assert_array_equal(file["lower"][:], found.lower)
+        assert file.attrs["interval"] == 0.8
+    printed = json.loads(socialx("predict", run, "--at", AT, "--interval", "0.8", "--json").stdout)
+    again = api.predict(run, at=AT, interval=0.8)
+    assert again.upper is not None
+    assert printed["interval"] == 0.8
+    np.testing.assert_allclose(printed["upper"]["avg_speed"], again.upper[..., 0])
+    two = found.select(found.sensors[2:0:-1])
+    assert two.lower is not None
+    np.testing.assert_array_equal(two.lower, found.lower[:, :, [2, 1]])
+
+
+def test_a_forecast_without_interval_is_as_before(run: Path) -> None:
+    found = api.predict(run, at=AT)
+    assert (found.interval, found.lower, found.upper) == (None, None, None)
+    assert not {"lower", "upper"} & set(found.to_frame().columns)
+    assert not {"interval", "lower", "upper"} & set(found.as_dict())
+
+
+def test_the_table_and_the_picture_show_the_range(run: Path, tmp_path: Path) -> None:
+    found = api.predict(run, at=AT, interval=0.9)
+    assert found.lower is not None
+    assert found.upper is not None
+    value, low, high = (each[0, 2, 0, 0] for each in (found.values, found.lower, found.upper))
+    result = socialx("predict", run, "--at", AT, "--interval", "0.9")
+    assert f"{value:.1f} ({low:.0f}-{high:.0f})" in result.stdout
+    assert "with 90 % intervals" in result.stdout
+    found.plot(tmp_path / "with.svg", [found.sensors[0]])
+    replace(found, interval=None, lower=None, upper=None).plot(tmp_path / "without.svg", [found.sensors[0]])
+    texts = [(tmp_path / f"{name}.svg").read_text() for name in ("with", "without")]
+    assert ["90 % interval" in text for text in texts] == [True, False]
+    assert ["PolyCollection" in text for text in texts] == [True, False]  # the band
+
+
+def test_evaluate_says_how_often_the_intervals_hold(run: Path) -> None:
+    result = socialx("evaluate", run, "--intervals", "--part", "validation")
+    assert result.exit_code == 0, result.stderr
+    assert "prediction intervals" in result.stdout
+    rows = json.loads(socialx("evaluate", run, "--intervals", "--part", "validation", "--json").stdout)["intervals"]
+    rows = {(row["level"], row["minutes"]): row for row in rows[str(run)]["avg_speed"]}
+    for level in (0.5, 0.8, 0.9):  # on the errors that they are made of: the level, and a little more
+        assert level <= rows[level, None]["share"] < level + 0.03
+        assert f"{rows[level, 60]['share']:.1%}" in result.stdout
+    widths = [rows[level, None]["width"] for level in (0.5, 0.8, 0.9)]
+    assert widths == sorted(widths)
+    assert api.evaluate([run]).coverage == {}
+
+
+def test_sensors_of_another_file_are_said_to_be_uncalibrated(trained: Path, tmp_path: Path) -> None:
+    """A file with three of the sensors is forecast; the intervals of another network are those of all sensors."""
+    weights = RunFolder(trained).read_weights().fingerprint
+    found = RunFolder(trained).read_intervals(weights)
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    names = ("elsewhere", *found.sensors[1:])
+    foreign(run, {"sensors": json.dumps(names)})
+    result = socialx("predict", run, "--interval", "0.9")
+    assert result.exit_code == 0
+    assert f"1 of 4 sensors were not calibrated ({found.sensors[0]})" in result.stderr
