@@ -9,6 +9,7 @@ import typer
 
 from socialx.cli.app import Json, command, note, print_json
 from socialx.cli.progress import Show
+from socialx.errors import Argument, GateError, SettingsError
 from socialx.options import Layers, with_settings
 
 Part = Annotated[
@@ -36,6 +37,23 @@ def evaluate(
     intervals: Annotated[
         bool, typer.Option("--intervals", help="also say how often the prediction intervals of runs hold")
     ] = False,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="WHAT,WHAT", help="also the MAE by horizon, hour, weekday, sensor, congestion"),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="also the difference of two runs, with its 95 % interval")
+    ] = False,
+    max_mae: Annotated[
+        str | None,
+        typer.Option("--max-mae", metavar="LIMITS", help="exit 3 if a run has a larger MAE: 60min=3.5,all=3"),
+    ] = None,
+    scores_csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="also write the scores here")] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="also write all forecasts with the truth, .h5 or .parquet"),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace existing files")] = False,
     part: Part = "test",
     as_json: Json = False,
 ) -> None:
@@ -47,16 +65,28 @@ def evaluate(
     Examples:
       socialx evaluate runs/demo --baselines
       socialx evaluate --baselines --data metr_la.h5
+      socialx evaluate runs/a runs/b --compare --by hour
     """
     from socialx import tasks
+    from socialx.disk import check_output
     from socialx.report.scores import print_evaluation
+    from socialx.scoring import limits
 
+    asked = [] if max_mae is None else limits.parse(max_mae)
+    if asked and not runs:
+        raise SettingsError(Argument("max_mae", max_mae), "no run that must keep it", "name a run folder")
+    if scores_csv is not None:
+        check_output(scores_csv, overwrite)
     found = tasks.evaluate(
         runs or [],
         part=part,
         baselines=baselines,
         online=online,
         intervals=intervals,
+        by=[] if by is None else [name.strip() for name in by.split(",")],
+        compare=compare,
+        save=save,
+        overwrite=overwrite,
         settings=layers,
         progress=Show("evaluate"),
     )
@@ -64,6 +94,13 @@ def evaluate(
         print_json(found.as_dict())
     else:
         print_evaluation(found)
+    if scores_csv is not None:
+        found.to_csv(scores_csv, overwrite)
+    for path in (scores_csv, save):
+        if path is not None:
+            note(f"wrote {path}")
+    if failed := limits.failed(found, asked):
+        raise GateError.together(failed)
 
 
 @command("explain")

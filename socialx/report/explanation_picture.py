@@ -129,7 +129,7 @@ def _astray(xy: np.ndarray) -> np.ndarray:
     return gap > 20 * max(1.0, float(np.nanmedian(gap)))
 
 
-def _draw_horizon(axes: Axes, rows: Sequence[ErrorOf], unit: str) -> None:
+def _draw_horizon(axes: Axes, rows: Sequence[ErrorOf[int]], unit: str) -> None:
     minutes, mae = [row.key for row in rows], [_nan(row.mae) for row in rows]
     axes.plot(minutes, mae, color=LINE, marker="o", markersize=4)
     title(axes, "MAE by horizon", unit)
@@ -138,7 +138,7 @@ def _draw_horizon(axes: Axes, rows: Sequence[ErrorOf], unit: str) -> None:
     plain(axes, "both")
 
 
-def _draw_hours(axes: Axes, rows: Sequence[ErrorOf], mean: float | None, unit: str) -> None:
+def _draw_hours(axes: Axes, rows: Sequence[ErrorOf[int]], mean: float | None, unit: str) -> None:
     axes.bar([row.key + 0.5 for row in rows], [_nan(row.mae) for row in rows], width=0.85, color=LINE)
     title(axes, "MAE by hour of the day", f"{unit}; dashed: all hours")
     if mean is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,10 +13,13 @@ from rich.table import Table
 from socialx.files.published import SCORED_MINUTES, PublishedScore
 from socialx.report.file import IMPUTED
 from socialx.report.tables import number, numbers, print_line, print_table
+from socialx.scoring.difference import Difference
 from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol, Trained
-from socialx.scoring.results import Evaluation
+from socialx.scoring.results import ErrorOf, Evaluation
+
+WORST = 10  # sensors that are named
 
 
 def print_evaluation(found: Evaluation, console: Console | None = None) -> None:
@@ -31,6 +35,10 @@ def print_evaluation(found: Evaluation, console: Console | None = None) -> None:
         if found.coverage:
             covered = {name: targets[target] for name, targets in found.coverage.items()}
             print_coverage(covered, step_minutes, unit, f"{title}, prediction intervals", console)
+    for what in next(iter(found.by.values()), {}):
+        print_errors({name: tables[what] for name, tables in found.by.items()}, what, found, console)
+    if found.difference:
+        print_difference(found.difference, found.protocol, console)
     if found.published:
         first = {name: next(iter(model.targets.values())) for name, model in found.models.items()}
         print_ladder(first, found.published, step_minutes, console)
@@ -95,6 +103,43 @@ def print_coverage(
             level = f"{row.level:.0%}" if first else ""
             table.add_row(name, level, at, share, number(row.width, 2), end_section=row.minutes is None)
             name = ""
+    print_table(console or Console(), title, table)
+
+
+def print_errors(
+    rows: Mapping[str, Sequence[ErrorOf[Any]]], what: str, found: Evaluation, console: Console | None = None
+) -> None:
+    """The MAE of each model by what its errors are divided by; of sensors the ten worst of the last model.
+
+    What has no valid reading is left out.
+    """
+    protocol, last = found.protocol, list(rows.values())[-1]
+    order = [place for place, row in enumerate(last) if row.count]
+    title = f"{found.part} windows, {next(iter(protocol.targets))}, MAE in {protocol.unit} by {what}"
+    if what == "sensor":
+        order = sorted(order, key=lambda place: -(last[place].mae or 0))[:WORST]
+        title += f", the {len(order)} worst of {len(last)}"
+    table = numbers(what)
+    for name in rows:
+        table.add_column(escape(name), justify="right")
+    table.add_column("readings", justify="right", no_wrap=True)
+    for place in order:
+        key = last[place].key
+        text = {"horizon": f"{key} min", "hour": f"{key:02}:00" if what == "hour" else ""}.get(what, str(key))
+        table.add_row(escape(text), *(number(each[place].mae, 4) for each in rows.values()), f"{last[place].count:,}")
+    print_table(console or Console(), title, table)
+
+
+def print_difference(found: Difference, protocol: ScoringProtocol, console: Console | None = None) -> None:
+    """By how much the MAE of the second run is larger, with the interval, at 15, 30 and 60 minutes and over all."""
+    horizon = len(found.rows) - 1
+    shown = [None, *(step * protocol.step_minutes for step in reported_steps(horizon, protocol.step_minutes))]
+    table = numbers("at", f"difference {protocol.unit}", "95 % from", "to", "it differs")
+    for row in (row for row in found.rows if row.minutes in shown):
+        at = f"all {horizon} steps" if row.minutes is None else f"{row.minutes} min"
+        signed = ("-" if value is None else f"{value:+.4f}" for value in (row.difference, row.low, row.high))
+        table.add_row(at, *signed, "-" if row.differs is None else ("yes" if row.differs else "no"))
+    title = f"MAE of {found.second} - MAE of {found.first}, bootstrap over {found.days} days"
     print_table(console or Console(), title, table)
 
 

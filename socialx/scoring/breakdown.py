@@ -1,4 +1,4 @@
-"""Where a model errs: absolute errors by horizon step, by hour of the day and by sensor.
+"""Where a model errs: absolute errors by horizon step, hour of the day, weekday, sensor and congestion.
 
 Running sums as in ``metrics``: float64 over all valid entries of everything that was seen, on the device until the end.
 An empty part is NaN with count 0.  Of several targets the first one counts.
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from socialx.batch import Batch, Target
 
-HOURS = 24
+HOURS, WEEKDAYS = 24, 7
+CONGESTED = 0.5  # of the free-flow speed: a truth below it is congested
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,38 +39,54 @@ class Errors:
 
 @dataclass(frozen=True, eq=False)
 class Breakdown:
-    """The same errors three times: by horizon step [P], by hour of the day of the target row [24], by sensor [N]."""
+    """The same errors in several ways.
+
+    By horizon step [P], by hour of the day [24] and weekday from Monday on [7] of the target row, by sensor [N], and by
+    congestion [2]: where the truth is below half of the free-flow speed, and elsewhere.
+    """
 
     by_step: Errors
     by_hour: Errors
+    by_weekday: Errors
     by_sensor: Errors
+    by_congestion: Errors
 
 
 class RunningErrors:
     """Add batches, then compute: one transfer from the device, at the end."""
 
-    def __init__(self, horizon: int, sensors: int, step_minutes: int, device: torch.device) -> None:
+    def __init__(
+        self, horizon: int, sensors: int, step_minutes: int, device: torch.device, free_flow: Tensor | None = None
+    ) -> None:
+        """free_flow float32 [N,G], on the device; None: nothing counts as congested."""
         self.horizon, self.step_minutes = horizon, step_minutes
-        sizes = (horizon, HOURS, sensors)
-        self.by_step, self.by_hour, self.by_sensor = (
-            torch.zeros(2, size, dtype=torch.float64, device=device) for size in sizes
+        self.sizes = (horizon, HOURS, WEEKDAYS, sensors, 2)
+        self.by_step, self.by_hour, self.by_weekday, self.by_sensor, self.by_congestion = (
+            torch.zeros(2, size, dtype=torch.float64, device=device) for size in self.sizes
         )
-        self.hours = torch.arange(HOURS, device=device)
+        self.hours, self.weekdays = (torch.arange(size, device=device) for size in (HOURS, WEEKDAYS))
+        self.slow = None if free_flow is None else CONGESTED * free_flow[:, 0]
 
     def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] in the file's unit, of a batch on the same device.  The device is not waited for."""
-        valid = target.valid[..., 0]
-        error = (forecast[..., 0].double() - target.values[..., 0].double()).abs()
+        valid, truth = target.valid[..., 0], target.values[..., 0]
+        error = (forecast[..., 0].double() - truth.double()).abs()
         both = torch.stack([torch.where(valid, error, 0.0), valid.double()])  # [2,B,P,N]
         self.by_sensor += both.sum(dim=(1, 2))
+        congested = both * (truth < self.slow) if self.slow is not None else torch.zeros_like(both)
+        of_congested, of_all = congested.sum(dim=(1, 2, 3)), both.sum(dim=(1, 2, 3))
+        self.by_congestion += torch.stack([of_congested, of_all - of_congested], dim=1)
         both = both.sum(dim=3)  # [2,B,P]
         self.by_step += both.sum(dim=1)
         hour = batch.slot[:, -self.horizon :] * self.step_minutes // 60  # [B,P]
-        of_hour = (hour[..., None] == self.hours).double()  # [B,P,24]: a product, whose order of sums is fixed
-        self.by_hour += both.flatten(1) @ of_hour.flatten(0, 1)
+        weekday = batch.weekday[:, -self.horizon :]
+        for sums, key, keys in ((self.by_hour, hour, self.hours), (self.by_weekday, weekday, self.weekdays)):
+            of_key = (key[..., None] == keys).double()  # [B,P,X]: a product, whose order of sums is fixed
+            sums += both.flatten(1) @ of_key.flatten(0, 1)
 
     def compute(self) -> Breakdown:
-        """All three, from one transfer."""
-        table = torch.cat([self.by_step, self.by_hour, self.by_sensor], dim=1).cpu().numpy()
-        parts = np.split(table, [self.horizon, self.horizon + HOURS], axis=1)
+        """All of them, from one transfer."""
+        sums = (self.by_step, self.by_hour, self.by_weekday, self.by_sensor, self.by_congestion)
+        table = torch.cat(sums, dim=1).cpu().numpy()
+        parts = np.split(table, np.cumsum(self.sizes)[:-1], axis=1)
         return Breakdown(*(Errors(*part) for part in parts))

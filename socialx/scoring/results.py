@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from socialx.disk import check_output, replacing
 from socialx.files.published import PublishedScore
 from socialx.files.store import Sensors
 from socialx.scoring.attention import LayerWeights
-from socialx.scoring.breakdown import Errors
+from socialx.scoring.breakdown import HOURS, Breakdown, Errors
+from socialx.scoring.difference import Difference
 from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol
 
 SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
+Key = TypeVar("Key", int, str)
 NAMED = 3  # neighbours that are named of every sensor
+BY = ("horizon", "hour", "weekday", "sensor", "congestion")  # what errors can be divided by
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,9 @@ class Evaluation(Mapping[str, ModelScores]):
     """The scores of several models on the same windows, by the name of the run or reference.
 
     published: results of others under the same protocol, where references were asked for.  online: of the same runs
-    with a climatology that goes on during the part: scores that compare with no frozen model's.  coverage: of the
-    prediction intervals of each run, by target, where it was asked for.
+    with a climatology that goes on during the part: scores that compare with no frozen model's.  What was asked for:
+    coverage of the prediction intervals of each run, by target; by: the errors of each model, by what they are divided
+    by; difference of two runs.
     """
 
     part: str
@@ -59,6 +67,8 @@ class Evaluation(Mapping[str, ModelScores]):
     published: tuple[PublishedScore, ...]
     online: Mapping[str, ModelScores] = field(default_factory=dict)
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
+    by: Mapping[str, Mapping[str, tuple[ErrorOf[Any], ...]]] = field(default_factory=dict)
+    difference: Difference | None = None
 
     def __getitem__(self, name: object) -> ModelScores:
         return self.models[str(name)]
@@ -71,14 +81,40 @@ class Evaluation(Mapping[str, ModelScores]):
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: horizon steps with their minutes; a number that does not exist is None."""
-        made = {"schema": SCORES_SCHEMA, "part": self.part, "scores": self._table(self.models)}
-        online = {"online": self._table(self.online)} if self.online else {}
-        coverage = {
-            name: {target: [asdict(row) for row in rows] for target, rows in targets.items()}
-            for name, targets in self.coverage.items()
-        }
-        covered = {"intervals": coverage} if coverage else {}
-        return {**made, **online, **covered, "protocol": self.protocol.as_dict()}
+        made: dict[str, Any] = {"schema": SCORES_SCHEMA, "part": self.part, "scores": self._table(self.models)}
+        if self.online:
+            made["online"] = self._table(self.online)
+        for name, tables in (("intervals", self.coverage), ("by", self.by)):
+            if tables:
+                made[name] = {
+                    model: {key: [asdict(row) for row in rows] for key, rows in table.items()}
+                    for model, table in tables.items()
+                }
+        if self.difference:
+            made["difference"] = asdict(self.difference)
+        return {**made, "protocol": self.protocol.as_dict()}
+
+    def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write all scores as CSV, whole or not at all: a row per model, target and horizon step, and one over all.
+
+        Columns: model, target, by, key, mae, rmse, mape, r2, count.  The rows of ``by`` have mae and count alone.
+        """
+        check_output(Path(path), overwrite)
+        rows: list[dict[str, Any]] = []
+        models = {**self.models, **{f"{name}, online": model for name, model in self.online.items()}}
+        for name, model in models.items():
+            for target, scores in model.targets.items():
+                ahead = {str((k + 1) * self.protocol.step_minutes): s for k, s in enumerate(scores.by_step)}
+                for key, of_step in {**ahead, "all": scores.overall}.items():
+                    rows.append({"model": name, "target": target, "by": "horizon", "key": key, **of_step.as_dict()})
+        for name, tables in self.by.items():
+            for by, errors in tables.items():
+                of = {"model": name, "target": next(iter(self.protocol.targets)), "by": by}
+                rows += [{**of, **asdict(row)} for row in errors if by != "horizon"]
+        with replacing(Path(path)) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, ["model", "target", "by", "key", "mae", "rmse", "mape", "r2", "count"])
+            table.writeheader()
+            table.writerows(rows)
 
     def _table(self, models: Mapping[str, ModelScores]) -> dict[str, Any]:
         step = self.protocol.step_minutes
@@ -95,10 +131,13 @@ class Evaluation(Mapping[str, ModelScores]):
 
 
 @dataclass(frozen=True)
-class ErrorOf:
-    """MAE over ``count`` valid entries; None where there is none.  key: minutes ahead, or hour of the day."""
+class ErrorOf(Generic[Key]):
+    """MAE over ``count`` valid entries; None where there is none.
 
-    key: int
+    key: minutes ahead, hour of the day, or a word: weekday, id of a sensor, congested or free.
+    """
+
+    key: Key
     mae: float | None
     count: int
 
@@ -159,8 +198,8 @@ class Explanation:
     unit: str
     mae: float | None
     count: int
-    by_horizon: tuple[ErrorOf, ...]
-    by_hour: tuple[ErrorOf, ...]
+    by_horizon: tuple[ErrorOf[int], ...]
+    by_hour: tuple[ErrorOf[int], ...]
     sensors: tuple[SensorErrors, ...]
     layers: tuple[Layer, ...]
     no_pooling: str | None
@@ -174,14 +213,31 @@ class Explanation:
         return found
 
 
-def error_rows(keys: Iterable[int], errors: Errors) -> tuple[ErrorOf, ...]:
+def breakdown_rows(found: Breakdown, by: str, step_minutes: int, sensors: Sequence[str]) -> tuple[ErrorOf[Any], ...]:
+    """The errors by one of ``BY``; sensors: their ids."""
+    if by == "horizon":
+        steps = len(found.by_step.count)
+        return error_rows(range(step_minutes, step_minutes * (steps + 1), step_minutes), found.by_step)
+    if by == "hour":
+        return error_rows(range(HOURS), found.by_hour)
+    keys, errors = {
+        "weekday": (WEEKDAYS, found.by_weekday),
+        "sensor": (sensors, found.by_sensor),
+        "congestion": (("congested", "free"), found.by_congestion),
+    }[by]
+    return error_rows(keys, errors)
+
+
+def error_rows(keys: Iterable[Key], errors: Errors) -> tuple[ErrorOf[Key], ...]:
     """One row per key."""
     return tuple(
         ErrorOf(key, _finite(mae), int(count)) for key, mae, count in zip(keys, errors.mae, errors.count, strict=True)
     )
 
 
-def sensor_errors(sensors: Sensors, rows: tuple[ErrorOf, ...], layers: list[LayerWeights]) -> tuple[SensorErrors, ...]:
+def sensor_errors(
+    sensors: Sensors, rows: tuple[ErrorOf[int], ...], layers: list[LayerWeights]
+) -> tuple[SensorErrors, ...]:
     """The sensors with their errors and strongest neighbours, the worst first, those without a target last."""
     neighbours = _strongest(layers, sensors.ids)
     made = [

@@ -255,7 +255,7 @@ class RunFolder:
         described = {
             "schema": INTERVALS_SCHEMA,
             "sensors": json.dumps(found.sensors),
-            "protocol": json.dumps(found.protocol.as_dict()),
+            "protocol": json.dumps(asdict(found.protocol)),
             "weights": found.weights,
             "errors": str(found.errors),
         }

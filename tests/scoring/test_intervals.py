@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import socialx as api
 from socialx.batch import Target
 from socialx.errors import SettingsError, SocialxError
 from socialx.options import Layers
+from socialx.progress import Epoch
 from socialx.scoring import intervals as module
 from socialx.scoring.intervals import (
     LEAST,
@@ -267,6 +269,33 @@ def test_calibrate_writes_what_training_wrote(run: Path) -> None:
     found = RunFolder(run).read_intervals(weights.fingerprint)
     assert found.sensors == RunFolder(run).sensors()
     assert f"{found.errors:,} errors of {found.protocol.windows['validation']} validation windows" in result.stdout
+
+
+def test_a_training_that_goes_on_writes_those_of_its_new_weights(run: Path) -> None:
+    old = RunFolder(run).read_weights().fingerprint
+    assert socialx("train", "--resume", run, "--max-epochs", "2").exit_code == 0
+    new = RunFolder(run).read_weights().fingerprint
+    assert new != old
+    assert RunFolder(run).read_intervals(new).weights == new
+    data = load_trained(run, Layers())[0].data.store.path
+    words = ["train", "--data", data, "--run-dir", run, "--overwrite", "--max-epochs", "1", *SMALL]
+    assert socialx(*words).exit_code == 0  # clears them with the rest
+    assert RunFolder(run).read_intervals(old).weights == old
+
+
+def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path) -> None:
+    """Ctrl-C in the second epoch, as the loop sees it."""
+
+    def stop(event: object) -> None:
+        if isinstance(event, Epoch):
+            signal.raise_signal(signal.SIGINT)
+
+    data = load_trained(trained, Layers())[0].data.store.path
+    model = {"width": 8, "blocks": 1, "slstm_at": (), "heads": 2}
+    run = api.train(data, model=model, trainer={"max_epochs": 3}, run_dir=tmp_path / "run", progress=stop)
+    assert run.interrupted
+    assert (run.path / "best.safetensors").exists()
+    assert not (run.path / "intervals.safetensors").exists()
 
 
 def test_intervals_of_other_weights_are_refused(run: Path) -> None:

@@ -110,6 +110,7 @@ def test_processes_take_the_steps_of_one(devices: int, data: Path, tmp_path: Pat
     assert furthest(tmp_path / "one", tmp_path / "many") < 1e-5
     assert f"{32 // devices} windows x {devices} processes = 32 windows a batch: the learning rate stays" in said
     assert said.count("epoch   1/5") == 1
+    assert [path.name for path in sorted(tmp_path.glob("*/intervals.*"))] == ["intervals.safetensors"] * 2
 
 
 @pytest.mark.slow
