@@ -6,7 +6,8 @@
     socialx.evaluate([run], baselines=True)["runs/a"].at(minutes=15).mae
     socialx.predict(run).to_csv("next_hour.csv")
 
-Every command of the command line is a function here; ``compare`` and ``sweep`` are options of profile there.  Names are
+Every command of the command line is a function here; ``compare`` and ``sweep`` are options of profile there, and
+``report_runs`` is report.  Names are
 imported when they are first used, so that ``import socialx`` stays quick.
 """
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         load_run,
         predict,
         profile,
+        report_runs,
         sweep,
         train,
     )
@@ -50,7 +52,7 @@ _WHERE = {
     "socialx.settings": ("Settings",),
     "socialx.tasks": (
         *("Run", "backfill", "calibrate", "compare", "convert", "doctor", "download", "evaluate", "explain", "export"),
-        *("inspect", "load_run", "predict", "profile", "sweep", "train"),
+        *("inspect", "load_run", "predict", "profile", "report_runs", "sweep", "train"),
     ),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
@@ -78,6 +80,7 @@ __all__ = [
     "open_store",
     "predict",
     "profile",
+    "report_runs",
     "sweep",
     "train",
 ]

@@ -20,7 +20,7 @@ from socialx.errors import Argument, SettingsError
 from socialx.kinds import ENCODERS, MODELS, POOLINGS, Kind
 
 TRAIN, STEP = ("train",), ("train", "profile")  # STEP: what a training step depends on
-SCORE = ("evaluate", "explain", "calibrate", "predict")
+SCORE = ("evaluate", "explain", "calibrate", "report", "predict")
 USE = (*SCORE, "export")  # what a run is used for
 RESUME, SCORING = "resume", "scoring"  # when a setting may differ from the run's own
 

@@ -1,4 +1,4 @@
-"""The commands that use runs: evaluate, explain, calibrate, predict, export."""
+"""The commands that use runs: evaluate, explain, calibrate, report, predict, export."""
 
 from __future__ import annotations
 
@@ -155,6 +155,34 @@ def calibrate(layers: Layers, run: RunArgument) -> None:
     windows = found.protocol.windows["validation"]
     errors = f"{found.errors:,} errors of {windows:,} validation windows"
     typer.echo(f"{run}: levels 0.5 to {found.widest:g} from {errors}: socialx predict {run} --interval 0.9")
+
+
+@command("report")
+@with_settings("report")
+def report(
+    layers: Layers,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="the page; an older one is replaced")
+    ] = Path("report.html"),
+    part: Part = "test",
+) -> None:
+    """Write one HTML page about runs.
+
+    It holds scores beside references, settings, learning curves, errors by horizon, hour and weekday, forecasts of
+    two days, and a map of the sensors.  Map and days are of the run with the smallest MAE.  The page needs no network.
+
+    Examples:
+      socialx report runs/demo
+      socialx report runs/first runs/second -o both.html
+    """
+    from socialx import tasks
+    from socialx.report.scores import verdicts
+
+    found = tasks.report_runs(runs, part=part, output=output, settings=layers, progress=Show("report"))
+    for line in verdicts(found.evaluation):
+        typer.echo(line)
+    typer.echo(f"wrote {output}: {output.stat().st_size / 1e6:.1f} MB")
 
 
 @command("predict")

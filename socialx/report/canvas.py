@@ -112,6 +112,12 @@ def inside(dots: np.ndarray, box: np.ndarray) -> int:
     return int(((dots >= box[:2]) & (dots <= box[2:])).all(axis=1).sum())
 
 
+def astray(xy: np.ndarray) -> np.ndarray:
+    """Whether a sensor is so far from all others that it would press them into one dot; xy [N,2] in km."""
+    gap = np.hypot(*(xy - np.nanmedian(xy, axis=0)).T)
+    return gap > 20 * max(1.0, float(np.nanmedian(gap)))
+
+
 def time_ticks(start: int, length_s: int) -> tuple[list[int], list[str], list[int]]:
     """Seconds since the start and texts of the labels, and where lines are drawn: at every midnight in between."""
     midnights = list(range(-(-start // DAY) * DAY, start + length_s, DAY))

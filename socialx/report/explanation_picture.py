@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.data.geo import to_plane
-from socialx.report.canvas import BAR, BLUE, DOT, GREY, SMALL, VERMILION, label, picture, plain, title
+from socialx.report.canvas import BAR, BLUE, DOT, GREY, SMALL, VERMILION, astray, label, picture, plain, title
 from socialx.report.explanation import WORST
 from socialx.scoring.results import ErrorOf, Explanation, Layer, SensorErrors
 
@@ -59,7 +59,7 @@ def _draw_map(figure: Figure, axes: Axes, found: Explanation) -> None:
         axes.text(0.5, 0.5, "no sensor has a position", ha="center", va="center", transform=axes.transAxes)
         axes.set(xticks=[], yticks=[])
         return
-    shown = known & ~_astray(xy)
+    shown = known & ~astray(xy)
     degrees[~shown] = np.nan
     xy = to_plane(*degrees.T)  # around the centre of those that are drawn
     axes.set(xlabel="km east of the centre", ylabel="km north of the centre")
@@ -121,12 +121,6 @@ def _draw_links(axes: Axes, sensors: Sequence[SensorErrors], xy: np.ndarray, sho
     colours = np.column_stack([np.tile([0.0, 0.447, 0.698], (len(links), 1)), 0.15 + 0.6 * share])
     axes.add_collection(PolyCollection(list(wedges), facecolors=colours, edgecolors="none", zorder=2), autolim=False)
     return f"wedges: from the {LINKS} largest attention weights to the sensor; widest {strongest:.0%}"
-
-
-def _astray(xy: np.ndarray) -> np.ndarray:
-    """Whether a sensor is so far from all others that it would press them into one dot; xy [N,2] in km."""
-    gap = np.hypot(*(xy - np.nanmedian(xy, axis=0)).T)
-    return gap > 20 * max(1.0, float(np.nanmedian(gap)))
 
 
 def _draw_horizon(axes: Axes, rows: Sequence[ErrorOf[int]], unit: str) -> None:

@@ -211,7 +211,14 @@ def _overlap(trained: Trained, protocol: ScoringProtocol) -> str:
 
 
 def print_protocol(protocol: ScoringProtocol, console: Console | None = None) -> None:
-    """The protocol in a few lines: what a comparison with these numbers must agree on."""
+    """The protocol in a few lines."""
+    out = console or Console()
+    for line in protocol_lines(protocol):
+        print_line(out, line)
+
+
+def protocol_lines(protocol: ScoringProtocol) -> list[str]:
+    """What a comparison with these scores must agree on."""
     w = protocol.windows
     targets = ", ".join(f"{name} ({unit})" for name, unit in protocol.targets.items())
     read = "" if protocol.inputs == protocol.targets else f" from {', '.join(protocol.inputs)}"
@@ -232,6 +239,4 @@ def print_protocol(protocol: ScoringProtocol, console: Console | None = None) ->
         lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}")
         if trained.checksum != protocol.checksum:
             lines[-1] += f", trained on other data ({trained.checksum[:12]}): {_overlap(trained, protocol)}"
-    out = console or Console()
-    for line in lines:
-        print_line(out, line)
+    return lines

@@ -23,7 +23,7 @@ from socialx.scoring.protocol import ScoringProtocol
 
 SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
 Key = TypeVar("Key", int, str)
-NAMED = 3  # neighbours that are named of every sensor
+NAMED = 5  # neighbours that are named of every sensor
 BY = ("horizon", "hour", "weekday", "sensor", "congestion")  # what errors can be divided by
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -153,7 +153,10 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class SensorErrors:
-    """The MAE of one sensor, where it is, and the neighbours with the largest attention weights."""
+    """The MAE of one sensor, where it is, and the neighbours with the largest attention weights.
+
+    received: the attention weights that all sensors together give to this one; None where there are no weights.
+    """
 
     id: str
     mae: float | None
@@ -161,6 +164,7 @@ class SensorErrors:
     latitude: float | None
     longitude: float | None
     neighbours: tuple[Neighbour, ...]
+    received: float | None = None
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,8 @@ class Layer:
 class Explanation:
     """Errors of the first target in its unit, and the social layers of the model.
 
-    sensors: the worst first, those without a valid target last.  no_pooling: why there are no layers, else None.
+    by_weekday: 0 is Monday.  sensors: the worst first, those without a valid target last.  no_pooling: why there are no
+    layers, else None.
     """
 
     run: str
@@ -200,6 +205,7 @@ class Explanation:
     count: int
     by_horizon: tuple[ErrorOf[int], ...]
     by_hour: tuple[ErrorOf[int], ...]
+    by_weekday: tuple[ErrorOf[int], ...]
     sensors: tuple[SensorErrors, ...]
     layers: tuple[Layer, ...]
     no_pooling: str | None
@@ -208,7 +214,7 @@ class Explanation:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         found = {"schema": EXPLANATION_SCHEMA, **asdict(self)}
-        for name, key in (("by_horizon", "minutes"), ("by_hour", "hour")):
+        for name, key in (("by_horizon", "minutes"), ("by_hour", "hour"), ("by_weekday", "weekday")):
             found[name] = [{key: row.pop("key"), **row} for row in found[name]]
         return found
 
@@ -239,7 +245,7 @@ def sensor_errors(
     sensors: Sensors, rows: tuple[ErrorOf[int], ...], layers: list[LayerWeights]
 ) -> tuple[SensorErrors, ...]:
     """The sensors with their errors and strongest neighbours, the worst first, those without a target last."""
-    neighbours = _strongest(layers, sensors.ids)
+    neighbours, received = _strongest(layers, sensors.ids), _received(layers, len(sensors.ids))
     made = [
         SensorErrors(
             sensors.ids[i],
@@ -248,6 +254,7 @@ def sensor_errors(
             _finite(sensors.latitude[i]),
             _finite(sensors.longitude[i]),
             neighbours[i],
+            received[i],
         )
         for i, row in enumerate(rows)
     ]
@@ -256,16 +263,30 @@ def sensor_errors(
 
 
 def _strongest(layers: list[LayerWeights], ids: tuple[str, ...]) -> list[tuple[Neighbour, ...]]:
-    """Of each sensor the neighbours with the largest weight, a mean over the layers, which share their neighbours."""
-    weights = [layer.weights for layer in layers if layer.weights is not None]
-    if not weights:
+    """Of each sensor the neighbours with the largest weight."""
+    mean = _mean_weights(layers)
+    if mean is None:
         return [() for _ in ids]
-    mean, index, apart = np.mean(weights, axis=0), layers[0].index, layers[0].apart_km
+    index, apart = layers[0].index, layers[0].apart_km
     order = np.argsort(-mean, axis=1, kind="stable")[:, :NAMED]
     return [
         tuple(Neighbour(ids[index[i, k]], float(mean[i, k]), float(apart[i, k])) for k in order[i] if mean[i, k] > 0)
         for i in range(len(ids))
     ]
+
+
+def _received(layers: list[LayerWeights], sensors: int) -> list[float | None]:
+    """Of each sensor the sum of the weights that others give to it."""
+    mean = _mean_weights(layers)
+    if mean is None:
+        return [None] * sensors
+    return [float(each) for each in np.bincount(layers[0].index.ravel(), mean.ravel(), sensors)]
+
+
+def _mean_weights(layers: list[LayerWeights]) -> np.ndarray | None:
+    """The attention weights [N,K], a mean over the layers, which share their neighbours; None where there are none."""
+    weights = [layer.weights for layer in layers if layer.weights is not None]
+    return np.mean(weights, axis=0) if weights else None
 
 
 def layer_summary(layer: LayerWeights) -> Layer:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from socialx.tasks.files import BackfillError, backfill, convert, download, inspect
     from socialx.tasks.prediction import predict
     from socialx.tasks.profiling import profile
+    from socialx.tasks.reporting import report_runs
     from socialx.tasks.training import Run, load_run, train
 
 _WHERE = {
@@ -31,6 +32,7 @@ _WHERE = {
     "files": ("BackfillError", "backfill", "convert", "download", "inspect"),
     "prediction": ("predict",),
     "profiling": ("profile",),
+    "reporting": ("report_runs",),
     "training": ("Run", "load_run", "train"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
@@ -50,6 +52,7 @@ __all__ = [
     "load_run",
     "predict",
     "profile",
+    "report_runs",
     "sweep",
     "train",
 ]

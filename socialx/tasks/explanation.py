@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from socialx.build import Problem
+from socialx.data.loaders import Loader
 from socialx.disk import check_output
 from socialx.errors import Message
 from socialx.kinds import MODELS, POOLINGS
@@ -18,9 +20,10 @@ from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, listening, note
 from socialx.report.canvas import check_picture
 from socialx.report.explanation_picture import plot_explanation
-from socialx.scoring.attention import AttentionWeights
-from socialx.scoring.breakdown import RunningErrors
+from socialx.scoring.attention import AttentionWeights, LayerWeights
+from socialx.scoring.breakdown import HOURS, WEEKDAYS, Breakdown, RunningErrors
 from socialx.scoring.evaluation import run as run_over
+from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Explanation, error_rows, layer_summary, sensor_errors
 from socialx.settings import Settings
 from socialx.tasks.evaluation import check_part, out_of_memory
@@ -40,7 +43,7 @@ def explain(
     progress: Callback | None = None,
     **sections: Mapping[str, Any],
 ) -> Explanation:
-    """Errors of a run by horizon, hour of the day and sensor, and the attention weights of its social layers.
+    """Errors of a run by horizon, hour of the day, weekday and sensor, and the attention weights of its social layers.
 
     The other arguments are those of ``evaluate``.  plot: draw it into a .png or .svg.  The attention weights are means
     over 8 batches of the part.
@@ -56,40 +59,48 @@ def explain(
         loader = d.loader(part, s.loader.batch_size)
         errors = RunningErrors(s.data.horizon, len(d.sensors.ids), d.store.step_minutes, precision.device)
         weights = AttentionWeights(model)
-        # The last batch may be padded with windows that were seen before: it is left out where there is another.
-        last = max(0, len(loader) - 2)
-        hooked = set(np.linspace(0, last, BATCHES_OF_WEIGHTS).round().astype(int).tolist())
-
-        def watch(number: int) -> AbstractContextManager[None]:
-            return weights.hooked() if number in hooked else nullcontext()
-
         with when_memory_runs_out(partial(out_of_memory, problem, model, loader, part)):
-            run_over(model, loader, precision, errors, name=f"explain {name}", watch=watch)
-        found, layers = errors.compute(), weights.compute()
-        refuse_overflow(name, found.by_sensor.total)
-        for layer in layers:
-            refuse_overflow(name, np.zeros(0) if layer.weights is None else layer.weights)
-        minutes = [(step + 1) * d.store.step_minutes for step in range(s.data.horizon)]
-        total = error_rows([0], found.by_step.summed())[0]
-        protocol = problem.protocol.with_trained({name: trained})
-        explanation = Explanation(
-            run=name,
-            part=part,
-            target=d.targets[0],
-            unit=d.store.unit,
-            mae=total.mae,
-            count=total.count,
-            by_horizon=error_rows(minutes, found.by_step),
-            by_hour=error_rows(range(24), found.by_hour),
-            sensors=sensor_errors(d.sensors, error_rows(range(len(d.sensors.ids)), found.by_sensor), layers),
-            layers=tuple(map(layer_summary, layers)),
-            no_pooling=None if layers else _why_no_pooling(s),
-            protocol=protocol,
-        )
+            run_over(model, loader, precision, errors, name=f"explain {name}", watch=some_batches(weights, loader))
+        explanation = explanation_of(name, problem, trained, part, errors.compute(), weights.compute())
         if plot is not None:
             plot_explanation(explanation, Path(plot))
             note(Message("", f"drew {plot}"))
         return explanation
+
+
+def some_batches(weights: AttentionWeights, loader: Loader) -> Callable[[int], AbstractContextManager[None]]:
+    """What ``watch`` of a pass does so that the attention weights of a few batches are added."""
+    # The last batch may be padded with windows that were seen before: it is left out where there is another.
+    last = max(0, len(loader) - 2)
+    hooked = set(np.linspace(0, last, BATCHES_OF_WEIGHTS).round().astype(int).tolist())
+    return lambda number: weights.hooked() if number in hooked else nullcontext()
+
+
+def explanation_of(
+    name: str, problem: Problem, trained: Trained, part: str, found: Breakdown, layers: list[LayerWeights]
+) -> Explanation:
+    """The errors and weights of a pass as an explanation; SocialxError where they are not finite."""
+    d, s = problem.data, problem.settings
+    refuse_overflow(name, found.by_sensor.total)
+    for layer in layers:
+        refuse_overflow(name, np.zeros(0) if layer.weights is None else layer.weights)
+    minutes = [(step + 1) * d.store.step_minutes for step in range(s.data.horizon)]
+    total = error_rows([0], found.by_step.summed())[0]
+    return Explanation(
+        run=name,
+        part=part,
+        target=d.targets[0],
+        unit=d.store.unit,
+        mae=total.mae,
+        count=total.count,
+        by_horizon=error_rows(minutes, found.by_step),
+        by_hour=error_rows(range(HOURS), found.by_hour),
+        by_weekday=error_rows(range(WEEKDAYS), found.by_weekday),
+        sensors=sensor_errors(d.sensors, error_rows(range(len(d.sensors.ids)), found.by_sensor), layers),
+        layers=tuple(map(layer_summary, layers)),
+        no_pooling=None if layers else _why_no_pooling(s),
+        protocol=problem.protocol.with_trained({name: trained}),
+    )
 
 
 def _why_no_pooling(s: Settings) -> str:

@@ -1,0 +1,84 @@
+"""Days on which one can watch a model forecast: which days of a part, and what was forecast on them."""
+
+# Shape letters: W windows, B windows of a batch, R rows of a day, P horizon steps, N sensors, G targets
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from socialx.batch import Batch, Target
+from socialx.data.calendar import DAY_S
+from socialx.data.source import Source
+
+MORNING_S, EVENING_S = 6 * 3600, 22 * 3600  # between them a road is used
+ENOUGH = 0.9  # of the rows of the fullest day: a day with fewer is not chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Day:
+    """Readings of one day, and what was forecast of each of them ``minutes_ahead`` minutes before.
+
+    seconds int64 [R], wall time read as UTC; truth, forecast float32 [R,N] of the first target, truth NaN where there
+    is no reading.  band: the lower and upper ends of an interval around the forecast, float32 [R,N] each; None: none.
+    """
+
+    minutes_ahead: int
+    seconds: np.ndarray
+    truth: np.ndarray
+    forecast: np.ndarray
+    band: tuple[np.ndarray, np.ndarray] | None = None
+
+
+def telling_days(source: Source, rows: np.ndarray) -> list[slice]:
+    """Two days to look at: that on which readings vary most, and one in the middle of the others; one if there is one.
+
+    rows int64 [W], ascending: the forecast row of each window of a part -> which of the windows are of these days, from
+    6:00 to 22:00 where there are any.  A day varies by the standard deviation of each sensor's valid readings of the
+    first target, a mean over the sensors.
+    """
+    second = source.seconds[rows] % DAY_S
+    used = np.flatnonzero((second >= MORNING_S) & (second <= EVENING_S))
+    places = used if len(used) else np.arange(len(rows))
+    day_of = source.seconds[rows[places]] // DAY_S
+    days, firsts, counts = np.unique(day_of, return_index=True, return_counts=True)
+    spans = [
+        slice(int(places[first]), int(places[first + count - 1]) + 1)
+        for _, first, count in zip(days, firsts, counts, strict=True)
+        if count >= ENOUGH * counts.max()
+    ]
+    spans.sort(key=lambda span: -_variation(source, slice(int(rows[span.start]), int(rows[span.stop - 1]) + 1)))
+    return [spans[0], spans[len(spans) // 2]][: len(spans)]
+
+
+def _variation(source: Source, rows: slice) -> float:
+    values, valid = (part[..., 0] for part in source.read(rows))  # [R,N]
+    count = np.maximum(valid.sum(axis=0), 1)
+    mean = np.where(valid, values, 0).sum(axis=0, dtype=np.float64) / count
+    return float(np.sqrt((np.where(valid, values - mean, 0) ** 2).sum(axis=0) / count).mean())
+
+
+class RecordedForecasts:
+    """Forecasts of some windows at one horizon step, kept while a model passes over a part in the order of time."""
+
+    def __init__(self, step: int, spans: Sequence[slice]) -> None:
+        """step: of the horizon, the first one is 1.  spans: neighbouring windows of the part, by their number."""
+        self.step, self.spans, self._seen = step - 1, spans, 0
+        self._kept: list[list[Tensor]] = [[] for _ in spans]
+
+    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+        """forecast [B,P,N,G] in the file's units; of several targets the first one is kept."""
+        first, self._seen = self._seen, self._seen + len(forecast)
+        for span, kept in zip(self.spans, self._kept, strict=True):
+            part = slice(max(0, span.start - first), max(0, span.stop - first))
+            truth, valid = (each[part, self.step, :, 0] for each in target)
+            kept.append(torch.stack([torch.where(valid, truth, torch.nan), forecast[part, self.step, :, 0]]).float())
+
+    def compute(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each span the truth, NaN where nothing is valid, and the forecast: float32 [R,N] each."""
+        found = [torch.cat(kept, dim=1).cpu().numpy() for kept in self._kept]
+        return [(truth, forecast) for truth, forecast in found]
