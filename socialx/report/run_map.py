@@ -47,26 +47,22 @@ def map_data(report: RunReport) -> dict[str, Any]:
         }
         for sensor in found.sensors
     ]
-    unit = plain(found.unit)
+    column = {name: k for k, name in enumerate(report.sensors)}
+    shown = _thinned(report.days[0], [column[sensor.id] for sensor in found.sensors])
+    unit, low_is_dark = plain(found.unit), "speed" in found.target  # a jam is a low speed, and stands out
     scales = {
         "error": _scale([sensor.mae for sensor in found.sensors], unit),
         "received": _scale([sensor.received for sensor in found.sensors], ""),
+        "day": _scale(shown.truth.ravel().tolist(), unit, low_is_dark),
     }
-    made = {"unit": unit, "sensors": sensors, "scales": scales, "day": None}
-    if report.days:
-        columns = [report.sensors.index(sensor.id) for sensor in found.sensors]
-        shown = _thinned(report.days[0], columns)
-        low_is_dark = "speed" in found.target  # a jam is a low speed, and stands out
-        made["day"] = _day(shown, low_is_dark)
-        scales["day"] = _scale(shown.truth.ravel().tolist(), unit, low_is_dark)
-    return made
+    return {"unit": unit, "sensors": sensors, "scales": scales, "day": _day(shown, low_is_dark, *_axes(report.days[0]))}
 
 
 def map_section(report: RunReport, data: Mapping[str, Any]) -> Html | None:
     """The map, what moves it, and what is known of one sensor.  Without the script it shows the errors."""
     found = report.explanation
     places = _places(found.sensors)
-    modes = [mode for mode in MODES if data["scales"].get(mode)]
+    modes = [mode for mode in MODES if data["scales"][mode]]
     radios = (_radio(mode) for mode in modes)
     options = (
         tag("option", f"{sensor.id}: MAE {number(sensor.mae, digits=2) or DASH}", value=k)
@@ -86,12 +82,12 @@ def map_section(report: RunReport, data: Mapping[str, Any]) -> Html | None:
     dots = (_dot(k, places, found.sensors[k], data, found.unit) for k in reversed(range(len(found.sensors))))
     first = tag("svg", tag("g", class_="links"), *dots, class_="map", role="listbox", aria_label=heard, **size)
     second = tag("svg", class_="map", aria_hidden="true", **size)
-    captions = [f"MAE of each sensor, {found.unit}", f"Forecast, made {_ahead(report)} minutes before"]
+    captions = [f"MAE of each sensor, {found.unit}", f"Forecast, made {report.days[0].minutes_ahead} minutes before"]
     figures = (
         tag("figure", tag("figcaption", captions[0], id="caption"), first, _bar(places), id="first"),
         tag("figure", tag("figcaption", captions[1]), second, id="second", hidden=""),
     )
-    drawn = tag("div", *figures, _panel(report, data), id="map", data_mode="error")
+    drawn = tag("div", *figures, _panel(report), id="map", data_mode="error")
     shown = tag("p", _note(report, places), class_="note")
     return section("Map", shown, tag("div", *controls, class_="controls"), _legend(data), _slider(data), drawn)
 
@@ -139,7 +135,7 @@ def _thinned(shown: Day, columns: Sequence[int]) -> Day:
     return Day(shown.minutes_ahead, shown.seconds[rows], truth, forecast)
 
 
-def _day(shown: Day, low_is_dark: bool) -> dict[str, Any]:
+def _day(shown: Day, low_is_dark: bool, x: Axis, y: Axis) -> dict[str, Any]:
     """Readings and forecasts as whole numbers of ``quantum``, a row of sensors for each time; null: no reading."""
     spread = float(np.nanmax(shown.truth) - np.nanmin(shown.truth)) if np.isfinite(shown.truth).any() else 0.0
     power = math.floor(math.log10(spread / 100)) if spread > 0 else 0
@@ -147,7 +143,6 @@ def _day(shown: Day, low_is_dark: bool) -> dict[str, Any]:
     truth, forecast = ([[int(v) if math.isfinite(v) else None for v in row] for row in each] for each in levels)
     means = np.array([np.nanmean(row) if np.isfinite(row).any() else np.nan for row in shown.truth])
     start = 0 if np.isnan(means).all() else int(np.nanargmin(means if low_is_dark else -means))
-    x, y = _axes(shown)
     return {
         "times": [moment(int(second)).strftime("%H:%M") for second in shown.seconds],
         "at": [round(1000 * x.share(second % DAY / HOUR)) for second in shown.seconds.tolist()],
@@ -219,50 +214,34 @@ def _note(report: RunReport, places: Places) -> str:
     return f"Point at a sensor, or choose it, to see what is known of it.{weights} {places.note}".strip()
 
 
-def _ahead(report: RunReport) -> int:
-    return report.days[0].minutes_ahead if report.days else 0
-
-
 def _legend(data: Mapping[str, Any]) -> Html:
     """The levels of the colour scale, from small to large."""
     scale = data["scales"]["error"]
-    ends = scale["ends"] if scale else ("", "")
+    ends = scale["ends"] if scale else (DASH, DASH)
     dots = (tag("circle", cx=10 + 20 * k, cy=10, class_=f"q{k}") for k in range(LEVELS))
     ramp = tag("svg", *dots, viewBox=f"0 0 {20 * LEVELS} 20", class_="ramp", aria_hidden="true")
     return tag("p", tag("span", ends[0], id="low"), ramp, tag("span", ends[1], id="high"), class_="scale")
 
 
-def _slider(data: Mapping[str, Any]) -> Html | None:
+def _slider(data: Mapping[str, Any]) -> Html:
     """Time of the day that is shown."""
-    shown = data["day"]
-    if shown is None:
-        return None
-    last, start = len(shown["times"]) - 1, shown["start"]
+    last, start = len(data["day"]["times"]) - 1, data["day"]["start"]
+    play = tag("button", "Play", type="button", id="play")
     moved = tag("input", type="range", id="time", min=0, max=last, value=start, aria_label="time of the day")
-    return tag(
-        "div",
-        tag("button", "Play", type="button", id="play"),
-        moved,
-        tag("output", id="at", for_="time"),
-        id="slider",
-        class_="controls",
-        hidden="",
-    )
+    return tag("div", play, moved, tag("output", id="at", for_="time"), id="slider", class_="controls", hidden="")
 
 
-def _panel(report: RunReport, data: Mapping[str, Any]) -> Html:
+def _panel(report: RunReport) -> Html:
     """What is known of the sensor that is chosen; the script fills it."""
     heard = "Its neighbours with the largest attention weights:" if report.explanation.layers else None
     near = (tag("p", heard, class_="note"), tag("ol", id="near", class_="note"))
-    parts = [tag("div", tag("h3", id="name"), tag("p", id="facts"), *near)]
-    if data["day"] is not None:
-        shown = report.days[0]
-        date = day(int(shown.seconds[0]))
-        x, y = _axes(_thinned(shown, range(shown.truth.shape[1])))
-        said = f"reading and forecast of the chosen sensor, {report.explanation.unit}"
-        drawn = plot(date, said, {"now": "", "truth": "", "forecast": ""}, x, y)
-        parts.append(tag("div", tag("p", f"{date}; thin: reading, thick: forecast", class_="note"), drawn))
-    return tag("div", *parts, id="panel", aria_live="polite")
+    x, y = _axes(report.days[0])
+    date = day(int(report.days[0].seconds[0]))
+    said = f"reading and forecast of the chosen sensor, {report.explanation.unit}"
+    drawn = plot(date, said, {"now": "", "truth": "", "forecast": ""}, x, y)
+    note = tag("p", f"{date}; thin: reading, thick: forecast", class_="note")
+    known = tag("div", tag("h3", id="name"), tag("p", id="facts"), *near)
+    return tag("div", known, tag("div", note, drawn), id="panel", aria_live="polite")
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -9,7 +9,7 @@
     received: "Attention weight that all sensors together give to each",
     day: "Reading",
   };
-  const state = { mode: "error", time: day ? day.start : 0, chosen: 0 };
+  const state = { mode: "error", time: day.start, chosen: 0 };
   let timer = 0;
 
   for (const child of first.children) {
@@ -83,7 +83,6 @@
       item.textContent = `${sensors[place].id}: weight ${(100 * weight).toFixed(1)} %, ${km} km away`;
       return item;
     }));
-    if (!day) return;
     for (const of of ["truth", "forecast"]) {
       byId("panel").querySelector(`path.${of}`).setAttribute("d", curve(day[of].map(row => row[state.chosen])));
     }
@@ -110,14 +109,14 @@
   const draw = () => {
     byId("map").dataset.mode = state.mode;
     byId("caption").textContent = captions[state.mode];
-    const ends = scales[state.mode] ? scales[state.mode].ends : ["", ""];
+    const ends = scales[state.mode] ? scales[state.mode].ends : ["\u2013", "\u2013"];
     [byId("low").textContent, byId("high").textContent] = ends;
     paint(dots[0], valuesOf(state.mode, "truth"));
     link(first);
+    const reached = dotOf.get(state.chosen) || dots[0].at(-1); // a sensor that is not on the map has no dot
     for (const dot of dots[0]) {
-      const chosen = +dot.dataset.place === state.chosen;
-      dot.setAttribute("tabindex", chosen ? 0 : -1);
-      dot.setAttribute("aria-selected", chosen);
+      dot.setAttribute("tabindex", dot === reached ? 0 : -1);
+      dot.setAttribute("aria-selected", +dot.dataset.place === state.chosen);
     }
     drawTime();
     drawPanel();
@@ -162,15 +161,13 @@
     radio.addEventListener("change", () => set({ mode: radio.value }));
   }
   byId("sensor").addEventListener("change", event => set({ chosen: +event.target.value }));
-  if (day) {
-    const stop = () => { clearInterval(timer); timer = 0; byId("play").textContent = "Play"; };
-    byId("time").addEventListener("input", event => { stop(); set({ time: +event.target.value }); });
-    byId("play").addEventListener("click", () => {
-      if (timer) return stop();
-      byId("play").textContent = "Pause";
-      timer = setInterval(() => set({ time: (state.time + 1) % day.times.length }), 150);
-    });
-  }
+  const stop = () => { clearInterval(timer); timer = 0; byId("play").textContent = "Play"; };
+  byId("time").addEventListener("input", event => { stop(); set({ time: +event.target.value }); });
+  byId("play").addEventListener("click", () => {
+    if (timer) return stop();
+    byId("play").textContent = "Pause";
+    timer = setInterval(() => set({ time: (state.time + 1) % day.times.length }), 150);
+  });
   document.documentElement.classList.add("script");
   draw();
 })();

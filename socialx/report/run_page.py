@@ -296,7 +296,7 @@ def _days(report: RunReport) -> Html | None:
     """Forecast and truth of the worst, the median and the best sensor on the chosen days; more sensors as tables."""
     found, place = report.explanation, {name: column for column, name in enumerate(report.sensors)}
     scored = [sensor for sensor in found.sensors if sensor.mae is not None]
-    if not scored or not report.days:
+    if not scored:
         return None
     chosen = {"the worst": scored[0], "the median": scored[len(scored) // 2], "the best": scored[-1]}
     drawn = []
@@ -353,7 +353,7 @@ def _layers(report: RunReport) -> Html | None:
     """How far each head of each social layer reaches."""
     found = report.explanation
     if not found.layers:
-        return section("Social pooling", tag("p", f"No pooling. {found.no_pooling}."))
+        return section("Social pooling", tag("p", f"No pooling: {found.no_pooling}."))
     rows = []
     for layer in found.layers:
         for place, head in enumerate(layer.heads, start=1):

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ast
 import html
-import json
 import math
 import re
-import shutil
-import subprocess
 import sys
 from dataclasses import fields, is_dataclass, replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -40,32 +36,10 @@ from socialx.profiling.profile import (
 from socialx.profiling.trace import Copy, Top
 from socialx.report import profile_page
 from socialx.report.profile_page import CSS, page
+from tests.pages import AROUND, CHROMIUM, PROBE, Outline, colours_of, contrast, refuse_network, shown, with_script
 
 ODD = "<script>alert('x')</script>&\"\u202e\x00\udcff"
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>(" + "Params, " * 20
-VOID = {"meta", "br", "hr", "img", "link", "input"}
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-QUIET = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --enable-logging=stderr --hide-scrollbars --virtual-time-budget=5000 "
-    "--window-size=1200,2400 --dump-dom"
-)
-# Every frame sends what it measured to the page around it: a window of Chromium cannot be as narrow as a telephone.
-PROBE = """<script>addEventListener("load", () => {
-const box = e => { const r = e.getBoundingClientRect(); return [r.width, r.height, r.left, r.right]; };
-const all = name => [...document.querySelectorAll(name)];
-all("details").forEach(each => each.open = true);
-parent.postMessage({inner: innerWidth, scroll: document.documentElement.scrollWidth, svgs: all("svg").map(box),
-  labels: all(".plot span").map(box), parts: all("h1,h2,h3,p,td,th,dd,code,.gain,.key").map(box),
-  sizes: all("main *").map(e => parseFloat(getComputedStyle(e).fontSize)), text: document.body.innerText}, "*"); });
-</script>"""
-AROUND = """<!doctype html><meta charset="utf-8"><script>
-addEventListener("message", event => {
-  const frame = [...document.querySelectorAll("iframe")].find(each => each.contentWindow === event.source);
-  const made = document.createElement("pre");
-  made.textContent = JSON.stringify([frame.id, event.data]);
-  document.body.append(made);
-});</script><body>"""
 
 
 def cuda() -> Profile:
@@ -188,39 +162,6 @@ BUILT = {"cuda": cuda, "cpu": cpu, "bare": bare}
 names = pytest.mark.parametrize("name", BUILT)
 
 
-class Outline(HTMLParser):
-    """The elements of a page with their attributes and parents; tags that do not match fail."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None], tuple[str, ...]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert len(dict(attrs)) == len(attrs), f"an attribute of <{tag}> stands twice"
-        self.elements.append((tag, dict(attrs), tuple(self.open)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.words)
-
-    def named(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes, _ in self.elements if name == tag]
-
-
 def everywhere(value: Any, change: Any) -> Any:
     """A profile whose texts, keys included, were all changed."""
     if is_dataclass(value) and not isinstance(value, type):
@@ -265,8 +206,7 @@ def test_pictures_and_tables_can_be_heard(name: str) -> None:
 @names
 def test_nothing_comes_from_the_network(name: str) -> None:
     text = page(BUILT[name]())
-    assert not re.search(r"https?:|//[a-z]|@import|url\(|\bsrc=|\bhref=", text)
-    assert "default-src 'none'" in text
+    refuse_network(text)
 
 
 @names
@@ -387,24 +327,16 @@ def test_short_and_long_timelines(points: int) -> None:
     assert len(text.encode()) < 200_000
 
 
-def luminance(colour: str) -> float:
-    digits = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
-    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
 @pytest.mark.parametrize("scheme", [0, 1])
 def test_every_text_can_be_read(scheme: int) -> None:
     """WCAG 2: a contrast of 4.5 for text."""
-    colours = dict(re.findall(r"--(\w+):#(\w+)", CSS.split("@media")[scheme]))
+    colours = colours_of(CSS, scheme)
     pairs = [(ink, ground) for ink in ("Ink", "Soft") for ground in ("Page", "Card", "Code")]
     pairs += [
         (ink, "Card") for ink in ("C1", "C2", "C3", "C4", "C5", "Critical", "Warn")
     ]  # keys are the other way round
     for ink, ground in pairs:
-        dark, light = sorted((luminance(colours[ink]), luminance(colours[ground])))
-        assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, ground)
+        assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
 
 
 def test_only_the_standard_library() -> None:
@@ -421,18 +353,14 @@ def test_a_browser_draws_it_at_any_width(tmp_path: Path) -> None:
     profiles, around = {**{name: build() for name, build in BUILT.items()}, "long": long}, AROUND
     for name, profile in profiles.items():
         text = page(profile)
-        allowed = text.replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';")
         Path(tmp_path, f"{name}.html").write_text(text, "utf-8")
-        Path(tmp_path, f"{name}-probe.html").write_text(allowed.replace("</body>", f"{PROBE}</body>"), "utf-8")
+        Path(tmp_path, f"{name}-probe.html").write_text(with_script(text, PROBE), "utf-8")
         around += f'<iframe src="{name}.html"></iframe>'
         for width in (360, 1200):
             around += f'<iframe id="{name} {width}" src="{name}-probe.html" width="{width}" height="900"></iframe>'
     outside = Path(tmp_path, "around.html")
     outside.write_text(around)
-    command = [str(CHROMIUM), *QUIET.split(), f"--user-data-dir={tmp_path / 'user'}", outside.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert "CONSOLE" not in done.stderr, done.stderr
-    drawn = dict(json.loads(html.unescape(found)) for found in re.findall("<pre>(.*?)</pre>", done.stdout, re.DOTALL))
+    drawn = dict(shown(outside, tmp_path))
     assert set(drawn) == {f"{name} {width}" for name in profiles for width in (360, 1200)}
     for frame, seen in drawn.items():
         name, width = frame.split()

@@ -34,18 +34,22 @@ FP32 = Precision("32-true", CPU)
 LINE = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]])  # km
 
 
-def by_hand(forecast: np.ndarray, target: np.ndarray, valid: np.ndarray, hour: np.ndarray) -> dict[str, np.ndarray]:
-    """Sums of errors and counts of forecast, target, valid [B,P,N] and hour [B,P], one entry after the other."""
-    sums = {"by_step": np.zeros((2, 4)), "by_hour": np.zeros((2, 24)), "by_sensor": np.zeros((2, 3))}
+def by_hand(
+    forecast: np.ndarray, target: np.ndarray, valid: np.ndarray, hour: np.ndarray, weekday: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Sums of errors and counts of forecast, target, valid [B,P,N], hour and weekday [B,P], entry by entry."""
+    sizes = {"by_step": 4, "by_hour": 24, "by_weekday": 7, "by_sensor": 3}
+    sums = {name: np.zeros((2, size)) for name, size in sizes.items()}
     for b, step, sensor in np.argwhere(valid):
         error = abs(float(forecast[b, step, sensor]) - float(target[b, step, sensor]))
-        for name, place in (("by_step", step), ("by_hour", hour[b, step]), ("by_sensor", sensor)):
+        places = (step, hour[b, step], weekday[b, step], sensor)
+        for name, place in zip(sums, places, strict=True):
             sums[name][:, place] += error, 1
     return sums
 
 
 @pytest.mark.parametrize(("step_minutes", "missing"), [(5, 0.0), (5, 0.4), (30, 0.4), (7, 0.2), (5, 1.0)])
-def test_errors_by_step_hour_and_sensor_equal_the_definition(step_minutes: int, missing: float) -> None:
+def test_errors_by_step_hour_weekday_and_sensor_equal_the_definition(step_minutes: int, missing: float) -> None:
     rng = np.random.default_rng(1)
     rows, history, horizon = 400, 3, 4
     values = rng.uniform(1, 70, (rows, 3, 2)).astype(np.float32)
@@ -61,9 +65,10 @@ def test_errors_by_step_hour_and_sensor_equal_the_definition(step_minutes: int, 
     hour = seconds[ahead] % 86_400 // 3_600
     if step_minutes == 7:  # a slot that begins before the full hour counts as that earlier hour
         hour = seconds[ahead] % 86_400 // 420 * 7 // 60
+    weekday = (seconds[ahead] - MONDAY) // 86_400 % 7
     first = (forecasts[..., 0].reshape(120, horizon, 3), values[ahead][..., 1], valid[ahead][..., 1])
     errors = running.compute()
-    for name, (total, count) in by_hand(*first, hour).items():
+    for name, (total, count) in by_hand(*first, hour, weekday).items():
         found = getattr(errors, name)
         np.testing.assert_allclose(found.total, total, rtol=1e-12)
         np.testing.assert_array_equal(found.count, count)
@@ -262,6 +267,11 @@ def test_json_agrees_with_evaluate_and_holds_every_sensor(run: Path, data: Path)
     assert [row["mae"] for row in found["by_horizon"]] == pytest.approx(steps, rel=1e-9)
     assert (found["mae"], found["count"]) == (pytest.approx(total["mae"], rel=1e-9), total["count"])
     assert found["protocol"] == scores["protocol"]
+    assert [row["weekday"] for row in found["by_weekday"]] == list(range(7))
+    assert sum(row["count"] for row in found["by_weekday"]) == found["count"]
+    given = [1 - head["null_key"] for layer in found["layers"] for head in layer["heads"]]
+    received = [sensor["received"] for sensor in found["sensors"]]
+    assert sum(received) == pytest.approx(len(received) * sum(given) / len(given), rel=1e-6)
     assert sum(row["count"] for row in found["by_hour"]) == sum(s["count"] for s in found["sensors"]) == found["count"]
     store = open_store(data)
     assert {s["id"] for s in found["sensors"]} == set(store.sensors.ids)

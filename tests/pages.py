@@ -1,0 +1,110 @@
+"""HTML pages under test: their elements, their colours, and what a browser makes of them."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --enable-logging=stderr --hide-scrollbars --virtual-time-budget=5000 "
+    "--window-size=1200,2400 --dump-dom"
+)
+# Every frame sends what it measured to the page around it: a window of Chromium cannot be as narrow as a telephone.
+PROBE = """addEventListener("load", () => {
+const box = e => { const r = e.getBoundingClientRect(); return [r.width, r.height, r.left, r.right]; };
+const all = name => [...document.querySelectorAll(name)];
+all("details").forEach(each => each.open = true);
+parent.postMessage({inner: innerWidth, scroll: document.documentElement.scrollWidth,
+  svgs: all("svg").filter(e => !e.closest("[hidden]")).map(box),
+  labels: all(".plot span").map(box), parts: all("h1,h2,h3,p,td,th,dd,code,.gain,.key").map(box),
+  sizes: all("main *").map(e => parseFloat(getComputedStyle(e).fontSize)), text: document.body.innerText}, "*"); });
+"""
+AROUND = """<!doctype html><meta charset="utf-8"><script>
+addEventListener("message", event => {
+  const frame = [...document.querySelectorAll("iframe")].find(each => each.contentWindow === event.source);
+  const made = document.createElement("pre");
+  made.textContent = JSON.stringify([frame.id, event.data]);
+  document.body.append(made);
+});</script><body>"""
+
+
+class Outline(HTMLParser):
+    """The elements of a page with their attributes and parents; tags that do not match fail."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None], tuple[str, ...]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attrs)) == len(attrs), f"an attribute of <{tag}> stands twice"
+        self.elements.append((tag, dict(attrs), tuple(self.open)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes, _ in self.elements if name == tag]
+
+
+def _luminance(colour: str) -> float:
+    digits = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def colours_of(css: str, scheme: int) -> dict[str, str]:
+    """The colours of a style sheet by name, of the light scheme (0) or of the dark one (1)."""
+    return dict(re.findall(r"--(\w+):\s*#(\w+)", css.split("@media screen and (prefers-color-scheme: dark)")[scheme]))
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2: the contrast of two colours, 1 to 21."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def refuse_network(text: str) -> None:
+    """A page names no other file, and its policy forbids to load one."""
+    assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)|[^:]//[a-z]|@import|url\(|\bsrc=|\bhref=", text)
+    assert "default-src 'none'" in text
+
+
+def with_script(text: str, script: str) -> str:
+    """The page with one more script, and with a policy that lets all of them run."""
+    allowed = re.sub(
+        r"default-src 'none'; [^\"]*", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'", text
+    )
+    return allowed.replace("</body>", f"<script>{script}</script></body>")
+
+
+def shown(outside: Path, folder: Path) -> list[Any]:
+    """What the scripts of a page write into <pre> elements as JSON; a line in the console fails."""
+    command = [str(CHROMIUM), *QUIET.split(), f"--user-data-dir={folder / 'user'}", outside.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    return [json.loads(html.unescape(found)) for found in re.findall("<pre>(.*?)</pre>", done.stdout, re.DOTALL)]

@@ -1,0 +1,143 @@
+"""The report of runs: one pass gives what evaluate, explain and predict give, and the page is written whole."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import socialx
+from socialx.errors import SettingsError, SocialxError
+from socialx.files.store import open_store
+from socialx.report.run_report import RunReport
+from tests.commands import SMALL, cut_csv, small_file
+from tests.commands import socialx as command
+
+DAYS = 4 * 288
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four days: the test part is the last one, but for its first hours."""
+    return small_file(tmp_path_factory.mktemp("data"), rows=DAYS)
+
+
+def trained(data: Path, name: str, *options: str) -> Path:
+    folder = data.parent / name
+    result = command("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL, *options)
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def social(data: Path) -> Path:
+    return trained(data, "social")
+
+
+@pytest.fixture(scope="module")
+def linear(data: Path) -> Path:
+    return trained(data, "linear", "--model", "linear")
+
+
+@pytest.fixture(scope="module")
+def report(social: Path, linear: Path) -> RunReport:
+    return socialx.report_runs([linear, str(social)])
+
+
+def test_scores_and_errors_are_those_of_evaluate_and_explain(report: RunReport, social: Path, linear: Path) -> None:
+    scores = socialx.evaluate([linear, social], baselines=True)
+    assert set(report.evaluation) == set(scores)
+    for name, model in scores.items():
+        assert report.evaluation[name].overall() == model.overall()
+        assert report.evaluation[name].at(minutes=15) == model.at(minutes=15)
+    assert report.evaluation.protocol == scores.protocol
+    best = min((linear, social), key=lambda run: scores[str(run)].overall().mae)
+    found = socialx.explain(best)
+    assert (report.explanation.run, report.explanation.mae) == (str(best), found.mae)
+    assert report.explanation.sensors == found.sensors
+    assert report.explanation.layers == found.layers
+    assert report.by_hour[str(best)] == found.by_hour
+    assert report.by_weekday[str(best)] == found.by_weekday
+    assert report.references[0] == min(set(scores) - {str(linear), str(social)}, key=lambda n: scores[n].overall().mae)
+
+
+def test_the_days_hold_what_predict_forecasts_and_what_the_file_reads(report: RunReport, data: Path) -> None:
+    store = open_store(data)
+    (shown,) = report.days
+    assert (shown.minutes_ahead, len(shown.seconds)) == (30, 193)
+    rows = np.searchsorted(store.seconds, shown.seconds)
+    values, valid = store.read(slice(int(rows[0]), int(rows[-1]) + 1))
+    np.testing.assert_array_equal(shown.truth, np.where(valid, values, np.nan))
+    issued = shown.seconds - 30 * 60
+    start, end = (str(np.datetime64(int(second), "s")) for second in (issued[0], issued[-1]))
+    forecast = socialx.predict(report.explanation.run, start=start, end=end, every="5min")
+    np.testing.assert_array_equal(forecast.issued_at.astype("int64"), issued)
+    np.testing.assert_allclose(shown.forecast, forecast.values[:, 5, :, 0], rtol=1e-4, atol=1e-3)
+
+
+def test_settings_origins_and_epochs_are_those_of_the_folder(report: RunReport, social: Path, linear: Path) -> None:
+    first, second = report.runs
+    assert (first.name, second.name) == (str(linear), str(social))
+    assert (second.settings["model.width"], second.origins["model.width"]) == (8, "--width")
+    assert (first.settings["model.kind"], report.defaults["model.kind"]) == ("linear", "xlstm")
+    assert second.epochs == socialx.load_run(social).epochs
+    assert second.best_epoch == 1
+    assert set(report.defaults) == set(first.settings)
+
+
+def test_the_command_writes_the_page_and_changes_no_run(social: Path, tmp_path: Path) -> None:
+    before = {path.name: path.read_bytes() for path in social.iterdir()}
+    output = tmp_path / "new" / "report.html"
+    for _ in range(2):  # an older page is replaced
+        result = command("report", social, "-o", output)
+        assert result.exit_code == 0, result.stderr
+    assert f"{social} is " in result.stdout
+    assert f"wrote {output}: " in result.stdout
+    text = output.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert text.count('role="option"') == 4
+    assert [path.name for path in output.parent.iterdir()] == ["report.html"]
+    assert {path.name: path.read_bytes() for path in social.iterdir()} == before
+
+
+def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_path: Path) -> None:
+    cut_csv(tmp_path / "readings.csv", 400)
+    made = tmp_path / "no_positions.h5"
+    result = command("convert", "csv", tmp_path / "readings.csv", "--name", "made", "--units", "mph",
+                     "--timezone", "America/Los_Angeles", "--output-h5", made, "--without-positions")  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    run = tmp_path / "run"
+    result = command("train", "--data", made, "--run-dir", run, "--max-epochs", "1", "--model", "linear")
+    assert result.exit_code == 0, result.stderr
+    for name in ("origin.json", "metrics.jsonl"):
+        (run / name).unlink()
+    report = socialx.report_runs([run], output=tmp_path / "page.html")
+    assert (report.runs[0].origins, report.runs[0].epochs) == ({}, ())
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "No sensor has a position" in text
+    assert "No pooling: model.kind linear" in text
+    assert "Learning curves" not in text
+
+
+def test_what_cannot_be_reported_is_refused_before_the_pass(
+    social: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socialx.tasks.reporting.run_over", lambda *_, **__: pytest.fail("it was scored"))
+    with pytest.raises(SettingsError, match="report: no run: name a run folder"):
+        socialx.report_runs([])
+    with pytest.raises(SettingsError, match="one of train, validation, test"):
+        socialx.report_runs([social], part="tests")
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(SocialxError, match="a folder, not a file"):
+        socialx.report_runs([social], output=tmp_path / "folder.html")
+    with pytest.raises(SocialxError, match="not a run folder"):
+        socialx.report_runs([tmp_path])
+    other = tmp_path / "other"
+    shutil.copytree(social, other)
+    settings = other / "settings.yaml"
+    settings.write_text(settings.read_text().replace("split: canonical", "split: strict"))
+    with pytest.raises(SettingsError, match="other windows than the first run"):
+        socialx.report_runs([social, other])
+    assert command("report").exit_code == 2
