@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from socialx.batch import Batch, Target
 from socialx.data.calendar import DAY_S
 from socialx.data.source import Source
 
+Ends = Callable[[Tensor], tuple[Tensor, Tensor]]
 MORNING_S, EVENING_S = 6 * 3600, 22 * 3600  # between them a road is used
 ENOUGH = 0.9  # of the rows of the fullest day: a day with fewer is not chosen
 
@@ -65,9 +66,12 @@ def _variation(source: Source, rows: slice) -> float:
 class RecordedForecasts:
     """Forecasts of some windows at one horizon step, kept while a model passes over a part in the order of time."""
 
-    def __init__(self, step: int, spans: Sequence[slice]) -> None:
-        """step: of the horizon, the first one is 1.  spans: neighbouring windows of the part, by their number."""
-        self.step, self.spans, self._seen = step - 1, spans, 0
+    def __init__(self, step: int, spans: Sequence[slice], around: Ends | None = None) -> None:
+        """step: of the horizon, the first one is 1.  spans: neighbouring windows of the part, by their number.
+
+        around: the lower and the upper ends of intervals around forecasts [B,P,N,G]; None: no intervals are kept.
+        """
+        self.step, self.spans, self.around, self._seen = step - 1, spans, around, 0
         self._kept: list[list[Tensor]] = [[] for _ in spans]
 
     def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
@@ -76,9 +80,10 @@ class RecordedForecasts:
         for span, kept in zip(self.spans, self._kept, strict=True):
             part = slice(max(0, span.start - first), max(0, span.stop - first))
             truth, valid = (each[part, self.step, :, 0] for each in target)
-            kept.append(torch.stack([torch.where(valid, truth, torch.nan), forecast[part, self.step, :, 0]]).float())
+            lines = [forecast[part], *(self.around(forecast[part]) if self.around else ())]
+            rows = [torch.where(valid, truth, torch.nan), *(line[:, self.step, :, 0] for line in lines)]
+            kept.append(torch.stack([each.float() for each in rows]))
 
-    def compute(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each span the truth, NaN where nothing is valid, and the forecast: float32 [R,N] each."""
-        found = [torch.cat(kept, dim=1).cpu().numpy() for kept in self._kept]
-        return [(truth, forecast) for truth, forecast in found]
+    def compute(self) -> list[tuple[np.ndarray, ...]]:
+        """Of each span the truth, NaN where nothing is valid, the forecast, and both ends of it: float32 [R,N] each."""
+        return [tuple(torch.cat(kept, dim=1).cpu().numpy()) for kept in self._kept]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from socialx.report.run_report import RunRecord, RunReport
 from socialx.scoring import ladder
 from socialx.scoring.attention import AttentionWeights, LayerWeights
 from socialx.scoring.breakdown import HOURS, WEEKDAYS, Breakdown, RunningErrors
-from socialx.scoring.days import Day, RecordedForecasts, telling_days
+from socialx.scoring.days import Day, Ends, RecordedForecasts, telling_days
 from socialx.scoring.evaluation import run as run_over
 from socialx.scoring.metrics import RunningScores
 from socialx.scoring.protocol import Trained
@@ -38,6 +39,7 @@ from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
 
 MINUTES_AHEAD = 30  # of the forecasts that are compared with a day
+LEVEL = 0.9  # of the intervals around them
 
 
 def report_runs(
@@ -77,7 +79,8 @@ def report_runs(
             shown = _Shown.of(problem.data, part)
             for name, model in {**references(problem.data), **{n: each.model for n, each in problems.items()}}.items():
                 now = (problems[name], model, loader) if name in problems else None
-                passes[name] = _passed(name, model, problem, loader, shown)
+                around = _intervals(name, problems[name], trained[name]) if name in problems else None
+                passes[name] = _passed(name, model, problem, loader, shown, around)
         explained = [
             explanation_of(name, each, trained[name], part, passes[name].errors, passes[name].weights)
             for name, each in problems.items()
@@ -130,19 +133,28 @@ class _Pass:
     days: tuple[Day, ...]
 
 
-def _passed(name: str, model: nn.Module, problem: Problem, loader: Loader, shown: _Shown) -> _Pass:
+def _intervals(name: str, problem: Problem, trained: Trained) -> Ends | None:
+    """The ends of the intervals of a run around its forecasts; None for a run without intervals of this level."""
+    run, device = open_run(Path(name)), problem.precision.device
+    if not run.intervals.exists():
+        return None
+    found = run.read_intervals(trained.weights).of(problem.data.sensors.ids, device)
+    return partial(found.around, level=LEVEL) if found.widest >= LEVEL else None
+
+
+def _passed(name: str, model: nn.Module, problem: Problem, loader: Loader, shown: _Shown, around: Ends | None) -> _Pass:
     """Forecast every window of a loader once, and add up all that is asked."""
     d, device, minutes = problem.data, problem.precision.device, problem.data.store.step_minutes
     sums = RunningScores(d.horizon, len(d.targets), device)
     errors = RunningErrors(d.horizon, len(d.sensors.ids), minutes, device)
-    kept = RecordedForecasts(shown.step, shown.spans)
+    kept = RecordedForecasts(shown.step, shown.spans, around)
     model = model.to(device)
     weights = AttentionWeights(model)
     watch = some_batches(weights, loader)
     run_over(model, loader, problem.precision, sums, errors, kept, name=f"report {name}", watch=watch)
     days = [
-        Day(shown.step * minutes, seconds, truth, forecast)
-        for seconds, (truth, forecast) in zip(shown.seconds, kept.compute(), strict=True)
+        Day(shown.step * minutes, seconds, truth, forecast, (ends[0], ends[1]) if ends else None)
+        for seconds, (truth, forecast, *ends) in zip(shown.seconds, kept.compute(), strict=True)
     ]
     scores = ModelScores(dict(zip(d.targets, sums.compute(), strict=True)), minutes)
     return _Pass(scores, errors.compute(), weights.compute(), tuple(days))

@@ -44,7 +44,8 @@ UNIT = "mph"
 
 
 def protocol(sensors: int) -> ScoringProtocol:
-    trained = Trained(3, 1234, "c" * 64, None, {}, {"avg_speed": Moments(58.0, 12.0)}, 0, "32-true", "0.1.0", None)
+    moments = {"avg_speed": Moments(58.0, 12.0)}
+    trained = Trained(3, 1234, "w" * 64, "c" * 64, None, {}, moments, 0, "32-true", "0.1.0", None)
     return ScoringProtocol(
         dataset="made_up",
         checksum="c" * 64,

@@ -60,7 +60,8 @@ def test_scores_and_errors_are_those_of_evaluate_and_explain(report: RunReport, 
     assert report.explanation.layers == found.layers
     assert report.by_hour[str(best)] == found.by_hour
     assert report.by_weekday[str(best)] == found.by_weekday
-    assert report.references[0] == min(set(scores) - {str(linear), str(social)}, key=lambda n: scores[n].overall().mae)
+    least = min(scores[name].overall().mae for name in set(scores) - {str(linear), str(social)})
+    assert scores[report.references[0]].overall().mae == least
 
 
 def test_the_days_hold_what_predict_forecasts_and_what_the_file_reads(report: RunReport, data: Path) -> None:
@@ -75,6 +76,24 @@ def test_the_days_hold_what_predict_forecasts_and_what_the_file_reads(report: Ru
     forecast = socialx.predict(report.explanation.run, start=start, end=end, every="5min")
     np.testing.assert_array_equal(forecast.issued_at.astype("int64"), issued)
     np.testing.assert_allclose(shown.forecast, forecast.values[:, 5, :, 0], rtol=1e-4, atol=1e-3)
+
+
+def test_the_band_is_that_of_predict(report: RunReport) -> None:
+    (shown,) = report.days
+    issued = shown.seconds - 30 * 60
+    start, end = (str(np.datetime64(int(second), "s")) for second in (issued[0], issued[-1]))
+    forecast = socialx.predict(report.explanation.run, start=start, end=end, every="5min", interval=0.9)
+    assert shown.band is not None
+    for found, expected in zip(shown.band, (forecast.lower, forecast.upper), strict=True):
+        np.testing.assert_allclose(found, expected[:, 5, :, 0], rtol=1e-4, atol=1e-3)
+
+
+def test_a_run_without_intervals_has_no_band(linear: Path, tmp_path: Path) -> None:
+    without = tmp_path / "without"
+    shutil.copytree(linear, without)
+    (without / "intervals.safetensors").unlink()
+    (shown,) = socialx.report_runs([without]).days
+    assert shown.band is None
 
 
 def test_settings_origins_and_epochs_are_those_of_the_folder(report: RunReport, social: Path, linear: Path) -> None:
