@@ -48,6 +48,18 @@ def test_the_forecast_beats_the_last_reading() -> None:
     assert mae < 0.85 * float(np.nanmean(np.abs(now - truth)))
 
 
+@pytest.mark.usefixtures("_in_the_repository")
+def test_most_readings_of_the_last_day_are_inside_its_intervals() -> None:
+    found = socialx.predict(
+        "examples/pretrained/metr_la", start="2012-06-27 00:00", end="2012-06-27 22:00", every="2h", interval=0.8
+    )
+    assert found.lower is not None
+    assert found.upper is not None
+    truth = found.observed.values[np.searchsorted(found.observed.times, found.times)]  # [W,P,N,G]
+    inside = (found.lower <= truth) & (truth <= found.upper)
+    assert inside[np.isfinite(truth)].mean() == pytest.approx(0.8, abs=0.05)
+
+
 def test_its_scores_and_protocol_are_beside_it() -> None:
     scores = json.loads((FOLDER / "scores.json").read_text())
     own = scores["scores"]["examples/pretrained/metr_la"]["avg_speed"]

@@ -1,0 +1,112 @@
+"""What grouping by the forecast brings to prediction intervals: plain bounds against those by share of free flow.
+
+    python benchmarks/intervals.py runs/quick --data metr_la.h5
+
+The first two rows fit on one half of the validation part and measure on the other, which is how the groups were chosen.
+The third row fits on all of it and measures on the test part.  Coverage and mean width in file units are over all
+steps; congested: where less than half of the free-flow speed is forecast.  The interval score is the width, and for a
+reading outside also 2 / (1 - level) times its distance (Gneiting and Raftery 2007, JASA 102(477), section 6.2); lower
+is better.  Ends are not cut at 0 here.  It prints a table and writes benchmarks/results/intervals.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from socialx.cli.progress import Show
+from socialx.options import Layers
+from socialx.progress import listening
+from socialx.scoring import intervals
+from socialx.scoring.evaluation import run
+from socialx.tasks.trained import load_trained
+
+RESULTS = Path(__file__).parent / "results/intervals.json"
+LEVELS = (50, 80, 90)  # percent
+Measured = tuple[np.ndarray, np.ndarray]  # signed errors [W,P,N], NaN where there is none, and their groups
+
+
+def errors_of(path: Path, data: Path) -> dict[str, Measured]:
+    """Of the validation and the test part, of the first target."""
+    problem, _ = load_trained(path, Layers.of(None, {}, data=data))
+    d, found = problem.data, {}
+    for part in ("validation", "test"):
+        loader = d.loader(part, problem.settings.loader.batch_size)
+        sums = intervals.SignedErrors(torch.from_numpy(d.free_flow).to(d.device), 0, d.horizon)
+        sums.every = 1
+        run(problem.model, loader, problem.precision, sums, name=part)
+        both = (np.concatenate(each)[: loader.num_windows, ..., 0] for each in (sums.errors, sums.groups))
+        found[part] = tuple(both)
+    return found
+
+
+def plain(errors: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Bounds [2,L,K,N] that are the same in all groups."""
+    own, count = intervals.bounds(errors)
+    together, _ = intervals.bounds(errors.reshape(-1, 1))
+    own = np.where(count >= intervals.LEAST, own, together)
+    return np.repeat(own[:, :, None], len(intervals.SHARES) + 1, axis=2)
+
+
+def by_share(errors: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Bounds [2,L,K,N] as they are served."""
+    return intervals.bounds_by_group(errors, groups)[..., :-1]
+
+
+def measure(fit: Measured, at: Measured, made: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, float]:
+    """Coverage, mean width, coverage in congestion and interval score of each level, in percent and file units."""
+    sums = {percent: np.zeros(6) for percent in LEVELS}
+    for step in range(at[0].shape[1]):
+        table, error, group = made(fit[0][:, step], fit[1][:, step]), at[0][:, step], at[1][:, step].astype(int)
+        valid, slow, sensors = np.isfinite(error), group == 0, np.arange(error.shape[1])
+        for percent in LEVELS:
+            low, high = table[:, intervals.LEVELS.index(percent)][:, group, sensors].astype(float)
+            inside = (low <= error) & (error <= high)
+            outside = np.maximum(low - error, 0) + np.maximum(error - high, 0)
+            score = high - low + 200 / (100 - percent) * outside
+            numbers = (np.where(valid, each, 0) for each in (high - low, score))
+            sums[percent] += [float(each.sum()) for each in (valid, inside, *numbers, valid & slow, inside & slow)]
+    found = {}
+    for percent, (count, inside, width, score, of_slow, inside_slow) in sums.items():
+        rows = {"covered": 100 * inside / count, "congested": 100 * inside_slow / of_slow}
+        rows |= {"width": width / count, "score": score / count}
+        found |= {f"{name} {percent}": round(value, 2) for name, value in rows.items()}
+    return found
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
+    given = parser.parse_args()
+    with listening(Show("evaluate")):
+        parts = errors_of(given.run, given.data)
+    validation, test = parts["validation"], parts["test"]
+    half, apart = len(validation[0]) // 2, 24  # windows that share no row with the other half
+    first, second = (tuple(each[rows] for each in validation) for rows in (slice(half - apart), slice(half, None)))
+    rows = {
+        "validation, first half to second": (first, second),
+        "validation, second half to first": (second, first),
+        "validation to test": (validation, test),
+    }
+    found = {}
+    for name, (fit, at) in rows.items():
+        for how, made in (("plain", plain), ("by share of free flow", by_share)):
+            found[f"{name}: {how}"] = measured = measure(fit, at, made)
+            print(f"{name}: {how}")
+            for percent in LEVELS:
+                values = [measured[f"{each} {percent}"] for each in ("covered", "congested", "width", "score")]
+                covered, congested, width, score = (f"{value:.2f}" for value in values)
+                print(f"  {percent} %: {covered} % covered, {congested} % congested, width {width}, score {score}")
+    content = {"run": str(given.run.name), "shares": intervals.SHARES, "rows": found}
+    RESULTS.write_text(json.dumps(content, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
