@@ -473,7 +473,7 @@ def _settings(folder: Path) -> list[Base]:
 RESUME = ("train", "--resume", "run", "--max-epochs", "2")
 RUN_FILES = (
     *("settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json", "metrics.jsonl"),
-    *("best.safetensors", "last.pt"),
+    *("best.safetensors", "intervals.safetensors", "last.pt"),
 )
 
 
@@ -489,10 +489,11 @@ def _runs(folder: Path) -> tuple[list[Base], dict[str, Any]]:
     ahead = Command(("predict", "run", "--json"), (), "forecast")
     other = Command(("predict", "run", "--data", "data.h5", "--output", "ahead.csv"), ("ahead.csv",))
     errors = Command(("explain", "run", "--json"), (), "explanation")
+    ends = Command(("predict", "run", "--interval", "0.5", "--json"), (), "intervals")
     go_on = Command(RESUME, ("run",), "resumed")
     over = Command((*first, "--overwrite"), ("run",))
     expected: dict[str, Any] = {}
-    for command in (scores, ahead, errors, go_on):
+    for command in (scores, ahead, errors, ends, go_on):
         again = _fresh(folder, "expected")
         for name, content in files.items():
             write(again / name, content)
@@ -512,7 +513,8 @@ def _runs(folder: Path) -> tuple[list[Base], dict[str, Any]]:
     found = [
         Base(f"run {name}", files, (f"run/{name}",), (*reading, go_on, go_on), 1.2)
         for name in RUN_FILES
-        if name not in ("last.pt", "best.safetensors", "metrics.jsonl", "origin.json", "environment.json")
+        if Path(name).suffix not in (".pt", ".safetensors", ".jsonl")
+        if name not in ("origin.json", "environment.json")
     ]
     found += [
         Base(f"run {name}", files, (f"run/{name}",), (go_on, go_on, go_on, scores, over), 1.2)
@@ -520,6 +522,7 @@ def _runs(folder: Path) -> tuple[list[Base], dict[str, Any]]:
     ]
     found += [
         Base("run best.safetensors", files, ("run/best.safetensors",), reading, 1.5),
+        Base("run intervals.safetensors", files, ("run/intervals.safetensors",), (ends, ends, ahead, go_on), 1.2),
         Base("data of a run", files, ("data.h5",), (scores, ahead, other, errors, go_on), 1.5),
     ]
     older = _as_first_version(files)

@@ -288,6 +288,7 @@ def _same_json(kind: str, keys: tuple[str, ...]) -> Callable[[Case, str, Corpus]
 SAME: dict[str, Callable[[Case, str, Corpus], list[str]]] = {
     "scores": _same_json("scores", ("part", "scores")),
     "forecast": _same_json("forecast", ("forecast", "times", "issued_at", "sensors")),
+    "intervals": _same_json("intervals", ("forecast", "lower", "upper", "interval")),
     "explanation": _same_json("explanation", ("mae", "by_horizon", "by_hour", "sensors", "layers")),
 }
 
