@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from socialx.files.store import open_store
     from socialx.forecast import Forecast
     from socialx.options import load_settings
+    from socialx.serving.server import serve
     from socialx.settings import Settings
     from socialx.tasks import (
         Run,
@@ -49,6 +50,7 @@ _WHERE = {
     "socialx.files.store": ("open_store",),
     "socialx.forecast": ("Forecast",),
     "socialx.options": ("load_settings",),
+    "socialx.serving.server": ("serve",),
     "socialx.settings": ("Settings",),
     "socialx.tasks": (
         *("Run", "backfill", "calibrate", "compare", "convert", "doctor", "download", "evaluate", "explain", "export"),
@@ -81,6 +83,7 @@ __all__ = [
     "predict",
     "profile",
     "report_runs",
+    "serve",
     "sweep",
     "train",
 ]

@@ -31,6 +31,7 @@ from socialx.progress import note
 from socialx.settings import Section, Settings, facts
 
 PREFIX = "SOCIALX_"
+BEARER = "SOCIALX_TOKEN"  # no setting: serve reads it
 FILE_BYTES = 1 << 20  # no file of settings is longer
 HERE = Path("socialx.yaml")
 ARGUMENT = "argument"  # the origin of a value that was passed to a Python function
@@ -322,7 +323,7 @@ def _from_set(text: str) -> _Given:
 
 
 def _from_env(env: Mapping[str, str]) -> list[_Given]:
-    named = sorted(name for name in env if name.startswith(PREFIX))
+    named = sorted(name for name in env if name.startswith(PREFIX) and name != BEARER)
     return [_Given(name.removeprefix(PREFIX).lower().replace("__", "."), env[name], f"${name}") for name in named]
 
 

@@ -115,7 +115,13 @@ class Data(Section):
     path: Path | None = setting(
         None,
         "HDF5 file that convert wrote",
-        Facts(flag="data", commands=(*STEP, *USE, "doctor"), may_change=(RESUME, SCORING), scored=True, basic=True),
+        Facts(
+            flag="data",
+            commands=(*STEP, *USE, "serve", "doctor"),
+            may_change=(RESUME, SCORING),
+            scored=True,
+            basic=True,
+        ),
     )
     targets: Names = setting(("avg_speed",), "features of the file to forecast", _WINDOWS, min_length=1)
     inputs: Names | None = setting(None, "features that the model reads; not set: the targets", _WINDOWS, min_length=1)
@@ -139,7 +145,7 @@ class Loader(Section):
     batch_size: int = setting(
         64,
         "windows per batch, each of all sensors",
-        Facts(commands=(*STEP, *SCORE), may_change=(SCORING,), basic=True),
+        Facts(commands=(*STEP, *SCORE, "serve"), may_change=(SCORING,), basic=True),
         ge=1,
     )
     shuffle: bool = setting(True, "draw a new order of the training windows in every epoch", _STEP)
@@ -272,18 +278,18 @@ class Trainer(Section):
     precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = setting(
         "auto",
         "auto: for training bf16-mixed on CUDA and 32-true on a CPU, for scores and forecasts 32-true",
-        Facts(commands=(*STEP, *SCORE, "doctor"), may_change=(SCORING,), basic=True),
+        Facts(commands=(*STEP, *SCORE, "serve", "doctor"), may_change=(SCORING,), basic=True),
     )
     device: str = setting(
         "auto",
         "auto, cpu, cuda, or one card such as cuda:1",
-        Facts(commands=(*STEP, *SCORE, "doctor"), may_change=(RESUME, SCORING), basic=True),
+        Facts(commands=(*STEP, *SCORE, "serve", "doctor"), may_change=(RESUME, SCORING), basic=True),
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
     )
     threads: int | None = setting(
         None,
         "threads of tensor operations on a CPU; not set: $OMP_NUM_THREADS, or as many as there are cores",
-        Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
+        Facts(commands=(*STEP, *SCORE, "serve"), may_change=(RESUME, SCORING)),
         ge=1,
         le=1024,
     )

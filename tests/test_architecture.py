@@ -31,7 +31,10 @@ OWNERS = {
     "safetensors": {"files.exports", "training.run_folder"},
     "pynvml": {"profiling.device"},
     "matplotlib": {"report."},
-    "pydantic": {"settings", "options", "scoring.protocol"},
+    "pydantic": {"settings", "options", "scoring.protocol", "serving."},
+    "fastapi": {"serving."},
+    "starlette": {"serving."},
+    "uvicorn": {"serving."},
 }
 PACKAGES = {path.parent.name for path in ROOT.glob("*/__init__.py")}
 

@@ -11,7 +11,8 @@ from socialx.cli.files import convert
 from socialx.cli.training import train
 from socialx.cli.profiling import profile
 from socialx.cli.scoring import evaluate
+from socialx.cli.serving import serve
 from socialx.cli.doctor import diagnose
 
 # isort: on
-__all__ = ["app", "convert", "diagnose", "evaluate", "main", "profile", "train"]
+__all__ = ["app", "convert", "diagnose", "evaluate", "main", "profile", "serve", "train"]

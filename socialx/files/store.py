@@ -145,7 +145,7 @@ class Store:
         if 4 * len(self.rows) * len(self.sensors.ids) <= KEPT_BYTES:
             return self.values[rows], self.valid[rows]
         values = self._read(rows)
-        return values, self._valid(values)
+        return values, self.is_reading(values)
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -155,7 +155,7 @@ class Store:
     @cached_property
     def valid(self) -> np.ndarray:
         """Which of them are readings, bool [T,N]."""
-        return self._valid(self.values)
+        return self.is_reading(self.values)
 
     @cached_property
     def _scan(self) -> tuple[str, np.ndarray]:
@@ -207,7 +207,8 @@ class Store:
             values = np.ascontiguousarray(values[:, self.columns])
         return values
 
-    def _valid(self, values: np.ndarray) -> np.ndarray:
+    def is_reading(self, values: np.ndarray) -> np.ndarray:
+        """Which of these values are readings, bool of the same shape: finite, and not the missing value of the file."""
         valid = np.isfinite(values)
         valid &= values != np.float32(np.nan if self.missing is None else self.missing)
         return valid

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 import torch
 
+from socialx.batch import Batch
 from socialx.build import Problem
 from socialx.data.history import Histories
 from socialx.data.source import pages
@@ -68,40 +69,19 @@ def predict(
         layers = Layers.of(settings, sections, data=data)
         path = run.path if isinstance(run, Run) else Path(run)
         problem, trained = load_trained(path, layers, split=False)
-        d, precision, model = problem.data, problem.precision, problem.model
-        around = None if interval is None else _intervals(path, trained, d.sensors.ids, interval)
-        histories = d.histories(JITTER_S)
-        issued = _issues(problem, histories, at, start, end, every)
-        _tell_about(problem, histories, issued, latest=at is None and start is None and end is None)
-        readings, reported, values = [], [], []
-        model.eval()
-        with torch.inference_mode(), work("predict", len(issued), "forecasts") as bar:
+        around = None if interval is None else _intervals(path, trained, problem.data.sensors.ids, interval)
+        histories = problem.data.histories(JITTER_S)
+        issued = issues(problem, histories, at, start, end, every)
+        tell_about(problem, histories, issued, latest=at is None and start is None and end is None)
+        seen, values = [], []
+        problem.model.eval()
+        with work("predict", len(issued), "forecasts") as bar:
             for _, batch in histories.batches(issued, problem.settings.loader.batch_size):
-                readings.append(histories.readings(batch))
-                reported.append(~batch.carried[..., 0].isnan().numpy())
-                with precision.autocast():
-                    values.append(model(batch.to(precision.device)).float().cpu().numpy())
+                seen.append(Seen.of(histories, batch))
+                values.append(forward(problem, batch))
                 bar.advance(len(batch.last))
-        rows, observed = histories.around(issued, SHOWN_HISTORIES * d.history)
         forecasts = np.concatenate(values)
-        refuse_overflow(path, forecasts)
-        steps = 60 * d.store.step_minutes * np.arange(1, d.horizon + 1)
-        forecast = Forecast(
-            sensors=d.sensors.ids,
-            targets=d.targets,
-            units=tuple(d.stores[name].unit for name in d.targets),
-            issued_at=issued.astype("datetime64[s]"),
-            times=(issued[:, None] + steps).astype("datetime64[s]"),
-            values=_not_negative(forecasts, d.targets),
-            readings=np.concatenate(readings),
-            reported=np.concatenate(reported),
-            history=d.history,
-            step_minutes=d.store.step_minutes,
-            timezone=d.store.timezone,
-            run=str(path),
-            dataset=d.store.dataset_name,
-            observed=Observed(rows.astype("datetime64[s]"), observed),
-        )
+        forecast = as_forecast(problem, str(path), histories, issued, seen, forecasts)
         if around is not None and interval is not None:
             low, high = around.around(torch.from_numpy(forecasts), interval)
             forecast = replace(forecast, interval=interval, lower=low.numpy(), upper=high.numpy())
@@ -118,6 +98,56 @@ def _intervals(path: Path, trained: Trained, sensors: tuple[str, ...], level: fl
     return found.of(sensors, torch.device("cpu"))
 
 
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What histories hold: readings int64 [W,N], the rows with a reading, and reported bool [W,N], any until then."""
+
+    readings: np.ndarray
+    reported: np.ndarray
+
+    @classmethod
+    def of(cls, histories: Histories, batch: Batch) -> Seen:
+        """That of a batch of these histories."""
+        return cls(histories.readings(batch), ~batch.carried[..., 0].isnan().numpy())
+
+
+def forward(problem: Problem, batch: Batch) -> np.ndarray:
+    """What the model forecasts for a batch, float32 [W,P,N,G] on the host; the model must be in evaluation mode."""
+    precision = problem.precision
+    with torch.inference_mode(), precision.autocast():
+        found: torch.Tensor = problem.model(batch.to(precision.device))
+        return found.float().cpu().numpy()
+
+
+def as_forecast(
+    problem: Problem, run: str, histories: Histories, issued: np.ndarray, seen: Sequence[Seen], values: np.ndarray
+) -> Forecast:
+    """The values float32 [W,P,N,G] that the model gave for these issues int64 [W], with all that belongs to them.
+
+    Raises SocialxError where a value is not finite.
+    """
+    refuse_overflow(run, values)
+    d = problem.data
+    around, observed = histories.around(issued, SHOWN_HISTORIES * d.history)
+    steps = 60 * d.store.step_minutes * np.arange(1, d.horizon + 1)
+    return Forecast(
+        sensors=d.sensors.ids,
+        targets=d.targets,
+        units=tuple(d.stores[name].unit for name in d.targets),
+        issued_at=issued.astype("datetime64[s]"),
+        times=(issued[:, None] + steps).astype("datetime64[s]"),
+        values=_not_negative(values, d.targets),
+        readings=np.concatenate([each.readings for each in seen]),
+        reported=np.concatenate([each.reported for each in seen]),
+        history=d.history,
+        step_minutes=d.store.step_minutes,
+        timezone=d.store.timezone,
+        run=run,
+        dataset=d.store.dataset_name,
+        observed=Observed(around.astype("datetime64[s]"), observed),
+    )
+
+
 def _not_negative(values: np.ndarray, targets: Sequence[str]) -> np.ndarray:
     """values [W,P,N,G] with those below 0 of quantities that cannot be so set to 0: a linear head knows no bound."""
     bounded = np.array([name in NOT_NEGATIVE for name in targets])
@@ -128,15 +158,18 @@ def _not_negative(values: np.ndarray, targets: Sequence[str]) -> np.ndarray:
     return np.where(below, np.float32(0), values)
 
 
-def _issues(
+def issues(
     problem: Problem,
     histories: Histories,
-    at: Time | None,
-    start: Time | None,
-    end: Time | None,
-    every: str | None,
+    at: Time | None = None,
+    start: Time | None = None,
+    end: Time | None = None,
+    every: str | None = None,
 ) -> np.ndarray:
-    """The issue times int64 [W], ascending: each is the time of a row that has a whole history before it."""
+    """The issue times int64 [W], ascending: each is the time of a row that has a whole history before it.
+
+    Nothing asked for is the last row.
+    """
     store, step_s = problem.data.store, 60 * histories.step_minutes
     first = int(store.seconds.min()) + (histories.history - 1) * step_s
     last = int(store.seconds.max())
@@ -146,7 +179,7 @@ def _issues(
     if start is None and end is None:
         if every is not None:
             raise SettingsError(Argument("every", every), "no span of issue times", ("add ", Argument("start")))
-        asked = last if at is None else _seconds(at, "at", store.timezone)
+        asked = last if at is None else wall_seconds(at, "at", store.timezone)
         _refuse_outside(problem, asked, first, last, "at")
         if histories.rows_at(np.array([asked]))[0] < 0:
             raise SettingsError(
@@ -157,8 +190,8 @@ def _issues(
     if interval % step_s:
         found = f"not a multiple of the {histories.step_minutes} minutes between two rows"
         raise SettingsError(Argument("every", every), found, f"for example {2 * histories.step_minutes}min")
-    begin = first if start is None else _seconds(start, "start", store.timezone)
-    until = last if end is None else _seconds(end, "end", store.timezone)
+    begin = first if start is None else wall_seconds(start, "start", store.timezone)
+    until = last if end is None else wall_seconds(end, "end", store.timezone)
     _refuse_outside(problem, begin, first, last, "start")
     _refuse_outside(problem, until, first, last, "end")
     span = np.arange(begin, until + 1, interval, dtype=np.int64)
@@ -192,7 +225,7 @@ def _near(store: Store, asked: int) -> tuple[Part, ...]:
     return ("its nearest rows are ", *(part for row in near for part in (row, " and ")))[:-1]
 
 
-def _tell_about(problem: Problem, histories: Histories, issued: np.ndarray, latest: bool) -> None:
+def tell_about(problem: Problem, histories: Histories, issued: np.ndarray, latest: bool) -> None:
     """Notes on a last row that is old and on missing rows; refuses a single history without any reading."""
     store = problem.data.store
     age_s = _now(store.timezone) - int(issued[-1])
@@ -220,18 +253,21 @@ def _tell_about(problem: Problem, histories: Histories, issued: np.ndarray, late
         )
 
 
-def _seconds(time: Time, argument: str, timezone: str | None) -> int:
-    """A wall time -> seconds, read as UTC.  A time with a zone is moved into that of the file."""
+def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
+    """A wall time -> seconds, read as UTC.  A time with a zone is moved into that of the file.
+
+    Raises SettingsError for what is no time.
+    """
+    zone = _zone(timezone)
     try:
         moment = datetime.fromisoformat(time.strip()) if isinstance(time, str) else time
-    except ValueError:
+        if moment.tzinfo is not None and zone is not None:
+            moment = moment.astimezone(zone).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # in the first or the last hours that a date can have
         raise SettingsError(Argument(argument, str(time)), "not a time", "for example 2012-06-27 17:00") from None
     if moment.tzinfo is not None:
-        zone = _zone(timezone)
-        if zone is None:
-            found = "a time with a zone, and the file does not say its zone"
-            raise SettingsError(Argument(argument, str(time)), found, "give the wall time without a zone")
-        moment = moment.astimezone(zone)
+        found = "a time with a zone, and the file does not say its zone"
+        raise SettingsError(Argument(argument, str(time)), found, "give the wall time without a zone")
     return int(moment.replace(tzinfo=UTC).timestamp())
 
 

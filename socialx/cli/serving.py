@@ -1,0 +1,64 @@
+"""The command that answers requests over HTTP: serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from socialx.cli.app import command
+from socialx.cli.progress import Show
+from socialx.cli.scoring import RunArgument
+from socialx.options import Layers, with_settings
+
+
+@command("serve")
+@with_settings("serve")
+def serve(
+    layers: Layers,
+    run: RunArgument,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="look at --data every few seconds, and forecast again when it was changed")
+    ] = False,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="0.0.0.0: other machines can ask")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="N", help="0: a free one")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="requests need this token; or set $SOCIALX_TOKEN"),
+    ] = None,
+    queue: Annotated[
+        int, typer.Option("--queue", metavar="N", help="requests that may wait; further ones are answered 429")
+    ] = 64,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="requests that take longer are answered 504")
+    ] = 10.0,
+    max_body: Annotated[
+        float, typer.Option("--max-body", metavar="MIB", help="requests that are longer are answered 413")
+    ] = 4.0,
+) -> None:
+    """Answer requests for forecasts over HTTP.
+
+    POST /forecast takes the readings of the last hour, as JSON or CSV.  With --data, GET /forecast/latest is the
+    forecast after the last row of that file, and / is a page with a map.  It runs until Ctrl-C.
+
+    Examples:
+      socialx serve runs/demo
+      socialx serve runs/demo --data live.h5 --follow
+    """
+    from socialx.serving.server import serve
+
+    serve(
+        run,
+        follow=follow,
+        host=host,
+        port=port,
+        token_file=token_file,
+        queue=queue,
+        timeout=timeout,
+        max_body=max_body,
+        settings=layers,
+        progress=Show("serve"),
+    )

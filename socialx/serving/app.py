@@ -1,0 +1,275 @@
+"""The endpoints: what each takes, what it answers, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from pydantic import BaseModel, Field
+from starlette.requests import ClientDisconnect
+
+import socialx
+from socialx.build import Problem
+from socialx.errors import SocialxError
+from socialx.serving.forecaster import Forecaster, Issue, QueueFullError
+from socialx.serving.guard import Guard, Metrics
+from socialx.serving.latest import Latest, dumped
+from socialx.serving.page import page, policy
+from socialx.serving.readings import CSV, JSON, LastHour, issue_of
+from socialx.tasks.prediction import forward
+
+Refusals = dict[int | str, dict[str, Any]]
+RETRY_S = 1  # a queue moves on within a second, or the server is too small
+
+
+class Answer(BaseModel):
+    """A forecast: of each target one list per issue, step and sensor."""
+
+    schema_: str = Field(alias="schema")
+    run: str
+    dataset: str
+    timezone: str | None
+    units: dict[str, str]
+    step_minutes: int
+    sensors: list[str]
+    issued_at: list[str]
+    times: list[list[str]]
+    history: list[list[str]] = Field(description="complete, partial, missing or never, per issue and sensor")
+    forecast: dict[str, list[list[list[float]]]]
+
+
+class LatestAnswer(Answer):
+    """The forecast of the server's data file, and the readings of its last row."""
+
+    now: dict[str, list[list[float | None]]]
+
+
+class Sensor(BaseModel):
+    """A sensor of the run; without a position both numbers are null."""
+
+    id: str
+    latitude: float | None
+    longitude: float | None
+
+
+class Network(BaseModel):
+    """What a request must know of the run."""
+
+    run: str
+    dataset: str
+    timezone: str | None
+    feature: str
+    unit: str
+    step_minutes: int
+    history: int
+    horizon: int
+    sensors: list[Sensor]
+
+
+class Health(BaseModel):
+    """The server runs."""
+
+    status: str
+    version: str
+
+
+class Ready(BaseModel):
+    """Whether requests are answered; trouble: why the data file, as it is now, could not be read."""
+
+    ready: bool
+    trouble: str
+
+
+class Refusal(BaseModel):
+    """Why a request is refused."""
+
+    detail: str
+
+
+@dataclass(eq=False)
+class Service:
+    """All that the endpoints share.  run: the name that answers give.  follow: whether the data file is looked at."""
+
+    problem: Problem
+    run: str
+    forecaster: Forecaster
+    metrics: Metrics
+    latest: Latest | None = None
+    follow: bool = False
+    token: str | None = None
+    timeout_s: float = 10.0
+    most_bytes: int = 4 << 20
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def forecast_from_data(self, follow: bool) -> None:
+        """Forecast from the data file of the problem, once and, with follow, whenever it was changed."""
+        self.follow, self.latest = follow, Latest(self.problem, self.run, self.problem.data.store.path)
+        issue = self.latest.read()
+        self.latest.keep(issue, self.forecaster.forward(issue.batch))
+
+    def network(self) -> dict[str, Any]:
+        """Sensors with their positions, sizes and units."""
+        data = self.problem.data
+        store, sensors = data.store, data.sensors
+        places = zip(sensors.ids, sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
+        known = [(vdid, *((lat, lon) if np.isfinite([lat, lon]).all() else (None, None))) for vdid, lat, lon in places]
+        return {
+            "run": self.run,
+            "dataset": store.dataset_name,
+            "timezone": store.timezone,
+            "feature": data.targets[0],
+            "unit": store.unit,
+            "step_minutes": store.step_minutes,
+            "history": data.history,
+            "horizon": data.horizon,
+            "sensors": [{"id": vdid, "latitude": lat, "longitude": lon} for vdid, lat, lon in known],
+        }
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The model computes, and the data file is followed, until the block ends."""
+        self.tasks = [asyncio.create_task(self.forecaster.run())]
+        if self.latest is not None and self.follow:
+            self.tasks.append(asyncio.create_task(self.latest.follow(self.forecaster.ask)))
+        yield
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.wait(self.tasks)
+
+    async def answer(self, request: Request) -> bytes:
+        """The forecast for the readings of a request, as JSON.  Raises HTTPException for one that is refused."""
+        kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+        if kind not in (JSON, CSV):
+            raise HTTPException(415, f"the content type is {JSON} or {CSV}")
+        body = await _body(request, self.most_bytes)
+        issue = await asyncio.to_thread(issue_of, self.problem, kind, body)
+        values = await self.forecaster.ask(issue.batch)
+        if not np.isfinite(values).all():
+            raise SocialxError("readings", "numbers so large that the forecast overflows", "send plain numbers")
+        return await asyncio.to_thread(_render, self.run, issue, values)
+
+
+def make_service(problem: Problem, run: str, places: int) -> Service:
+    """A service of a trained run under a name; its model forecasts as many windows at a time as a batch has."""
+    problem.model.eval()
+    device, metrics = problem.precision.device, Metrics()
+    begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
+    most = problem.settings.loader.batch_size
+    forecaster = Forecaster(partial(forward, problem), most, places, metrics.batches.add, begins)
+    return Service(problem, run, forecaster, metrics)
+
+
+def make_app(service: Service) -> FastAPI:
+    """The server as an ASGI application."""
+    app = FastAPI(
+        title="socialx serve",
+        description="Forecasts of a trained run, from the readings of the last hour.",
+        version=socialx.__version__,
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lambda _: service.running(),
+    )
+    _add_forecasts(app, service)
+    _add_states(app, service)
+    paths = {getattr(route, "path", "") for route in app.routes}
+    app.add_middleware(Guard, token=service.token, metrics=service.metrics, paths=paths)
+    return app
+
+
+def _add_forecasts(app: FastAPI, service: Service) -> None:
+    """What a client comes for."""
+    refusals: Refusals = {status: {"model": Refusal} for status in (400, 401, 413, 415, 422, 429, 504)}
+    schema = {JSON: {"schema": LastHour.model_json_schema()}, CSV: {"schema": {"type": "string"}}}
+    body = {"requestBody": {"required": True, "content": schema}}
+
+    @app.post("/forecast", response_model=Answer, responses=refusals, openapi_extra=body)
+    async def forecast(request: Request) -> Response:
+        """Forecast from the readings of the last hour: JSON, or a wide table of CSV text with a time column."""
+        try:
+            with service.forecaster.place():
+                async with asyncio.timeout(service.timeout_s):
+                    return _json(await service.answer(request))
+        except QueueFullError:
+            raise HTTPException(429, "the queue is full", {"Retry-After": str(RETRY_S)}) from None
+        except TimeoutError:
+            raise HTTPException(504, f"no forecast within {service.timeout_s:g} s") from None
+        except SocialxError as error:
+            raise HTTPException(422, str(error)) from None
+
+    missing: Refusals = {status: {"model": Refusal} for status in (401, 404)}
+
+    @app.get("/forecast/latest", response_model=LatestAnswer, responses=missing)
+    async def latest() -> Response:
+        """The forecast after the last row of the server's data file."""
+        if service.latest is None:
+            raise HTTPException(404, "this server was started without a data file")
+        return _json(service.latest.answer)
+
+    @app.get("/sensors", response_model=Network, responses={401: {"model": Refusal}})
+    async def sensors() -> Response:
+        """The sensors of the run with their positions, and the sizes and units that a request has to keep."""
+        return _json(dumped(service.network()))
+
+
+def _add_states(app: FastAPI, service: Service) -> None:
+    """What an operator and a browser come for."""
+
+    @app.get("/health", response_model=Health)
+    async def health() -> Response:
+        """The server runs."""
+        return _json(dumped({"status": "ok", "version": socialx.__version__}))
+
+    @app.get("/ready", response_model=Ready, responses={503: {"model": Ready}})
+    async def ready() -> Response:
+        """Whether requests are answered, and whether the data file could be read."""
+        stopped = any(task.done() for task in service.tasks)
+        stuck = service.forecaster.stuck(service.timeout_s)
+        trouble = service.latest.trouble if service.latest else ""
+        said = "a part of the server has stopped" if stopped else "the model does not answer" if stuck else trouble
+        content = {"ready": not (stopped or stuck), "trouble": said}
+        return Response(dumped(content), 503 if stopped or stuck else 200, media_type=JSON)
+
+    @app.get("/metrics", response_class=PlainTextResponse, responses={401: {"model": Refusal}})
+    async def metrics() -> Response:
+        """Counts and times in the text format of Prometheus."""
+        age_s = None if service.latest is None else time.time() - service.latest.made
+        text = service.metrics.text(service.forecaster.taken, age_s)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    document = page(service.token is not None, service.latest is not None, service.follow)
+    headers = {"content-security-policy": policy()}
+
+    @app.get("/", response_class=HTMLResponse)
+    async def root() -> Response:
+        """A page with a map."""
+        return HTMLResponse(document, headers=headers)
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """The body of a request.  Raises HTTPException for one that is longer than allowed, before all of it is read."""
+    body = bytearray()
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > most:
+                raise HTTPException(413, f"the body is longer than {most:,} bytes", {"Connection": "close"})
+    except ClientDisconnect:
+        raise HTTPException(400, "the body has no end") from None
+    return bytes(body)
+
+
+def _render(run: str, issue: Issue, values: np.ndarray) -> bytes:
+    return dumped(issue.forecast(run, values).as_dict())
+
+
+def _json(content: bytes) -> Response:
+    return Response(content, media_type=JSON)

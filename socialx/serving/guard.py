@@ -1,0 +1,134 @@
+"""What every request passes: the token, the security headers, and the counts that /metrics tells."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from socialx.disk import read_text
+from socialx.errors import Argument, SettingsError
+from socialx.options import BEARER
+
+TOKEN = re.compile(r"[!-~]{16,1024}")
+TOKEN_BYTES = 4096
+OPEN = ("/", "/health", "/ready")  # without a token: none of them holds data
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # bounds of the histograms
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+HEADERS = {
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+
+def read_token(path: Path | None, environment: Mapping[str, str]) -> str | None:
+    """The token of a file, else of the environment; None where there is none.  Raises SettingsError for a bad one."""
+    where: object = BEARER if path is None else Argument("token_file", path)
+    try:
+        found = environment.get(BEARER) if path is None else read_text(path, TOKEN_BYTES)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise SettingsError(where, f"cannot be read ({reason})", "name a file with a token") from None
+    if found is not None and not TOKEN.fullmatch(found.strip()):
+        found = "a token has 16 to 1,024 printable ASCII characters without spaces"
+        raise SettingsError(where, found, "for example: openssl rand -hex 32 > FILE")
+    return None if found is None else found.strip()
+
+
+@dataclass
+class Histogram:
+    """How many values lie at or below each of ascending bounds, and their sum."""
+
+    bounds: Sequence[float]
+    counts: Counter[int] = field(default_factory=Counter)
+    total: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def lines(self, name: str, label: str = "") -> Iterator[str]:
+        """In the text format of Prometheus, where every bucket holds those before it."""
+        for place, bound in enumerate([*self.bounds, "+Inf"]):
+            both = ",".join(filter(None, (label, f'le="{bound}"')))
+            yield f"{name}_bucket{{{both}}} {sum(self.counts[each] for each in range(place + 1))}"
+        braces = f"{{{label}}}" if label else ""
+        yield f"{name}_sum{braces} {self.total}"
+        yield f"{name}_count{braces} {self.counts.total()}"
+
+
+@dataclass
+class Metrics:
+    """Requests by path and status, how long they took, and how many were forecast together."""
+
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    seconds: dict[str, Histogram] = field(default_factory=lambda: defaultdict(lambda: Histogram(SECONDS)))
+    batches: Histogram = field(default_factory=lambda: Histogram(SIZES))
+
+    def text(self, queue: int, age_s: float | None) -> str:
+        """All of it in the text format of Prometheus; ``age_s``: of the latest forecast, None where there is none."""
+        lines = ["# TYPE socialx_requests_total counter"]
+        for (path, status), count in sorted(self.requests.items()):
+            lines.append(f'socialx_requests_total{{path="{path}",status="{status}"}} {count}')
+        lines += ["# TYPE socialx_request_seconds histogram"]
+        for path, seconds in sorted(self.seconds.items()):
+            lines += seconds.lines("socialx_request_seconds", f'path="{path}"')
+        lines += ["# TYPE socialx_batch_size histogram", *self.batches.lines("socialx_batch_size")]
+        lines += ["# TYPE socialx_queue_length gauge", f"socialx_queue_length {queue}"]
+        if age_s is not None:
+            name = "socialx_latest_forecast_age_seconds"
+            lines += [f"# TYPE {name} gauge", f"{name} {age_s:.3f}"]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass
+class Guard:
+    """Refuses requests without the token, adds the security headers, and counts.  paths: those that have a name."""
+
+    app: ASGIApp
+    token: str | None
+    metrics: Metrics
+    paths: Collection[str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def send_guarded(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = JSONResponse({"detail": "a bearer token is needed"}, 401, {"www-authenticate": "Bearer"})
+        try:
+            await (self.app if self._allowed(scope) else refusal)(scope, receive, send_guarded)
+        finally:
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.metrics.requests[path, status] += 1
+            self.metrics.seconds[path].add(time.perf_counter() - began)
+
+    def _allowed(self, scope: Scope) -> bool:
+        if self.token is None or scope["path"] in OPEN:
+            return True
+        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token.encode())

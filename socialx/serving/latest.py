@@ -1,0 +1,103 @@
+"""The forecast after the last row of a file, made again whenever the file was changed."""
+
+# Shape letters: P horizon steps, N sensors, G targets
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from socialx.batch import Batch
+from socialx.build import Problem
+from socialx.errors import SocialxError
+from socialx.files.store import Store, open_store, version_of
+from socialx.files.time_axis import JITTER_S
+from socialx.forecast import Forecast
+from socialx.serving.forecaster import Issue
+from socialx.tasks.prediction import issues, tell_about
+
+EVERY_S = 3.0  # how often the file is looked at
+Ask = Callable[[Batch], Awaitable[np.ndarray]]
+
+
+@dataclass(eq=False)
+class Latest:
+    """A data file of the run's network and the latest forecast from it; a file that cannot be read changes nothing.
+
+    trouble: why the file, as it is now, was not read; empty where it was.
+    """
+
+    problem: Problem
+    run: str
+    path: Path
+    answer: bytes = b""  # the forecast as JSON
+    made: float = 0.0  # when, in seconds since 1970
+    trouble: str = ""
+    _version: tuple[int, ...] = ()
+
+    def read(self) -> Issue:
+        """Open the file as it is now.  Raises SocialxError where it has no history for this run."""
+        data = self.problem.data
+        stores = {name: open_store(self.path, name).with_sensors(data.sensors.ids) for name in data.stores}
+        for name, store in stores.items():
+            _refuse_other(store, data.stores[name])
+        problem = replace(self.problem, data=replace(data, stores=stores))
+        histories = problem.data.histories(JITTER_S)
+        issued = issues(problem, histories)
+        tell_about(problem, histories, issued, latest=True)
+        return Issue.of(problem, histories, issued)
+
+    def keep(self, issue: Issue, values: np.ndarray) -> None:
+        """Answer with this from now on.  values: float32 [1,P,N,G]."""
+        self.answer = dumped(_with_readings(issue.forecast(self.run, values)))
+        self.made, self._version = time.time(), issue.problem.data.store.version
+
+    async def look(self, ask: Ask) -> None:
+        """Forecast again if the file was changed; what cannot be read is kept as trouble, beside the older forecast."""
+        try:
+            if version_of(self.path) != self._version:
+                issue = await asyncio.to_thread(self.read)
+                await asyncio.to_thread(self.keep, issue, await ask(issue.batch))
+            self.trouble = ""
+        except SocialxError as error:
+            self.trouble = "; ".join(message.what for message in error.messages)
+        except OSError as error:
+            self.trouble = error.strerror or "it cannot be read"
+
+    async def follow(self, ask: Ask) -> None:
+        """Look at the file every few seconds until this is cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self.look(ask)
+
+
+def dumped(content: dict[str, Any]) -> bytes:
+    """Strict JSON, whose numbers are finite."""
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _with_readings(forecast: Forecast) -> dict[str, Any]:
+    """The forecast for JSON, with the readings of the last row as ``now``; None where there is none."""
+    rows = np.searchsorted(forecast.observed.times, forecast.issued_at)
+    now = forecast.observed.values[rows].astype(object)  # [1,N,G]
+    now[now != now] = None
+    return {
+        **forecast.as_dict(),
+        "now": {name: now[..., place].tolist() for place, name in enumerate(forecast.targets)},
+    }
+
+
+def _refuse_other(store: Store, first: Store) -> None:
+    """Raise SocialxError for a file that is no longer of the kind that the server was started with."""
+    pairs = [(name, getattr(store, name), getattr(first, name)) for name in ("unit", "step_minutes", "timezone")]
+    if differ := [f"{name} {now}, not {before}" for name, now, before in pairs if now != before]:
+        raise SocialxError(
+            store.path, f"it is another kind of file now ({'; '.join(differ)})", "start the server again"
+        )

@@ -1,0 +1,107 @@
+"""``serve``: a run in memory behind an address, until it is interrupted."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from socialx.errors import Argument, Message, SettingsError, SocialxError
+from socialx.options import Layers
+from socialx.progress import Callback, listening, note
+from socialx.settings import Settings
+from socialx.tasks.trained import load_trained
+from socialx.tasks.training import Run
+
+MIB = 1 << 20
+BACKLOG = 2048  # connections that wait to be accepted
+
+
+def serve(
+    run: str | Path | Run,
+    data: str | Path | None = None,
+    *,
+    follow: bool = False,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token_file: str | Path | None = None,
+    queue: int = 64,
+    timeout: float = 10.0,
+    max_body: float = 4.0,
+    settings: Settings | Layers | None = None,
+    progress: Callback | None = None,
+    **sections: Mapping[str, Any],
+) -> None:
+    """Answer requests for forecasts over HTTP until the process is interrupted.
+
+    data: a file of the run's network, whose latest forecast is at /forecast/latest; with ``follow`` it is forecast from
+    again whenever it was changed.  token_file: a file with the bearer token that requests need; without one the
+    environment variable SOCIALX_TOKEN may hold it.  queue: requests that may wait at a time.  timeout: seconds in which
+    a request is answered.  max_body: of a request, in MiB.  port 0 takes a free one.
+
+    Raises SettingsError for an argument or an address that cannot be used, and SocialxError as ``predict`` does.
+    """
+    try:
+        import uvicorn
+
+        from socialx.serving.app import make_app, make_service
+        from socialx.serving.guard import read_token
+    except ImportError as error:
+        found = f"serving needs the packages fastapi and uvicorn ({error.name} is not installed)"
+        raise SocialxError("serve", found, "pip install 'socialx[serve]'") from None
+    for name, value, least in (("queue", queue, 1), ("timeout", timeout, 0.001), ("max_body", max_body, 0.001)):
+        if not least <= value < math.inf:
+            raise SettingsError(Argument(name, value), "not a number that can be kept", f"at least {least}")
+    with listening(progress):
+        token = read_token(None if token_file is None else Path(token_file), os.environ)
+        path = run.path if isinstance(run, Run) else Path(run)
+        layers = Layers.of(settings, sections, data=data)
+        named = layers.given.get("data.path")
+        if follow and not named:
+            raise SettingsError(Argument("follow"), "no file to follow", ("add ", Argument("data.path", "FILE.h5")))
+        problem, _ = load_trained(path, layers, split=False)
+        service = make_service(problem, path.resolve().name, queue)
+        service.token, service.timeout_s, service.most_bytes = token, timeout, int(max_body * MIB)
+        if named:
+            service.forecast_from_data(follow)
+        listener = _listen(host, port)
+        _tell(listener, path, bool(named), token is not None)
+    config = uvicorn.Config(
+        make_app(service),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_graceful_shutdown=math.ceil(timeout),
+    )
+    with listener:
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address.  Raises SettingsError where it is taken or is not of this machine."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        found = f"{host} port {port} cannot be used ({error.strerror or error})"
+        raise SettingsError(Argument("port", port), found, "choose another, 0 takes a free one") from None
+    except OverflowError:
+        raise SettingsError(Argument("port", port), "not a port", "choose 0 to 65535") from None
+
+
+def _tell(listener: socket.socket, run: Path, latest: bool, token: bool) -> None:
+    """One line with the address and what to type next, and one where everybody may ask."""
+    host, port = listener.getsockname()[:2]
+    if not token and not ip_address(host).is_loopback:
+        found = "whoever reaches this address can ask"
+        note(Message(host, found, ("a token keeps others out: ", Argument("token_file", "FILE"))))
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    header = '-H "Authorization: Bearer $SOCIALX_TOKEN" ' if token else ""
+    path = "forecast/latest" if latest else "sensors"
+    note(Message(run, f"serving at {address}/", f"curl {header}{address}/{path}"))
