@@ -96,7 +96,9 @@ class Forecaster:
 
     async def run(self) -> None:
         """Compute what waits, batch by batch, until this is cancelled."""
-        loop = asyncio.get_running_loop()
+        loop, self._arrived = asyncio.get_running_loop(), asyncio.Event()  # an event belongs to one loop
+        if self._waiting:
+            self._arrived.set()
         with ThreadPoolExecutor(1, "model", self.begins) as thread:
             while True:
                 await self._arrived.wait()

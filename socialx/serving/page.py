@@ -15,8 +15,9 @@ OWN = """
 circle{stroke:var(--Ink);stroke-width:1.5;stroke-opacity:.75;vector-effect:non-scaling-stroke}
 .none{fill:none;stroke:var(--Soft);stroke-dasharray:2 2}#map{max-height:70vh;margin:1rem 0;overflow:hidden}
 label{display:block;font-weight:600}input[type=range]{width:100%;height:2.5rem;margin:0;accent-color:var(--C1)}
-.ends{display:flex;justify-content:space-between}.legend{display:flex;flex-wrap:wrap;gap:.4rem 1.25rem;padding:0;
-list-style:none;font-size:.875rem}.legend svg{display:inline-block;width:1.1rem;height:1.1rem;margin-right:.4rem;
+.ends{max-width:none;display:flex;justify-content:space-between}.legend{display:flex;
+flex-wrap:wrap;gap:.4rem 1.25rem;padding:0;list-style:none;
+font-size:.875rem}.legend svg{display:inline-block;width:1.1rem;height:1.1rem;margin-right:.4rem;
 vertical-align:-.15rem}.scroll{max-height:32rem;overflow:auto;position:relative}thead th{position:sticky;top:0;
 background:var(--Card)}:focus-visible{outline:3px solid var(--C1);outline-offset:2px}[hidden]{display:none}
 form{display:flex;flex-wrap:wrap;gap:.75rem;align-items:end}form input,button{font:inherit;color:inherit;
@@ -25,7 +26,7 @@ padding:.45rem .75rem;background:var(--Code);border:1px solid var(--Soft);border
 """
 BODY = """<main><header><p class="note">socialx serve</p><h1 id="title">Traffic forecast</h1>
 <p class="lead" id="said" aria-live="polite">The forecast is being loaded.</p></header>
-<form id="ask" hidden><label>Token<br>
+<form id="ask" hidden><input type="text" autocomplete="username" value="socialx" hidden><label>Token<br>
 <input type="password" id="token" autocomplete="current-password" required></label>
 <button>Show the forecast</button></form>
 <div id="shown" hidden><section aria-label="Map">
@@ -35,10 +36,8 @@ BODY = """<main><header><p class="note">socialx serve</p><h1 id="title">Traffic 
 <svg id="map" role="img" aria-labelledby="name about"><title id="name"></title><desc id="about"></desc><g id="dots"></g>
 </svg><p class="note" id="absent"></p><ul class="legend" id="legend"></ul></section>
 <section aria-label="Table"><h2>All sensors, lowest forecast first</h2>
-<div class="scroll" tabindex="0" role="region" aria-label="Table of all sensors"><table><thead><tr>
-<th scope="col">sensor</th><th scope="col" class="n">now</th><th scope="col" class="n" id="then"></th>
-<th scope="col" class="n">change</th><th scope="col">history</th></tr></thead><tbody id="rows"></tbody></table></div>
-</section></div></main>
+<div class="scroll" tabindex="0" role="region" aria-label="Table of all sensors"><table><thead id="head"></thead>
+<tbody id="rows"></tbody></table></div></section></div></main>
 <noscript><p>This page needs JavaScript. The same numbers are at forecast/latest.</p></noscript>"""
 SCRIPT = """"use strict";
 const SVG = "http://www.w3.org/2000/svg", CLASSES = 6, DASH = "\\u2013", AGAIN_MS = 15000;
@@ -47,6 +46,8 @@ let token = "", network = null, found = null, dots = [], scale = null;
 
 const known = value => typeof value === "number";
 const shown = value => known(value) ? value.toFixed(1) : DASH;
+const least = values => values.reduce((one, other) => Math.min(one, other));
+const most = values => -least(values.map(x => -x));
 const mean = values => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 function made(name, text, attributes = {}, space = null) {
@@ -65,9 +66,10 @@ async function get(path) {
 }
 
 function classes(values) {
-  const low = Math.min(...values), wide = Math.max(...values) - low || 1;
-  const rounds = [-3, -2, -1, 0, 1, 2, 3, 4, 5].flatMap(power => [1, 2, 5].map(each => each * 10 ** power));
-  const step = rounds.find(each => Math.ceil((low + wide) / each) - Math.floor(low / each) <= CLASSES) || wide;
+  const low = least(values), wide = most(values) - low || 1;
+  const unit = 10 ** Math.floor(Math.log10(wide / CLASSES)), rounds = [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 20];
+  const fits = each => Math.ceil((low + wide) / each) - Math.floor(low / each) <= CLASSES;
+  const step = rounds.map(each => each * unit).find(fits) || wide;
   return {first: Math.floor(low / step) * step, step};
 }
 
@@ -82,7 +84,7 @@ function place() {
   if (!there.length) return;
   const middle = mean(there.map(each => each.latitude)), shrink = Math.cos(middle * Math.PI / 180);
   const xs = there.map(each => each.longitude * shrink), ys = there.map(each => -each.latitude);
-  const left = Math.min(...xs), top = Math.min(...ys), wide = Math.max(...xs) - left, high = Math.max(...ys) - top;
+  const left = least(xs), top = least(ys), wide = most(xs) - left, high = most(ys) - top;
   const unit = 920 / Math.max(wide, high, 1e-6), size = Math.max(5, Math.min(14, 200 / Math.sqrt(there.length)));
   $("map").setAttribute("viewBox", `0 0 ${wide * unit + 80} ${high * unit + 80}`);
   dots = there.map((each, at) => {
@@ -91,7 +93,6 @@ function place() {
     dot.append(made("title", "", {}, SVG));
     return {dot, size, column: each.column};
   });
-  $("dots").replaceChildren(...dots.map(each => each.dot));
 }
 
 function legend() {
@@ -112,8 +113,9 @@ function draw() {
   const clock = (step ? found.times[0][step - 1] : found.issued_at[0]).slice(0, 16);
   const name = step ? `in ${minutes} minutes, ${clock}` : `now, ${clock}`;
   $("time").textContent = name;
-  $("then").textContent = step ? `+${minutes} min` : "now";
   $("ahead").setAttribute("aria-valuetext", name);
+  const speed = each => known(values[each.column]) ? values[each.column] : Infinity;
+  $("dots").replaceChildren(...dots.sort((one, other) => speed(other) - speed(one)).map(each => each.dot));
   for (const {dot, size, column} of dots) {
     const value = values[column], look = known(value) ? classOf(value) : null;
     dot.setAttribute("class", look === null ? "none" : `s${look}`);
@@ -121,20 +123,27 @@ function draw() {
     const text = known(value) ? `${value.toFixed(1)} ${network.unit}` : "no reading";
     dot.firstChild.textContent = `${network.sensors[column].id}: ${text}`;
   }
-  const there = values.filter(known), least = there.length ? `lowest ${shown(Math.min(...there))}` : "no reading";
-  const all = there.length ? `mean ${mean(there).toFixed(1)}, ${least} ${network.unit}` : least;
+  const there = values.filter(known);
+  const all = there.length ? `mean ${shown(mean(there))}, lowest ${shown(least(there))} ${network.unit}` : "no reading";
   $("name").textContent = `${network.feature} of ${network.sensors.length} sensors ${name}`;
   $("about").textContent = `A map of the sensors, coloured by value: ${all}. The table below has all values.`;
   $("said").textContent = `${there.length} of ${network.sensors.length} sensors ${name}: ${all}.`;
-  const order = [...values.keys()].sort((one, other) => (known(values[one]) ? values[one] : Infinity)
-    - (known(values[other]) ? values[other] : Infinity) || one - other);
-  $("rows").replaceChildren(...order.map(column => {
-    const row = made("tr", null), both = known(values[column]) && known(now[column]);
-    const change = both ? values[column] - now[column] : null;
-    row.append(made("th", network.sensors[column].id, {scope: "row"}));
-    for (const text of [shown(now[column]), shown(values[column]), (change > 0 ? "+" : "") + shown(change)])
-      row.append(made("td", text, {class: "n"}));
-    row.append(made("td", found.history[0][column]));
+}
+
+function tabulate() {
+  const now = found.now[network.feature][0], ahead = found.forecast[network.feature][0], last = ahead.length;
+  const steps = [...new Set([Math.ceil(last / 4), Math.ceil(last / 2), last])];
+  const names = ["now", ...steps.map(step => `+${step * network.step_minutes} min`)];
+  const columns = [now, ...steps.map(step => ahead[step - 1])];
+  const head = made("tr", null);
+  head.append(made("th", "sensor", {scope: "col"}), ...names.map(name => made("th", name, {scope: "col", class: "n"})),
+    made("th", "history", {scope: "col"}));
+  $("head").replaceChildren(head);
+  const lowest = now.map((_, sensor) => least(ahead.map(values => values[sensor])));
+  $("rows").replaceChildren(...[...now.keys()].sort((one, other) => lowest[one] - lowest[other]).map(sensor => {
+    const row = made("tr", null);
+    row.append(made("th", network.sensors[sensor].id, {scope: "row"}),
+      ...columns.map(values => made("td", shown(values[sensor]), {class: "n"})), made("td", found.history[0][sensor]));
     return row;
   }));
 }
@@ -159,6 +168,7 @@ async function load() {
     $("shown").hidden = false;
     if (first) place();
     legend();
+    tabulate();
     draw();
   } catch (error) {
     if (error.status === 401) {

@@ -55,7 +55,7 @@ def serve(
         raise SocialxError("serve", found, "pip install 'socialx[serve]'") from None
     for name, value, least in (("queue", queue, 1), ("timeout", timeout, 0.001), ("max_body", max_body, 0.001)):
         if not least <= value < math.inf:
-            raise SettingsError(Argument(name, value), "not a number that can be kept", f"at least {least}")
+            raise SettingsError(Argument(name, value), "out of range", f"at least {least}")
     with listening(progress):
         token = read_token(None if token_file is None else Path(token_file), os.environ)
         path = run.path if isinstance(run, Run) else Path(run)
@@ -89,8 +89,9 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        found = f"{host} port {port} cannot be used ({error.strerror or error})"
-        raise SettingsError(Argument("port", port), found, "choose another, 0 takes a free one") from None
+        reason = str(error.strerror).partition(" (while")[0]
+        helps = ("choose another with ", Argument("host"), " or ", Argument("port"))
+        raise SettingsError(f"{host} port {port}", f"it cannot be used ({reason})", helps) from None
     except OverflowError:
         raise SettingsError(Argument("port", port), "not a port", "choose 0 to 65535") from None
 

@@ -1,0 +1,81 @@
+"""One small run for all tests of the server, in memory once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from socialx.build import Problem
+from socialx.files.store import open_store
+from socialx.options import Layers
+from socialx.serving.app import Service, make_app, make_service
+from socialx.tasks.trained import load_trained
+from tests.commands import SMALL, small_file, socialx
+
+ROWS = 12
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="session")
+def run(data: Path) -> Path:
+    folder = data.parent / "run"
+    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def problem(run: Path) -> Problem:
+    return load_trained(run, Layers(), split=False)[0]
+
+
+@pytest.fixture
+def service(problem: Problem) -> Service:
+    """Without a data file; a test may change its limits before it makes the app."""
+    return make_service(problem, "small", 64)
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[TestClient]:
+    with TestClient(make_app(service)) as made:
+        yield made
+
+
+@pytest.fixture
+def followed(problem: Problem, data: Path, tmp_path: Path) -> Service:
+    """With a data file of its own, looked at by hand."""
+    path = tmp_path / "live.h5"
+    path.write_bytes(data.read_bytes())
+    stores = {name: replace(store, path=path) for name, store in problem.data.stores.items()}
+    made = make_service(replace(problem, data=replace(problem.data, stores=stores)), "small", 64)
+    made.forecast_from_data(follow=False)
+    return made
+
+
+@pytest.fixture(scope="session")
+def hour(data: Path) -> dict[str, object]:
+    """The last twelve rows of the file as a request; its zeros are missing readings."""
+    return request_of(data, slice(-ROWS, None))
+
+
+def request_of(data: Path, rows: slice) -> dict[str, object]:
+    store = open_store(data)
+    times = [time.decode() for time in store.timestamps[rows]]
+    columns = store.values[rows].astype(np.float64).T.tolist()
+    return {"times": times, "readings": dict(zip(store.sensors.ids, columns, strict=True))}
+
+
+@pytest.fixture(scope="session")
+def client_of_all(problem: Problem) -> Iterator[TestClient]:
+    """One for all examples of a property."""
+    with TestClient(make_app(make_service(problem, "small", 64))) as made:
+        yield made
