@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import uvicorn
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from socialx.build import Problem
@@ -79,3 +84,19 @@ def client_of_all(problem: Problem) -> Iterator[TestClient]:
     """One for all examples of a property."""
     with TestClient(make_app(make_service(problem, "small", 64))) as made:
         yield made
+
+
+@contextmanager
+def listening(app: FastAPI) -> Iterator[str]:
+    """The address of a real server in a thread of its own."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,201 @@
+"""The page with the map, in a browser: it draws what the server answers, at any width, and the slider moves it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
+
+from socialx.serving import guard
+from socialx.serving.app import Service, make_app
+from socialx.serving.page import BODY, OWN, SCRIPT, page, policy
+from tests.profiling.test_page import CHROMIUM, QUIET, Outline, luminance
+from tests.serving.conftest import listening
+
+browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+# What a frame shows, before and after the slider was moved to the end as a key moves it.
+PROBE = """<script>addEventListener("load", () => {
+const all = name => [...document.querySelectorAll(name)];
+const box = e => { const r = e.getBoundingClientRect(); return [r.width, r.height, r.left, r.right]; };
+const seen = () => ({text: document.body.innerText, looks: all("#dots circle").map(e => e.getAttribute("class")),
+  fills: all("#dots circle").map(e => getComputedStyle(e).fill), says: all("#dots title").map(e => e.textContent),
+  boxes: all("h1,h2,p,label,td,th,li,#map,#ahead").filter(e => e.offsetParent !== null || e.id).map(box),
+  slider: all("#ahead")[0].getAttribute("aria-valuetext"), about: all("#about")[0].textContent,
+  hidden: [all("#shown")[0].hidden, all("#ask")[0].hidden, all("#map")[0].hasAttribute("hidden")],
+  inner: innerWidth, scroll: document.documentElement.scrollWidth});
+const wait = setInterval(() => {
+  if (document.getElementById("said").textContent.includes("being loaded")) return;
+  clearInterval(wait);
+  const first = seen(), slider = document.getElementById("ahead");
+  slider.focus();
+  slider.value = slider.max;
+  slider.dispatchEvent(new Event("input", {bubbles: true}));
+  parent.postMessage({first, then: seen(), focus: document.activeElement.id}, "*");
+}, 50); });
+</script>"""
+AROUND = """<!doctype html><meta charset="utf-8"><script>
+addEventListener("message", event => {
+  const frame = [...document.querySelectorAll("iframe")].find(each => each.contentWindow === event.source);
+  const made = document.createElement("pre");
+  made.textContent = JSON.stringify([frame.id, event.data]);
+  document.body.append(made);
+});</script><body><iframe id="360" src="probe" width="360" height="900"></iframe>
+<iframe id="1200" src="probe" width="1200" height="900"></iframe>"""
+
+
+def probed(service: Service) -> FastAPI:
+    """The server with the page once more, in frames and with a script that looks at it."""
+    app = make_app(service)
+
+    @app.get("/probe")
+    async def probe() -> HTMLResponse:
+        text = page(service.token is not None, service.latest is not None, service.follow)
+        return HTMLResponse(text.replace("</body>", f"{PROBE}</body>"), headers={"content-security-policy": ""})
+
+    @app.get("/around")
+    async def around() -> HTMLResponse:
+        return HTMLResponse(AROUND, headers={"content-security-policy": ""})
+
+    return app
+
+
+def opened(url: str, folder: Path, *more: str) -> str:
+    """The document after its scripts; a word on the console fails."""
+    command = [str(CHROMIUM), *QUIET.split(), *more, f"--user-data-dir={folder / 'user'}", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def frames(service: Service, folder: Path) -> dict[str, Any]:
+    """What the page shows at two widths."""
+    with listening(probed(service)) as url:
+        text = opened(f"{url}/around", folder)
+    found = dict(json.loads(html.unescape(each)) for each in re.findall("<pre>(.*?)</pre>", text, re.DOTALL))
+    assert set(found) == {"360", "1200"}
+    return found
+
+
+# --- the document ---------------------------------------------------------------------------------------------------
+
+
+def test_the_document_is_well_formed_and_needs_nothing_else() -> None:
+    text = page(True, True, True)
+    outline = Outline(text.replace(SCRIPT, ""))
+    assert outline.named("html") == [{"lang": "en"}]
+    (slider,) = [each for each in outline.named("input") if each.get("type") == "range"]
+    assert {each["for"] for each in outline.named("label") if "for" in each} == {slider["id"]}
+    (picture,) = outline.named("svg")
+    assert picture["role"] == "img"
+    assert str(picture["aria-labelledby"]).split() == ["name", "about"]
+    assert {"name", "about"} <= {attributes.get("id") for _, attributes, _ in outline.elements}
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|url\(|\bsrc=|innerHTML|\bstyle=", text)
+
+
+def test_the_policy_allows_the_style_and_the_script_of_the_page_and_no_other() -> None:
+    assert "unsafe" not in policy()
+    assert policy().count("sha256-") == 2
+    assert policy().startswith("default-src 'none';")
+    assert not re.search(r'\son\w+="', BODY)
+
+
+def test_neighbouring_colours_can_be_told_apart() -> None:
+    """The classes differ in their names on hover and in size too; the border of a dot has a contrast of 3."""
+    colours = re.findall(r"--S\d:#(\w+)", OWN)
+    assert len(set(colours)) == 6
+    for one, other in pairwise(colours):
+        assert abs(luminance(one) - luminance(other)) > 0.05
+
+
+# --- in a browser ---------------------------------------------------------------------------------------------------
+
+
+@browser
+def test_the_slider_moves_colours_and_labels(followed: Service, tmp_path: Path) -> None:
+    """Four sensors from 10 to 70 mph that end the other way round; six classes of 10 mph, the slowest drawn last."""
+    assert followed.latest
+    answer = json.loads(followed.latest.answer)
+    speeds = np.array([10.0, 30.0, 50.0, 70.0])
+    ahead = np.linspace(speeds, speeds[::-1], 13)[1:].round(1)
+    answer["now"]["avg_speed"] = [[None, *speeds[1:]]]
+    answer["forecast"]["avg_speed"] = [ahead.tolist()]
+    followed.latest.answer = json.dumps(answer).encode()
+    ids, shown = answer["sensors"], ["no reading", "30.0 mph", "50.0 mph", "70.0 mph"]
+    for width, seen in frames(followed, tmp_path).items():
+        first, then = seen["first"], seen["then"]
+        assert first["says"] == [f"{ids[place]}: {shown[place]}" for place in (0, 3, 2, 1)]
+        assert first["looks"] == ["none", "s5", "s4", "s2"]
+        assert then["says"] == [f"{ids[place]}: {ahead[-1][place]} mph" for place in (0, 1, 2, 3)]
+        assert then["looks"] == ["s5", "s4", "s2", "s0"]
+        assert then["fills"][:3] == ["rgb(69, 117, 180)", "rgb(145, 191, 219)", "rgb(254, 224, 144)"]
+        assert first["slider"] == "now, 2012-05-04 09:15"
+        assert then["slider"] == "in 60 minutes, 2012-05-04 10:15"
+        assert then["slider"] in then["text"]
+        assert "mean 50.0, lowest 30.0 mph" in first["text"]
+        assert "mean 40.0, lowest 10.0 mph" in then["text"]
+        assert "mean 40.0, lowest 10.0 mph" in then["about"]
+        assert "60 to 70 mph" in first["text"]
+        for value in ahead[[2, 5, 11]].ravel():  # 15, 30 and 60 minutes in the table
+            assert f"{value:.1f}" in first["text"]
+        assert seen["focus"] == "ahead"
+        assert first["hidden"] == [False, True, False]
+        assert then["scroll"] <= then["inner"] == int(width)
+        for wide, _, left, right in then["boxes"]:
+            assert wide == 0 or (left >= 0 and right <= int(width))
+
+
+@browser
+def test_the_page_itself_runs_under_its_policy(followed: Service, tmp_path: Path) -> None:
+    with listening(make_app(followed)) as url:
+        text = opened(f"{url}/", tmp_path)
+    assert "metr_la: avg speed in mph" in text
+    assert len(re.findall("<circle", text)) == 4 + 7  # sensors, and the keys of the colours
+    assert len(re.findall("<tr>", text)) == 1 + 4
+
+
+@browser
+@pytest.mark.slow
+def test_a_page_without_data_or_positions_says_so(
+    service: Service, followed: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listening(make_app(service)) as url:
+        assert "started without a data file" in opened(f"{url}/", tmp_path)
+    sensors = followed.problem.data.sensors
+    monkeypatch.setitem(vars(sensors), "latitude", np.full(len(sensors.ids), np.nan))
+    for seen in frames(followed, tmp_path).values():
+        assert seen["first"]["hidden"] == [False, True, True]
+        assert "No sensor has a position" in seen["first"]["text"]
+        assert seen["first"]["looks"] == []
+
+
+@browser
+@pytest.mark.slow
+def test_a_page_of_a_server_with_a_token_asks_for_it(
+    followed: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds no data before that, and the token that is typed is sent."""
+    monkeypatch.setattr(guard, "OPEN", (*guard.OPEN, "/typed"))
+    followed.token = "0123456789abcdef" * 2
+    app = make_app(followed)
+    typed = f"""<script>document.getElementById("token").value = "{followed.token}";
+      document.getElementById("ask").requestSubmit();</script>"""
+
+    @app.get("/typed")
+    async def typed_in() -> HTMLResponse:
+        text = page(True, True, False).replace("</body>", f"{typed}</body>")
+        return HTMLResponse(text, headers={"content-security-policy": ""})
+
+    with listening(app) as url:
+        text = opened(f"{url}/", tmp_path)
+        assert "asks for its token" in text
+        assert "metr_la" not in text
+        assert "metr_la: avg speed in mph" in opened(f"{url}/typed", tmp_path)

@@ -1,0 +1,57 @@
+"""Requests made of the server's own schema, right and wrong ones: none ends in an error of the server."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from socialx.build import Problem
+from socialx.serving.app import make_app, make_service
+from tests.serving.conftest import listening
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+@pytest.mark.slow
+def test_no_request_of_the_schema_ends_in_an_error_of_the_server(problem: Problem) -> None:
+    service = make_service(problem, "small", 64)
+    service.forecast_from_data(follow=False)
+    with listening(make_app(service)) as url:
+        for found in schemathesis.openapi.from_url(f"{url}/openapi.json").get_all_operations():
+            for mode in GenerationMode:
+                ask(found.ok(), mode)
+    counted = service.metrics.requests
+    assert counted["/forecast", 422] > 50
+    assert {path for path, status in counted if status == 200} >= {"/", "/forecast/latest", "/sensors", "/metrics"}
+    assert not [status for _, status in counted if status >= 500]
+
+
+def ask(operation: APIOperation, mode: GenerationMode) -> None:
+    """Requests of one operation that keep to its schema, or do not."""
+
+    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def send(case: Case) -> None:
+        case.call_and_validate(checks=CHECKS)
+
+    with suppress(Unsatisfiable):  # nothing can be wrong about a request without parameters
+        send()
