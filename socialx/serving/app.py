@@ -256,12 +256,15 @@ def _add_states(app: FastAPI, service: Service) -> None:
 
 async def _body(request: Request, most: int) -> bytes:
     """The body of a request.  Raises HTTPException for one that is longer than allowed, before all of it is read."""
-    body = bytearray()
+    body, length = bytearray(), request.headers.get("content-length", "")
+    too_long = HTTPException(413, f"the body is longer than {most:,} bytes")
+    if length.isdecimal() and int(length[:20]) > most:
+        raise too_long
     try:
         async for part in request.stream():
             body += part
             if len(body) > most:
-                raise HTTPException(413, f"the body is longer than {most:,} bytes", {"Connection": "close"})
+                raise too_long
     except ClientDisconnect:
         raise HTTPException(400, "the body has no end") from None
     return bytes(body)

@@ -85,12 +85,13 @@ def _values(ids: Sequence[str], sent: LastHour) -> np.ndarray:
     if odd := [f"{vdid} has {len(row)}" for vdid, row in sent.readings.items() if len(row) != rows]:
         found = f"{len(odd)} sensors do not have a number or null for each of the {rows} times"
         raise SocialxError("readings", found, "send as many as there are times", sample=[sample(odd)])
+    numbers = np.array(list(sent.readings.values()), np.float64).reshape(-1, rows)  # None is NaN
+    large = np.abs(numbers) > LARGEST
+    if large.any():
+        named = [vdid for vdid, row in zip(sent.readings, large, strict=True) if row.any()]
+        raise SocialxError("readings", "numbers too large for float32", "send plain numbers", sample=[sample(named)])
     values = np.full((rows, len(ids)), np.nan, np.float32)
-    for vdid, row in sent.readings.items():
-        numbers = np.array(row, np.float64)  # None is NaN
-        if (np.abs(numbers) > LARGEST).any():
-            raise SocialxError(f"readings of {vdid}", "a number too large for float32", "send plain numbers")
-        values[:, place[vdid]] = numbers
+    values[:, [place[vdid] for vdid in sent.readings]] = numbers.T
     return values
 
 

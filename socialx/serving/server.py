@@ -18,6 +18,7 @@ from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
 
 MIB = 1 << 20
+KEEP_ALIVE_S = 75  # longer than clients and proxies keep a connection: who closes first must not be the server
 BACKLOG = 2048  # connections that wait to be accepted
 
 
@@ -77,6 +78,7 @@ def serve(
         server_header=False,
         proxy_headers=False,
         ws="none",
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(timeout),
     )
     with listener:

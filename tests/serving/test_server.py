@@ -1,0 +1,157 @@
+"""The command: the line that it prints, the address, the token, Ctrl-C, and the commands of docs/serving.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+import socialx as api
+from socialx.errors import SettingsError, SocialxError
+from tests.commands import ROOT, process, socialx
+from tests.serving.conftest import request_of
+
+PAGE = (ROOT / "docs/serving.md").read_text()
+PRETRAINED = ROOT / "examples/pretrained/metr_la"
+COMMANDS = [
+    line
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    for line in re.findall(r"^\$ (.+)$", block, re.MULTILINE)
+]
+
+
+@contextmanager
+def started(*arguments: str | Path, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """A server process, its address, and the line that it printed."""
+    command = [sys.executable, "-m", "socialx", "serve", *map(str, arguments), "--port", "0"]
+    own = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own, cwd=ROOT)
+    try:
+        assert server.stderr
+        line = next(each for each in server.stderr if "serving at" in each)
+        address = re.search(r"serving at (http://[\d.:]+)/: curl ", line)
+        assert address, line
+        yield server, address[1], line
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
+    """As they stand, in the folder of the repository, but for the port."""
+    if shutil.which("curl") is None:
+        pytest.skip("no curl")
+    first, *others = COMMANDS
+    assert first.startswith("socialx serve ")
+    assert sum(line.startswith("curl") for line in others) == 2
+    (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "hour.json").write_text(block)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with started(*shlex.split(first)[2:]) as (_, address, line):
+        others.append(line.split("/: ")[1])
+        for typed in others:
+            command = typed.replace("http://127.0.0.1:8000", address)
+            done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+            if typed.startswith("curl"):
+                answer = json.loads(done.stdout)
+                assert len(answer["forecast"]["avg_speed"][0]) == 12, typed
+                assert len(answer["sensors"]) == 207
+
+
+@pytest.mark.slow
+def test_ctrl_c_answers_those_who_wait() -> None:
+    """Eight requests that the larger model forecasts one by one, and an interrupt when all have been let in."""
+    hour = request_of(PRETRAINED / "last_two_days.h5", slice(-12, None))
+    with started(PRETRAINED, "--batch-size", "1") as (server, address, _):
+        answers: list[int] = []
+        asked = threading.Barrier(9)
+
+        def ask() -> None:
+            with httpx.Client(base_url=address, timeout=60) as client:
+                client.get("/health")
+                asked.wait()
+                answers.append(client.post("/forecast", json=hour).status_code)
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        asked.wait()
+        while let_in(address) < 8:
+            time.sleep(0.005)
+        server.send_signal(signal.SIGINT)
+        _, said = server.communicate(timeout=60)
+        for thread in threads:
+            thread.join()
+    assert server.returncode == 130
+    assert said == "interrupted\n"
+    assert answers == [200] * 8
+
+
+def let_in(address: str) -> int:
+    """How many forecasts wait or were given until now."""
+    text = httpx.get(f"{address}/metrics", timeout=60).text
+    counts = re.findall(r'(?:queue_length|requests_total{path="/forecast",status="200"}) (\d+)', text)
+    return sum(map(int, counts))
+
+
+@pytest.mark.slow
+def test_the_token_of_the_environment_is_no_setting_and_is_not_printed(run: Path) -> None:
+    token = "0123456789abcdef" * 2
+    with started(run, SOCIALX_TOKEN=token) as (_, address, line):
+        assert token not in line
+        assert '"Authorization: Bearer $SOCIALX_TOKEN"' in line
+        assert httpx.get(f"{address}/sensors", timeout=60).status_code == 401
+        headers = {"authorization": f"Bearer {token}"}
+        assert httpx.get(f"{address}/sensors", headers=headers, timeout=60).status_code == 200
+    assert process("config", SOCIALX_TOKEN=token).returncode == 0
+
+
+def test_what_the_command_cannot_do_is_one_line(run: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = socialx("serve", run, "--port", taken.getsockname()[1])
+    assert result.exit_code == 2
+    assert "Address already in use" in result.stderr
+    for arguments, word in (
+        (["--follow"], "add --data FILE.h5"),
+        (["--port", "70000"], "choose 0 to 65535"),
+        (["--host", "nowhere.invalid"], "cannot be used"),
+        (["--queue", "0"], "--queue 0"),
+        (["--max-body", "nan"], "out of range"),
+        (["--token-file", str(tmp_path / "no")], "cannot be read"),
+    ):
+        result = socialx("serve", run, *arguments)
+        assert result.exit_code == 2, result.stderr
+        assert word in result.stderr
+        assert result.stderr.count("\n") == 1
+        assert result.stdout == ""
+    assert socialx("serve", tmp_path / "no").exit_code == 1
+
+
+def test_missing_packages_are_named_with_what_installs_them(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(SocialxError, match=r"pip install 'socialx\[serve\]'"):
+        api.serve(run)
+
+
+def test_the_page_is_short_and_names_every_option() -> None:
+    assert len(PAGE.splitlines()) <= 90
+    for option in ("--data", "--follow", "--host", "--token-file", "--queue", "--timeout", "--max-body"):
+        assert f"`{option}" in PAGE or option in PAGE
+    with pytest.raises(SettingsError, match="out of range"):
+        api.serve("nowhere", timeout=float("inf"))
