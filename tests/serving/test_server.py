@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 import socialx as api
-from socialx.errors import SettingsError, SocialxError
+from socialx.errors import SocialxError
 from tests.commands import ROOT, process, socialx
 from tests.serving.conftest import request_of
 
@@ -152,6 +152,4 @@ def test_missing_packages_are_named_with_what_installs_them(run: Path, monkeypat
 def test_the_page_is_short_and_names_every_option() -> None:
     assert len(PAGE.splitlines()) <= 90
     for option in ("--data", "--follow", "--host", "--token-file", "--queue", "--timeout", "--max-body"):
-        assert f"`{option}" in PAGE or option in PAGE
-    with pytest.raises(SettingsError, match="out of range"):
-        api.serve("nowhere", timeout=float("inf"))
+        assert option in PAGE
