@@ -145,8 +145,10 @@ def _receive(part: Path, url: str, resumed: bool, timeout_s: float) -> None:
     try:
         response = requests.get(url, headers=headers, stream=True, timeout=timeout_s)
     except (requests.RequestException, ValueError) as error:  # ValueError: redirected to what is no address at all
-        answer = f"no answer ({_cause(error)!a})"
-        if size and isinstance(error, requests.ConnectionError | requests.Timeout):
+        cause = _cause(error)
+        answer = f"no answer ({str(cause)[:160]!a})"
+        reached = size > 0 or isinstance(cause, ConnectionResetError)  # otherwise there is no server to begin with
+        if reached and isinstance(error, requests.ConnectionError | requests.Timeout):
             raise ConnectionError(answer) from None
         raise SocialxError(url, answer, ("check the connection and the address, or ", *MIRROR)) from None
     with response:
@@ -170,11 +172,11 @@ def _receive(part: Path, url: str, resumed: bool, timeout_s: float) -> None:
                         file.truncate(0)
                         raise SocialxError(url, f"sends more than {MOST_BYTES:,} bytes", MIRROR)
             except requests.RequestException as error:
-                raise ConnectionError(f"the connection was lost ({_cause(error)!a})") from None
+                raise ConnectionError(f"the connection was lost ({str(_cause(error))[:160]!a})") from None
 
 
-def _cause(error: BaseException) -> str:
-    """The system's own words, which requests and urllib3 wrap several times."""
+def _cause(error: BaseException) -> BaseException:
+    """The system's own error, which requests and urllib3 wrap several times."""
     while error.__context__ is not None:
         error = error.__context__
-    return str(error)[:160]
+    return error

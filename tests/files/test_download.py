@@ -61,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
         if to := site.redirects.get(self.path):
             return self._answer(302, b"", Location=to)
         if (status := site.statuses.pop(0) if site.statuses else 200) != 200:
-            return self._answer(status, b"sorry")
+            return self._answer(status, b"sorry") if status else None  # None: the connection ends without a word
         first, body, extra = 0, site.content, {}
         asked = self.headers.get("Range") if site.ranges else None
         if asked:
@@ -75,6 +75,7 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, body: bytes, **headers: str) -> None:
         site = self.site
         self.send_response(status)
+        self.send_header("Connection", "close")
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         if site.framing == "length" or status >= 300:
@@ -317,7 +318,7 @@ def test_a_refusing_server_is_asked_once(site: Site, tmp_path: Path, status: int
 
 
 def test_a_server_in_trouble_is_asked_again(site: Site, tmp_path: Path) -> None:
-    site.statuses = [500, 503]
+    site.statuses = [500, 503, 0]
     get(site, tmp_path)
     assert (tmp_path / NAME).read_bytes() == CONTENT
     site.seen.clear()
