@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from socialx.settings import Settings
     from socialx.tasks import (
         Run,
+        append,
         backfill,
         calibrate,
         compare,
@@ -53,8 +54,8 @@ _WHERE = {
     "socialx.serving.server": ("serve",),
     "socialx.settings": ("Settings",),
     "socialx.tasks": (
-        *("Run", "backfill", "calibrate", "compare", "convert", "doctor", "download", "evaluate", "explain", "export"),
-        *("inspect", "load_run", "predict", "profile", "report_runs", "sweep", "train"),
+        *("Run", "append", "backfill", "calibrate", "compare", "convert", "doctor", "download", "evaluate", "explain"),
+        *("export", "inspect", "load_run", "predict", "profile", "report_runs", "sweep", "train"),
     ),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
@@ -67,6 +68,7 @@ __all__ = [
     "SettingsError",
     "SocialxError",
     "__version__",
+    "append",
     "backfill",
     "calibrate",
     "compare",

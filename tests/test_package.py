@@ -51,8 +51,19 @@ def test_no_path_of_a_machine_is_in_the_tree() -> None:
 
 PUBLIC = [
     *("Fallback", "Forecast", "GateError", "Run", "Settings", "SettingsError", "SocialxError", "__version__"),
-    *("backfill", "calibrate", "compare", "convert", "doctor", "download", "evaluate", "explain", "export", "inspect"),
-    *("load_run", "load_settings", "open_store", "predict", "profile", "report_runs", "serve", "sweep", "train"),
+    *("append", "backfill", "calibrate", "compare", "convert", "doctor", "download", "evaluate", "explain", "export"),
+    *(
+        "inspect",
+        "load_run",
+        "load_settings",
+        "open_store",
+        "predict",
+        "profile",
+        "report_runs",
+        "serve",
+        "sweep",
+        "train",
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The commands about data files: convert, backfill, inspect, download."""
+"""The commands about data files: convert, append, backfill, inspect, download."""
 
 from __future__ import annotations
 
@@ -120,6 +120,53 @@ def _print_conversion(done: tasks.Conversion) -> None:
     if done.problems is not None:
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
     note(f"next: {', or '.join(write('convert', task) for task in done.next)}")
+
+
+@command("append")
+def append(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="an HDF5 file that convert wrote")],
+    data: Annotated[list[Path], typer.Argument(metavar="NEW...", help="tables of later rows, or a folder of them")],
+    channel: Annotated[str | None, _text("--channel", "NAME", "which of several quantities, by name")] = None,
+    time_format: Annotated[
+        str | None, _text("--time-format", "FORMAT", "how times are written, such as '%d/%m/%Y %H:%M'")
+    ] = None,
+    missing: Annotated[str | None, _text("--missing", "-1,0", "more numbers that stand for no reading")] = None,
+    timezone: Annotated[
+        str | None, _text("--timezone", "ZONE", "time zone of the tables, where FILE is in UTC")
+    ] = None,
+    round_times: Annotated[
+        bool, typer.Option("--round-times", help="move times of a clock that runs freely to whole steps")
+    ] = False,
+) -> None:
+    """Add the rows of new tables to a file.
+
+    The tables have sensors of the file, in any order, and rows that go on where it ends.  Rows that it has already are
+    left out if they are the same, and a gap before the new rows is filled with missing readings.  FILE is either the
+    old one or the complete new one.
+
+    Example:
+      socialx append city.h5 2024-02-01.csv
+    """
+    from socialx import tasks
+
+    done = tasks.append(
+        path,
+        data,
+        channel=channel,
+        time_format=time_format,
+        missing=missing,
+        timezone=timezone,
+        round_times=round_times,
+        progress=Show("append"),
+    )
+    if not done.rows:
+        typer.echo(f"{path}: no new row, unchanged")
+        return
+    filled = f" and {done.filled:,} of missing readings" if done.filled else ""
+    typer.echo(
+        f"{path}: {done.rows:,} rows added{filled}, now {done.total:,} rows x {done.sensors} sensors "
+        f"up to {done.last_timestamp}"
+    )
 
 
 @command("backfill")

@@ -84,7 +84,7 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
     sensors = join(ids, locations, Path(positions), static=static, allow_missing=choices.without_positions)
     readings, assumed = _readings(request, contents, dataset, choices, sensors, positions)
     readings = replace(readings, blocks=_without(readings.blocks, (choices.missing or ())[1:]))
-    readings, clock = _in_order(readings, request.data, contents, choices)
+    readings, clock = in_order(readings, request.data, contents, choices)
     files = (request.data, *request.more, meta, request.ids, *contents.paths)
     readings = replace(readings, inputs=tuple(path for path in files if path))
     return Source(readings, format, dataset, (*contents.notes, *notes, *clock, *assumed))
@@ -144,11 +144,13 @@ def _fits(request: Request, dataset: Dataset, ids: tuple[str, ...]) -> tuple[str
     return tuple(notes)
 
 
-def _in_order(
-    readings: Readings, path: Path, contents: Contents, choices: Choices
+def in_order(
+    readings: Readings, path: Path, contents: Contents, choices: Choices, *, in_utc_always: bool = False
 ) -> tuple[Readings, tuple[Message, ...]]:
     """The readings with times that can be trusted, and a note for each change: whole steps, if they were asked for,
     and an hour that comes twice in UTC, if the user names the zone of the times.
+
+    in_utc_always: times of a zone that the user names are written in UTC, whether they have such an hour or not.
 
     Without a zone from the user, such an hour is refused while the readings are walked.
     """
@@ -160,7 +162,7 @@ def _in_order(
         notes.append(note)
     if choices.timezone is None:
         return replace(readings, blocks=watched(readings.blocks, path, readings.timezone)), tuple(notes)
-    if not goes_back(times):
+    if not (in_utc_always or goes_back(times)):
         return readings, tuple(notes)
     utc, note = in_utc(times, choices.timezone, path)
     readings = replace(readings, blocks=retimed(readings.blocks, times, utc, path), timezone="UTC")

@@ -327,7 +327,7 @@ def _write_features(
     for block in chain(head, _ahead(readings.blocks)):
         first = len(timestamps)
         timestamps = np.concatenate([timestamps, block.timestamps])
-        seconds = np.concatenate([seconds, _checked_seconds(readings, block, timestamps, seconds)])
+        seconds = np.concatenate([seconds, checked_seconds(readings, block, timestamps, seconds)])
         reserve(file, packed_bytes(block.speeds.nbytes) + chunk_bytes)
         features.resize(len(timestamps), axis=0)
         features[first:, :, 0] = block.speeds
@@ -353,7 +353,7 @@ def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
             yield block
 
 
-def _checked_seconds(readings: Readings, block: Block, timestamps: np.ndarray, before: np.ndarray) -> np.ndarray:
+def checked_seconds(readings: Readings, block: Block, timestamps: np.ndarray, before: np.ndarray) -> np.ndarray:
     """The seconds [t] of a block whose times go on from ``before`` and whose speeds are numbers."""
     where, first = readings.source_data, len(before)
     seconds = timestamp_seconds(block.timestamps, where, first)
@@ -395,7 +395,7 @@ def _write_metadata(
     texts = {VDIDS: np.array(sensors.ids, "S64"), FEATURE_NAMES: np.array(list(columns), "S32")}
     for name, column in (texts | {TIMESTAMPS: timestamps, SECONDS: seconds}).items():
         reserve(file, packed_bytes(column.nbytes))
-        file.create_dataset(name, data=column, chunks=True, **PACKED)
+        file.create_dataset(name, data=column, maxshape=(None,), chunks=True, **PACKED)
     metadata = file["metadata"]
     reserve(file, 0)
     metadata["frequency"] = np.bytes_(frequency if step else "unknown")

@@ -47,6 +47,19 @@ def gaps(seconds: np.ndarray, timezone: str | None) -> tuple[np.ndarray, np.ndar
     return places, elapsed[places]
 
 
+def skipped_times(before: int, after: int, step: int, timezone: str | None) -> np.ndarray:
+    """The times between two rows at which rows are missing, int64 [t], ``step`` seconds apart.
+
+    The hour that daylight saving time skips in a known zone is not missing.
+    """
+    times = np.arange(before + step, after - JITTER_S, step)
+    zone = known_zone(timezone)
+    if zone is not None and len(times):
+        for moment, old, new in clock_changes(zone, np.unique(times // DAY)):
+            times = times[(times < moment + old) | (times >= moment + new)]
+    return times
+
+
 def known_zone(name: str | None) -> ZoneInfo | None:
     """The zone of a name; None without one, for an unknown one, and without time zone data."""
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from socialx.tasks.evaluation import evaluate
     from socialx.tasks.explanation import explain
     from socialx.tasks.exporting import export
-    from socialx.tasks.files import BackfillError, backfill, convert, download, inspect
+    from socialx.tasks.files import BackfillError, append, backfill, convert, download, inspect
     from socialx.tasks.prediction import predict
     from socialx.tasks.profiling import profile
     from socialx.tasks.reporting import report_runs
@@ -29,7 +29,7 @@ _WHERE = {
     "evaluation": ("evaluate",),
     "explanation": ("explain",),
     "exporting": ("export",),
-    "files": ("BackfillError", "backfill", "convert", "download", "inspect"),
+    "files": ("BackfillError", "append", "backfill", "convert", "download", "inspect"),
     "prediction": ("predict",),
     "profiling": ("profile",),
     "reporting": ("report_runs",),
@@ -39,6 +39,7 @@ _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 __all__ = [
     "BackfillError",
     "Run",
+    "append",
     "backfill",
     "calibrate",
     "compare",

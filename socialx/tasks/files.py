@@ -1,4 +1,4 @@
-"""``convert``, ``backfill``, ``inspect`` and ``download``: everything that a user does with data files."""
+"""``convert``, ``append``, ``backfill``, ``inspect`` and ``download``: everything that a user does with data files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from socialx.disk import check_output
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError
+from socialx.files import append as appending
 from socialx.files import checks, store
 from socialx.files import download as downloads
 from socialx.files import inspect as inspection
@@ -183,6 +184,34 @@ def _after_conversion(output: Path, readings: store.Readings) -> tuple[Command, 
         return (Command("train", **{"data.path": output}, **targets),)
     alone = Command("train", **{"data.path": output}, **targets, **{"pooling.kind": "none"})
     return Command("backfill", output, meta="LOCATIONS.csv"), alone
+
+
+def append(
+    path: str | Path,
+    data: str | Path | Sequence[str | Path],
+    *,
+    channel: str | int | None = None,
+    time_format: str | None = None,
+    missing: float | str | Sequence[float] | None = None,
+    timezone: str | None = None,
+    round_times: bool = False,
+    progress: Callback | None = None,
+) -> appending.Appended:
+    """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
+
+    data: tables that the format ``export`` reads, of the sensors of the file in any order; a sensor that they do not
+    have gets missing readings.  Their rows go on where the file ends, a step apart.  Rows that the file has already are
+    left out if their readings are the same; a gap before the first new row is filled with missing readings.
+    channel, time_format, missing, round_times: as in ``convert``.  timezone: of the tables, where the file is in UTC.
+
+    The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
+    """
+    with listening(progress):
+        first, *more = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
+        wanted = None if channel is None else str(channel)
+        request = Request(first, channel=wanted, time_format=_time_format(time_format), more=tuple(more))
+        choices = Choices(missing=_missing_values(missing), timezone=timezone, round_times=round_times)
+        return appending.append(Path(path), request, choices)
 
 
 def backfill(

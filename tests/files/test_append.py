@@ -1,0 +1,345 @@
+"""Appending later rows gives the file that one conversion of all rows gives; what does not fit leaves it as it was."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import socialx
+from socialx.errors import SettingsError
+from socialx.files.append import Appended
+from socialx.files.store import open_store
+from tests.commands import socialx as run
+from tests.data_files import refusal
+
+IDS = ["11", "12", "13", "14"]
+PLACES = pd.DataFrame({"id": IDS, "lat": [48.1, 48.2, 48.3, 48.4], "lon": [11.1, 11.2, 11.3, 11.4], "lanes": 2})
+PLACES["length"], PLACES["direction"] = [0.5, np.nan, 0.25, 1.0], [*"NES", ""]
+
+
+def network(rows: int = 60, first: str = "2024-01-31 20:00", seed: int = 0) -> pd.DataFrame:
+    """Speeds every five minutes with all the digits of a third, some of them 0 and some missing."""
+    rng = np.random.default_rng(seed)
+    values = rng.uniform(20, 110, (rows, 4)) / 3
+    values[rng.random(values.shape) < 0.1] = np.nan
+    values[rng.random(values.shape) < 0.1] = 0.0
+    return pd.DataFrame(values, columns=IDS, index=pd.date_range(first, periods=rows, freq="5min", name="time"))
+
+
+def file_of(frame: pd.DataFrame, folder: Path, name: str = "city", **options: Any) -> Path:
+    """What convert makes of a table."""
+    PLACES.to_csv(folder / "places.csv", index=False)
+    frame.to_csv(folder / f"{name}.csv")
+    told = {"units": "km/h", "timezone": "Europe/Berlin"} | options
+    output = folder / f"{name}.h5"
+    socialx.convert("csv", folder / f"{name}.csv", output, meta=folder / "places.csv", overwrite=True, **told)
+    return output
+
+
+def append(path: Path, frame: pd.DataFrame, **options: Any) -> Appended:
+    """Append a table under the name of the first one's neighbour."""
+    frame.to_csv(path.parent / "new.csv")
+    return socialx.append(path, path.parent / "new.csv", **options)
+
+
+def content(path: Path) -> dict[str, Any]:
+    """All datasets and attributes of a file, but for the moment when it was written."""
+    found: dict[str, Any] = {}
+
+    def take(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        found.update({f"{name}@{key}": str(value) for key, value in item.attrs.items() if key != "creation_date"})
+        if isinstance(item, h5py.Dataset):
+            found[name] = (item.shape, str(item.dtype), np.asarray(item[()]).tobytes())
+
+    with h5py.File(path) as file:
+        take("/", file)
+        file.visititems(take)
+    return found
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def wide(frame: pd.DataFrame, path: Path) -> None:
+    frame.to_csv(path, sep=";")
+
+
+def commas(frame: pd.DataFrame, path: Path) -> None:
+    frame.to_csv(path, sep="\t", decimal=",", date_format="%d.%m.%Y %H:%M")
+
+
+def long(frame: pd.DataFrame, path: Path) -> None:
+    cells = frame.reset_index().melt("time", var_name="sensor", value_name="speed")
+    cells.sort_values(["time", "sensor"], kind="stable").assign(flow=7).to_csv(path, index=False)
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    cuts=st.lists(st.integers(2, 59), min_size=1, max_size=3, unique=True).map(sorted),
+    again=st.integers(0, 5),
+    order=st.permutations(IDS),
+    write=st.sampled_from([wide, commas, long]),
+    seed=st.integers(0, 3),
+)
+def test_appending_is_converting_all_at_once(
+    tmp_path: Path,
+    cuts: list[int],
+    again: int,
+    order: list[str],
+    write: Callable[[pd.DataFrame, Path], None],
+    seed: int,
+) -> None:
+    frame = network(seed=seed)
+    whole = content(file_of(frame, tmp_path))
+    grown = file_of(frame[: cuts[0]], tmp_path)
+    for first, last in zip(cuts, [*cuts[1:], len(frame)], strict=True):
+        repeated = min(again, first)
+        write(frame[order][first - repeated : last], tmp_path / "new.csv")
+        done = socialx.append(grown, tmp_path / "new.csv")
+        assert (done.rows, done.repeated, done.filled, done.absent) == (last - first, repeated, 0, ())
+    assert content(grown) == whole
+    assert (done.total, done.last_timestamp) == (60, "2024-02-01 00:55:00")
+
+
+def test_several_tables_at_once(tmp_path: Path) -> None:
+    frame = network()
+    whole = content(file_of(frame, tmp_path))
+    grown = file_of(frame[:20], tmp_path)
+    frame[40:].to_csv(tmp_path / "b.csv")
+    frame[20:40].to_csv(tmp_path / "c.csv")
+    assert socialx.append(grown, [tmp_path / "b.csv", tmp_path / "c.csv"]).rows == 40
+    assert content(grown) == whole
+
+
+def test_a_file_whose_times_cannot_grow_is_appended_to(tmp_path: Path) -> None:
+    frame = network()
+    whole = content(file_of(frame, tmp_path))
+    path = file_of(frame[:30], tmp_path)
+    with h5py.File(path, "r+") as file:  # as files were written before
+        for name in ("metadata/timestamps", "metadata/timestamps_epoch"):
+            values = file[name][:]
+            del file[name]
+            file.create_dataset(name, data=values, chunks=True, compression="gzip")
+    append(path, frame[30:])
+    assert content(path) == whole
+
+
+def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(tmp_path: Path) -> None:
+    frame = network()
+    path = file_of(frame[:30], tmp_path)
+    frame[28:][["13", "12"]].to_csv(tmp_path / "new.csv")
+    done = run("append", path, tmp_path / "new.csv")
+    assert "2 of 4 sensors of" in done.stderr
+    assert "(11, 14): their readings are missing" in done.stderr
+    assert f"{path}: 30 rows added, now 60 rows x 4 sensors up to 2024-02-01 00:55:00" in done.stdout
+    values = open_store(path).values
+    assert np.isnan(values[30:, [0, 3]]).all()
+    assert np.array_equal(values[:, [1, 2]], frame[["12", "13"]].to_numpy(np.float32), equal_nan=True)
+
+
+def test_a_gap_is_filled_with_missing_readings(tmp_path: Path) -> None:
+    frame = network()
+    path = file_of(frame[:30], tmp_path)
+    frame[36:].to_csv(tmp_path / "new.csv")
+    done = run("append", path, tmp_path / "new.csv")
+    assert "6 rows between it and" in done.stderr
+    assert "(2024-01-31 22:30:00 .. 2024-01-31 22:55:00): filled with missing readings" in done.stderr
+    assert "24 rows added and 6 of missing readings, now 60 rows" in done.stdout
+    store = open_store(path)
+    assert store.timestamps.tolist() == [str(time).encode() for time in frame.index]
+    assert np.isnan(store.values[30:36]).all()
+    assert not store.valid[30:36].any()
+    with h5py.File(path) as file:
+        positions = file["data/features"][:, :, 1:]
+    assert (positions == positions[:1])[~np.isnan(positions)].all()
+    assert np.isfinite(positions[30:36, :, -3:-1]).all()
+
+
+def test_the_hour_that_spring_skips_is_no_gap(tmp_path: Path) -> None:
+    moments = pd.date_range("2024-03-30 23:00", "2024-03-31 05:55", freq="5min")
+    moments = moments[(moments < "2024-03-31 02:00") | (moments >= "2024-03-31 03:00")]
+    frame = network(len(moments)).set_axis(moments.rename("time"))
+    whole = content(file_of(frame, tmp_path))
+    path = file_of(frame[:36], tmp_path)
+    assert str(frame.index[36]) == "2024-03-31 03:00:00"
+    assert append(path, frame[36:]).filled == 0
+    assert content(path) == whole
+    path = file_of(frame[:30], tmp_path)
+    assert append(path, frame[40:]).filled == 10
+    assert open_store(path).timestamps.tolist() == [str(time).encode() for time in frame.index]
+
+
+def test_a_file_in_utc_takes_wall_times_of_a_zone(tmp_path: Path) -> None:
+    moments = pd.date_range("2024-10-26 22:00", periods=60, freq="5min", tz="UTC", name="time")
+    wall = network().set_axis(moments.tz_convert("Europe/Berlin").tz_localize(None))  # rows 36 to 47: the hour again
+    zoned, plain = wall.set_axis(moments), wall.set_axis(moments.tz_localize(None))
+    whole = content(file_of(wall, tmp_path))
+    path = file_of(plain[:20], tmp_path, timezone="UTC")
+    append(path, wall[20:], timezone="Europe/Berlin")
+    assert content(path) == whole
+    path = file_of(wall[:48], tmp_path)
+    append(path, wall[48:52], timezone="Europe/Berlin")
+    append(path, zoned[52:56])
+    plain[56:].to_csv(tmp_path / "new.csv")
+    assert "its times are read as UTC, as in" in run("append", path, tmp_path / "new.csv").stderr
+    assert content(path) == whole
+
+
+def test_a_number_that_stands_for_no_reading(tmp_path: Path) -> None:
+    frame = network().fillna(50.0)
+    path = file_of(frame[:30], tmp_path)
+    append(path, frame[30:].replace(0.0, -1.0), missing=-1)
+    expected = frame.to_numpy(np.float32).copy()
+    expected[30:][expected[30:] == 0] = np.nan
+    assert np.array_equal(open_store(path).values, expected, equal_nan=True)
+
+
+def test_flow_is_taken_where_the_file_holds_flow(tmp_path: Path) -> None:
+    frame = network()
+    path = file_of(frame[:30], tmp_path, quantity="flow", units="veh/h")
+    cells = frame[30:].reset_index().melt("time", var_name="sensor", value_name="volume").assign(speed=1.0)
+    cells.sort_values("time").to_csv(tmp_path / "new.csv", index=False)
+    socialx.append(path, tmp_path / "new.csv")
+    store = open_store(path)
+    assert store.feature == "flow"
+    assert np.array_equal(store.values, frame.to_numpy(np.float32), equal_nan=True)
+
+
+def test_nothing_new_leaves_the_file_alone(tmp_path: Path) -> None:
+    frame = network()
+    path = file_of(frame, tmp_path)
+    before, moment = digest(path), path.stat().st_mtime_ns
+    frame[40:50].to_csv(tmp_path / "new.csv")
+    done = run("append", path, tmp_path / "new.csv")
+    assert done.stdout == f"{path}: no new row, unchanged\n"
+    assert "10 rows are in" in done.stderr
+    assert (digest(path), path.stat().st_mtime_ns) == (before, moment)
+
+
+def other_ids(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.rename(columns={"12": "99"})
+
+
+def changed(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(**{"13": frame["13"].fillna(0.0) + 1})
+
+
+def infinite(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(**{"13": 1e39})
+
+
+REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]]] = {
+    "unknown ids": (lambda f: other_ids(f)[30:], ("1 of 4 sensors are not in", "(99)", "remove them, or convert all")),
+    "another reading": (
+        lambda f: changed(f)[20:],
+        ("10 readings are not those of", "13 at 2024-01-31 21:40:00 is ", ", not ", "remove these rows, or convert"),
+    ),
+    "only older rows": (lambda f: f.shift(freq="-1D"), ("60 rows are before the end", "2024-01-30 20:00:00")),
+    "between two rows": (lambda f: f[20:25].shift(freq="1min"), ("5 rows are before the end", "21:41:00")),
+    "off the step": (lambda f: f[30:].shift(freq="2min"), ("not 5 min apart", "2024-01-31 22:32:00")),
+    "another step": (lambda f: f[30::3], ("not 5 min apart", "give it the same step")),
+    "back in time": (lambda f: f[30:][::-1], ("not in order of time",)),
+    "far away": (lambda f: f[30:].shift(freq="30D"), ("2024-03-01 22:30:00", "8,640 steps after", "check its dates")),
+    "infinite": (lambda f: infinite(f)[30:], ("infinite or too large",)),
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_what_does_not_fit_is_refused_and_the_file_stays(tmp_path: Path, change: str) -> None:
+    frame = network()
+    path = file_of(frame[:30], tmp_path)
+    before = digest(path)
+    make, words = REFUSED[change]
+    refusal(lambda: append(path, make(frame)), str(tmp_path / "new.csv"), *words, task="append")
+    assert digest(path) == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["city.csv", "city.h5", "new.csv", "places.csv"]
+
+
+def test_two_spellings_of_a_sensor_are_refused(tmp_path: Path) -> None:
+    frame = network()
+    path = file_of(frame[:30], tmp_path)
+    long(frame[30:].assign(**{"011": 1.0}), tmp_path / "new.csv")
+    refusal(lambda: socialx.append(path, tmp_path / "new.csv"), "sensors stand twice (011, 11)", task="append")
+
+
+def test_zones_that_contradict_are_refused(tmp_path: Path) -> None:
+    frame = network()
+    path = file_of(frame[:30], tmp_path)
+    words = ("wall times of Europe/Berlin", "without the offset")
+    refusal(lambda: append(path, frame[30:].tz_localize("UTC")), *words, task="append")
+    refusal(lambda: append(path, frame[30:], timezone="Europe/Paris"), "has times of Europe/Berlin", task="append")
+    with pytest.raises(SettingsError):
+        append(path, frame[30:], timezone="Europe/Paris")
+    assert append(path, frame[30:], timezone="Europe/Berlin").rows == 30
+
+
+def test_a_file_that_cannot_grow_is_refused(tmp_path: Path) -> None:
+    frame = network()
+    path = file_of(frame[:30], tmp_path)
+    with h5py.File(path, "r+") as file:
+        values = file["data/features"][:]
+        del file["data/features"]
+        file["data/features"] = values
+    refusal(lambda: append(path, frame[30:]), "a fixed number of rows", task="append")
+    path = file_of(frame[:30], tmp_path)
+    with h5py.File(path, "r+") as file:
+        names = file["metadata/feature_names"]
+        names[1] = "flow"
+    refusal(lambda: append(path, frame[30:]), "several measured features (avg_speed, flow)", task="append")
+    refusal(lambda: append(tmp_path / "city.csv", frame[30:]), "not an HDF5 file", task="append")
+
+
+def test_a_file_that_somebody_else_has_open_is_left_alone(tmp_path: Path) -> None:
+    frame = network()
+    path = file_of(frame[:30], tmp_path)
+    before = digest(path)
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        refusal(lambda: append(path, frame[30:]), "another process has it open", task="append")
+    assert digest(path) == before
+
+
+def test_a_disk_without_room_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    frame = network()
+    path = file_of(frame[:30], tmp_path)
+    frame[30:].to_csv(tmp_path / "new.csv")
+    before, old = digest(path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 1000, old[1]))
+    try:
+        refusal(lambda: socialx.append(path, tmp_path / "new.csv"), "cannot be written", "its space", task="append")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert digest(path) == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["city.csv", "city.h5", "new.csv", "places.csv"]
+
+
+def test_a_copy_that_does_not_give_back_the_rows_is_thrown_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from socialx.files import append as module
+
+    frame = network()
+    path = file_of(frame[:30], tmp_path)
+    before, extend = digest(path), module._extend
+
+    def extend_and_damage(temporary: Path, *rest: Any) -> None:
+        extend(temporary, *rest)
+        with h5py.File(temporary, "r+") as file:
+            file["data/features"][29, 0, 0] += 1
+
+    monkeypatch.setattr(module, "_extend", extend_and_damage)
+    refusal(lambda: append(path, frame[30:]), "the disk does not give back", task="append")
+    assert digest(path) == before
