@@ -24,6 +24,13 @@ def _text(flag: str, metavar: str, help: str) -> typer.models.OptionInfo:
     return typer.Option(flag, metavar=metavar, help=help, show_default=False)
 
 
+TimeFormat = Annotated[str | None, _text("--time-format", "FORMAT", "how times are written, such as '%d/%m/%Y %H:%M'")]
+RoundTimes = Annotated[
+    bool, typer.Option("--round-times", help="move times of a clock that runs freely to whole steps")
+]
+Transposed = Annotated[bool, typer.Option("--transposed", help="a row for each sensor, a column for each time")]
+
+
 @command("convert")
 def convert(
     kind: Annotated[
@@ -42,9 +49,7 @@ def convert(
     start: Annotated[str | None, _text("--start", "TIME", "time of the first row, where the data has no dates")] = None,
     freq: Annotated[str | None, _text("--freq", "5min", "time between rows, where the data has no times")] = None,
     channel: Annotated[str | None, _text("--channel", "NAME", "which of several quantities, by name or number")] = None,
-    time_format: Annotated[
-        str | None, _text("--time-format", "FORMAT", "how times are written, such as '%d/%m/%Y %H:%M'")
-    ] = None,
+    time_format: TimeFormat = None,
     quantity: Annotated[
         str | None, _text("--quantity", "speed|flow|occupancy", "what the readings are; 0 is a reading of the last two")
     ] = None,
@@ -52,9 +57,8 @@ def convert(
     units: Annotated[str | None, _text("--units", "mph|km/h", "unit of its speeds")] = None,
     missing: Annotated[str | None, _text("--missing", "0|-1,0|none", "numbers that stand for no reading")] = None,
     timezone: Annotated[str | None, _text("--timezone", "ZONE", "its time zone, such as Europe/Paris")] = None,
-    round_times: Annotated[
-        bool, typer.Option("--round-times", help="move times of a clock that runs freely to whole steps")
-    ] = False,
+    round_times: RoundTimes = False,
+    transposed: Transposed = False,
     without_positions: Annotated[
         bool, typer.Option("--without-positions", help="write sensors without a position too")
     ] = False,
@@ -98,6 +102,7 @@ def convert(
         missing=missing,
         timezone=timezone,
         round_times=round_times,
+        transposed=transposed,
         without_positions=without_positions,
         validate=validate,
         overwrite=overwrite,
@@ -127,16 +132,13 @@ def append(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="an HDF5 file that convert wrote")],
     data: Annotated[list[Path], typer.Argument(metavar="NEW...", help="tables of later rows, or a folder of them")],
     channel: Annotated[str | None, _text("--channel", "NAME", "which of several quantities, by name")] = None,
-    time_format: Annotated[
-        str | None, _text("--time-format", "FORMAT", "how times are written, such as '%d/%m/%Y %H:%M'")
-    ] = None,
+    time_format: TimeFormat = None,
     missing: Annotated[str | None, _text("--missing", "-1,0", "more numbers that stand for no reading")] = None,
     timezone: Annotated[
         str | None, _text("--timezone", "ZONE", "time zone of the tables, where FILE is in UTC")
     ] = None,
-    round_times: Annotated[
-        bool, typer.Option("--round-times", help="move times of a clock that runs freely to whole steps")
-    ] = False,
+    round_times: RoundTimes = False,
+    transposed: Transposed = False,
 ) -> None:
     """Add the rows of new tables to a file.
 
@@ -157,6 +159,7 @@ def append(
         missing=missing,
         timezone=timezone,
         round_times=round_times,
+        transposed=transposed,
         progress=Show("append"),
     )
     if not done.rows:

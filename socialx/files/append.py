@@ -152,6 +152,7 @@ def _with_quantity(request: Request, store: Store) -> Request:
         time_format=request.time_format,
         quantity=store.feature if known else None,
         more=request.more,
+        transposed=request.transposed,
     )
 
 

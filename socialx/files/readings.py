@@ -92,6 +92,8 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
 
 def _format(named: Dataset | Format | None, request: Request) -> Format:
     """The format of the data: the one that was named, or what its content tells."""
+    if request.transposed and not isinstance(named, Format):
+        return FORMATS[EXPORT]
     format = named if isinstance(named, Format) else recognise(request.data)[0]
     if format is FORMATS[CSV] and is_matrix(request.data):
         return FORMATS[MATRIX]
@@ -110,7 +112,7 @@ def _refuse_two_zones(contents: Contents, choices: Choices) -> None:
 
 def _refuse_ignored(request: Request, format: Format) -> None:
     for name, argument in ARGUMENTS.items():
-        if getattr(request, name) not in (None, ()) and name not in format.takes:
+        if getattr(request, name) not in (None, (), False) and name not in format.takes:
             found = "has one file" if name == "more" else "says that itself"
             raise SettingsError(Argument(argument), f"{format.title} ({format.name}) {found}", "drop it")
 

@@ -12,9 +12,10 @@ from socialx.files.formats.arrays import NPY, ZIP, refuse_arrays
 from socialx.files.formats.basicts import DAT
 from socialx.files.formats.contents import Format
 from socialx.files.formats.registry import FORMATS
-from socialx.files.formats.sheets import refuse_several, refuse_transposed
+from socialx.files.formats.sheets import refuse_several
 from socialx.files.formats.tables import refuse_numbers
 from socialx.files.formats.texts import check_text
+from socialx.files.formats.transposed import refuse_transposed
 from socialx.files.hdf5 import HDF5_SIGNATURE, check_first_line, first_bytes, open_hdf5
 from socialx.files.locations import read_locations
 from socialx.files.older.variants import CURRENT, Variant
@@ -33,6 +34,7 @@ ARGUMENTS = {  # field of Request -> argument of convert
     "time_format": "time_format",
     "quantity": "quantity",
     "more": "data",
+    "transposed": "transposed",
 }
 
 

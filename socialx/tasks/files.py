@@ -17,6 +17,7 @@ from socialx.files import download as downloads
 from socialx.files import inspect as inspection
 from socialx.files import readings as reader
 from socialx.files.formats.contents import Request, parse_freq
+from socialx.files.formats.export import EXPORT
 from socialx.files.locations import read_locations
 from socialx.files.older import backfill as older
 from socialx.files.readings import Choices
@@ -63,6 +64,7 @@ def convert(
     missing: float | str | Sequence[float] | None = None,
     timezone: str | None = None,
     round_times: bool = False,
+    transposed: bool = False,
     without_positions: bool = False,
     validate: bool = False,
     overwrite: bool = False,
@@ -78,7 +80,8 @@ def convert(
     quantity: ``speed``, ``flow`` or ``occupancy``.  name, units, missing, timezone: facts of a data set that is not
     built in; missing: one number or several that stand for no reading; None is 0, of counts none; ``"none"`` or NaN:
     every number is a reading.
-    round_times: move times between two steps to the nearest whole step.  without_positions: write sensors without a
+    round_times: move times between two steps to the nearest whole step.  transposed: the table has a row for each
+    sensor and a column for each time, and is held in memory.  without_positions: write sensors without a
     position.  validate: check the written file.
 
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
@@ -95,8 +98,10 @@ def convert(
             time_format=_time_format(time_format),
             quantity=_quantity(quantity),
             more=tuple(more),
+            transposed=transposed,
         )
         choices = Choices(name, units, _missing_values(missing), timezone, without_positions, round_times)
+        kind = EXPORT if transposed and find(kind) is None else kind
         named = find(kind)
         if named is None or output is not None:
             refuse_ours(path)
@@ -195,6 +200,7 @@ def append(
     missing: float | str | Sequence[float] | None = None,
     timezone: str | None = None,
     round_times: bool = False,
+    transposed: bool = False,
     progress: Callback | None = None,
 ) -> appending.Appended:
     """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
@@ -202,14 +208,17 @@ def append(
     data: tables that the format ``export`` reads, of the sensors of the file in any order; a sensor that they do not
     have gets missing readings.  Their rows go on where the file ends, a step apart.  Rows that the file has already are
     left out if their readings are the same; a gap before the first new row is filled with missing readings.
-    channel, time_format, missing, round_times: as in ``convert``.  timezone: of the tables, where the file is in UTC.
+    channel, time_format, missing, round_times, transposed: as in ``convert``.  timezone: of the tables, where the file
+    is in UTC.
 
     The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
     """
     with listening(progress):
         first, *more = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
         wanted = None if channel is None else str(channel)
-        request = Request(first, channel=wanted, time_format=_time_format(time_format), more=tuple(more))
+        request = Request(
+            first, channel=wanted, time_format=_time_format(time_format), more=tuple(more), transposed=transposed
+        )
         choices = Choices(missing=_missing_values(missing), timezone=timezone, round_times=round_times)
         return appending.append(Path(path), request, choices)
 

@@ -147,6 +147,95 @@ def test_workbooks_are_read(tmp_path: Path, places: Path) -> None:
     np.testing.assert_array_equal(values_of(tmp_path / "out.h5")[0], frame.to_numpy(np.float32))
 
 
+def described(frame: pd.DataFrame, path: Path) -> None:
+    """With a name, a position and a note beside the times, as offices do."""
+    turned = frame.T.rename_axis("name").reset_index()
+    turned.insert(0, "lat", 48.0)
+    turned.insert(0, "where", ["A, north", "B", "C", "D"])
+    turned.to_csv(path, index=False)
+
+
+def turned_epochs(frame: pd.DataFrame, path: Path) -> None:
+    frame.set_axis((frame.index - pd.Timestamp(0)) // pd.Timedelta("1s"), axis=0).T.to_csv(path)
+
+
+def turned_parquet(frame: pd.DataFrame, path: Path) -> None:
+    frame.set_axis(frame.index.astype(str), axis=0).T.to_parquet(path)
+
+
+TURNED: dict[str, tuple[str, Writer]] = {
+    "commas": ("csv", lambda frame, path: frame.T.to_csv(path)),
+    "semicolons": ("csv", lambda frame, path: frame.T.to_csv(path, sep=";", decimal=",", index_label="id")),
+    "days first": ("csv", lambda frame, path: frame.T.to_csv(path, sep="\t", date_format="%d.%m.%Y %H:%M")),
+    "gzip": ("csv.gz", lambda frame, path: frame.T.to_csv(path, compression="gzip")),
+    "UTF-16": ("csv", lambda frame, path: frame.T.to_csv(path, encoding="utf-16", na_rep="NA")),
+    "other columns": ("csv", described),
+    "seconds since 1970": ("csv", turned_epochs),
+    "Parquet": ("parquet", turned_parquet),
+    "Excel": ("xlsx", lambda frame, path: frame.T.to_excel(path)),
+}
+
+
+@pytest.mark.parametrize("way", TURNED)
+def test_a_table_with_a_row_per_sensor_gives_the_same_readings(way: str, tmp_path: Path, places: Path) -> None:
+    frame, (suffix, write) = network(days=1) / 3, TURNED[way]
+    path = tmp_path / f"speeds.{suffix}"
+    write(frame, path)
+    for kind in ("auto", "export"):
+        socialx.convert(kind, path, tmp_path / "out.h5", meta=places, transposed=True, overwrite=True)
+        values, ids, seconds = values_of(tmp_path / "out.h5")
+        assert ids == IDS
+        np.testing.assert_array_equal(values, frame.to_numpy(np.float32))
+        np.testing.assert_array_equal(seconds, (frame.index - pd.Timestamp(0)) // pd.Timedelta("1s"))
+
+
+def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(tmp_path: Path, places: Path) -> None:
+    frame, path, out = network(days=1), tmp_path / "speeds.csv", tmp_path / "out.h5"
+    frame.T.to_csv(path)
+    for command in (["convert", "auto", path], ["convert", "export", path, "--output-h5", out], ["inspect", path]):
+        done = run(*command)
+        assert done.exit_code == 1
+        helps = f"socialx convert auto {path} --transposed --meta-csv LOCATIONS.csv --output-h5 OUT.h5"
+        assert done.stderr.endswith(f"rows and columns have changed places: {helps}\n")
+    typed = ["--transposed", "--meta-csv", places, "--output-h5", out]
+    assert run("convert", "auto", path, *typed).exit_code == 0
+    np.testing.assert_array_equal(values_of(out)[0], frame.to_numpy(np.float32))
+    later = network("2024-01-29", days=1)
+    later.T.to_csv(path)
+    assert run("append", out, path, "--transposed").exit_code == 0
+    np.testing.assert_array_equal(values_of(out)[0], pd.concat([frame, later]).to_numpy(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("time,S1,S2\n2024-01-01 00:00,1,2\n2024-01-01 00:05,1,2\n", "names no sensors and times .*transposed"),
+        ("2024-01-01 00:00,2024-01-01 00:05\n1,2\n", "names no sensors and times"),
+        (",2024-01-01 00:00,2024-01-01 00:05\nS1,1,x\n", "line 2, column '2024-01-01 00:05' is 'x', not a number"),
+        (",2024-01-01 00:00,2024-01-01 00:05\nS1,1,2\nS2,1\n", "line 3 has 2 cells, not 3"),
+        (",2024-01-01 00:00,2024-01-01 00:05\nS1,1,2\nS1,1,2\n", "names sensors more than once"),
+        (",2024-01-01 00:00,2024-01-01 00:05\n,1,2\n", "rows without the name of a sensor"),
+        (",2024-01-01 00:00,2024-01-01 00:05\n", "no row after line 1"),
+        (f"{'x' * 200_000}\nS1,1,2\n", "names no sensors and times"),
+        (f",2024-01-01 00:00,2024-01-01 00:05\nS1,1,{'9' * 200_000}\n", "cannot be read to its end"),
+    ],
+)
+def test_what_is_no_table_of_a_row_per_sensor_is_refused(text: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "speeds.csv").write_text(text)
+    with pytest.raises(SocialxError, match=reason) as refused:
+        socialx.convert(
+            "auto", tmp_path / "speeds.csv", tmp_path / "out.h5", without_positions=True, transposed=True, units="mph"
+        )
+    assert len(refused.value.lines()) == 1
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_only_export_reads_a_row_per_sensor(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones((4, 2)))
+    with pytest.raises(SettingsError, match="transposed"):
+        socialx.convert("npy", tmp_path / "a.npy", tmp_path / "out.h5", transposed=True)
+
+
 REFUSED: dict[str, tuple[str, str]] = {
     "a day that may be a month": (network("2024-02-01", 1).to_csv(date_format="%d/%m/%Y %H:%M"), "day/month or month"),
     "rows and columns changed": (network(days=1).T.to_csv(), "rows and columns have changed places"),

@@ -33,6 +33,7 @@ class Request:
     time_format: str | None = None  # how times are written, as strptime takes it
     quantity: str | None = None  # what the readings are, as a feature is called
     more: tuple[Path, ...] = ()  # further files of the same columns
+    transposed: bool = False  # a row for each sensor, a column for each time
     published: bool = False  # ``start`` was not said: it is that of the data set as published
 
     @property

@@ -20,6 +20,7 @@ from socialx.errors import Argument, SettingsError, SocialxError, sample
 from socialx.files.formats.contents import Contents, Format, Request, as_timestamps
 from socialx.files.formats.sheets import CLOCK, DATE, EPOCH, Sheet, look
 from socialx.files.formats.tables import TIMES
+from socialx.files.formats.transposed import refuse_transposed, turned
 from socialx.files.locations import repeated
 from socialx.files.store import SPEED, Block
 
@@ -135,8 +136,9 @@ def _read(request: Request) -> Contents:
     paths = [path for each in (request.data, *request.more) for path in (_files(each) if each.is_dir() else [each])]
     sheets = []
     for path in paths:
-        sheet = look(path)
+        sheet = turned(path) if request.transposed else look(path)
         if sheet is None:
+            refuse_transposed(path)
             wanted = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
             raise SocialxError(path, "no table with a column of times", wanted)
         sheets.append(sheet)
@@ -386,6 +388,6 @@ FORMATS = (
         "a table as offices and databases export it",
         _recognise,
         _read,
-        takes=frozenset({"channel", "time_format", "quantity", "more"}),
+        takes=frozenset({"channel", "time_format", "quantity", "more", "transposed"}),
     ),
 )

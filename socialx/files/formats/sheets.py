@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
@@ -56,9 +56,10 @@ PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
 class Sheet:
     """How a table is written, and which of its columns are what; columns are numbered from 0.
 
-    kind: text, parquet or excel.  times: the column of the times, or those of the dates and of the times of day.
-    sensors: the column of the sensors in a table that has a row for each reading; None: a column for each sensor.
-    values: the columns of readings.  packed: by gzip or zip.  first: the time of the first row, as it is written.
+    kind: text, parquet, excel, or turned, whose rows are in ``frame``.  times: the column of the times, or those of the
+    dates and of the times of day.  sensors: the column of the sensors in a table that has a row for each reading; None:
+    a column for each sensor.  values: the columns of readings.  packed: by gzip or zip.  first: the time of the first
+    row, as it is written.
     """
 
     path: Path
@@ -72,6 +73,7 @@ class Sheet:
     decimal: str = "."
     packed: bool = False
     first: str = ""
+    frame: pd.DataFrame | None = field(default=None, compare=False)
 
     def described(self) -> str:
         """What sets it apart from a plain CSV, for a note."""
@@ -105,11 +107,11 @@ class Sheet:
         if self.kind == "text":
             yield from self._texts(columns)
             return
-        frame = _typed(self.path, self.kind)
+        frame = typed(self.path, self.kind) if self.frame is None else self.frame.copy(deep=False)
         frame.columns = range(len(frame.columns))  # type: ignore[assignment]
         found = frame[list(columns)].copy()
         for column in columns:
-            found[column] = self._numbers(found[column]) if column in self.values else _written(found[column])
+            found[column] = self._numbers(found[column]) if column in self.values else written(found[column])
         yield 2, found
 
     def _numbers(self, column: pd.Series[Any]) -> pd.Series[float]:
@@ -201,18 +203,26 @@ def look(path: Path) -> Sheet | None:
     """The sheet that a file is, None where it is none that has times; raises nothing for other kinds of files."""
     try:
         head = first_bytes(path, "download it again")
-        if head.startswith(PARQUET):
-            return _look_typed(path, "parquet")
-        if head.startswith(ZIP) and path.suffix.lower() in (".xlsx", ".xlsm"):
-            return _look_typed(path, "excel")
-        return _look_text(path, head)
+        kind = kind_of_file(path, head)
+        return _look_text(path, head) if kind == "text" else _look_typed(path, kind)
     except (*UNREADABLE, csv.Error, SocialxError):
         return None
 
 
+def kind_of_file(path: Path, head: bytes) -> str:
+    """Text, parquet or excel."""
+    if head.startswith(PARQUET):
+        return "parquet"
+    return "excel" if head.startswith(ZIP) and path.suffix.lower() in (".xlsx", ".xlsm") else "text"
+
+
+def encodings(head: bytes) -> tuple[str, ...]:
+    """How a text with these first bytes may be written, the likely one first."""
+    return ("utf-16",) if head.startswith(UTF16) else ("utf-8-sig", "cp1252")
+
+
 def _look_text(path: Path, head: bytes) -> Sheet | None:
-    encodings = ("utf-16",) if head.startswith(UTF16) else ("utf-8-sig", "cp1252")
-    for encoding in encodings:
+    for encoding in encodings(head):
         try:
             with opened(path, encoding) as file:
                 lines = [file.readline(FIELD)]
@@ -248,7 +258,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]]) -> Sheet | N
     if not times or any(len(columns[place]) < len(rows) for place in times):
         return None
     rest = [place for place in range(len(names)) if place not in times and not PLACES.fullmatch(names[place])]
-    sheet = replace(sheet, decimal=_decimal(sheet.separator, [columns[place] for place in rest]))
+    sheet = replace(sheet, decimal=decimal_sign(sheet.separator, [columns[place] for place in rest]))
     number = COMMA if sheet.decimal == "," else NUMBER
     # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
     texts = [place for place in rest if columns[place] and not any(map(number.fullmatch, columns[place]))]
@@ -263,7 +273,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]]) -> Sheet | N
     return replace(sheet, names=tuple(names), times=times, sensors=sensors, values=values, first=first)
 
 
-def _decimal(separator: str, columns: list[list[str]]) -> str:
+def decimal_sign(separator: str, columns: list[list[str]]) -> str:
     """The sign before the decimals: a comma where a number has one, and no column needs a point."""
     commas = any("," in cell and COMMA.fullmatch(cell) for column in columns for cell in column)
     points = any("." in cell and NUMBER.fullmatch(cell) for column in columns for cell in column)
@@ -320,29 +330,14 @@ def refuse_several(path: Path) -> None:
         raise SocialxError(path, f"{len(names)} tables in it ({sample(names)})", "unpack it, and name the folder")
 
 
-def refuse_transposed(path: Path) -> None:
-    """Raise for a table with a column for each time; return for all else."""
-    try:
-        with opened(path, "utf-8-sig") as file:
-            line = file.readline(FIELD).rstrip("\r\n")
-    except (*UNREADABLE, SocialxError):
-        return
-    for separator in SEPARATORS:
-        cells = [cell.strip() for cell in next(csv.reader([line[:4096]], delimiter=separator), [])][1:4]
-        if len(cells) > 1 and _are(MOMENT, cells):
-            found = f"line 1 has a time in each column ({sample(cells)}): rows and columns have changed places"
-            remedy = "write it with a row per time: in pandas, frame.T"
-            raise SocialxError(path, found, remedy)
-
-
 def _look_typed(path: Path, kind: str) -> Sheet | None:
-    frame = _typed(path, kind, HEAD_ROWS)
-    rows = [[str(cell) for cell in cells] for cells in zip(*(_written(frame[name]) for name in frame), strict=True)]
+    frame = typed(path, kind, HEAD_ROWS)
+    rows = [[str(cell) for cell in cells] for cells in zip(*(written(frame[name]) for name in frame), strict=True)]
     return _columns(Sheet(path, kind, (), (), None, (), separator="|"), [str(name).strip() for name in frame], rows)
 
 
-def _typed(path: Path, kind: str, rows: int | None = None) -> pd.DataFrame:
-    """A Parquet file, its index a column if it has a name or holds times, or the first sheet of a workbook."""
+def typed(path: Path, kind: str, rows: int | None = None) -> pd.DataFrame:
+    """A Parquet file, its index a column if it has a name or holds times or texts, or the first sheet of a workbook."""
     import pandas as pd
 
     package, extra = ("pyarrow", "parquet") if kind == "parquet" else ("openpyxl", "excel")
@@ -355,12 +350,13 @@ def _typed(path: Path, kind: str, rows: int | None = None) -> pd.DataFrame:
     except Exception as error:  # noqa: BLE001  of pyarrow and openpyxl, which have many kinds
         found = f"no {kind} file that can be read ({' '.join(str(error).split())[:120]})"
         raise SocialxError(path, found, "write it again") from None
-    if frame.index.name is not None or isinstance(frame.index, pd.DatetimeIndex):
-        frame = frame.rename_axis(str(frame.index.name or "time")).reset_index()
+    names = "sensor" if pd.api.types.is_string_dtype(frame.index.dtype) else "time"
+    if frame.index.name is not None or names == "sensor" or isinstance(frame.index, pd.DatetimeIndex):
+        frame = frame.rename_axis(str(frame.index.name or names)).reset_index()
     return frame if rows is None else frame.head(rows)
 
 
-def _written(column: pd.Series[Any]) -> pd.Series[str]:
+def written(column: pd.Series[Any]) -> pd.Series[str]:
     """A column of a typed table as texts: times in ISO form, whole numbers without a point."""
     import pandas as pd
 
