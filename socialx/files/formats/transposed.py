@@ -61,7 +61,7 @@ def turned(path: Path) -> Sheet:
     """
     sheet, rows = _open(path)
     times = tuple(place for place, name in enumerate(sheet.names) if _is_time(name))
-    others = [place for place in range(len(sheet.names)) if place not in set(times)]
+    others = [place for place, name in enumerate(sheet.names) if not _is_time(name)]
     if len(times) < 2 or not others:
         found = f"line 1 names no sensors and times ({sample(list(sheet.names))})"
         raise SocialxError(path, found, ("drop ", Argument("transposed")))
