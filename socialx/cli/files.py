@@ -230,6 +230,7 @@ def inspect_file(
     plot: Annotated[
         Path | None, _text("--plot", "FILE", "draw the sensors and a week of readings, .png or .svg")
     ] = None,
+    geojson: Annotated[Path | None, _text("--geojson", "FILE", "write the sensors as points of a map")] = None,
 ) -> None:
     """Say what a file is and what it holds.
 
@@ -243,7 +244,7 @@ def inspect_file(
     from socialx.report.file import print_report
 
     as_typed = partial(write, "convert")
-    found = tasks.inspect(path, require=require or "", plot=plot, progress=Show("inspect"))
+    found = tasks.inspect(path, require=require or "", plot=plot, geojson=geojson, progress=Show("inspect"))
     if as_json:
         following = found.kind.next and write("inspect", found.kind.next)
         print_json({**found.as_dict(), "next": following})

@@ -113,6 +113,10 @@ def explain(
         Path | None,
         typer.Option("--plot", metavar="FILE", help="draw it, with a map of the attention weights, .png or .svg"),
     ] = None,
+    geojson: Annotated[
+        Path | None,
+        typer.Option("--geojson", metavar="FILE", help="write the sensors and lines to their neighbours for a map"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say where a run errs and which neighbours it uses.
@@ -127,7 +131,7 @@ def explain(
     from socialx.report.explanation import print_explanation
     from socialx.report.scores import print_protocol
 
-    found = tasks.explain(run, part=part, plot=plot, settings=layers, progress=Show("explain"))
+    found = tasks.explain(run, part=part, plot=plot, geojson=geojson, settings=layers, progress=Show("explain"))
     if len(found.protocol.targets) > 1:
         note(f"explained: {found.target}, the first of the targets {', '.join(found.protocol.targets)}")
     if as_json:

@@ -90,6 +90,7 @@ class Report:
     sensor_missing_share: dict[str, float]  # id -> share of rows without a valid reading, all N in column order
     sensor_zero_share: dict[str, float]  # id -> share of rows that are exactly 0, whether that is missing or not
     sensor_nan_share: dict[str, float]  # id -> share of rows that are not finite
+    sensor_mean: dict[str, float | None]  # id -> mean of its valid readings; None = it has none
     worst_sensors: dict[str, float]  # id -> share of missing readings, the worst first
     dead_sensors: list[str]  # ids without any valid reading
     stuck_sensors: dict[str, float]  # id -> hours of its longest stuck run, the longest first
@@ -224,6 +225,7 @@ def _shares(store: Store) -> dict[str, Any]:
     observed, zeros = store.valid.sum(axis=0), (store.values == 0).sum(axis=0)
     infinite = rows - np.isfinite(store.values).sum(axis=0)
     missing = 1.0 - observed / rows
+    total = store.values.sum(axis=0, dtype=np.float64, where=store.valid)
     worst = np.argsort(-missing, kind="stable")[:WORST]
     return {
         "missing_share": float(1.0 - store.valid.mean()),
@@ -231,6 +233,7 @@ def _shares(store: Store) -> dict[str, Any]:
         "sensor_missing_share": dict(zip(ids, missing.tolist(), strict=True)),
         "sensor_zero_share": dict(zip(ids, (zeros / rows).tolist(), strict=True)),
         "sensor_nan_share": dict(zip(ids, (infinite / rows).tolist(), strict=True)),
+        "sensor_mean": {vdid: float(total[i] / observed[i]) if observed[i] else None for i, vdid in enumerate(ids)},
         "worst_sensors": {ids[place]: float(missing[place]) for place in worst},
         "dead_sensors": [ids[place] for place in np.flatnonzero(observed == 0)],
     }

@@ -20,6 +20,7 @@ from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, listening, note
 from socialx.report.canvas import check_picture
 from socialx.report.explanation_picture import plot_explanation
+from socialx.report.geojson import places, write_explanation
 from socialx.scoring.attention import AttentionWeights, LayerWeights
 from socialx.scoring.breakdown import HOURS, WEEKDAYS, Breakdown, RunningErrors
 from socialx.scoring.evaluation import run as run_over
@@ -39,29 +40,36 @@ def explain(
     *,
     part: str = "test",
     plot: str | Path | None = None,
+    geojson: str | Path | None = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Mapping[str, Any],
 ) -> Explanation:
     """Errors of a run by horizon, hour of the day, weekday and sensor, and the attention weights of its social layers.
 
-    The other arguments are those of ``evaluate``.  plot: draw it into a .png or .svg.  The attention weights are means
-    over 8 batches of the part.
+    The other arguments are those of ``evaluate``.  plot: draw it into a .png or .svg.  geojson: write the sensors, and
+    lines from their strongest neighbours, for a map.  The attention weights are means over 8 batches of the part.
     """
     with listening(progress):
         check_part(part)
         if plot is not None:
             check_picture(Path(plot))
             check_output(Path(plot), overwrite=True)
+        if geojson is not None:
+            check_output(Path(geojson), overwrite=True)
         name = str(run)
         problem, trained = load_trained(Path(name), Layers.of(settings, sections, data=data))
         d, s, precision, model = problem.data, problem.settings, problem.precision, problem.model
+        where = None if geojson is None else places(d.sensors, d.store.path)
         loader = d.loader(part, s.loader.batch_size)
         errors = RunningErrors(s.data.horizon, len(d.sensors.ids), d.store.step_minutes, precision.device)
         weights = AttentionWeights(model)
         with when_memory_runs_out(partial(out_of_memory, problem, model, loader, part)):
             run_over(model, loader, precision, errors, name=f"explain {name}", watch=some_batches(weights, loader))
         explanation = explanation_of(name, problem, trained, part, errors.compute(), weights.compute())
+        if geojson is not None and where is not None:
+            write_explanation(explanation, where, Path(geojson))
+            note(Message("", f"wrote {geojson}: {len(where)} of {len(d.sensors.ids)} sensors"))
         if plot is not None:
             plot_explanation(explanation, Path(plot))
             note(Message("", f"drew {plot}"))

@@ -24,6 +24,7 @@ from socialx.files.readings import Choices
 from socialx.files.recognition import Kind, command, find, kind_of, recognise, refuse_ours
 from socialx.options import Layers
 from socialx.progress import Callback, listening, note, work
+from socialx.report.geojson import places, write_report
 from socialx.settings import Settings
 
 SCHEMA = "socialx.file/1"
@@ -315,23 +316,36 @@ class Inspection:
 
 
 def inspect(
-    path: str | Path, *, require: str = "", plot: str | Path | None = None, progress: Callback | None = None
+    path: str | Path,
+    *,
+    require: str = "",
+    plot: str | Path | None = None,
+    geojson: str | Path | None = None,
+    progress: Callback | None = None,
 ) -> Inspection:
     """Say what a file is and holds: kind, time axis, missing readings, dead sensors, positions, checks.
 
     path: an HDF5 file, or anything that ``convert`` reads.  require: names of checks, which are refused for a file that
-    has no report.  plot: draw the sensors and a week of readings into a .png or .svg.
+    has no report.  plot: draw the sensors and a week of readings into a .png or .svg.  geojson: write the sensors as
+    points of a map, with their shares of missing readings and their means.
     """
     with listening(progress):
         names = checks.parse(require) if require else []
         kind = kind_of(Path(path))
         if kind.next is not None:
-            if names or plot:
+            if names or plot or geojson:
                 found = f"{kind.name}, {kind.why}: nothing to check or draw yet"
                 raise SocialxError(path, found, kind.next)
             return Inspection(Path(path), kind, None, (), ())
         opened = store.open_store(Path(path))
+        where = None
+        if geojson is not None:
+            check_output(Path(geojson), overwrite=True, inputs=(str(path),))
+            where = places(opened.sensors, Path(path))
         report = inspection.examine(opened)
+        if where is not None and geojson is not None:
+            write_report(report, where, Path(geojson))
+            note(Message("", f"wrote {geojson}: {len(where)} of {report.sensors} sensors"))
         if plot is not None:
             from socialx.report.file_picture import plot_report
 

@@ -1,0 +1,126 @@
+"""Sensors and their neighbours as GeoJSON: every rule of RFC 7946 that a map relies on, and the numbers themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import socialx
+from socialx.files.store import open_store
+from tests.commands import SMALL, small_file
+from tests.commands import socialx as run
+from tests.data_files import refusal
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one epoch, with social pooling."""
+    folder = tmp_path_factory.mktemp("geojson")
+    done = run("train", "--data", small_file(folder), "--run-dir", folder / "run", "--max-epochs", "1", *SMALL)
+    assert done.exit_code == 0, done.stderr
+    return folder
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The features of a collection that is valid."""
+    found = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: pytest.fail(name))
+    assert found.keys() == {"type", "features"}  # no crs: RFC 7946 has one only
+    assert found["type"] == "FeatureCollection"
+    for feature in found["features"]:
+        assert feature.keys() == {"type", "geometry", "properties"}
+        assert feature["type"] == "Feature"
+        places = feature["geometry"]["coordinates"]
+        for longitude, latitude in [places] if feature["geometry"]["type"] == "Point" else places:
+            assert -119 < longitude < -118  # Los Angeles
+            assert 33 < latitude < 35
+    return list(found["features"])
+
+
+def without_positions(path: Path, ids: list[str]) -> None:
+    with h5py.File(path, "r+") as file:
+        for vdid in ids:
+            del file["metadata/vd_info"][vdid].attrs["position_lat"]
+
+
+def test_the_sensors_of_a_file(tmp_path: Path) -> None:
+    path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
+    done = run("inspect", path, "--geojson", out)
+    assert done.exit_code == 0
+    assert f"wrote {out}: 4 of 4 sensors" in done.stderr
+    store = open_store(path)
+    features = read(out)
+    assert [feature["properties"]["id"] for feature in features] == list(store.sensors.ids)
+    for place, feature in enumerate(features):
+        assert feature["geometry"]["type"] == "Point"
+        assert feature["geometry"]["coordinates"] == [store.sensors.longitude[place], store.sensors.latitude[place]]
+        valid = store.valid[:, place]
+        mean = store.values[valid, place].astype(np.float64).mean()
+        assert feature["properties"] == {
+            "id": store.sensors.ids[place],
+            "missing_share": pytest.approx(1 - valid.mean()),
+            "mean": pytest.approx(mean),
+            "unit": "mph",
+        }
+
+
+def test_a_sensor_without_readings_has_no_mean_and_one_without_a_position_is_left_out(tmp_path: Path) -> None:
+    path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
+    ids = open_store(path).sensors.ids
+    with h5py.File(path, "r+") as file:
+        file["data/features"][:, 1, 0] = 0
+    without_positions(path, [ids[2]])
+    socialx.inspect(path, geojson=out)
+    features = read(out)
+    assert [feature["properties"]["id"] for feature in features] == [ids[0], ids[1], ids[3]]
+    assert features[1]["properties"] == {"id": ids[1], "missing_share": 1.0, "mean": None, "unit": "mph"}
+
+
+def test_the_errors_of_a_run_and_its_strongest_neighbours(trained: Path) -> None:
+    out = trained / "run.geojson"
+    found = socialx.explain(trained / "run", geojson=out)
+    features = read(out)
+    points = {f["properties"]["id"]: f for f in features if f["geometry"]["type"] == "Point"}
+    lines = [f for f in features if f["geometry"]["type"] == "LineString"]
+    assert len(points) + len(lines) == len(features)
+    assert points.keys() == {sensor.id for sensor in found.sensors}
+    wanted = {}
+    for sensor in found.sensors:
+        assert points[sensor.id]["geometry"]["coordinates"] == [sensor.longitude, sensor.latitude]
+        own = {"id": sensor.id, "mae": sensor.mae, "forecasts": sensor.count, "unit": "mph"}
+        assert points[sensor.id]["properties"] == own
+        wanted |= {(near.id, sensor.id): (near.weight, near.km) for near in sensor.neighbours}
+    assert wanted
+    assert len(lines) == len(wanted)
+    for line in lines:
+        of = line["properties"]
+        assert (of["weight"], of["km"]) == wanted[of["from"], of["to"]]
+        ends = [points[of[end]]["geometry"]["coordinates"] for end in ("from", "to")]
+        assert line["geometry"]["coordinates"] == ends
+
+
+def test_a_file_without_positions_is_refused_in_one_line(tmp_path: Path, trained: Path) -> None:
+    path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
+    without_positions(path, list(open_store(path).sensors.ids))
+    words = (str(path), "no sensor has a position", f"socialx backfill {path} --meta LOCATIONS.csv")
+    refusal(lambda: socialx.inspect(path, geojson=out), *words, task="inspect")
+    loose = {"strict": False}
+    with pytest.warns(socialx.Fallback, match="no position"):
+        refusal(lambda: socialx.explain(trained / "run", path, geojson=out, pooling=loose), *words, task="explain")
+    assert not out.exists()
+    csv = tmp_path / "small.csv"
+    assert run("inspect", csv, "--geojson", out).exit_code == 1
+    assert not out.exists()
+
+
+def test_an_input_is_not_replaced_and_an_old_output_is(tmp_path: Path) -> None:
+    path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
+    refusal(lambda: socialx.inspect(path, geojson=path), "is an input", task="inspect")
+    assert open_store(path).checksum
+    out.write_text("old")
+    socialx.inspect(path, geojson=out)
+    assert len(read(out)) == 4
