@@ -54,7 +54,8 @@ def test_a_decision_has_four_parts_and_a_source(page: Path) -> None:
 
 def test_the_numbers_of_the_decisions_are_those_of_their_sources() -> None:
     pages = {page.stem: page.read_text() for page in DECISIONS}
-    assert f"There are {len(KEYS)} settings" in pages["own-settings-bridge"]
+    assert "more than 70 settings" in pages["own-settings-bridge"]
+    assert len(KEYS) > 70
     rows = re.findall(r"^\| ([\d,]+) \|.*\| ([\d.]+) \| ([\d.]+) \|$", results("loaders_cpu.md"), re.MULTILINE)
     measured = {number for sensors, *ratios in rows if sensors in ("207", "8,600") for number in ratios}
     assert len(measured) == 4
@@ -154,19 +155,23 @@ CHOOSING = (DOCS / "choosing.md").read_text()
 def test_the_times_of_the_choosing_page_are_those_that_were_measured() -> None:
     record = json.loads(results("sizes.json"))
     cell = r" \| ([\d.,]+)"
-    rows = re.findall(rf"^\| (\d+) \| `(\w+)`{5 * cell} \|$", CHOOSING, re.MULTILINE)
+    rows = re.findall(rf"^\| (\d+) \| `(\w+)`{4 * cell} \|$", CHOOSING, re.MULTILINE)
     assert {(sensors, size) for sensors, size, *_ in rows} == {
         (n, s) for n, of in record["sensors"].items() for s in of
     }
     for sensors, size, *cells in rows:
         of = record["sensors"][sensors][size]
-        parameters, step, cpu, wall, gib = (float(cell.replace(",", "")) for cell in cells)
+        parameters, step, cpu, gib = (float(cell.replace(",", "")) for cell in cells)
         assert parameters == of["parameters"]
         assert step == pytest.approx(of["step_cpu_s"], abs=0.006)
         assert cpu == pytest.approx(of["epoch_cpu_minutes"], rel=0.06)
-        assert wall == pytest.approx(of["epoch_minutes"], rel=0.06)
         assert gib == pytest.approx(of["peak_mib"] / 1024, abs=0.06)
     assert f"{record['load_before']:.1f} programs" in CHOOSING
+    quiet = [
+        json.loads(results("step_cpu.json"))[f"{name}.yaml"]["as it is"]["ms"]
+        for name in ("metr_la_quick", "metr_la_cpu")
+    ]
+    assert all(f"{ms / 1000:.2f} s in `" in " ".join(CHOOSING.split()) for ms in quiet)
 
 
 def test_the_scores_of_the_choosing_page_are_the_published_ones() -> None:
@@ -198,6 +203,6 @@ def mae_at(scores: dict, minutes: int) -> float:
 
 def test_the_shares_of_the_climatology_are_those_of_the_code() -> None:
     of_a_week = 1 + 2 * REACH
-    for weeks, share in ((1, "63 %"), (4, "87 %"), (12, "95 %")):
+    for weeks, share in ((1, "62 %"), (4, "87 %"), (12, "95 %")):
         assert f"{100 * of_a_week * weeks / (of_a_week * weeks + PSEUDO_READINGS):.0f} %" == share
         assert share in CHOOSING
