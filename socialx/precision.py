@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from torch import nn
 
+from socialx.batch import Batch
 from socialx.errors import Argument, SettingsError, SocialxError
 
 
@@ -28,6 +31,12 @@ class Precision:
     def autocast(self) -> torch.autocast:
         """The context of the forward pass.  Weights, gates, states, geometry and the loss stay fp32."""
         return torch.autocast(self.device.type, dtype=self.low, enabled=self.low is not None)
+
+    def infer(self, model: nn.Module, batch: Batch) -> np.ndarray:
+        """What a model in evaluation mode forecasts for a batch, float32 [B,P,N,G] on the host, without gradients."""
+        with torch.inference_mode(), self.autocast():
+            found: torch.Tensor = model(batch.to(self.device))
+            return found.float().cpu().numpy()
 
     def grad_scaler(self) -> torch.amp.GradScaler:
         """Live for fp16 alone: bf16 has fp32's range."""

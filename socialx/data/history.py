@@ -103,6 +103,10 @@ class Histories:
         valid = batch.valid.any(dim=-1) if place is None else batch.valid[..., place]
         return valid.sum(dim=1).numpy()
 
+    def reported(self, batch: Batch) -> np.ndarray:
+        """Whether each sensor had any valid reading of the first target until each issue, bool [B,N]."""
+        return ~batch.carried[..., 0].isnan().numpy()
+
     def _latest(self, before: np.ndarray, first: int, last: int) -> np.ndarray:
         """The latest valid reading [N,G] of ``before`` and rows first to last; NaN where there never was one."""
         goals = list(self.targets)

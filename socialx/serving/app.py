@@ -25,7 +25,6 @@ from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import Latest, dumped
 from socialx.serving.page import page, policy
 from socialx.serving.readings import CSV, JSON, LastHour, issue_of
-from socialx.tasks.prediction import forward
 
 Refusals = dict[int | str, dict[str, Any]]
 RETRY_S = 1  # a queue moves on within a second, or the server is too small
@@ -164,7 +163,7 @@ def make_service(problem: Problem, run: str, places: int) -> Service:
     device, metrics = problem.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
     most = problem.settings.loader.batch_size
-    forecaster = Forecaster(partial(forward, problem), most, places, metrics.batches.add, begins)
+    forecaster = Forecaster(partial(problem.precision.infer, problem.model), most, places, metrics.batches.add, begins)
     return Service(problem, run, forecaster, metrics)
 
 

@@ -20,7 +20,7 @@ from socialx.batch import Batch
 from socialx.build import Problem
 from socialx.data.history import Histories
 from socialx.forecast import Forecast
-from socialx.tasks.prediction import Seen, as_forecast
+from socialx.tasks.prediction import as_forecast
 
 GATHER_S = 0.003  # how long a request waits for others; a small part of what a forecast takes
 Forward = Callable[[Batch], np.ndarray]
@@ -47,8 +47,9 @@ class Issue:
 
     def forecast(self, run: str, values: np.ndarray) -> Forecast:
         """The values float32 [1,P,N,G] that the model gave for it, with all that belongs to them."""
-        seen = [Seen.of(self.histories, self.batch)]
-        return as_forecast(self.problem, run, self.histories, self.time, seen, values)
+        histories, batch = self.histories, self.batch
+        known = histories.readings(batch), histories.reported(batch), *histories.around(self.time, histories.history)
+        return as_forecast(self.problem, run, self.time, values, *known)
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 import torch
 
-from socialx.batch import Batch
 from socialx.build import Problem
 from socialx.data.history import Histories
 from socialx.data.source import pages
@@ -73,15 +72,18 @@ def predict(
         histories = problem.data.histories(JITTER_S)
         issued = issues(problem, histories, at, start, end, every)
         tell_about(problem, histories, issued, latest=at is None and start is None and end is None)
-        seen, values = [], []
+        readings, reported, values = [], [], []
         problem.model.eval()
         with work("predict", len(issued), "forecasts") as bar:
             for _, batch in histories.batches(issued, problem.settings.loader.batch_size):
-                seen.append(Seen.of(histories, batch))
-                values.append(forward(problem, batch))
+                readings.append(histories.readings(batch))
+                reported.append(histories.reported(batch))
+                values.append(problem.precision.infer(problem.model, batch))
                 bar.advance(len(batch.last))
+        shown = SHOWN_HISTORIES * problem.data.history
+        known = np.concatenate(readings), np.concatenate(reported), *histories.around(issued, shown)
         forecasts = np.concatenate(values)
-        forecast = as_forecast(problem, str(path), histories, issued, seen, forecasts)
+        forecast = as_forecast(problem, str(path), issued, forecasts, *known)
         if around is not None and interval is not None:
             low, high = around.around(torch.from_numpy(forecasts), interval)
             forecast = replace(forecast, interval=interval, lower=low.numpy(), upper=high.numpy())
@@ -98,37 +100,23 @@ def _intervals(path: Path, trained: Trained, sensors: tuple[str, ...], level: fl
     return found.of(sensors, torch.device("cpu"))
 
 
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """What histories hold: readings int64 [W,N], the rows with a reading, and reported bool [W,N], any until then."""
-
-    readings: np.ndarray
-    reported: np.ndarray
-
-    @classmethod
-    def of(cls, histories: Histories, batch: Batch) -> Seen:
-        """That of a batch of these histories."""
-        return cls(histories.readings(batch), ~batch.carried[..., 0].isnan().numpy())
-
-
-def forward(problem: Problem, batch: Batch) -> np.ndarray:
-    """What the model forecasts for a batch, float32 [W,P,N,G] on the host; the model must be in evaluation mode."""
-    precision = problem.precision
-    with torch.inference_mode(), precision.autocast():
-        found: torch.Tensor = problem.model(batch.to(precision.device))
-        return found.float().cpu().numpy()
-
-
 def as_forecast(
-    problem: Problem, run: str, histories: Histories, issued: np.ndarray, seen: Sequence[Seen], values: np.ndarray
+    problem: Problem,
+    run: str,
+    issued: np.ndarray,
+    values: np.ndarray,
+    readings: np.ndarray,
+    reported: np.ndarray,
+    times: np.ndarray,
+    observed: np.ndarray,
 ) -> Forecast:
-    """The values float32 [W,P,N,G] that the model gave for these issues int64 [W], with all that belongs to them.
+    """The values float32 [W,P,N,G] that the model gave for these issues int64 [W], with all that is known of them.
 
-    Raises SocialxError where a value is not finite.
+    readings, reported, times, observed: what ``Histories`` says of the issues, of what they read and of what is around
+    them.  Raises SocialxError where a value is not finite.
     """
     refuse_overflow(run, values)
     d = problem.data
-    around, observed = histories.around(issued, SHOWN_HISTORIES * d.history)
     steps = 60 * d.store.step_minutes * np.arange(1, d.horizon + 1)
     return Forecast(
         sensors=d.sensors.ids,
@@ -137,14 +125,14 @@ def as_forecast(
         issued_at=issued.astype("datetime64[s]"),
         times=(issued[:, None] + steps).astype("datetime64[s]"),
         values=_not_negative(values, d.targets),
-        readings=np.concatenate([each.readings for each in seen]),
-        reported=np.concatenate([each.reported for each in seen]),
+        readings=readings,
+        reported=reported,
         history=d.history,
         step_minutes=d.store.step_minutes,
         timezone=d.store.timezone,
         run=run,
         dataset=d.store.dataset_name,
-        observed=Observed(around.astype("datetime64[s]"), observed),
+        observed=Observed(times.astype("datetime64[s]"), observed),
     )
 
 
