@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnxruntime
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,6 +18,8 @@ class Both(nn.Module):
         return torch.stack([F.logsigmoid(x), x.cummax(-1).values])
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # of torch's exporter
 def test_onnx_keeps_the_digits_of_torch(tmp_path: Path) -> None:
     """Far from 0 too: onnxruntime's own log(sigmoid(-18)) is -inf."""
     torch.manual_seed(0)

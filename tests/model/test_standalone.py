@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from socialx.batch import Batch
 from socialx.data.calendar import calendar
@@ -18,9 +21,10 @@ from socialx.data.geo import nearest
 from socialx.data.history import Histories
 from socialx.data.network import Network
 from socialx.data.source import Arrays
+from socialx.files.exports import as_onnx
 from socialx.kinds import MODELS, POOLINGS
 from socialx.model.pooling import Social
-from socialx.model.standalone import Standalone, traced
+from socialx.model.standalone import INPUTS, OUTPUT, Standalone, traced
 from tests.networks import KINDS, MOMENTS, network, positions, speeds
 
 NAN = torch.nan
@@ -145,12 +149,27 @@ CASES = [
 ]
 
 
+def in_onnx(program: ExportedProgram) -> Callable[..., Tensor]:
+    """The same program by onnxruntime."""
+    session = onnxruntime.InferenceSession(as_onnx(program, INPUTS, OUTPUT).model_proto.SerializeToString())
+
+    def forecast(*given: Tensor) -> Tensor:
+        return torch.from_numpy(session.run([OUTPUT], dict(zip(INPUTS, map(Tensor.numpy, given), strict=True)))[0])
+
+    return forecast
+
+
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # of torch's exporters
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_a_graph_computes_what_the_model_does(case: tuple[str, str, int, bool, str]) -> None:
+    """And of the small ones also in ONNX; tests/tasks/test_export.py does that for the others."""
     standalone = made(*case)
     sensors = case[2]
-    graph = traced(standalone).module()
+    program = traced(standalone)
+    ways: list[Callable[..., Tensor]] = [program.module()]
+    if case[0] in ("lstm", "stid"):
+        ways.append(in_onnx(program))
     rng = np.random.default_rng(1)
     for windows in (1, 2, 5):
         history = torch.from_numpy(rng.normal(55, 8, (windows, 3, sensors, 1)).astype(np.float32))
@@ -159,9 +178,10 @@ def test_a_graph_computes_what_the_model_does(case: tuple[str, str, int, bool, s
         carried[:, 0] = NAN
         issued = torch.from_numpy(rng.integers(0, 1 << 31, windows))
         with torch.no_grad():
-            expected, found = standalone(history, carried, issued), graph(history, carried, issued)
-        assert expected.isfinite().all()
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+            expected = standalone(history, carried, issued)
+            assert expected.isfinite().all()
+            for way in ways:
+                torch.testing.assert_close(way(history, carried, issued), expected, rtol=1e-5, atol=1e-5)
 
 
 class Undecided(nn.Module):
