@@ -37,11 +37,9 @@ def errors_of(path: Path, data: Path) -> dict[str, Measured]:
     d, found = problem.data, {}
     for part in ("validation", "test"):
         loader = d.loader(part, problem.settings.loader.batch_size)
-        sums = intervals.SignedErrors(torch.from_numpy(d.free_flow).to(d.device), 0, d.horizon)
-        sums.every = 1
+        sums = intervals.SignedErrors(torch.from_numpy(d.free_flow).to(d.device), loader.num_windows, d.horizon)
         run(problem.model, loader, problem.precision, sums, name=part)
-        both = (np.concatenate(each)[: loader.num_windows, ..., 0] for each in (sums.errors, sums.groups))
-        found[part] = tuple(both)
+        found[part] = sums.errors[..., 0], sums.groups[..., 0]
     return found
 
 

@@ -92,7 +92,10 @@ def print_coverage(
     rows: Mapping[str, Sequence[Coverage]], step_minutes: int, unit: str, title: str, console: Console | None = None
 ) -> None:
     """The share of readings inside the intervals and their mean width, at 15, 30 and 60 minutes and over all steps."""
-    table = numbers("model", "interval", "at", "covered", f"mean width {unit}")
+    table = Table(show_edge=False)
+    table.add_column("model", overflow="fold")
+    for head in ("interval", "at", "covered", f"mean width {unit}"):
+        table.add_column(head, no_wrap=True, justify="right")
     for name, coverage in rows.items():
         horizon = len({row.minutes for row in coverage} - {None})
         shown = [None, *(step * step_minutes for step in reported_steps(horizon, step_minutes))]
@@ -101,7 +104,7 @@ def print_coverage(
             at = f"all {horizon} steps" if row.minutes is None else f"{row.minutes} min"
             share = "-" if row.share is None else f"{row.share:.1%}"
             level = f"{row.level:.0%}" if first else ""
-            table.add_row(name, level, at, share, number(row.width, 2), end_section=row.minutes is None)
+            table.add_row(escape(name), level, at, share, number(row.width, 2), end_section=row.minutes is None)
             name = ""
     print_table(console or Console(), title, table)
 

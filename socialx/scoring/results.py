@@ -57,8 +57,8 @@ class Evaluation(Mapping[str, ModelScores]):
 
     published: results of others under the same protocol, where references were asked for.  online: of the same runs
     with a climatology that goes on during the part: scores that compare with no frozen model's.  What was asked for:
-    coverage of the prediction intervals of each run, by target; by: the errors of each model, by what they are divided
-    by; difference of two runs.
+    coverage of the prediction intervals of each run, by target; by: the errors of the first target of each model, by
+    what they are divided by; difference of two runs.
     """
 
     part: str
