@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from socialx.files.published import SCORED_MINUTES
 from socialx.report.canvas import DAY, DAYS, HOUR, day
 from socialx.report.page import (
     DASH,
@@ -32,7 +33,7 @@ from socialx.report.page import (
 )
 from socialx.report.run_map import map_data, map_section
 from socialx.report.run_report import RunRecord, RunReport
-from socialx.report.scores import protocol_lines, reported_steps, verdicts
+from socialx.report.scores import OURS, ladder_rows, protocol_lines, reported_steps, verdicts
 from socialx.scoring.days import Day
 from socialx.scoring.results import ErrorOf, ModelScores, SensorErrors
 
@@ -130,11 +131,22 @@ def _scores(report: RunReport) -> Html | None:
         parts.append(_wide(f"MAE{of}, {unit}", table([f"MAE{of}, {unit}", *heads], rows)))
         measures = _wide(f"Other measures{of}", table(["model", f"RMSE {unit}", "MAPE %", "R2", "forecasts"], others))
         parts.append(details(f"RMSE, MAPE and R2{of}", measures))
-    published = [(other.model, *(f"{mae:.2f}" for mae in other.mae), other.source) for other in found.published]
-    listed = table(["model", *(f"{minutes}{NBSP}min" for minutes in (15, 30, 60)), "from"], published, 1)
-    parts.append(details("Published results under the same protocol", _wide("Published results, MAE", listed)))
+    parts.append(_ladder(report))
     lines = tag("ul", *(tag("li", line) for line in protocol_lines(protocol)), class_="note")
     return section("Scores", *parts, tag("h3", "Protocol"), lines)
+
+
+def _ladder(report: RunReport) -> Html | None:
+    """All runs and references among published results."""
+    found, short = report.evaluation, _short(report)
+    if not found.published:
+        return None
+    ours = {short[name]: next(iter(model.targets.values())) for name, model in found.items()}
+    rows = []
+    for name, mae, source in ladder_rows(ours, found.published, found.protocol.step_minutes):
+        rows.append((tag("b", name) if source == OURS else name, *mae, source))
+    listed = table(["MAE", *(f"{minutes}{NBSP}min" for minutes in SCORED_MINUTES), "from"], rows, 1)
+    return details("Among published results under the same protocol", _wide("Published results, MAE", listed))
 
 
 def _last(mae: float) -> float:

@@ -21,6 +21,8 @@ from socialx.scoring.results import ErrorOf, Evaluation
 
 WORST = 10  # sensors that are named
 
+OURS = "scored now"  # the source of our rows among published ones
+
 
 def print_evaluation(found: Evaluation, console: Console | None = None) -> None:
     """A table per target, the published results where there are any, and the protocol."""
@@ -152,33 +154,32 @@ def print_ladder(
     step_minutes: int,
     console: Console | None = None,
 ) -> None:
-    """Our rows among the published ones, the worst first by the mean over 15, 30 and 60 minutes; ours in bold."""
-    ladder: list[tuple[Sequence[float], str, str, str]] = [
-        (other.mae, other.model, other.source, "") for other in published
-    ]
-    for name, scores in rows.items():
-        ladder.append(
-            (
-                [scores.by_step[minutes // step_minutes - 1].mae for minutes in SCORED_MINUTES],
-                name,
-                "scored now",
-                "bold",
-            )
-        )
+    """Our rows among the published ones, the worst first; ours in bold."""
     table = Table(title="among published results", title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
     for minutes in SCORED_MINUTES:
         table.add_column(f"MAE {minutes} min", justify="right")
     table.add_column("from", justify="right")
     notes: dict[str, int] = {}  # many results are of one source: its name stands once, below the table
-    for mae, name, source, style in sorted(ladder, key=lambda row: -sum(row[0])):
-        digits = 2 if not style else 4  # as published
-        origin = source if style else f"[{notes.setdefault(source, len(notes) + 1)}]"
-        table.add_row(escape(name), *(f"{value:.{digits}f}" for value in mae), escape(origin), style=style)
+    for name, mae, source in ladder_rows(rows, published, step_minutes):
+        origin = source if source == OURS else f"[{notes.setdefault(source, len(notes) + 1)}]"
+        table.add_row(escape(name), *mae, escape(origin), style="bold" if source == OURS else "")
     out = console or Console()
     out.print(table)
     for source, place in notes.items():
         print_line(out, f"[{place}] {source}")
+
+
+def ladder_rows(
+    rows: Mapping[str, HorizonScores], published: Sequence[PublishedScore], step_minutes: int
+) -> list[tuple[str, list[str], str]]:
+    """Name, MAE at 15, 30 and 60 minutes and source of our rows and of the published ones, the worst mean first."""
+    steps = [minutes // step_minutes - 1 for minutes in SCORED_MINUTES]
+    made = [(name, [scores.by_step[step].mae for step in steps], OURS) for name, scores in rows.items()]
+    made = [(other.model, list(other.mae), other.source) for other in published] + made
+    made.sort(key=lambda row: -sum(row[1]))
+    digits = {OURS: 4}  # the others as published
+    return [(name, [f"{value:.{digits.get(source, 2)}f}" for value in mae], source) for name, mae, source in made]
 
 
 def reported_steps(horizon: int, step_minutes: int) -> list[int]:
