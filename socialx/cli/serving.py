@@ -21,6 +21,10 @@ def serve(
     follow: Annotated[
         bool, typer.Option("--follow", help="look at --data every few seconds, and forecast again when it was changed")
     ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option("--interval", metavar="0.9", help="add prediction intervals of this level", show_default=False),
+    ] = None,
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="0.0.0.0: other machines can ask")
     ] = "127.0.0.1",
@@ -53,6 +57,7 @@ def serve(
     serve(
         run,
         follow=follow,
+        interval=interval,
         host=host,
         port=port,
         token_file=token_file,

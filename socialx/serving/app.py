@@ -25,6 +25,7 @@ from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import Latest, dumped
 from socialx.serving.page import page, policy
 from socialx.serving.readings import CSV, JSON, LastHour, issue_of
+from socialx.tasks.prediction import Band
 
 Refusals = dict[int | str, dict[str, Any]]
 RETRY_S = 1  # a queue moves on within a second, or the server is too small
@@ -44,6 +45,9 @@ class Answer(BaseModel):
     times: list[list[str]]
     history: list[list[str]] = Field(description="complete, partial, missing or never, per issue and sensor")
     forecast: dict[str, list[list[list[float]]]]
+    interval: float | None = Field(None, description="level of the prediction intervals, where the server gives them")
+    lower: dict[str, list[list[list[float]]]] | None = Field(None, description="lower ends, as forecast")
+    upper: dict[str, list[list[list[float]]]] | None = Field(None, description="upper ends, as forecast")
 
 
 class LatestAnswer(Answer):
@@ -96,12 +100,17 @@ class Refusal(BaseModel):
 
 @dataclass(eq=False)
 class Service:
-    """All that the endpoints share.  run: the name that answers give.  follow: whether the data file is looked at."""
+    """All that the endpoints share.
+
+    run: the name that answers give.  band: the prediction intervals of every answer; None: none.  follow: whether the
+    data file is looked at.
+    """
 
     problem: Problem
     run: str
     forecaster: Forecaster
     metrics: Metrics
+    band: Band | None = None
     latest: Latest | None = None
     follow: bool = False
     token: str | None = None
@@ -111,7 +120,7 @@ class Service:
 
     def forecast_from_data(self, follow: bool) -> None:
         """Forecast from the data file of the problem, once and, with follow, whenever it was changed."""
-        self.follow, self.latest = follow, Latest(self.problem, self.run, self.problem.data.store.path)
+        self.follow, self.latest = follow, Latest(self.problem, self.run, self.problem.data.store.path, self.band)
         issue = self.latest.read()
         self.latest.keep(issue, self.forecaster.forward(issue.batch))
 
@@ -154,7 +163,7 @@ class Service:
         values = await self.forecaster.ask(issue.batch)
         if not np.isfinite(values).all():
             raise SocialxError("readings", "numbers so large that the forecast overflows", "send plain numbers")
-        return await asyncio.to_thread(_render, self.run, issue, values)
+        return await asyncio.to_thread(_render, self.run, issue, values, self.band)
 
 
 def make_service(problem: Problem, run: str, places: int) -> Service:
@@ -269,8 +278,8 @@ async def _body(request: Request, most: int) -> bytes:
     return bytes(body)
 
 
-def _render(run: str, issue: Issue, values: np.ndarray) -> bytes:
-    return dumped(issue.forecast(run, values).as_dict())
+def _render(run: str, issue: Issue, values: np.ndarray, band: Band | None) -> bytes:
+    return dumped(issue.forecast(run, values, band).as_dict())
 
 
 def _json(content: bytes) -> Response:

@@ -20,7 +20,7 @@ from socialx.batch import Batch
 from socialx.build import Problem
 from socialx.data.history import Histories
 from socialx.forecast import Forecast
-from socialx.tasks.prediction import as_forecast
+from socialx.tasks.prediction import Band, as_forecast
 
 GATHER_S = 0.003  # how long a request waits for others; a small part of what a forecast takes
 Forward = Callable[[Batch], np.ndarray]
@@ -45,11 +45,12 @@ class Issue:
         ((_, batch),) = histories.batches(time, 1)
         return cls(problem, histories, time, batch)
 
-    def forecast(self, run: str, values: np.ndarray) -> Forecast:
+    def forecast(self, run: str, values: np.ndarray, band: Band | None = None) -> Forecast:
         """The values float32 [1,P,N,G] that the model gave for it, with all that belongs to them."""
         histories, batch = self.histories, self.batch
         known = histories.readings(batch), histories.reported(batch), *histories.around(self.time, histories.history)
-        return as_forecast(self.problem, run, self.time, values, *known)
+        forecast = as_forecast(self.problem, run, self.time, values, *known)
+        return forecast if band is None else band.around(forecast, values)
 
 
 @dataclass(eq=False)

@@ -21,7 +21,7 @@ from socialx.files.store import Store, open_store, version_of
 from socialx.files.time_axis import JITTER_S
 from socialx.forecast import Forecast
 from socialx.serving.forecaster import Issue
-from socialx.tasks.prediction import issues, tell_about
+from socialx.tasks.prediction import Band, issues, tell_about
 
 EVERY_S = 3.0  # how often the file is looked at
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
@@ -37,6 +37,7 @@ class Latest:
     problem: Problem
     run: str
     path: Path
+    band: Band | None = None
     answer: bytes = b""  # the forecast as JSON
     made: float = 0.0  # when, in seconds since 1970
     trouble: str = ""
@@ -56,7 +57,7 @@ class Latest:
 
     def keep(self, issue: Issue, values: np.ndarray) -> None:
         """Answer with this from now on.  values: float32 [1,P,N,G]."""
-        self.answer = dumped(_with_readings(issue.forecast(self.run, values)))
+        self.answer = dumped(_with_readings(issue.forecast(self.run, values, self.band)))
         self.made, self._version = time.time(), issue.problem.data.store.version
 
     async def look(self, ask: Ask) -> None:

@@ -14,6 +14,7 @@ from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.options import Layers
 from socialx.progress import Callback, listening, note
 from socialx.settings import Settings
+from socialx.tasks.prediction import band_of
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
 
@@ -27,6 +28,7 @@ def serve(
     data: str | Path | None = None,
     *,
     follow: bool = False,
+    interval: float | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     token_file: str | Path | None = None,
@@ -40,9 +42,11 @@ def serve(
     """Answer requests for forecasts over HTTP until the process is interrupted.
 
     data: a file of the run's network, whose latest forecast is at /forecast/latest; with ``follow`` it is forecast from
-    again whenever it was changed.  token_file: a file with the bearer token that requests need; without one the
-    environment variable SOCIALX_TOKEN may hold it.  queue: requests that may wait at a time.  timeout: seconds in which
-    a request is answered.  max_body: of a request, in MiB.  port 0 takes a free one.
+    again whenever it was changed.  interval: a level such as 0.9 adds prediction intervals, as in ``predict``.
+
+    token_file: a file with the bearer token that requests need; without one the environment variable SOCIALX_TOKEN may
+    hold it.  queue: requests that may wait at a time.  timeout: seconds in which a request is answered.  max_body: of a
+    request, in MiB.  port 0 takes a free one.
 
     Raises SettingsError for an argument or an address that cannot be used, and SocialxError as ``predict`` does.
     """
@@ -64,8 +68,10 @@ def serve(
         named = layers.given.get("data.path")
         if follow and not named:
             raise SettingsError(Argument("follow"), "no file to follow", ("add ", Argument("data.path", "FILE.h5")))
-        problem, _ = load_trained(path, layers, split=False)
+        problem, trained = load_trained(path, layers, split=False)
         service = make_service(problem, path.resolve().name, queue)
+        if interval is not None:
+            service.band = band_of(path, trained, problem.data.sensors.ids, interval)
         service.token, service.timeout_s, service.most_bytes = token, timeout, int(max_body * MIB)
         if named:
             service.forecast_from_data(follow)

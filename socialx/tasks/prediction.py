@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def predict(
         layers = Layers.of(settings, sections, data=data)
         path = run.path if isinstance(run, Run) else Path(run)
         problem, trained = load_trained(path, layers, split=False)
-        around = None if interval is None else _intervals(path, trained, problem.data.sensors.ids, interval)
+        band = None if interval is None else band_of(path, trained, problem.data.sensors.ids, interval)
         histories = problem.data.histories(JITTER_S)
         issued = issues(problem, histories, at, start, end, every)
         tell_about(problem, histories, issued, latest=at is None and start is None and end is None)
@@ -84,20 +84,31 @@ def predict(
         known = np.concatenate(readings), np.concatenate(reported), *histories.around(issued, shown)
         forecasts = np.concatenate(values)
         forecast = as_forecast(problem, str(path), issued, forecasts, *known)
-        if around is not None and interval is not None:
-            low, high = around.around(torch.from_numpy(forecasts), interval)
-            forecast = replace(forecast, interval=interval, lower=low.numpy(), upper=high.numpy())
+        forecast = forecast if band is None else band.around(forecast, forecasts)
         return forecast if sensors is None else forecast.select(list(sensors))
 
 
-def _intervals(path: Path, trained: Trained, sensors: tuple[str, ...], level: float) -> Intervals:
+@dataclass(frozen=True, eq=False)
+class Band:
+    """The intervals of a run for the sensors at hand, and the level that is asked for."""
+
+    intervals: Intervals
+    level: float
+
+    def around(self, forecast: Forecast, values: np.ndarray) -> Forecast:
+        """The same forecast with both ends.  values float32 [W,P,N,G]: what the model gave, before it was cut at 0."""
+        low, high = self.intervals.around(torch.from_numpy(values), self.level)
+        return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
+
+
+def band_of(path: Path, trained: Trained, sensors: tuple[str, ...], level: float) -> Band:
     """The intervals of a run for these sensors; refuses a level that they do not have."""
     found = open_run(path).read_intervals(trained.weights)
     found.place(level)
     if unknown := [name for name in sensors if name not in set(found.sensors)]:
         those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
         note(Message("", those, "their intervals are made of the errors of all sensors", unknown))
-    return found.of(sensors, torch.device("cpu"))
+    return Band(found.of(sensors, torch.device("cpu")), level)
 
 
 def as_forecast(

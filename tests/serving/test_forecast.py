@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import socialx as api
+from socialx.options import Layers
 from socialx.serving.app import Service, make_app, make_service
+from socialx.tasks.prediction import band_of
+from socialx.tasks.trained import load_trained
 from tests.serving.conftest import request_of
 
 Request = dict[str, Any]
@@ -261,3 +264,15 @@ def test_any_numbers_are_answered_with_numbers_or_refused(
         values = np.array(content["forecast"]["avg_speed"], np.float64)
         assert np.isfinite(values).all()
         assert (values >= 0).all()
+
+
+def test_intervals_are_those_of_predict(run: Path, data: Path, service: Service, hour: Request, tmp_path: Path) -> None:
+    path = only(data, tmp_path / "hour.h5", slice(-12, None))
+    wanted = {**api.predict(run, path, interval=0.8).as_dict(), "run": "small"}
+    trained = load_trained(run, Layers(), split=False)[1]
+    service.band = band_of(run, trained, service.problem.data.sensors.ids, 0.8)
+    with TestClient(make_app(service)) as client:
+        found = client.post("/forecast", json=hour).json()
+    assert found["interval"] == 0.8
+    for name in ("forecast", "lower", "upper"):
+        np.testing.assert_allclose(found[name]["avg_speed"], wanted[name]["avg_speed"], rtol=1e-6, atol=1e-5)
