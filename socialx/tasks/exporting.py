@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +109,12 @@ def _format(output: Path, format: str | None) -> str:
 
 def _check_packages(output: Path) -> None:
     """Refuse ONNX where what torch writes it with is not there."""
-    if lacking := [name for name in ("onnx", "onnxscript") if find_spec(name) is None]:
-        found = f"writing ONNX needs the package{'s' if len(lacking) > 1 else ''} {' and '.join(lacking)}"
-        raise SocialxError(output, found, "pip install 'socialx[onnx]', or write .pt2")
+    for name in ("onnx", "onnxscript"):
+        try:
+            import_module(name)
+        except ImportError:
+            install = "pip install 'socialx[onnx]', or write .pt2"
+            raise SocialxError(output, f"writing ONNX needs the package {name}", install) from None
 
 
 def _refuse_fixed(layers: Layers) -> None:
@@ -119,7 +122,7 @@ def _refuse_fixed(layers: Layers) -> None:
     said = {key for key, value in layers.given.items() if value is not None}
     said |= {text.partition("=")[0].strip() for text in layers.sets}
     for key in sorted(said & set(FIXED)):
-        raise SettingsError(key, f"an export is made with {FIXED[key]}", "leave it out: whoever loads it chooses")
+        raise SettingsError(key, f"an export is made with {FIXED[key]}", "leave it out")
 
 
 def _about(problem: Problem, trained: ScoringProtocol) -> dict[str, Any]:
