@@ -33,7 +33,7 @@ GIB = 1 << 30
 WORTH_A_LINE = GIB
 RESIDENT_SHARE = 0.5  # of the free memory: the model needs the rest
 CHUNK_SHARE = 0.125  # of the free memory; up to three chunks are there at a time, and two of the validation
-FREE_FLOW, FREE_FLOW_BYTES = 0.95, GIB // 4  # the quantile, and the most that may be read for it at once
+FREE_FLOW, FREE_FLOW_BYTES = 0.95, GIB // 16  # the quantile, and the most that is kept of the readings for it
 CHUNK_ON_CPU = GIB // 8  # more would take memory from other programs, and make nothing faster
 
 
