@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from socialx.batch import Batch
 from socialx.data.geo import itself
 from socialx.data.loaders import Loading
+from socialx.data.network import Network
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset, open_dataset
 from socialx.environment import keep_freed_memory
-from socialx.errors import Argument, Command, SettingsError
+from socialx.errors import Argument, Command, SettingsError, SocialxError
 from socialx.files.neighbours import neighbours_of
-from socialx.kinds import MODELS, POOLINGS
+from socialx.kinds import POOLINGS, OwnModel, model_of
 from socialx.model.pooling import Social
 from socialx.precision import Precision, resolve_device, resolve_precision
 from socialx.scoring.protocol import ScoringProtocol
@@ -84,12 +87,13 @@ def build(
             sensors=sensors,
             loading=loading_of(s),
         )
-    network, kind, pooling = data.network, MODELS[s.model.kind], POOLINGS[s.pooling.kind]
+    network, kind, pooling = data.network, model_of(s.model.kind), POOLINGS[s.pooling.kind]
     if kind.social and s.model.climatology:
         network = replace(network, usual=data.climatology(usual))
     roads = None if "pooling.distances" in s.unread() else s.pooling.distances
     torch.manual_seed(s.trainer.seed)
-    reads = [name for name in Model.model_fields if name != "kind"] if kind.reads is None else kind.reads
+    made = kind.load()
+    reads = kind.arguments(made, [name for name in Model.model_fields if name != "kind"])
     arguments: dict[str, Any] = {name: getattr(s.model, name) for name in reads}
     if kind.social and pooling.path is not None:
         p = s.pooling
@@ -107,12 +111,23 @@ def build(
             interleaved=p.placement == "interleaved",
         )
     try:
-        model = kind.load()(network, **arguments)
+        model = made(network, **arguments)
     except ValueError as error:  # a combination of sizes that cannot be built
         sizes = (Argument("model.width"), Argument("model.blocks"), Argument("model.slstm_at"), Argument("model.heads"))
         listed = tuple(part for argument in sizes for part in (", ", argument))[1:]
         raise SettingsError("model", error, ("see ", *listed)) from None
+    if isinstance(kind, OwnModel):
+        model.register_forward_hook(partial(_check_shape, kind.name, network))
     return Problem(s, precision, data, model, ScoringProtocol.of(data, precision.name, s.trainer.seed, roads))
+
+
+def _check_shape(name: str, network: Network, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:
+    """Refuse what a model of the user's own returns where it is no forecast [B,P,N,G]: it might be broadcast."""
+    wanted = (len(inputs[0].history), network.horizon, network.sensors, len(network.targets))
+    if not isinstance(forecast, Tensor) or forecast.shape != wanted:
+        found = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
+        helps = "return windows x horizon x sensors x targets"
+        raise SocialxError(f"model.kind {name}", f"its forward returns {found}, not {wanted}", helps)
 
 
 def loading_of(s: Settings) -> Loading:

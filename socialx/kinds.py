@@ -1,15 +1,24 @@
 """The kinds of model, encoder and pooling: what each is, where its class stands, and which settings it reads.
 
 Everything that the tool says about a kind comes from here: the choices and help of its setting, the note about settings
-without effect, and what ``build`` makes.  A new kind is a class in a module of ``socialx.model`` and one row here.
-torch is not imported, so that ``--help`` stays quick.
+without effect, and what ``build`` makes.  A new kind is a class in a module of ``socialx.model`` and one row here,
+or a class of the user's own, named as ``package.module:Class``.  torch is not imported, so that ``--help`` stays quick.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+from socialx.errors import SettingsError
+
+OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # the name of a class that is not of socialx
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,10 @@ class Kind:
         module, _, name = self.path.partition(":")
         return getattr(import_module(module), name)
 
+    def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
+        """Which of these settings of its section the class takes."""
+        return [name for name in settings if self.reads is None or name in self.reads]
+
 
 @dataclass(frozen=True)
 class Model(Kind):
@@ -44,6 +57,41 @@ class Model(Kind):
 
     social: bool = False
     sensor_tables: tuple[str, ...] | bool = False
+
+
+@dataclass(frozen=True)
+class OwnModel(Model):
+    """A class of the user's own: an ``nn.Module`` that takes a ``Network``, and settings by their names."""
+
+    def load(self) -> Any:
+        """The class, from the module path or the current folder.  Raises SettingsError where it is none."""
+        from torch import nn
+
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.append(here)
+        try:
+            found = super().load()
+        except (ImportError, AttributeError, SyntaxError) as error:
+            helps = "check the name; modules are looked for on PYTHONPATH and in the current folder"
+            raise SettingsError(f"model.kind {self.name}", f"cannot be imported ({error})", helps) from None
+        if not (isinstance(found, type) and issubclass(found, nn.Module)):
+            raise SettingsError(f"model.kind {self.name}", "no class of torch.nn.Module", "name a class that is one")
+        return found
+
+    def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
+        """Those that its signature names.  Raises SettingsError for an argument without default that is no setting."""
+        taken = list(inspect.signature(built).parameters.values())[1:]  # after the network
+        some = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        foreign = [p.name for p in taken if p.name not in settings and p.default is p.empty and p.kind not in some]
+        if foreign:
+            found = f"takes {', '.join(foreign)}, which is no setting of the model"
+            raise SettingsError(f"model.kind {self.name}", found, f"give it a default, or use {', '.join(settings)}")
+        return [p.name for p in taken if p.name in settings]
+
+
+def model_of(name: str) -> Model:
+    """The row of a model; of a class of the user's own a new one, tied to its network: it may have tables of it."""
+    return MODELS.get(name) or OwnModel(name, "a model of your own", name, sensor_tables=True)
 
 
 def _table(*kinds: Kind) -> dict[str, Any]:

@@ -27,8 +27,9 @@ from pydantic.fields import FieldInfo
 
 from socialx.disk import read_text
 from socialx.errors import ITEM, Argument, Message, SettingsError, shortened
+from socialx.kinds import MODELS, OWN
 from socialx.progress import note
-from socialx.settings import Section, Settings, facts
+from socialx.settings import SCORING, Section, Settings, facts
 
 PREFIX = "SOCIALX_"
 BEARER = "SOCIALX_TOKEN"  # no setting: serve reads it
@@ -112,6 +113,13 @@ class Loaded:
         update = {name: value for name, value in full.items() if self.origin[f"trainer.{name}"] in unset}
         return self.settings.model_copy(update={"trainer": self.settings.trainer.model_copy(update=update)})
 
+    def refuse_unnamed_model(self) -> None:
+        """Raise SettingsError for a model of the user's own that this call does not name: a file must not run code."""
+        kind, place = self.settings.model.kind, self.origin["model.kind"]
+        if kind not in MODELS and place not in (flag_of("model.kind"), "--set", ARGUMENT):
+            helps = ("name it again to run it: ", Argument("model.kind", kind))
+            raise SettingsError(f"model.kind ({place})", f"{kind} is code that is not of socialx", helps)
+
     def note_size(self, name: str | None) -> None:
         """Tell what a size has set, without the settings that something else decided."""
         if name is not None:
@@ -158,11 +166,12 @@ class Layers:
         SettingsError for a section that does not exist.
         """
         layers = settings if isinstance(settings, Layers) else Layers()
-        said = dict(layers.given)
+        said, places = dict(layers.given), dict(layers.places)
         if isinstance(settings, Settings):
             for section in settings.model_fields_set:
                 holder = getattr(settings, section)
                 said |= {f"{section}.{name}": getattr(holder, name) for name in holder.model_fields_set}
+            places["model.kind"] = "settings"  # which may be those of a run that somebody else made
         if isinstance(given.get("data"), Mapping):
             sections = {**sections, "data": given.pop("data")}
         for section, names in sections.items():
@@ -173,9 +182,11 @@ class Layers:
             if not isinstance(names, Mapping):
                 raise SettingsError(section, f"{names!r} is not a dict of settings", f"for example {section}={{...}}")
             said |= {f"{section}.{name}": value for name, value in names.items()}
+            if section == "model" and "kind" in names:
+                places.pop("model.kind", None)
         given["data__path"] = given.pop("data", None)
         said |= {key.replace("__", "."): value for key, value in given.items() if value is not None}
-        return replace(layers, given=said)
+        return replace(layers, given=said, places=places)
 
     def over(self, values: Mapping[str, Any], place: str = ARGUMENT) -> Layers:
         """These layers with values over all of them, by dotted key; None unsets a setting."""
@@ -183,6 +194,12 @@ class Layers:
         return replace(self, given={**self.given, **given}, places={**self.places, **dict.fromkeys(given, place)})
 
     def load(self, *base: Path) -> Loaded:
+        """``merged``, and a model of the user's own must be named by a flag or an argument of this call."""
+        loaded = self.merged(*base)
+        loaded.refuse_unnamed_model()
+        return loaded
+
+    def merged(self, *base: Path) -> Loaded:
         """Merge all layers and validate once; the files ``base`` count between the local one and the others.
 
         Raises SettingsError with one line per wrong value.
@@ -223,6 +240,8 @@ class Layers:
         free = may_change(purpose)
         own, older = own_settings(saved), _older(saved)
         said = {key: value for key, value in self.given.items() if value is not None}
+        if purpose == SCORING and own.settings.model.kind in MODELS and OWN.fullmatch(str(said.get("model.kind"))):
+            del said["model.kind"]  # it allows the code of another run
         loaded = replace(self, given={**older, **said}).load(saved)
         given, kept = flat(loaded.settings), flat(own.settings)
         by_hand = {key for key, origin in loaded.origin.items() if not origin.startswith("$") and origin != str(HERE)}
@@ -255,7 +274,7 @@ def values_of(path: Path) -> dict[str, Any]:
 
 def own_settings(saved: Path) -> Loaded:
     """The settings that a run was trained with, of its own file."""
-    return Layers().over(_older(saved), str(saved)).load(saved)
+    return Layers().over(_older(saved), str(saved)).merged(saved)
 
 
 def _older(saved: Path) -> dict[str, Any]:

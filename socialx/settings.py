@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from socialx.errors import Argument, SettingsError
-from socialx.kinds import ENCODERS, MODELS, POOLINGS, Kind
+from socialx.kinds import ENCODERS, MODELS, OWN, POOLINGS, Kind, OwnModel, model_of
 
 TRAIN, STEP = ("train",), ("train", "profile")  # STEP: what a training step depends on
 SCORE = ("evaluate", "explain", "calibrate", "report", "predict")
@@ -74,12 +74,12 @@ def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _known(kinds: Collection[str]) -> AfterValidator:
-    """One of these kinds, in pydantic's own words for a choice."""
+def _known(kinds: Collection[str], own: bool = False) -> AfterValidator:
+    """One of these kinds, in pydantic's own words for a choice; ``own``: or the name of a class of the user's."""
 
     def check(name: str) -> str:
-        if name not in kinds:
-            *first, last = (repr(kind) for kind in kinds)
+        if name not in kinds and not (own and OWN.fullmatch(name)):
+            *first, last = (*(repr(kind) for kind in kinds), *(["package.module:Class"] if own else []))
             raise ValueError(f"Input should be {', '.join(first)} or {last}")
         return name
 
@@ -182,10 +182,11 @@ class Model(Section):
             return given
         return {**given, "slstm_at": tuple(place for place in SLSTM_AT if place < int(given["blocks"]))}
 
-    kind: Annotated[str, _known(MODELS)] = setting(
+    kind: Annotated[str, _known(MODELS, own=True)] = setting(
         "xlstm",
-        f"{_kinds(MODELS)}. Only the first uses neighbours",
-        Facts(flag="model", commands=(*STEP, "doctor"), choices=tuple(MODELS)),
+        f"{_kinds(MODELS)}. Only the first uses neighbours. package.module:Class: a class of your own, which every "
+        "command that uses its run must name",
+        Facts(flag="model", commands=(*STEP, *SCORE, "doctor"), choices=tuple(MODELS)),
     )
     encoder: Annotated[str, _known(ENCODERS)] = setting(
         "xlstm", _kinds(ENCODERS), Facts(commands=STEP, choices=tuple(ENCODERS), basic=True)
@@ -400,7 +401,9 @@ class Settings(Section):
         """Keys of the sections model and pooling that have no effect on the chosen model."""
         model = {f"model.{name}" for name in Model.model_fields}
         pooling = {f"pooling.{name}" for name in Pooling.model_fields}
-        kind = MODELS[self.model.kind]
+        kind = model_of(self.model.kind)
+        if isinstance(kind, OwnModel):  # which settings of the model it takes, only its code says
+            return pooling
         if not kind.social:
             return (model | pooling) - {f"model.{name}" for name in ("kind", *(kind.reads or ()))}
         pools = POOLINGS[self.pooling.kind]
@@ -416,7 +419,7 @@ class Settings(Section):
     def refuse_conflicts(self) -> None:
         """Raise SettingsError for settings that exclude each other."""
         m, p = self.model, self.pooling
-        if not MODELS[m.kind].social or POOLINGS[p.kind].path is None:
+        if not model_of(m.kind).social or POOLINGS[p.kind].path is None:
             return
         if m.width % p.heads:
             where, remedy = f"pooling.heads {p.heads}", (Argument("pooling.heads"), " must divide the width")
@@ -434,7 +437,7 @@ class Settings(Section):
 
     def sensor_tables(self) -> bool:
         """Whether the chosen model has weights of its own per sensor, so that it fits one network only."""
-        tables = MODELS[self.model.kind].sensor_tables
+        tables = model_of(self.model.kind).sensor_tables
         if isinstance(tables, bool):
             return tables
         pairs = self.pooling.pair_rank > 0 and "pooling.pair_rank" not in self.unread()

@@ -19,7 +19,7 @@ from socialx.options import Layers, flat, with_settings
 @with_settings("config")
 def config(layers: Layers, as_json: Json = False) -> None:
     """Print every setting and where its value came from."""
-    loaded = layers.load()
+    loaded = layers.merged()
     values = flat(loaded.settings)
     if as_json:
         print_json({key: {"value": value, "origin": loaded.origin[key]} for key, value in values.items()})

@@ -14,7 +14,7 @@ from socialx.build import Problem
 from socialx.data.loaders import Loader
 from socialx.disk import check_output
 from socialx.errors import Message
-from socialx.kinds import MODELS, POOLINGS
+from socialx.kinds import POOLINGS, model_of
 from socialx.options import Layers
 from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, listening, note
@@ -112,6 +112,6 @@ def explanation_of(
 
 
 def _why_no_pooling(s: Settings) -> str:
-    if MODELS[s.model.kind].social:
+    if model_of(s.model.kind).social:
         return f"pooling.kind {s.pooling.kind}: {POOLINGS[s.pooling.kind].what}"
     return f"model.kind {s.model.kind}: a model without social pooling"

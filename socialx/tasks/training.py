@@ -17,7 +17,7 @@ from torch import nn
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.errors import Argument, Message, SettingsError, SocialxError
-from socialx.kinds import MODELS
+from socialx.kinds import model_of
 from socialx.options import Layers, differences, flat, own_settings, to_yaml
 from socialx.precision import Precision, when_memory_runs_out
 from socialx.progress import Callback, Event, Start, also, listening, note, say
@@ -276,7 +276,11 @@ def make_learner(problem: Problem, train: Loader, ranks: Ranks = ALONE, teachers
 def starting(problem: Problem, loader: Loader, run_dir: Path) -> Start:
     """What is about to be trained, and on what."""
     s, precision = problem.settings, problem.precision
-    if precision.device.type == "cpu" and MODELS[s.model.kind].social and s.model.width * s.model.blocks > SMALL_ON_CPU:
+    if (
+        precision.device.type == "cpu"
+        and model_of(s.model.kind).social
+        and s.model.width * s.model.blocks > SMALL_ON_CPU
+    ):
         small = ("for example ", Argument("size", "small"), " or ", Argument("size", "medium"))
         note(Message("no CUDA device", "on a CPU a small model is wise", small))
     return Start(
@@ -295,7 +299,7 @@ def what_computes(problem: Problem) -> str:
     """What computes on a card, and why it is not the fastest that there is."""
     s = problem.settings
     what = str(s.model.kind)
-    if MODELS[s.model.kind].social:
+    if model_of(s.model.kind).social:
         what = f"encoder {s.model.encoder}"
         if s.model.encoder == "xlstm":
             with problem.precision.autocast():

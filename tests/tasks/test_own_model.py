@@ -1,0 +1,185 @@
+"""A model outside of socialx: trained by its name, and run again only by whoever names it again."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import socialx
+from socialx.errors import SettingsError
+from socialx.options import load_settings
+from tests.commands import ROOT, small_file
+from tests.commands import socialx as run
+
+OWN = ("--model", "own_models:WindowMlp")
+PAGE = ROOT / "docs/architecture.md"
+MORE = """
+from pathlib import Path
+
+Path("imported").touch()
+number = 1
+
+
+class Optional(WindowMlp):
+    def __init__(self, network, width, dropout=0.0, steps=2, **others):
+        super().__init__(network, width, dropout)
+        assert steps == 2 and not others
+
+
+class Greedy(WindowMlp):
+    def __init__(self, network, width, dropout, beams):
+        super().__init__(network, width, dropout)
+
+
+class Flat(WindowMlp):
+    def forward(self, batch):
+        return super().forward(batch).flatten(2)
+
+
+class Picky(WindowMlp):
+    def __init__(self, network, width):
+        raise ValueError("width 8 is odd")
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data, and the module that the page shows."""
+    folder = tmp_path_factory.mktemp("own")
+    small_file(folder)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (folder / "own_models.py").write_text(code + MORE)
+    (folder / "own_broken.py").write_text("def f(:\n")
+    (folder / "own_lacking.py").write_text("import no_such_package\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        del sys.modules[name]
+    (folder / "imported").unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> Path:
+    """A run of the class that the page shows."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        done = run(
+            *("train", "--data", folder / "small.h5", *OWN, "--width", "8"),
+            *("--max-epochs", "1", "--run-dir", folder / "mine"),
+        )
+    assert done.exit_code == 0, done.stderr
+    return folder / "mine"
+
+
+TWICE = "is code that is not of socialx: name it again to run it: --model own_models:WindowMlp\n"
+
+
+def training(*options: str) -> tuple[str | Path, ...]:
+    return ("train", "--data", "small.h5", "--width", "8", "--max-epochs", "1", "--run-dir", "other", *options)
+
+
+def test_the_class_of_the_page_is_trained_scored_and_used(trained: Path, tmp_path: Path) -> None:
+    assert socialx.load_run(trained).settings.model.kind == "own_models:WindowMlp"
+    for command in (["evaluate"], ["explain"], ["predict", "--output", tmp_path / "f.csv"]):
+        done = run(command[0], trained, *command[1:], *OWN)
+        assert done.exit_code == 0, done.stderr
+    again = Path(shutil.copytree(trained, tmp_path / "again"))
+    assert run("train", "--resume", again, "--max-epochs", "2", *OWN).exit_code == 0
+    assert len(socialx.load_run(again).epochs) == 2
+    assert "model.kind own_models:WindowMlp: a model without social pooling" in run("explain", trained, *OWN).stdout
+
+
+def test_no_file_and_no_variable_runs_code(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        del sys.modules[name]
+    Path("imported").unlink(missing_ok=True)
+    saved = trained / "settings.yaml"
+    commands: list[tuple[str | Path, ...]] = [
+        *((name, trained) for name in ("evaluate", "explain", "predict")),
+        ("train", "--resume", trained, "--max-epochs", "2"),
+        ("train", "-c", saved, "--run-dir", tmp_path / "x"),
+        ("profile", "-c", saved),
+    ]
+    for command in commands:
+        done = run(*command)
+        assert done.exit_code == 2
+        assert done.stderr == f"error: model.kind ({saved}): own_models:WindowMlp {TWICE}"
+    monkeypatch.setenv("SOCIALX_MODEL__KIND", "own_models:WindowMlp")
+    for command in (training(), ("evaluate", trained)):
+        done = run(*command)
+        assert done.exit_code == 2
+        assert TWICE in done.stderr
+    monkeypatch.delenv("SOCIALX_MODEL__KIND")
+    stolen = socialx.load_run(trained).settings
+    for call in (
+        lambda: socialx.evaluate([trained]),
+        lambda: socialx.train("small.h5", settings=stolen, run_dir="x"),
+        lambda: load_settings([saved]),
+    ):
+        with pytest.raises(SettingsError, match="name it again"):
+            call()
+    assert run("config", "-c", saved).exit_code == 0  # it prints, and builds nothing
+    assert "own_models" not in sys.modules
+    assert not Path("imported").exists()
+    assert socialx.evaluate([trained], model={"kind": "own_models:WindowMlp"}).models
+    assert Path("imported").exists()
+
+
+def test_another_class_than_that_of_the_run_is_refused(trained: Path) -> None:
+    done = run("evaluate", trained, "--model", "own_models:Optional")
+    assert done.exit_code == 2
+    assert "was trained with own_models:WindowMlp, got own_models:Optional" in done.stderr
+    done = run("evaluate", trained, "--model", "lstm")
+    assert "was trained with own_models:WindowMlp, got lstm" in done.stderr
+
+
+def test_it_is_scored_beside_a_model_of_socialx(trained: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    data = ("--data", trained.parent / "small.h5")
+    assert run("train", *data, "--model", "linear", "--max-epochs", "1", "--run-dir", plain).exit_code == 0
+    done = run("evaluate", trained, plain, *OWN)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.count("15 min") == 2
+
+
+def test_arguments_with_a_default_need_no_setting() -> None:
+    assert run(*training("--model", "own_models:Optional", "--overwrite")).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("own_models:Missing", "cannot be imported (module 'own_models' has no attribute 'Missing')"),
+        ("own_missing:Model", "cannot be imported (No module named 'own_missing')"),
+        ("own_lacking:Model", "cannot be imported (No module named 'no_such_package')"),
+        ("own_broken:Model", "cannot be imported (invalid syntax"),
+        ("own_models:number", "no class of torch.nn.Module"),
+        (
+            "own_models:Greedy",
+            "takes beams, which is no setting of the model: give it a default, or use encoder, width",
+        ),
+        ("own_models:Flat", "its forward returns (64, 12, 4), not (64, 12, 4, 1)"),
+        ("own_models:Picky", "width 8 is odd"),
+        ("own_models", "Input should be 'xlstm', 'linear', 'lstm', 'stid' or package.module:Class, got 'own_models'"),
+        ("../own_models:A", "Input should be"),
+        ("own_models:A.b", "Input should be"),
+    ],
+)
+def test_what_is_no_model_is_refused_in_one_line(name: str, words: str) -> None:
+    done = run(*training("--model", name, "--overwrite"))
+    assert done.exit_code in (1, 2)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert words in errors[0]
+    assert done.stderr.splitlines()[-1] == errors[0]
