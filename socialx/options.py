@@ -15,7 +15,7 @@ import os
 import textwrap
 import tomllib
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
@@ -425,11 +425,24 @@ def to_yaml(settings: Settings) -> str:
 
     Without the run folder: a copy of a run is a new run, in a new place.
     """
+    return some_to_yaml(settings, [key for key in KEYS if key != "trainer.run_dir"])
+
+
+def changed(settings: Settings) -> tuple[str, ...]:
+    """The settings whose values are not the defaults, in the order of the tree."""
+    values, defaults = flat(settings), flat(Settings())
+    return tuple(key for key in KEYS if values[key] != defaults[key])
+
+
+def some_to_yaml(settings: Settings, keys: Collection[str]) -> str:
+    """These settings in the order of the tree; ``-c FILE`` reads them back."""
     import yaml
 
-    tree = as_tree(settings)
-    del tree["trainer"]["run_dir"]
-    return yaml.safe_dump(tree, sort_keys=False)
+    tree = {
+        section: {name: value for name, value in names.items() if f"{section}.{name}" in keys}
+        for section, names in as_tree(settings).items()
+    }
+    return yaml.safe_dump({section: names for section, names in tree.items() if names}, sort_keys=False)
 
 
 def yaml_of(values: Mapping[str, Any], comments: Mapping[str, str]) -> str:

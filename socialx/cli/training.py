@@ -11,16 +11,33 @@ import typer
 
 from socialx.cli.app import Json, command, note, print_json
 from socialx.cli.progress import Show
-from socialx.errors import Message
-from socialx.options import Layers, flat, with_settings
+from socialx.errors import Message, SettingsError
+from socialx.options import KEYS, Layers, changed, flat, some_to_yaml, with_settings
 
 
 @command("config")
 @with_settings("config")
-def config(layers: Layers, as_json: Json = False) -> None:
-    """Print every setting and where its value came from."""
+def config(
+    layers: Layers,
+    only_changed: Annotated[
+        bool, typer.Option("--changed", help="only settings whose value is not the default")
+    ] = False,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="print a file that -c reads")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print every setting and where its value came from.
+
+    Example:
+      socialx config -c runs/mine/settings.yaml --changed --yaml > mine.yaml
+    """
+    if as_yaml and as_json:
+        raise SettingsError("config", "two forms of output", "choose --yaml or --json")
     loaded = layers.merged()
-    values = flat(loaded.settings)
+    keys = changed(loaded.settings) if only_changed else tuple(KEYS)
+    if as_yaml:
+        typer.echo(some_to_yaml(loaded.settings, keys), nl=False)
+        return
+    values = {key: value for key, value in flat(loaded.settings).items() if key in keys}
     if as_json:
         print_json({key: {"value": value, "origin": loaded.origin[key]} for key, value in values.items()})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -321,3 +322,49 @@ def test_fewer_blocks_need_no_second_setting(blocks: int, expected: tuple[int, .
     assert load_settings(env={}, sets=[f"model.blocks={blocks}"]).model.slstm_at == expected
     assert load_settings(env={}, model={"blocks": blocks}).model.slstm_at == expected
     assert load_settings(env={}, model={"blocks": blocks, "slstm_at": (0,)}).model.slstm_at == (0,)
+
+
+def printed(*options: str | Path) -> str:
+    done = socialx("config", *options)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+CHANGED = ["--blocks", "2", "--neighbours", "", "--precision", "16-mixed", "--no-shuffle", "--seed", "0"]
+
+
+def test_config_prints_only_what_is_not_the_default() -> None:
+    assert json.loads(printed("--json", "--changed")) == {}
+    rows = json.loads(printed("--json", "--changed", *CHANGED))  # the seed is 0 anyway
+    names = ["loader.shuffle", "model.blocks", "model.slstm_at", "pooling.neighbours", "trainer.precision"]
+    assert list(rows) == names
+    assert rows["pooling.neighbours"] == {"value": None, "origin": "--neighbours"}
+    table = [line.split()[0] for line in printed("--changed", *CHANGED).splitlines() if "." in line.split()[0]]
+    assert table == names
+
+
+@pytest.mark.parametrize("only", [(), ("--changed",)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        CHANGED,
+        ["--size", "small", "--data", "a: b.h5", "--run-dir", "runs/#1", "--targets", "flow,avg_speed"],
+        ["--model", "my_models:Mine", "--radius-km", "1e-3", "--set", "download.mirror=https://example.org/'x'"],
+    ],
+)
+def test_config_prints_a_file_that_gives_the_same_settings(
+    options: list[str], only: tuple[str, ...], tmp_path: Path
+) -> None:
+    values = {key: row["value"] for key, row in json.loads(printed("--json", *options)).items()}
+    (tmp_path / "mine.yaml").write_text(printed("--yaml", *only, *options))
+    again = json.loads(printed("--json", "-c", tmp_path / "mine.yaml"))
+    assert {key: row["value"] for key, row in again.items()} == values
+    origins = {key for key, row in again.items() if row["origin"] != "default"}
+    assert len(origins) == (len(json.loads(printed("--json", "--changed", *options))) if only else len(values))
+
+
+def test_config_prints_one_form() -> None:
+    done = socialx("config", "--yaml", "--json")
+    assert done.exit_code == 2
+    assert done.stderr == "error: config: two forms of output: choose --yaml or --json\n"
