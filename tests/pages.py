@@ -70,7 +70,7 @@ class Outline(HTMLParser):
         return [attributes for name, attributes, _ in self.elements if name == tag]
 
 
-def _luminance(colour: str) -> float:
+def luminance(colour: str) -> float:
     digits = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
     parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
@@ -84,7 +84,7 @@ def colours_of(css: str, scheme: int) -> dict[str, str]:
 
 def contrast(one: str, other: str) -> float:
     """WCAG 2: the contrast of two colours, 1 to 21."""
-    dark, light = sorted((_luminance(one), _luminance(other)))
+    dark, light = sorted((luminance(one), luminance(other)))
     return (light + 0.05) / (dark + 0.05)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from socialx.disk import replacing
 from socialx.errors import Command, SocialxError
 from socialx.files.inspect import Report
 from socialx.files.store import Sensors
-from socialx.scoring.results import Explanation
+
+if TYPE_CHECKING:  # it loads torch, which a file needs not
+    from socialx.scoring.results import Explanation
 
 Place = tuple[float, float]  # longitude and latitude
 

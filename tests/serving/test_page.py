@@ -18,7 +18,7 @@ from fastapi.responses import HTMLResponse
 from socialx.serving import guard
 from socialx.serving.app import Service, make_app
 from socialx.serving.page import BODY, OWN, SCRIPT, page, policy
-from tests.profiling.test_page import CHROMIUM, QUIET, Outline, luminance
+from tests.pages import CHROMIUM, QUIET, Outline, luminance
 from tests.serving.conftest import listening
 
 browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
