@@ -17,6 +17,7 @@ from socialx.files.formats.contents import Contents, Format, Request
 from socialx.files.formats.export import EXPORT
 from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV, MATRIX, is_matrix
+from socialx.files.formats.transposed import refuse_transposed
 from socialx.files.formats.walltimes import goes_back, in_utc, retimed, rounded, watched
 from socialx.files.locations import Location, index_ids, join, match_key, read_ids, read_locations
 from socialx.files.published import DATASETS, Dataset
@@ -92,8 +93,9 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
 
 def _format(named: Dataset | Format | None, request: Request) -> Format:
     """The format of the data: the one that was named, or what its content tells."""
-    if request.transposed and not isinstance(named, Format):
-        return FORMATS[EXPORT]
+    if request.transposed:
+        return named if isinstance(named, Format) else FORMATS[EXPORT]
+    refuse_transposed(request.data)
     format = named if isinstance(named, Format) else recognise(request.data)[0]
     if format is FORMATS[CSV] and is_matrix(request.data):
         return FORMATS[MATRIX]

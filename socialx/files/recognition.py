@@ -106,6 +106,7 @@ def find(kind: str) -> Dataset | Format | None:
 def recognise(data: Path) -> tuple[Format, str]:
     """The format of a file or folder, and why."""
     check_name(data)
+    refuse_transposed(data)
     for format in FORMATS.values():
         if reason := format.recognise(data):
             return format, reason
@@ -120,7 +121,6 @@ def recognise(data: Path) -> tuple[Format, str]:
         refuse_arrays(data)
     check_text(data, "download it again")
     refuse_numbers(data)
-    refuse_transposed(data)
     try:
         read_locations(data)
     except SocialxError:

@@ -189,10 +189,15 @@ def test_a_table_with_a_row_per_sensor_gives_the_same_readings(way: str, tmp_pat
         np.testing.assert_array_equal(seconds, (frame.index - pd.Timestamp(0)) // pd.Timedelta("1s"))
 
 
-def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(tmp_path: Path, places: Path) -> None:
-    frame, path, out = network(days=1), tmp_path / "speeds.csv", tmp_path / "out.h5"
+@pytest.mark.parametrize("ids", [IDS, ["769402", "769403", "769405", "769418"]])
+def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(
+    ids: list[str], tmp_path: Path, places: Path
+) -> None:
+    frame, path, out = network(days=1).set_axis(ids, axis=1), tmp_path / "speeds.csv", tmp_path / "out.h5"
+    PLACES.assign(id=ids).to_csv(places, index=False)
     frame.T.to_csv(path)
-    for command in (["convert", "auto", path], ["convert", "export", path, "--output-h5", out], ["inspect", path]):
+    named = [["convert", kind, path, "--output-h5", out] for kind in ("export", "csv", "metr-la")]
+    for command in (["convert", "auto", path], ["inspect", path], *named):
         done = run(*command)
         assert done.exit_code == 1
         helps = f"socialx convert auto {path} --transposed --meta-csv LOCATIONS.csv --output-h5 OUT.h5"
@@ -200,7 +205,7 @@ def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(tmp_pat
     typed = ["--transposed", "--meta-csv", places, "--output-h5", out]
     assert run("convert", "auto", path, *typed).exit_code == 0
     np.testing.assert_array_equal(values_of(out)[0], frame.to_numpy(np.float32))
-    later = network("2024-01-29", days=1)
+    later = network("2024-01-29", days=1).set_axis(ids, axis=1)
     later.T.to_csv(path)
     assert run("append", out, path, "--transposed").exit_code == 0
     np.testing.assert_array_equal(values_of(out)[0], pd.concat([frame, later]).to_numpy(np.float32))
