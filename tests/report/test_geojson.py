@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 import socialx
 from socialx.files.store import open_store
-from tests.commands import SMALL, small_file
+from tests.commands import ROOT, SMALL, small_file
 from tests.commands import socialx as run
 from tests.data_files import refusal
 
@@ -115,6 +117,14 @@ def test_a_file_without_positions_is_refused_in_one_line(tmp_path: Path, trained
     csv = tmp_path / "small.csv"
     assert run("inspect", csv, "--geojson", out).exit_code == 1
     assert not out.exists()
+
+
+def test_the_sensors_of_a_file_need_no_torch(tmp_path: Path) -> None:
+    path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
+    script = "import sys, socialx; socialx.inspect(sys.argv[1], geojson=sys.argv[2]); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", script, path, out], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert len(read(out)) == 4
 
 
 def test_an_input_is_not_replaced_and_an_old_output_is(tmp_path: Path) -> None:
