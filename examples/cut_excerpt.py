@@ -1,18 +1,41 @@
-"""Cut examples/data out of the published files, every kept cell verbatim.  Standard library only.
+"""Cut examples/data out of the published files, every kept number verbatim.  Standard library only.
 
     python examples/cut_excerpt.py METR-LA.csv sensor_locations.csv PEMS-BAY.csv PEMS-BAY-META.csv
 
 METR-LA: three weeks with few outages, the 28 sensors nearest to the one with the largest variation.  PEMS-BAY: two
-days, the 10 sensors nearest to the first column.
+days, the 10 sensors nearest to the first column.  The city of the tutorial: three weeks of 16 neighbouring sensors of
+PEMS-BAY, and the day after them, written as a city might export them.
 """
 
 import csv
+import gzip
+import io
 import math
 import statistics
 import sys
+from datetime import datetime
 from pathlib import Path
 
 HERE = Path(__file__).parent / "data"
+DAY = 288  # rows
+CITY = [
+    "400030",
+    "400057",
+    "400069",
+    "400084",
+    "400088",
+    "400096",
+    "400238",
+    "400253",
+    "400343",
+    "400971",
+    "401464",
+    "401816",
+    "402285",
+    "402287",
+    "402289",
+    "409529",
+]
 Rows = list[list[str]]
 
 
@@ -51,6 +74,25 @@ def cut(header: list[str], rows: Rows, locations: Path, centre: str, sensors: in
         writer.writerows(row for sensor, row in place.items() if sensor in near)
 
 
+def city(header: list[str], rows: Rows, locations: Path) -> None:
+    """Write the sensors of the tutorial with semicolons, decimal commas and the day first; the last day apart."""
+    columns = [header.index(sensor) for sensor in CITY]
+    written = [["time", *CITY]]
+    for row in rows:
+        time = datetime.strptime(row[0], "%Y-%m-%d %H:%M:%S").strftime("%d.%m.%Y %H:%M")
+        written.append([time, *(row[i].replace(".", ",") for i in columns)])
+    for name, part in (("city.csv.gz", written[:-DAY]), ("city_next_day.csv", written[:1] + written[-DAY:])):
+        text = io.StringIO()
+        csv.writer(text, delimiter=";", lineterminator="\n").writerows(part)
+        content = text.getvalue().encode()
+        (HERE / name).write_bytes(gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
+    with locations.open(newline="") as source:
+        places = {row["sensor_id"]: (row["Latitude"], row["Longitude"]) for row in csv.DictReader(source)}
+    with (HERE / "city_sensors.csv").open("w", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerows([["sensor_id", "latitude", "longitude"], *([sensor, *places[sensor]] for sensor in CITY)])
+
+
 if __name__ == "__main__":
     metr_la, metr_la_locations, pems_bay, pems_bay_meta = map(Path, sys.argv[1:])
     table = read(metr_la, "2012-05-03 00:00:00", "2012-05-23 23:55:00")
@@ -59,3 +101,4 @@ if __name__ == "__main__":
     table = read(pems_bay, "2017-01-03 00:00:00", "2017-01-04 23:55:00")
     names = ("PEMS-BAY-excerpt.csv", "PEMS-BAY-META-excerpt.csv")
     cut(*table, pems_bay_meta, table[0][1], 10, names)
+    city(*read(pems_bay, "2017-05-01 00:00:00", "2017-05-22 23:55:00"), pems_bay_meta)

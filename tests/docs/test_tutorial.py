@@ -1,0 +1,80 @@
+"""The tutorial is a contract: its commands run in its order, and print what it shows, up to the numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.commands import ROOT
+
+BLOCKS = re.findall(r"```console\n(.*?)```", (ROOT / "docs/tutorial.md").read_text("utf-8"), re.DOTALL)
+
+
+def steps() -> list[tuple[str, list[str]]]:
+    """Each command with the lines that are shown below it."""
+    found: list[tuple[str, list[str]]] = []
+    for line in "\n".join(BLOCKS).replace("\\\n", " ").splitlines():
+        if line.startswith("$ "):
+            found.append((line.removeprefix("$ "), []))
+        elif line.strip() not in ("", "..."):
+            found[-1][1].append(line)
+    return found
+
+
+def masked(text: str) -> str:
+    """Without numbers, which differ between processors, and without what stands around them for width."""
+    return " ".join(re.sub(r"\d[\d.,]*", "#", text).replace("  best", "").split())
+
+
+def served(words: list[str], folder: Path, environment: dict[str, str]) -> str:
+    """Start the server at a free port, ask for its forecast and interrupt it; what it printed."""
+    words[words.index("--port") + 1] = "0"
+    with subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        lines = []
+        for line in server.stderr:
+            lines.append(line)
+            if found := re.search(r"curl (\S+)", line):
+                answer = httpx.get(found[1], timeout=30).json()
+                assert (answer["interval"], len(answer["sensors"])) == (0.9, 16)
+                break
+        server.send_signal(signal.SIGINT)
+        server.wait(timeout=30)
+    return "".join(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)  # nine processes that import torch, four epochs of a small model
+def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "socialx").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m socialx "$@"\n')
+    (commands / "socialx").chmod(0o755)
+    path = f"{commands}:{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+    assert len(steps()) == 11
+    for command, shown in steps():
+        words = shlex.split(command)
+        if words[:2] == ["socialx", "serve"]:
+            printed = served(words, tmp_path, environment)
+        else:
+            done = subprocess.run(
+                ["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
+            )
+            assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+            printed = done.stdout + done.stderr
+        printed = masked(printed)
+        for line in shown:
+            assert masked(line) in printed, f"$ {command}\n{line}\n{printed}"
+    assert (tmp_path / "city.html").stat().st_size > 50_000
+    assert (tmp_path / "next_hour.csv").read_text().count("\n") == 1 + 16 * 12
