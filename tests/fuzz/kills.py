@@ -219,12 +219,15 @@ def main(count: int, seed: int) -> int:
 
 
 def tallies(made: Path, folder: Path, count: int, dice: random.Random) -> Iterator[Tally]:
-    """The tallies of convert, backfill, train and resume."""
+    """The tallies of convert, append, backfill, train and resume."""
 
     def make() -> None:
         data_files.small_store(made / "data.h5", 80)
         rows = 4000
-        data_files.write_csv(made / "rows.csv", data_files.timestamps(rows), data_files.speeds(rows))
+        times, speeds = data_files.timestamps(rows), data_files.speeds(rows)
+        data_files.write_csv(made / "rows.csv", times, speeds)
+        data_files.write_csv(made / "first.csv", times[:3000], speeds[:3000])
+        data_files.write_csv(made / "later.csv", times[3000:], speeds[3000:])
         values = np.random.default_rng(0).uniform(5, 70, (rows, 4, 3)).astype(np.float32)
         values[..., 1], values[..., 2] = 37.5, -121.5
         attributes = older_files.root("metr_la", "metr_la_v1", values.shape)
@@ -236,6 +239,10 @@ def tallies(made: Path, folder: Path, count: int, dice: random.Random) -> Iterat
     words = ("convert", "metr-la", "rows.csv", "--meta-csv", "locations.csv", "--output-h5", "out.h5", "--overwrite")
     yield _replaced("convert", words, "out.h5", {**table, "out.h5": b"the old file"}, folder, count, dice)
     old = {"old.h5": (made / "old.h5").read_bytes()}
+    first = ("convert", "metr-la", "first.csv", "--meta-csv", "locations.csv", "--output-h5", "grows.h5")
+    child.check(child.command(first, made))
+    grows = {name: (made / name).read_bytes() for name in ("grows.h5", "later.csv")}
+    yield _replaced("append", ("append", "grows.h5", "later.csv"), "grows.h5", grows, folder, count, dice)
     yield _replaced("backfill", ("backfill", "old.h5"), "old.h5", old, folder, count, dice)
     yield _trained("train", FIRST, data, folder, count, dice)
     started = _interrupted(data, folder)
