@@ -36,6 +36,7 @@ WEEK = 604_800  # seconds
 MOST_ROWS, MOST_COLUMNS = 400, 700  # cells of the heat map: about the pixels of its panel, 0.8 MB within an SVG
 COLOURS = 40  # of the heat map: steps below 2 mph, in two thirds of the bytes that 256 take
 LABELLED = 3  # sensors of the map with their id
+FEW_MISSING = 0.01  # share of the readings; a handful of lost rows is no alarm
 DEAD = VERMILION
 
 
@@ -68,7 +69,10 @@ def _headline(r: Report) -> str:
 
 
 def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
-    """Sensors by longitude and latitude, coloured by their share of missing readings."""
+    """Sensors by longitude and latitude, coloured by their share of missing readings, or by their mean reading.
+
+    The mean is drawn where so few readings are missing that all sensors would have the same colour.
+    """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     ids, degrees = store.sensors.ids, np.stack([store.sensors.longitude, store.sensors.latitude], axis=1)
@@ -78,7 +82,10 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
     shown = known & ~far if (known & ~far).any() else known  # one astray would press all others into one dot
     counts = {"without position": ~known, "far away, not drawn": known & ~shown, "without any reading (X)": dead}
     notes = [f"{flags.sum()} {what}" for what, flags in counts.items() if flags.any()]
-    title(axes, "Sensors by share of missing readings", "; ".join(notes) or "every sensor has a position and readings")
+    few, unit = report.missing_share < FEW_MISSING, _unit(store)
+    what = f"mean {store.feature.replace('_', ' ')}, {unit}" if few else "share of rows without a valid reading"
+    heading = "Sensors by their mean reading" if few else "Sensors by share of missing readings"
+    title(axes, heading, "; ".join(notes) or "every sensor has a position and readings")
     if not shown.any():
         axes.text(0.5, 0.5, "no sensor has a position", ha="center", va="center", transform=axes.transAxes)
         axes.set(xticks=[], yticks=[])
@@ -93,23 +100,31 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
     axes.ticklabel_format(useOffset=False)
     axes.locator_params(nbins=5)
     alive = np.flatnonzero(shown & ~dead)
-    alive = alive[np.argsort(missing[alive], kind="stable")]  # the worst on top
-    highest = max(float(missing[alive].max(initial=0)), 0.01)  # a handful of lost rows is no alarm
+    mean = np.array([np.nan if (found := report.sensor_mean[vdid]) is None else found for vdid in ids])
+    worst = -mean if few else missing
+    alive = alive[np.argsort(worst[alive], kind="stable")]  # the worst on top
+    shade = mean if few else missing
+    low, high = (float(np.nanmin(mean[alive])), float(np.nanmax(mean[alive]))) if few and len(alive) else (0.0, 0.0)
+    high = high if few else float(missing[alive].max(initial=FEW_MISSING))
     x, y = degrees.T
     edge: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
     size = DOT**2 * min(1.0, 300 / shown.sum())  # square points; thousands of dots still leave roads to see
-    colours: dict[str, Any] = {"c": missing[alive], "vmin": 0, "vmax": highest, "cmap": "plasma_r"}
+    colours: dict[str, Any] = {"c": shade[alive], "vmin": low, "vmax": high, "cmap": "viridis" if few else "plasma_r"}
     dots = axes.scatter(x[alive], y[alive], s=max(4, size), zorder=3, **colours, **edge)
     axes.scatter(x[shown & dead], y[shown & dead], s=2 * DOT**2, c=DEAD, marker="X", zorder=4, **edge)
-    shares = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
-    bar = figure.colorbar(dots, ax=axes, ticks=MaxNLocator(6), format=shares, **BAR)
-    bar.set_label("share of rows without a valid reading")
+    texts = FuncFormatter(lambda value, _: f"{value:.3g}" if few else f"{100 * value:.3g}%")
+    bar = figure.colorbar(dots, ax=axes, ticks=MaxNLocator(6), format=texts, **BAR)
+    bar.set_label(what)
     figure.draw_without_rendering()  # lays the figure out, so that the limits are final
     figure.set_layout_engine("none")
     bar_box = _scale_bar(axes, degrees[shown], squeeze)
-    order = np.argsort(-missing, kind="stable")
-    worst = [place for place in order if shown[place] and missing[place]][:LABELLED]
-    label(axes, [ids[place] for place in worst], degrees[worst], degrees[shown], [bar_box])
+    worst_first = [*np.flatnonzero(shown & dead), *alive[::-1]]
+    named = [place for place in worst_first if few or missing[place]][:LABELLED]
+    label(axes, [ids[place] for place in named], degrees[named], degrees[shown], [bar_box])
+
+
+def _unit(store: Store) -> str:
+    return store.unit if store.unit != "unknown" else "unit not stored"
 
 
 def _scale_bar(axes: Axes, degrees: np.ndarray, squeeze: float) -> np.ndarray:
@@ -151,8 +166,7 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
         interpolation="nearest",
         extent=(0, cells.shape[0] * span.width, 0, span.cells.shape[1]),
     )
-    unit = store.unit if store.unit != "unknown" else "unit not stored"
-    figure.colorbar(image, ax=axes, label=f"{store.feature.replace('_', ' ')}, {unit}", **BAR)
+    figure.colorbar(image, ax=axes, label=f"{store.feature.replace('_', ' ')}, {_unit(store)}", **BAR)
     rows = "a row is one sensor" if group == 1 else f"a row is the mean of {group} sensors"
     means = "" if span.width == store.step_minutes * 60 else f"; means of {span.width // 60} minutes"
     days = dict.fromkeys((day(span.start), day(span.start + span.length_s - 1)))

@@ -80,6 +80,14 @@ def test_an_svg_says_what_it_shows(tmp_path: Path) -> None:
         assert words in joined
 
 
+def test_a_map_without_missing_readings_shows_their_mean(tmp_path: Path) -> None:
+    values = speeds(MONTH, 6)
+    values[:, [4, 0, 3]] *= [0.5, 0.6, 0.7]  # the slow ones
+    found = svg(tmp_path, values)
+    assert {"Sensors by their mean reading", "mean avg speed, km/h", "V0000", "V0003", "V0004"} <= set(found)
+    assert not {"V0001", "V0002", "V0005", "share of rows without a valid reading"} & set(found)
+
+
 def test_the_week_with_the_most_readings_is_shown(tmp_path: Path) -> None:
     values = speeds(MONTH, 2)
     assert "Readings of Mon 5 Mar to Sun 11 Mar 2012" in svg(tmp_path, values)  # the first of equals
