@@ -89,6 +89,7 @@ def serve(
     )
     with listener:
         uvicorn.Server(config).run(sockets=[listener])
+    raise KeyboardInterrupt  # it returns after an interrupt that a shell has its background jobs ignore
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -320,7 +320,7 @@ def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:
             ["encoder mlp has no blocks", "--placement stacked, or --encoder xlstm"],
         ),
         (["--pooling-heads", "3"], ["pooling.heads 3", "8 is not a multiple"]),
-        (["--model", "mean"], ["model.kind (--model)", "'linear', 'lstm' or 'stid'"]),
+        (["--model", "mean"], ["model.kind (--model)", "'linear', 'lstm', 'stid' or package.module:Class"]),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(
