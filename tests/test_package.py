@@ -104,6 +104,6 @@ def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytes
     assert len(frame) == forecast.values.size
     report = socialx.inspect(str(path)).report
     assert report is not None
-    assert report.sensors == len(socialx.open_store(path).sensors.ids)
+    assert report.sensors == len(socialx.open_store(str(path)).sensors.ids)
     assert socialx.profile(str(path), profile={"steps": 2, "warmup_steps": 0}, model={"width": 8}).window.steps == 2
     assert capfd.readouterr() == ("", "")

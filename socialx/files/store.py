@@ -425,11 +425,12 @@ def version_of(path: Path) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def open_store(path: Path, feature: str | None = None, days: int | None = None) -> Store:
+def open_store(path: str | Path, feature: str | None = None, days: int | None = None) -> Store:
     """One feature of a canonical file; unknown positions are NaN.  Refuses an older file: backfill completes it.
 
     feature: None takes the first, which is the measured one.  days: the first so many calendar days, None: all of it.
     """
+    path = Path(path)
     with open_hdf5(path, AGAIN) as file:
         version = version_of(path)
         _, ids, names, timestamps = read_layout(path, file)
