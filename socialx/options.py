@@ -459,12 +459,21 @@ def yaml_of(values: Mapping[str, Any], comments: Mapping[str, str]) -> str:
 
 
 def differences(settings: Settings, other: Settings) -> str:
-    """The settings that decide which windows are scored and are not the same, with both values."""
+    """The settings that decide which windows are scored and are not the same, with both values.
+
+    A file may be named in two ways.
+    """
     mine, theirs = flat(settings), flat(other)
     for values in (mine, theirs):
         values["data.inputs"] = values["data.inputs"] or values["data.targets"]
     differ = [key for key in keys_where(lambda f: f.scored) if mine[key] != theirs[key]]
+    if "data.path" in differ and _resolved(settings.data.path) == _resolved(other.data.path):
+        differ.remove("data.path")
     return ", ".join(f"{key.removeprefix('data.')} {theirs[key]}, not {mine[key]}" for key in differ)
+
+
+def _resolved(path: Path | None) -> Path | None:
+    return None if path is None else path.resolve()
 
 
 def flat(settings: Settings) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from socialx.errors import SettingsError
-from socialx.options import KEYS, OLD_KEYS, Layers, Loaded, as_tree, flag_of, load_settings, to_yaml
+from socialx.options import KEYS, OLD_KEYS, Layers, Loaded, as_tree, differences, flag_of, load_settings, to_yaml
 from socialx.settings import RESUME, SCORING, Settings
 from tests.commands import small_file, socialx
 
@@ -368,3 +368,9 @@ def test_config_prints_one_form() -> None:
     done = socialx("config", "--yaml", "--json")
     assert done.exit_code == 2
     assert done.stderr == "error: config: two forms of output: choose --yaml or --json\n"
+
+
+def test_a_file_may_be_named_in_two_ways() -> None:
+    here, again, other = (Settings(data={"path": path}) for path in ("a.h5", "./b/../a.h5", "b.h5"))
+    assert differences(here, again) == ""
+    assert differences(here, other) == "path b.h5, not a.h5"
