@@ -32,11 +32,10 @@ from socialx.scoring.evaluation import evaluate as score
 from socialx.scoring.intervals import Intervals, RunningCoverage
 from socialx.scoring.metrics import RunningScores
 from socialx.scoring.online import evaluate_online
-from socialx.scoring.protocol import Trained
 from socialx.scoring.references import references
 from socialx.scoring.results import BY, Evaluation, ModelScores, breakdown_rows
 from socialx.settings import Settings
-from socialx.tasks.trained import load_trained, refuse_overflow
+from socialx.tasks.trained import load_several, refuse_overflow
 from socialx.tasks.training import Run, remedies, with_plan
 from socialx.training import memory, probe
 from socialx.training.run_folder import open_run
@@ -79,14 +78,10 @@ def evaluate(
         if save is not None:
             _check_save(Path(save), runs, overwrite)
         layers = Layers.of(settings, sections, data=data)
-        problems: dict[str, Problem] = {}
-        trained: dict[str, Trained] = {}
         scores: dict[str, ModelScores] = {}
         now: tuple[Problem, nn.Module, Loader] | None = None  # the run that is scored, should memory run out
         with when_memory_runs_out(lambda: now and out_of_memory(*now, part)):
-            for run in runs:
-                first = next(iter(problems.values()), None)
-                problems[str(run)], trained[str(run)] = load_trained(Path(str(run)), layers, first)
+            problems, trained = load_several(map(str, runs), layers)
             going_on = {name: _with_climatology(each, name) for name, each in problems.items() if online}
             problem = next(iter(problems.values()), None) or build(layers.load().in_full_precision())
             protocol, d = problem.protocol.with_trained(trained), problem.data

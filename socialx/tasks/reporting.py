@@ -34,7 +34,7 @@ from socialx.scoring.results import Evaluation, ModelScores, error_rows
 from socialx.settings import Settings
 from socialx.tasks.evaluation import check_part, out_of_memory
 from socialx.tasks.explanation import explanation_of, some_batches
-from socialx.tasks.trained import load_trained
+from socialx.tasks.trained import load_several
 from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
 
@@ -66,14 +66,10 @@ def report_runs(
         if output is not None:
             check_output(Path(output), overwrite=True)
         layers = Layers.of(settings, sections, data=data)
-        problems: dict[str, Problem] = {}
-        trained: dict[str, Trained] = {}
         passes: dict[str, _Pass] = {}
         now: tuple[Problem, nn.Module, Loader] | None = None  # the run that forecasts, should memory run out
         with when_memory_runs_out(lambda: now and out_of_memory(*now, part)):
-            for run in runs:
-                first = next(iter(problems.values()), None)
-                problems[str(run)], trained[str(run)] = load_trained(Path(str(run)), layers, first)
+            problems, trained = load_several(map(str, runs), layers)
             problem = next(iter(problems.values()))
             loader = problem.data.loader(part, problem.settings.loader.batch_size)
             shown = _Shown.of(problem.data, part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,16 @@ def load_trained(
     problem.model.to(problem.precision.device)
     parameters = sum(p.numel() for p in problem.model.parameters())
     return problem, then.of_weights(weights.epoch, parameters, weights.fingerprint)
+
+
+def load_several(names: Iterable[str], layers: Layers) -> tuple[dict[str, Problem], dict[str, Trained]]:
+    """``load_trained`` of runs, by their names; all of them share the windows of the first one."""
+    problems: dict[str, Problem] = {}
+    trained: dict[str, Trained] = {}
+    for name in names:
+        first = next(iter(problems.values()), None)
+        problems[name], trained[name] = load_trained(Path(name), layers, first)
+    return problems, trained
 
 
 def refuse_overflow(run: str | Path, values: float | np.ndarray) -> None:
