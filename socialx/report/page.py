@@ -50,13 +50,17 @@ def document(title: str, css: str, body: Sequence[Html | None], script: str = ""
     """Return a whole page.  script: the only one that its policy lets run; it finds ``data``, as JSON, by its id."""
     policy, scripts = POLICY, Html("")
     if script:
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        policy += f"; script-src 'sha256-{digest}'"
+        policy += f"; script-src '{digest(script)}'"
         content = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
         scripts = Html(f'<script type="application/json" id="data">{content}</script><script>{script}</script>')
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     page = tag("body", tag("main", *body), scripts)
     return f"{HEAD}{meta}{tag('title', title)}<style>{css}</style></head>\n{page}\n</html>\n"
+
+
+def digest(text: str) -> str:
+    """Return how a content security policy names a script or a style: by its hash."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def tag(name: str, /, *parts: object, **attributes: object) -> Html:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-
-from socialx.report.profile_page import CSS
+from socialx.report.page import digest, style
 
 # The names of colours begin with a capital letter: in lower case they would look like flags of the command line.
 # The classes are those of ColorBrewer's RdYlBu, which colour-blind readers can tell apart; slower is also larger.
@@ -24,6 +21,7 @@ form{display:flex;flex-wrap:wrap;gap:.75rem;align-items:end}form input,button{fo
 padding:.45rem .75rem;background:var(--Code);border:1px solid var(--Soft);border-radius:6px}
 @media(max-width:34rem){td:last-child,th:last-child{display:none}}
 """
+CSS = style("page.css") + OWN
 BODY = """<main><header><p class="note">socialx serve</p><h1 id="title">Traffic forecast</h1>
 <p class="lead" id="said" aria-live="polite">The forecast is being loaded.</p></header>
 <form id="ask" hidden><input type="text" autocomplete="username" value="socialx" hidden><label>Token<br>
@@ -196,19 +194,14 @@ def page(token: bool, latest: bool, follow: bool) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>socialx: traffic forecast</title>'
-        f'<link rel="icon" href="data:,"><style>{CSS}{OWN}</style></head>\n<body {marks}>{BODY}'
+        f'<link rel="icon" href="data:,"><style>{CSS}</style></head>\n<body {marks}>{BODY}'
         f"<script>{SCRIPT}</script></body>\n</html>\n"
     )
 
 
 def policy() -> str:
     """Return the content security policy of the page: its own style and script by their hashes, and nothing else."""
-    style, script = (_hash(text) for text in (CSS + OWN, SCRIPT))
     return (
-        f"default-src 'none'; style-src '{style}'; script-src '{script}'; connect-src 'self'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; style-src '{digest(CSS)}'; script-src '{digest(SCRIPT)}'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

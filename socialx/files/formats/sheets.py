@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from socialx.errors import SocialxError, sample
 from socialx.files.formats.tables import ABSENT, NUMBER, exact_floats
+from socialx.files.formats.texts import SEPARATORS
 from socialx.files.hdf5 import first_bytes
 from socialx.progress import work
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 PIECE = 1 << 22  # letters of text that are parsed at a time
 HEAD_ROWS = 40  # that tell what each column holds
 FIELD = 1 << 21  # letters of a line; METR-LA has 2,000 of them, 20,000 sensors 200,000
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}  # in the order in which they are tried
 NOTHING = frozenset([*ABSENT, "NaT"])
 # What reading a packed or odd text raises; zipfile raises RuntimeError for a member with a password.
 UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)

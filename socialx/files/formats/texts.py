@@ -14,7 +14,7 @@ ODD = {
     b"\xff\xfe": ("a text in UTF-16", "save it as UTF-8"),
     b"\xfe\xff": ("a text in UTF-16", "save it as UTF-8"),
 }
-SEPARATORS = {b";": "semicolons", b"\t": "tabs", b"|": "bars"}
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}  # in the order in which they are tried
 
 
 def check_text(path: Path, advice: str) -> None:
@@ -25,5 +25,5 @@ def check_text(path: Path, advice: str) -> None:
             raise SocialxError(path, found, remedy)
     line = head.splitlines()[0]
     for separator, name in SEPARATORS.items():
-        if separator in line and b"," not in line and b"\0" not in head:
+        if separator.encode() in line and b"," not in line and b"\0" not in head:
             raise SocialxError(path, f"its cells are separated by {name}", "write it with commas, and decimal points")

@@ -20,7 +20,6 @@ from socialx.files.formats.sheets import (
     MOMENT,
     NOTHING,
     SENSORS,
-    SEPARATORS,
     UNREADABLE,
     Sheet,
     decimal_sign,
@@ -31,6 +30,7 @@ from socialx.files.formats.sheets import (
     written,
 )
 from socialx.files.formats.tables import NUMBER
+from socialx.files.formats.texts import SEPARATORS
 from socialx.files.hdf5 import first_bytes
 
 BEGINNING = 1 << 12  # letters of the first line, which hold several times
