@@ -43,7 +43,9 @@ def launch(devices: int, words: Sequence[str]) -> int:
     except SignalException:
         return INTERRUPTED
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
+        ended_by_launcher = -signal.SIGTERM
+        by_itself = {rank: each for rank, each in error.failures.items() if each.exitcode != ended_by_launcher}
+        rank, failure = min((by_itself or error.failures).items(), key=lambda item: item[1].timestamp)
         if failure.exitcode >= 0:  # it has said why
             return max(1, failure.exitcode)
         found = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"

@@ -12,7 +12,7 @@ import socket
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -28,11 +28,12 @@ from socialx.errors import Command, Fallback, SocialxError
 PATH_BYTES = 4096
 STORE = "socialx: port of the first process"
 CONNECT_S = 300.0
+OUTLIVE_S = 10.0  # a process without a word stays so long: the launcher ends it sooner, when the one that speaks ended
 LAUNCHED = "LAUNCHED_BY_SOCIALX"  # in the environment of processes whose launcher says which of them has ended
 
 
 class ElsewhereError(SocialxError):
-    """Another process failed and says why: this one ends without a word."""
+    """Another process failed and says why: this one ends without a word, after it."""
 
     def lines(self, *_: object) -> list[str]:
         """None."""
@@ -219,9 +220,11 @@ def joined() -> Iterator[Ranks]:
         return
     _connect(ranks)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), ExitStack() as stack:
+            stack.callback(dist.destroy_process_group)
             if not ranks.first:
                 warnings.simplefilter("ignore", Fallback)
             yield ranks
-    finally:
-        dist.destroy_process_group()
+    except ElsewhereError:
+        time.sleep(OUTLIVE_S)  # a launcher ends all when the first one ends, and the one that failed may still speak
+        raise

@@ -200,8 +200,21 @@ def test_processes_that_see_other_amounts_of_memory_share_one_order(tmp_path: Pa
     assert furthest(tmp_path / "one", tmp_path / "two") < 1e-5
 
 
+SLOW_VOICE = """
+import os, time
+if os.environ.get("RANK") == "0":
+    import typer
+    echo = typer.echo
+    typer.echo = lambda *words, **options: (time.sleep(2), echo(*words, **options))
+"""
+
+
 @pytest.mark.slow
-def test_what_is_wrong_is_said_once(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("voice", ["", SLOW_VOICE], ids=["at once", "slowly"])
+def test_what_is_wrong_is_said_once(voice: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the process that says it is the last one to end."""
+    (tmp_path / "sitecustomize.py").write_text(voice)
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     code, out, said = finished(start(sys.executable, *words(data, tmp_path / "run", "--devices", "2", "--width", "9")))
     assert code == 2
     assert said.count("error: ") == 1, said
