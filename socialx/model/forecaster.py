@@ -49,17 +49,31 @@ class Tokens(nn.Module):
         self.sensor = _table(sensors, 1, width) if sensor_identity else None
         self.adaptive = _table(sensors, history, width) if adaptive else None
 
-    def forward(self, normalised: Tensor, valid: Tensor, slot: Tensor, weekday: Tensor) -> Tensor:
-        """normalised (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,T,E]."""
-        reading = torch.cat([normalised, (~valid).to(normalised.dtype)], dim=-1).transpose(1, 2)  # [B,N,T,2F]
-        tokens = self.reading(reading)  # [B,N,T,E]
+    def forward(
+        self,
+        normalised: Tensor,
+        valid: Tensor,
+        slot: Tensor,
+        weekday: Tensor,
+        more: Sequence[tuple[Tensor, nn.Linear]] = (),
+    ) -> Tensor:
+        """normalised (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,T,E].
+
+        more: other numbers of each token [B,T,N,C], each with its projection [C -> E].
+        """
+        reading = torch.cat([normalised, (~valid).to(normalised.dtype)], dim=-1)  # [B,T,N,2F]
+        parts = [(reading, self.reading), *more]
+        numbers = torch.cat([part for part, _ in parts], dim=-1).transpose(1, 2)  # [B,N,T,C]
+        # One product with few rows, stored in this order: the gradient of a transposed one takes ten times as long on a
+        # CPU.  What all sensors or all windows share is summed before it meets the tokens.
+        weight = torch.cat([projection.weight for _, projection in parts], dim=1).t().contiguous()  # [C,E]
+        shared = torch.stack([projection.bias for _, projection in parts]).sum(0)  # [E], with a calendar [B,1,T,E]
         for table, key in ((self.slot, slot), (self.weekday, weekday)):
             if table is not None:
-                tokens = tokens + table[key][:, None]
-        for table in (self.sensor, self.adaptive):
-            if table is not None:
-                tokens = tokens + table
-        return tokens
+                shared = shared + table[key][:, None]
+        own = [table for table in (self.sensor, self.adaptive) if table is not None]
+        tokens = numbers @ weight + shared  # [B,N,T,E]
+        return tokens + sum(own) if own else tokens
 
 
 class Climatology(nn.Module):
@@ -84,12 +98,12 @@ class Climatology(nn.Module):
         return (self.usual[kind, batch.slot] - normaliser.target_mean) / normaliser.target_std
 
     def of_tokens(self, usual: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
-        """usual [B,T,N,G], normalised and valid [B,T,N,F] -> what is added to the tokens, [B,N,T,E]."""
+        """usual [B,T,N,G], normalised and valid [B,T,N,F] -> numbers for the tokens, [B,T,N,2G]."""
         unusual = torch.zeros_like(usual)
         for target, place in enumerate(self.read):
             if place is not None:
                 unusual[..., target] = (normalised[..., place] - usual[..., target]) * valid[..., place]
-        return self.token(torch.cat([usual, unusual], dim=-1).transpose(1, 2))
+        return torch.cat([usual, unusual], dim=-1)
 
     def of_state(self, usual: Tensor, history: int, carried: Tensor) -> Tensor:
         """What is usual ahead, and the latest reading, both against now; carried [B,N,G], normalised -> [B,N,E]."""
@@ -148,12 +162,13 @@ class Forecaster(nn.Module):
         """What is known of every sensor before the head, [B,N,E]."""
         history = batch.history.shape[1]
         slot, weekday = batch.slot[:, :history], batch.weekday[:, :history]
-        normalised, ahead = self.normaliser.inputs(batch), None
-        tokens = self.tokens(normalised, batch.valid, slot, weekday)  # [B,N,T,E]
+        normalised, ahead, more = self.normaliser.inputs(batch), None, []
         if self.climatology is not None:
             usual = self.climatology.at(batch, self.normaliser)  # [B,R,N,G]
-            tokens = tokens + self.climatology.of_tokens(usual[:, :history], normalised, batch.valid)
+            numbers = self.climatology.of_tokens(usual[:, :history], normalised, batch.valid)
+            more.append((numbers, self.climatology.token))
             ahead = self.climatology.of_state(usual, history, self.normaliser.carried(batch))
+        tokens = self.tokens(normalised, batch.valid, slot, weekday, more)  # [B,N,T,E]
         sequences, shape = tokens.flatten(0, 1), tokens.shape[:2]
         own = self.encoder(sequences, self._between(shape[1])) if self.interleaved else self.encoder(sequences)
         own = own.unflatten(0, shape) if ahead is None else own.unflatten(0, shape) + ahead  # [B,N,E]
