@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from socialx.data.geo import Neighbours
+from socialx.model.attention import attention
 
 # Up to this many sensors per neighbour, masked N x N products beat gathering K vectors per sensor: gathering moves
 # 2 K E numbers per sensor through memory, and its backward scatters them.  On a CPU, E = 64, K = 32: 4.9 times as fast
@@ -217,8 +218,7 @@ class DotAttention(Attention):
         # One more sensor with a key and a value of 0 is the null key: nothing is joined or cut.
         key, value = (F.pad(t, (0, 0, 0, 0, 0, 1)).transpose(1, 2) for t in (key, value))  # [B,H,N+1,D]
         bias = F.pad(self.geometry.dense(self.geometry(), -math.inf), (0, 1))  # [H,N,N+1]
-        weights = (query.transpose(1, 2) @ key.mT + bias).softmax(-1)  # [B,H,N,N+1]
-        return (weights.to(value.dtype) @ value).transpose(1, 2)
+        return attention(query.transpose(1, 2), key, value, bias).transpose(1, 2)
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
         """By whichever of two ways is faster: O(B N K E) or, in few steps, O(B N^2 E)."""
