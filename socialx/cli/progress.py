@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from socialx.cli.shell import write
 from socialx.progress import Epoch, Event, Note, Start, Work
 
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
-class _Rate(ProgressColumn):
-    """Units per second since the start, in the bar's own unit."""
 
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f} {task.fields['unit']}/s")
+def _bars() -> Progress:
+    """No bar yet.  rich is loaded here: a help page shows none."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """Units per second since the start, in the bar's own unit."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.0f} {task.fields['unit']}/s")
+
+    console = Console(file=sys.stderr, emoji=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.percentage:>3.0f}%"),
+        Rate(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 class Show:
@@ -26,16 +43,7 @@ class Show:
 
     def __init__(self, command: str) -> None:
         self._write = partial(write, command)
-        console = Console(file=sys.stderr, emoji=False)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.percentage:>3.0f}%"),
-            _Rate(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._progress = _bars()
         self._tasks: dict[str, TaskID] = {}
 
     def __call__(self, event: Event) -> None:

@@ -37,7 +37,7 @@ def test_help_needs_no_torch(command: str) -> None:
         "import sys, socialx.cli as c\n"
         f"try: c.app({[*command.split(), '--help']!r})\n"
         "except SystemExit as e: assert not e.code, e.code\n"
-        "heavy = {'torch', 'numpy', 'pandas', 'h5py', 'xlstm', 'yaml'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'h5py', 'xlstm', 'yaml', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
