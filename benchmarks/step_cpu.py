@@ -21,8 +21,11 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,6 +34,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from socialx import build
 from socialx.data.loaders import Loader
 from socialx.environment import cpu_field
+from socialx.model.attention import WORK
+from socialx.model.xlstm.exact import _Scan
 from socialx.options import Layers
 from socialx.tasks.training import make_learner
 from socialx.training.learner import Learner
@@ -41,6 +46,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "compiled": {"trainer.compile": "default"},
     "compiled, bf16-mixed": {"trainer.compile": "default", "trainer.precision": "bf16-mixed"},
+}
+KINDS = {
+    "matrix products": ("mm", "addmm", "bmm", "baddbmm"),
+    "sums": ("sum", "cumsum", "cummax", "amax", "mean"),
+    "softmax": ("softmax", "_softmax", "_softmax_backward_data"),
+    "norms": ("native_layer_norm", "native_layer_norm_backward"),
+    "copies": ("clone", "copy_", "cat", "stack", "constant_pad_nd", "new_zeros", "zeros_like", "zero_", "fill_"),
 }
 BYTES = {"mlstm": 118, "last slstm": 117}  # a token and unit of width in 16 bits: metr_la_cpu.yaml has these two blocks
 
@@ -54,13 +66,65 @@ def learner_of(example: str, data: Path, **given: Any) -> tuple[Learner, Loader]
 
 
 class Operations(TorchDispatchMode):
-    """How many operations torch was asked for."""
+    """The operations that torch was asked for, and the CPU seconds of each kind."""
 
-    count = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.seconds: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
-        return func(*args, **(kwargs or {}))
+        began = time.thread_time()
+        out = func(*args, **(kwargs or {}))
+        self.seconds[kind_of(str(func.overloadpacket).removeprefix("aten."))] += time.thread_time() - began
+        return out
+
+
+def kind_of(operation: str) -> str:
+    """The kind of an operation of torch, by its name."""
+    return next((kind for kind, names in KINDS.items() if operation in names), "pointwise and others")
+
+
+def parts(data: Path, steps: int = 5) -> dict[str, dict[str, float]]:
+    """CPU milliseconds of a step by kind of operation, and of the scan of the sLSTM alone, forward and backward."""
+    found = {}
+    for example in ("metr_la_cpu.yaml", "metr_la_quick.yaml"):
+        learner, train = learner_of(example, data)
+        batches = [batch for batch, _ in zip(train.epoch(0), range(steps), strict=False)]
+        learner.step([batches[0]])
+        scan = Timed(_Scan)
+        began = time.thread_time()
+        with scan:
+            for batch in batches:
+                learner.step([batch])
+        row = {"step": time.thread_time() - began, "scan of the sLSTM": scan.seconds}
+        with Operations() as operations:
+            for batch in batches:
+                learner.step([batch])
+        row |= dict(operations.seconds.most_common())
+        found[example] = {name: 1e3 * seconds / steps for name, seconds in row.items()}
+        found[example]["operations"] = operations.count / steps
+    return found
+
+
+class Timed(ExitStack):
+    """The CPU seconds in the forward and backward of an autograd function, while this is open."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        for name in ("forward", "backward"):
+            self.enter_context(mock.patch.object(function, name, staticmethod(self._timed(getattr(function, name)))))
+
+    def _timed(self, run: Any) -> Any:
+        def timed(*args: Any) -> Any:
+            began = time.thread_time()
+            out = run(*args)
+            self.seconds += time.thread_time() - began
+            return out
+
+        return timed
 
 
 def work() -> None:
@@ -131,7 +195,7 @@ def bound(data: Path, machine: dict[str, float]) -> dict[str, float]:
     learner, train = learner_of("metr_la_cpu.yaml", data)
     example = next(iter(train.epoch(0)))
     learner.step([example])
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False, custom_mapping=WORK) as counter:
         learner.step([example])
     windows, steps, sensors = example.batch.history.shape[:3]
     tokens, width, heads = windows * steps * sensors, 64, 4
@@ -199,12 +263,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="METR-LA as socialx convert writes it")
     parser.add_argument("--against", metavar="COMMIT", help="also compare with this commit")
+    parser.add_argument("--parts", action="store_true", help="only say where the time of a step goes")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only-against", action="store_true", help="keep what the file has of the rest")
     parser.add_argument("--steps", type=int, default=6, help="of a block of --against")
     options = parser.parse_args()
     torch.set_num_threads(1)
     data = options.data.resolve()
+    if options.parts:
+        record = json.loads(RESULT.read_text())
+        record["parts"] = parts(data)
+        RESULT.write_text(json.dumps(record, indent=1) + "\n")
+        print(json.dumps(record["parts"], indent=1))
+        return
     if options.only_against:
         record = json.loads(RESULT.read_text())
         record["against"] = against(options.against, data, options.rounds, options.steps)
@@ -214,6 +285,7 @@ def main() -> None:
     facts = {"cpu": cpu_field("model name"), "capability": torch.backends.cpu.get_cpu_capability(), "threads": 1}
     record: dict[str, Any] = {"machine": facts | {"torch": torch.__version__} | machine}
     record["bound"] = bound(data, machine)
+    record["parts"] = parts(data)
     for example in ("metr_la_cpu.yaml", "metr_la_quick.yaml"):
         record[example] = in_turns(example, data, options.rounds)
     for variant in record["metr_la_cpu.yaml"].values():

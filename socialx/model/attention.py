@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 TILE_BYTES = 1 << 20  # of logits: about the second-level cache of a core
 
@@ -26,50 +25,93 @@ def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor
     The query is scaled already.  The softmax has the type of the bias.
     """
     in_tiles = query.device.type == "cpu" and query.dtype == key.dtype == value.dtype == bias.dtype
-    if not in_tiles or torch.compiler.is_compiling():
+    if not in_tiles or torch.compiler.is_exporting():  # an exported model knows torch's own operations alone
         return (query @ key.mT + bias).softmax(-1).to(value.dtype) @ value
-    out: Tensor = _Tiled.apply(*(part.flatten(0, 1) for part in (query, key, value)), bias)
+    parts = [part.flatten(0, 1).contiguous() for part in (query, key, value)]
+    keep = torch.is_grad_enabled() and any(part.requires_grad for part in (*parts, bias))
+    out: Tensor = tiled(*parts, bias, keep)[0]
     return out.unflatten(0, query.shape[:2])
 
 
-class _Tiled(torch.autograd.Function):
-    """query [B*H,N,D], key and value [B*H,M,D], bias [H,N,M] -> [B*H,N,D]; the weights are kept for the backward."""
+@torch.library.custom_op("socialx::attention", mutates_args=())
+def tiled(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    """query [B*H,N,D], key and value [B*H,M,D], contiguous, bias [H,N,M] -> out [B*H,N,D], weights [B*H,N,M].
 
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
-        ctx.tile = tile = _heads_of_a_tile(bias)
-        out, keep = torch.empty_like(query), any(ctx.needs_input_grad)
-        kept = bias.new_empty(len(query) if keep else tile, *bias.shape[1:])
-        for first in range(0, len(query), tile):
-            part, head = slice(first, first + tile), first % len(bias)
-            weights = kept[part] if keep else kept
-            torch.baddbmm(bias[head : head + tile], query[part], key[part].mT, out=weights)
-            torch.softmax(weights, -1, out=weights)
-            torch.bmm(weights, value[part], out=out[part])
-        if keep:
-            ctx.save_for_backward(query, key, value, kept)
-        ctx.heads = len(bias)
-        return out
+    keep: whether the weights are wanted, for the backward pass; else they are empty.
+    """
+    out, tile = torch.empty_like(query), _heads_of_a_tile(bias)
+    kept = bias.new_empty(len(query) if keep else 0, *bias.shape[1:])
+    buffer = None if keep else bias.new_empty(tile, *bias.shape[1:])
+    for first in range(0, len(query), tile):
+        part, head = slice(first, first + tile), first % len(bias)
+        weights = kept[part] if buffer is None else buffer
+        torch.baddbmm(bias[head : head + tile], query[part], key[part].mT, out=weights)
+        torch.softmax(weights, -1, out=weights)
+        torch.bmm(weights, value[part], out=out[part])
+    return out, kept
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        query, key, value, kept = ctx.saved_tensors
-        grad, tile = grad.contiguous(), ctx.tile
-        d_query, d_key, d_value = (torch.empty_like(part) for part in (query, key, value))
-        d_bias = kept.new_zeros(ctx.heads, *kept.shape[1:])
-        d_logits = kept.new_empty(tile, *kept.shape[1:])
-        for first in range(0, len(query), tile):
-            part, head = slice(first, first + tile), first % ctx.heads
-            weights = kept[part]
-            torch.bmm(weights.mT, grad[part], out=d_value[part])
-            torch.bmm(grad[part], value[part].mT, out=d_logits)  # of the weights
-            torch.ops.aten._softmax_backward_data.out(d_logits, weights, -1, weights.dtype, grad_input=d_logits)
-            d_bias[head : head + tile] += d_logits
-            torch.bmm(d_logits, key[part], out=d_query[part])
-            torch.bmm(d_logits.mT, query[part], out=d_key[part])
-        return d_query, d_key, d_value, d_bias
+
+@tiled.register_fake
+def _tiled_outputs(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(query), bias.new_empty(len(query) if keep else 0, *bias.shape[1:])
+
+
+@torch.library.custom_op("socialx::attention_backward", mutates_args=())
+def tiled_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, heads: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of query, key, value and bias, from that of the output [B*H,N,D]."""
+    grad = grad.contiguous()
+    d_query, d_key, d_value = (torch.empty_like(part) for part in (query, key, value))
+    d_bias = weights.new_zeros(heads, *weights.shape[1:])
+    tile = _heads_of_a_tile(d_bias)
+    d_logits = weights.new_empty(tile, *weights.shape[1:])
+    for first in range(0, len(query), tile):
+        part, head = slice(first, first + tile), first % heads
+        torch.bmm(weights[part].mT, grad[part], out=d_value[part])
+        torch.bmm(grad[part], value[part].mT, out=d_logits)  # of the weights
+        torch.ops.aten._softmax_backward_data.out(d_logits, weights[part], -1, weights.dtype, grad_input=d_logits)
+        d_bias[head : head + tile] += d_logits
+        torch.bmm(d_logits, key[part], out=d_query[part])
+        torch.bmm(d_logits.mT, query[part], out=d_key[part])
+    return d_query, d_key, d_value, d_bias
+
+
+@tiled_backward.register_fake
+def _tiled_gradients(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, heads: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    d_query, d_key, d_value = (torch.empty_like(part) for part in (query, key, value))
+    return d_query, d_key, d_value, weights.new_empty(heads, *weights.shape[1:])
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    query, key, value, bias, _ = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(query, key, value, output[1])
+    ctx.heads = len(bias)
+
+
+def _gradients(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return None, None, None, None, None
+    return *tiled_backward(grad, *ctx.saved_tensors, ctx.heads), None
+
+
+tiled.register_autograd(_gradients, setup_context=_keep)
+
+
+def _work(query: torch.Size, key: torch.Size, *_: Any, **__: Any) -> int:
+    """Operations of the two products of the forward pass, from the shapes."""
+    return 4 * query.numel() * key[1]
+
+
+def _work_backward(grad: torch.Size, query: torch.Size, key: torch.Size, *_: Any, **__: Any) -> int:
+    return 2 * _work(query, key)
+
+
+# What torch's FlopCounterMode cannot see: how many operations these two do.
+WORK = {torch.ops.socialx.attention: _work, torch.ops.socialx.attention_backward: _work_backward}
 
 
 def _heads_of_a_tile(bias: Tensor) -> int:

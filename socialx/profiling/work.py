@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from socialx.batch import Batch, Example, Target
+from socialx.model.attention import WORK
 from socialx.precision import Precision
 from socialx.profiling.profile import Machine
 
@@ -49,7 +50,7 @@ def work_of(model: nn.Module, example: Example) -> tuple[float, float]:
         warnings.catch_warnings(action="ignore"),  # of flags on builds without Intel GPUs
         torch.random.fork_rng(devices=[]),
         torch.backends.mkldnn.flags(enabled=False),
-        FlopCounterMode(display=False) as flops,
+        FlopCounterMode(display=False, custom_mapping=WORK) as flops,
         _Bytes() as moved,
     ):
         own(batch).sum().backward()

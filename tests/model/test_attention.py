@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from socialx.model import attention as module
 from socialx.model.attention import attention
@@ -73,6 +74,25 @@ def test_a_network_that_is_frozen_but_for_its_bias_learns_it() -> None:
     (found,) = torch.autograd.grad(attention(*fixed, bias).sum(), bias)
     (expected,) = torch.autograd.grad(plain(*fixed, bias).sum(), bias)
     torch.testing.assert_close(found, expected)
+
+
+def test_its_operations_are_counted() -> None:
+    given = parts(2, 4, 3, 4, 2)
+    counted = []
+    for function in (attention, plain):
+        with FlopCounterMode(display=False, custom_mapping=module.WORK) as counter:
+            function(*given).sum().backward()
+        counted.append(counter.get_total_flops())
+    assert counted[0] == counted[1] == 3 * 2 * 2 * (2 * 4 * 3 * 4 * 2)
+
+
+def test_it_compiles_without_a_break() -> None:
+    *given, bias = parts(2, 4, 3, 4, 2)
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(compiled(*given, bias).square().sum(), (*given, bias))
+    expected = torch.autograd.grad(plain(*given, bias).square().sum(), (*given, bias))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_products_in_16_bits_keep_a_softmax_in_32() -> None:
