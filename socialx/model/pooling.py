@@ -28,9 +28,9 @@ from socialx.data.geo import Neighbours
 from socialx.model.attention import attention
 
 # Up to this many sensors per neighbour, masked N x N products beat gathering K vectors per sensor: gathering moves
-# 2 K E numbers per sensor through memory, and its backward scatters them.  On a CPU, E = 64, K = 32: 4.9 times as fast
-# at N = 207, 1.6 times at 512, 0.6 times at 1000 (benchmarks/pooling_cpu.py).
-DENSE_UP_TO = 16
+# 2 K E numbers per sensor through memory, and its backward scatters them.  On a CPU, E = 64, K = 32: 8 times as fast
+# at N = 207, 2.2 times at 512, 1.6 times at 640, 0.9 times at 1000 (benchmarks/pooling_cpu.py).
+DENSE_UP_TO = 20
 OFFSET_WIDTH = 32  # hidden units of what is made of an offset
 
 
