@@ -165,12 +165,12 @@ class Dataset:
         *,
         chunk: int | None = None,
         share: Share = ALONE,
-        some: slice = slice(None),
+        some: slice | np.ndarray = slice(None),
     ) -> Loader:
         """Batches of ``train``, ``validation`` or ``test``, in the mode of ``loading``.
 
         chunk: windows of a chunk, of which the shuffled order is made; None: as the loading says, 0: all of them.
-        share: of this process.  some: which windows of the part, in order of time.
+        share: of this process.  some: which windows of the part, as places in it.
         """
         if self.windows is None:
             raise ValueError("this file was not split into parts")

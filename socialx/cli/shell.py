@@ -8,10 +8,11 @@ from typing import Any
 from socialx.errors import Argument, Command
 from socialx.options import KEYS, flag_of
 
+_PERIOD = {"start": "--from", "end": "--to"}
 # Flags that are not made of the name of their argument, by task.
 FLAGS = {
     "convert": {"data": "--data-csv", "meta": "--meta-csv", "output": "--output-h5"},
-    "predict": {"start": "--from", "end": "--to"},
+    **dict.fromkeys(("predict", "evaluate", "explain", "report"), _PERIOD),
     "train": {"settings": "--config"},
 }
 
