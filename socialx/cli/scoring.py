@@ -9,7 +9,8 @@ import typer
 
 from socialx.cli.app import Json, command, note, print_json
 from socialx.cli.progress import Show
-from socialx.errors import Argument, GateError, SettingsError
+from socialx.cli.shell import write
+from socialx.errors import Argument, Command, GateError, SettingsError
 from socialx.options import Layers, with_settings
 
 Part = Annotated[
@@ -178,7 +179,8 @@ def calibrate(layers: Layers, run: RunArgument) -> None:
     found = tasks.calibrate(run, settings=layers, progress=Show("calibrate"))
     windows = found.protocol.windows["validation"]
     errors = f"{found.errors:,} errors of {windows:,} validation windows"
-    typer.echo(f"{run}: levels 0.5 to {found.widest:g} from {errors}: socialx predict {run} --interval 0.9")
+    following = write("calibrate", Command("predict", run, interval=0.9))
+    typer.echo(f"{run}: levels 0.5 to {found.widest:g} from {errors}: {following}")
 
 
 @command("report")
