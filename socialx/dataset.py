@@ -184,6 +184,13 @@ class Dataset:
             return WorkerLoader(self._part, length, self.device, self.loading, 2 * self._chunk_bytes, *rest)
         return ResidentLoader(self.series, *rest)
 
+    def forecast_rows(self, part: str, some: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        """The first and the last row, int64 [W] each, that some windows of a part forecast."""
+        if self.windows is None:
+            raise ValueError("this file was not split into parts")
+        first = self.windows.part(part)[some] + self.history
+        return first, first + self.horizon - 1
+
     @property
     def _chunk_bytes(self) -> int:
         """Of a chunk; those of workers are in the host's memory."""

@@ -123,7 +123,7 @@ def explain(
     end: End = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="draw it, with a map of the attention weights, .png or .svg"),
+        typer.Option("--plot", metavar="FILE", help="draw it, with a map of the attention weights, .png, .svg or .pdf"),
     ] = None,
     geojson: Annotated[
         Path | None,
@@ -238,7 +238,7 @@ def predict(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="draw --sensors, or the six that change most, .png or .svg"),
+        typer.Option("--plot", metavar="FILE", help="draw --sensors, or the six that change most, .png, .svg or .pdf"),
     ] = None,
     interval: Annotated[
         float | None,

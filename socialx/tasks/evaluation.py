@@ -148,9 +148,7 @@ class Asked:
     @property
     def issued(self) -> np.ndarray:
         """When each scored window is issued, int64 [W] in seconds."""
-        if self.data.windows is None:
-            raise ValueError("this file was not split into parts")
-        return self.data.store.seconds[self.data.windows.part(self.part)[self.some] + self.data.history - 1]
+        return self.data.store.seconds[self.data.forecast_rows(self.part, self.some)[0] - 1]
 
     def measure(self, intervals: Intervals) -> None:
         """Also measure these intervals."""

@@ -61,14 +61,12 @@ def windows_within(data: Dataset, part: str, start: Time | None, end: Time | Non
     None: the first and the last row of the file.  Without both, all windows and no period.  Raises SettingsError for a
     time outside of the file, and where no window of the part lies in the period.
     """
-    if data.windows is None:
-        raise ValueError("this file was not split into parts")
-    starts, seconds = data.windows.part(part), data.store.seconds
+    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(part))  # of each forecast
     if start is None and end is None:
-        return np.arange(len(starts)), None
+        return np.arange(len(first)), None
+    seconds = data.store.seconds
     begin = int(seconds.min()) if start is None else _inside(data, start, "start")
     until = int(seconds.max()) if end is None else _inside(data, end, "end")
-    first, last = seconds[starts + data.history], seconds[starts + data.history + data.horizon - 1]  # of each forecast
     inside = np.flatnonzero((first >= begin) & (last <= until))
     if not len(inside):
         where = Argument("end", as_text(until)) if start is None else Argument("start", as_text(begin))

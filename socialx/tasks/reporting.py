@@ -116,10 +116,8 @@ class _Shown:
     @classmethod
     def of(cls, data: Dataset, part: str, some: np.ndarray) -> _Shown:
         """Two days of some windows of a part."""
-        if data.windows is None:
-            raise ValueError("this file was not split into parts")
         step = max(1, min(data.horizon, round(MINUTES_AHEAD / data.store.step_minutes)))
-        rows = data.windows.part(part)[some] + data.history + step - 1
+        rows = data.forecast_rows(part, some)[0] + step - 1
         spans = telling_days(data.target_source, rows)
         return cls(step, spans, [data.store.seconds[rows[span]] for span in spans])
 
