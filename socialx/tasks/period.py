@@ -72,7 +72,8 @@ def windows_within(data: Dataset, part: str, start: Time | None, end: Time | Non
         where = Argument("end", as_text(until)) if start is None else Argument("start", as_text(begin))
         found = f"no {part} window has its forecast within {as_text(begin)} .. {as_text(until)}"
         there = f"forecasts of this part are of {as_text(int(first.min()))} .. {as_text(int(last.max()))}"
-        raise SettingsError(where, found, (f"{there}; for all of the file add ", Argument("part", ALL)))
+        more = () if part == ALL else ("; for all of the file add ", Argument("part", ALL))
+        raise SettingsError(where, found, (there, *more))
     return inside, Period(as_text(begin), as_text(until), len(inside))
 
 

@@ -123,6 +123,7 @@ def test_the_command_says_what_it_scored(run: Path) -> None:
         (("--from", "2012-06-01"), "the nearest is --from '2012-05-08 04:55:00'"),
         (("--to", "2011-01-01"), "the nearest is --to '2012-05-03 00:00:00'"),
         (("--to", "2012-05-04"), "no test window has its forecast within 2012-05-03 00:00:00 .. 2012-05-04 00:00:00"),
+        (("--from", TO, "--to", FROM, "--part", "all"), "are of 2012-05-03 01:00:00 .. 2012-05-08 04:55:00\n"),
         (("--from", TO, "--to", FROM), f"no test window has its forecast within {TO}:00 .. {FROM}:00"),
         (("--from", "yesterday"), "--from yesterday: not a time"),
         (("--from", FROM, "--days", "2"), "--from: the first days of the file are asked for too: leave out --days"),
