@@ -165,12 +165,12 @@ class Dataset:
         *,
         chunk: int | None = None,
         share: Share = ALONE,
-        some: slice = slice(None),
+        some: slice | np.ndarray = slice(None),
     ) -> Loader:
         """Batches of ``train``, ``validation`` or ``test``, in the mode of ``loading``.
 
         chunk: windows of a chunk, of which the shuffled order is made; None: as the loading says, 0: all of them.
-        share: of this process.  some: which windows of the part, in order of time.
+        share: of this process.  some: which windows of the part, as places in it.
         """
         if self.windows is None:
             raise ValueError("this file was not split into parts")
@@ -183,6 +183,13 @@ class Dataset:
         if self.loading.mode == "workers":
             return WorkerLoader(self._part, length, self.device, self.loading, 2 * self._chunk_bytes, *rest)
         return ResidentLoader(self.series, *rest)
+
+    def forecast_rows(self, part: str, some: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        """The first and the last row, int64 [W] each, that some windows of a part forecast."""
+        if self.windows is None:
+            raise ValueError("this file was not split into parts")
+        first = self.windows.part(part)[some] + self.history
+        return first, first + self.horizon - 1
 
     @property
     def _chunk_bytes(self) -> int:

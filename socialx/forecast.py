@@ -212,7 +212,7 @@ class Forecast:
             write_forecast(temporary, self)
 
     def plot(self, path: str | Path, sensors: list[str] | tuple[str, ...] | None = None) -> None:
-        """Draw history, forecast and, where the file has it, truth of some sensors into a .png or .svg.
+        """Draw history, forecast and, where the file has it, truth of some sensors into a .png, .svg or .pdf.
 
         sensors: None takes the six with the largest expected change.
         """

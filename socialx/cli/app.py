@@ -19,7 +19,7 @@ import typer
 import typer.core
 
 from socialx import __version__
-from socialx.cli.shell import write
+from socialx.cli.shell import with_own_model, write
 from socialx.errors import Fallback, Message, SocialxError
 from socialx.options import SYNONYMS
 
@@ -100,35 +100,41 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
-            try:
-                with _fallbacks_as_notes(name):
-                    function(*args, **kwargs)
-            except SocialxError as error:
-                for line in error.lines(functools.partial(write, name)):
-                    typer.echo(f"error: {line}", err=True)
-                raise typer.Exit(error.exit_code) from None
-            except RuntimeError as error:
-                if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
-                    found = str(error).splitlines()[0][:160]
-                    typer.echo(f"error: loader: {found} fewer --num-workers, or --mode chunk", err=True)
-                    raise typer.Exit(1) from None
-                if not _is_out_of_memory(error):
-                    raise
-                reason = str(error).splitlines()[0][:120]
-                typer.echo(f"error: out of memory ({reason}): a smaller --batch-size, or a smaller --width", err=True)
-                raise typer.Exit(1) from None
-            except MemoryError as error:
-                reason = f" ({error})" if str(error) else ""
-                typer.echo(f"error: out of memory{reason}: a shorter file, or fewer --days of it", err=True)
-                raise typer.Exit(1) from None
-            except KeyboardInterrupt:
-                typer.echo("interrupted", err=True)
-                raise typer.Exit(130) from None
+            with with_own_model(kwargs):
+                _run(name, functools.partial(function, *args, **kwargs))
 
         run.__doc__ = _with_examples(function.__doc__ or "")
         return app.command(name, cls=_Command)(run)
 
     return decorate
+
+
+def _run(name: str, function: Callable[[], None]) -> None:
+    """Run a command; its user errors become lines and exit codes."""
+    try:
+        with _fallbacks_as_notes(name):
+            function()
+    except SocialxError as error:
+        for line in error.lines(functools.partial(write, name)):
+            typer.echo(f"error: {line}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    except RuntimeError as error:
+        if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
+            found = str(error).splitlines()[0][:160]
+            typer.echo(f"error: loader: {found} fewer --num-workers, or --mode chunk", err=True)
+            raise typer.Exit(1) from None
+        if not _is_out_of_memory(error):
+            raise
+        reason = str(error).splitlines()[0][:120]
+        typer.echo(f"error: out of memory ({reason}): a smaller --batch-size, or a smaller --width", err=True)
+        raise typer.Exit(1) from None
+    except MemoryError as error:
+        reason = f" ({error})" if str(error) else ""
+        typer.echo(f"error: out of memory{reason}: a shorter file, or fewer --days of it", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(130) from None
 
 
 def _with_examples(text: str) -> str:

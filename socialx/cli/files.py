@@ -228,7 +228,7 @@ def inspect_file(
         str | None, _text("--require", "CHECKS", "exit 3 unless these pass, such as positions,gaps; all = every one")
     ] = None,
     plot: Annotated[
-        Path | None, _text("--plot", "FILE", "draw the sensors and a week of readings, .png or .svg")
+        Path | None, _text("--plot", "FILE", "draw the sensors and a week of readings, .png, .svg or .pdf")
     ] = None,
     geojson: Annotated[Path | None, _text("--geojson", "FILE", "write the sensors as points of a map")] = None,
 ) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from socialx.cli.shell import write
 from socialx.progress import Epoch, Event, Note, Start, Work
+from socialx.report.tables import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -38,6 +40,34 @@ def _bars() -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
+MEASURED_S = 10.0  # of training from which a forecast of its end is made
+
+
+class _Pace:
+    """Says once how long an epoch and the rest of a training will take.
+
+    It measures from one reading of the loss to a later one: only then has the device done all that it was given, and
+    the first step, which may compile, is not counted.
+    """
+
+    def __init__(self, epoch_windows: int) -> None:
+        self._epoch_windows, self._note, self._told = epoch_windows, "", False
+        self._first: tuple[float, float] | None = None  # time and windows
+
+    def line(self, work: Work, now: float) -> str | None:
+        """What to say after this event, which may be nothing.  now: seconds of any clock."""
+        if self._told or work.note == self._note or work.total is None:
+            return None
+        self._note = work.note
+        self._first = self._first or (now, work.done)
+        seconds, windows = now - self._first[0], work.done - self._first[1]
+        if seconds < MEASURED_S or not windows:
+            return None
+        self._told = True
+        epoch, left = (duration(seconds / windows * count) for count in (self._epoch_windows, work.total - work.done))
+        return f"an epoch takes about {epoch} and all that is left about {left}, without validation"
+
+
 class Show:
     """The callback of a command: a bar for every piece of work that is under way, and lasting lines above them."""
 
@@ -45,6 +75,7 @@ class Show:
         self._write = partial(write, command)
         self._progress = _bars()
         self._tasks: dict[str, TaskID] = {}
+        self._pace: _Pace | None = None
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -53,6 +84,7 @@ class Show:
         elif isinstance(event, Note):
             self._say(event.message.line(self._write))
         elif isinstance(event, Start):
+            self._pace = _Pace(event.windows)
             self._say(f"{event.data}: {event.sensors} sensors, {event.windows:,} training windows")
             machine = f"{event.device}, precision {event.precision}"
             self._say(f"{machine}, {event.parameters:,} parameters, run folder {event.run_dir}")
@@ -67,6 +99,8 @@ class Show:
             )
 
     def _work(self, work: Work) -> None:
+        if self._pace and work.name == "train" and (line := self._pace.line(work, time.monotonic())):
+            self._say(line)
         if work.finished:
             task = self._tasks.pop(work.name, None)
             if task is not None:

@@ -9,7 +9,8 @@ import typer
 
 from socialx.cli.app import Json, command, note, print_json
 from socialx.cli.progress import Show
-from socialx.errors import Argument, GateError, SettingsError
+from socialx.cli.shell import write
+from socialx.errors import Argument, Command, GateError, SettingsError
 from socialx.options import Layers, with_settings
 
 Part = Annotated[
@@ -17,6 +18,13 @@ Part = Annotated[
     typer.Option(
         "--part", metavar="train|validation|test|all", help="which windows (default: test)", show_default=False
     ),
+]
+Start = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="score only forecasts that begin here or later")
+]
+End = Annotated[str | None, typer.Option("--to", metavar="TIME", help="and end here or before; a date is its 00:00")]
+Save = Annotated[
+    Path | None, typer.Option("--save", metavar="FILE", help="also write all forecasts with the truth, .h5 or .parquet")
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 
@@ -49,12 +57,11 @@ def evaluate(
         typer.Option("--max-mae", metavar="LIMITS", help="exit 3 if a run has a larger MAE: 60min=3.5,all=3"),
     ] = None,
     scores_csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="also write the scores here")] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="FILE", help="also write all forecasts with the truth, .h5 or .parquet"),
-    ] = None,
+    save: Save = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace existing files")] = False,
     part: Part = "test",
+    start: Start = None,
+    end: End = None,
     as_json: Json = False,
 ) -> None:
     """Score runs and baselines: MAE, RMSE, MAPE and R2.
@@ -66,6 +73,7 @@ def evaluate(
       socialx evaluate runs/demo --baselines
       socialx evaluate --baselines --data metr_la.h5
       socialx evaluate runs/a runs/b --compare --by hour
+      socialx evaluate runs/demo --from 2012-05-21 --to "2012-05-22 09:00"
     """
     from socialx import tasks
     from socialx.disk import check_output
@@ -80,6 +88,8 @@ def evaluate(
     found = tasks.evaluate(
         runs or [],
         part=part,
+        start=start,
+        end=end,
         baselines=baselines,
         online=online,
         intervals=intervals,
@@ -109,9 +119,11 @@ def explain(
     layers: Layers,
     run: RunArgument,
     part: Part = "test",
+    start: Start = None,
+    end: End = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="draw it, with a map of the attention weights, .png or .svg"),
+        typer.Option("--plot", metavar="FILE", help="draw it, with a map of the attention weights, .png, .svg or .pdf"),
     ] = None,
     geojson: Annotated[
         Path | None,
@@ -131,7 +143,16 @@ def explain(
     from socialx.report.explanation import print_explanation
     from socialx.report.scores import print_protocol
 
-    found = tasks.explain(run, part=part, plot=plot, geojson=geojson, settings=layers, progress=Show("explain"))
+    found = tasks.explain(
+        run,
+        part=part,
+        start=start,
+        end=end,
+        plot=plot,
+        geojson=geojson,
+        settings=layers,
+        progress=Show("explain"),
+    )
     if len(found.protocol.targets) > 1:
         note(f"explained: {found.target}, the first of the targets {', '.join(found.protocol.targets)}")
     if as_json:
@@ -158,7 +179,8 @@ def calibrate(layers: Layers, run: RunArgument) -> None:
     found = tasks.calibrate(run, settings=layers, progress=Show("calibrate"))
     windows = found.protocol.windows["validation"]
     errors = f"{found.errors:,} errors of {windows:,} validation windows"
-    typer.echo(f"{run}: levels 0.5 to {found.widest:g} from {errors}: socialx predict {run} --interval 0.9")
+    following = write("calibrate", Command("predict", run, interval=0.9))
+    typer.echo(f"{run}: levels 0.5 to {found.widest:g} from {errors}: {following}")
 
 
 @command("report")
@@ -170,6 +192,8 @@ def report(
         Path, typer.Option("--output", "-o", metavar="FILE", help="the page; an older one is replaced")
     ] = Path("report.html"),
     part: Part = "test",
+    start: Start = None,
+    end: End = None,
 ) -> None:
     """Write one HTML page about runs.
 
@@ -183,7 +207,9 @@ def report(
     from socialx import tasks
     from socialx.report.scores import verdicts
 
-    found = tasks.report_runs(runs, part=part, output=output, settings=layers, progress=Show("report"))
+    found = tasks.report_runs(
+        runs, part=part, start=start, end=end, output=output, settings=layers, progress=Show("report")
+    )
     for line in verdicts(found.evaluation):
         typer.echo(line)
     typer.echo(f"wrote {output}: {output.stat().st_size / 1e6:.1f} MB")
@@ -212,7 +238,7 @@ def predict(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="draw --sensors, or the six that change most, .png or .svg"),
+        typer.Option("--plot", metavar="FILE", help="draw --sensors, or the six that change most, .png, .svg or .pdf"),
     ] = None,
     interval: Annotated[
         float | None,

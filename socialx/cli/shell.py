@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from socialx.errors import Argument, Command
+from socialx.kinds import OWN
 from socialx.options import KEYS, flag_of
+from socialx.settings import facts
 
+MODEL = "model.kind"
+
+_PERIOD = {"start": "--from", "end": "--to"}
 # Flags that are not made of the name of their argument, by task.
 FLAGS = {
     "convert": {"data": "--data-csv", "meta": "--meta-csv", "output": "--output-h5"},
-    "predict": {"start": "--from", "end": "--to"},
+    **dict.fromkeys(("predict", "evaluate", "explain", "report"), _PERIOD),
     "train": {"settings": "--config"},
 }
+
+# The class of the user's own that this command line names: every command that uses its run must name it again.
+_OWN_MODEL: ContextVar[str | None] = ContextVar("socialx_own_model", default=None)
+
+
+@contextmanager
+def with_own_model(given: Mapping[str, Any]) -> Iterator[None]:
+    """Write the commands of the block with the model of the user's own that these parameters name, if they do."""
+    sets = dict(text.split("=", 1) for text in given.get("set_") or () if "=" in text)
+    kind = given.get("model__kind") or sets.get(MODEL, "")
+    token = _OWN_MODEL.set(kind if OWN.fullmatch(kind) else None)
+    try:
+        yield
+    finally:
+        _OWN_MODEL.reset(token)
 
 
 def write(task: str, part: Argument | Command) -> str:
@@ -21,7 +44,10 @@ def write(task: str, part: Argument | Command) -> str:
     if isinstance(part, Argument):
         return _option(task, part.name, part.value)
     words = [_quoted(value) for value in part.arguments]
-    words += [_option(part.task, name, value) for name, value in part.options.items()]
+    options = dict(part.options)
+    if (own := _OWN_MODEL.get()) and part.task in facts(KEYS[MODEL]).commands:
+        options.setdefault(MODEL, own)
+    words += [_option(part.task, name, value) for name, value in options.items()]
     return " ".join(["socialx", part.task, *words])
 
 

@@ -11,7 +11,8 @@ import typer
 
 from socialx.cli.app import Json, command, note, print_json
 from socialx.cli.progress import Show
-from socialx.errors import Message, SettingsError
+from socialx.cli.shell import write
+from socialx.errors import Command, Message, SettingsError
 from socialx.options import KEYS, Layers, changed, flat, some_to_yaml, with_settings
 
 
@@ -99,7 +100,7 @@ def train(
     run = tasks.train(settings=layers, resume=resume, overwrite=overwrite, profile_first=profile_first, progress=show)
     if not ranks.first:
         return
-    score = f"socialx evaluate {run.path} --baselines"
+    score = write("train", Command("evaluate", run.path, baselines=True))
     if run.interrupted:
         note(Message("", "interrupted", (ranks.resuming(run.path), ", or score it as it is")), "train")
         typer.echo(score)

@@ -11,7 +11,7 @@ from socialx.errors import Argument, Command, SettingsError, SocialxError, sampl
 from socialx.files.formats.arrays import NPY, ZIP, refuse_arrays
 from socialx.files.formats.basicts import DAT
 from socialx.files.formats.contents import Format
-from socialx.files.formats.registry import FORMATS
+from socialx.files.formats.registry import AUTO, FORMATS, every_format, of_packages
 from socialx.files.formats.sheets import refuse_several
 from socialx.files.formats.tables import refuse_numbers
 from socialx.files.formats.texts import check_text
@@ -23,7 +23,6 @@ from socialx.files.older.variants import recognise as older_variant
 from socialx.files.published import DATASETS, Dataset, dataset
 from socialx.files.store import FLAT
 
-AUTO = "auto"
 SWAP = ("swap ", Argument("data"), " and ", Argument("meta"))
 EXAMPLES = {"start": "YYYY-MM-DD HH:MM:SS", "step_s": "5min", "channel": "0"}  # by field of Request
 ARGUMENTS = {  # field of Request -> argument of convert
@@ -97,7 +96,10 @@ def find(kind: str) -> Dataset | Format | None:
         return named
     if name in FORMATS:
         return FORMATS[name]
-    names = [AUTO, *DATASETS, *FORMATS]
+    more = {format.name: format for format in of_packages()}
+    if name in more:
+        return more[name]
+    names = [AUTO, *DATASETS, *FORMATS, *more]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
     raise SettingsError(kind, "unknown data set or format", hint)
@@ -107,7 +109,7 @@ def recognise(data: Path) -> tuple[Format, str]:
     """The format of a file or folder, and why."""
     check_name(data)
     refuse_transposed(data)
-    for format in FORMATS.values():
+    for format in every_format():
         if reason := format.recognise(data):
             return format, reason
     if data.is_dir():
@@ -129,7 +131,7 @@ def recognise(data: Path) -> tuple[Format, str]:
         found = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
     else:
         raise SocialxError(data, "a table of positions, not of readings", SWAP)
-    raise SocialxError(data, found, f"the formats are {', '.join(FORMATS)}")
+    raise SocialxError(data, found, f"the formats are {', '.join(format.name for format in every_format())}")
 
 
 def command(data: Path, format: Format) -> Command:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg")
+FORMATS = (".png", ".svg", ".pdf")
 SIZE, DPI = (15.0, 7.2), 100  # inches, pixels per inch
 HOUR, DAY = 3_600, 86_400  # seconds
 SMALL, DOT = 10, 6.0  # points
@@ -30,10 +30,12 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 BLUE, VERMILION = "#0072b2", "#d55e00"  # of Okabe and Ito's palette, which everybody can tell apart
 GREY = "0.35"
 BAR: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 40, "pad": 0.02}  # the colour bars
+UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # two renders are equal to the byte
 # Everything else is matplotlib's default, whatever a matplotlibrc says.  Text of an SVG stays text, its ids are fixed.
 STYLE: dict[str, Any] = {
     "svg.hashsalt": "socialx",
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # text that can be selected and edited
     "font.size": 11,
     "axes.titlesize": 12,
     "axes.titlelocation": "left",
@@ -43,7 +45,7 @@ STYLE: dict[str, Any] = {
 def check_picture(path: Path) -> None:
     """Refuse a name that no picture can have."""
     if path.suffix.lower() not in FORMATS:
-        raise SettingsError(path, f"a picture cannot end in {path.suffix.lower()!r}", "name it .png or .svg")
+        raise SettingsError(path, f"a picture cannot end in {path.suffix.lower()!r}", "name it .png, .svg or .pdf")
 
 
 @contextmanager
@@ -61,7 +63,7 @@ def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
     with style.context(["default", STYLE]):  # undone at the end
         figure = Figure(figsize=size, dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
         yield figure
-        figure.savefig(drawn, format=kind[1:], dpi=DPI, metadata={"Date": None} if kind == ".svg" else {})
+        figure.savefig(drawn, format=kind[1:], dpi=DPI, metadata=UNDATED.get(kind, {}))
     with replacing(path) as temporary:
         temporary.write_bytes(drawn.getvalue())
 
@@ -105,6 +107,53 @@ def points(axes: Axes, degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Places [n,2] and the size [2] of the panel in points from its lower left corner; its layout is final."""
     size = np.array(axes.bbox.size) * 72 / DPI
     return axes.transAxes.inverted().transform(axes.transData.transform(degrees)) * size, size
+
+
+def km_axes(axes: Axes, xy: np.ndarray) -> None:
+    """A map of places [n,2] in km, north up, with equal scales."""
+    axes.set(xlabel="km east of the centre", ylabel="km north of the centre")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.08)
+    middle = np.median(xy, axis=0)
+    axes.update_datalim([middle - 1, middle + 1])  # 2 km even for one place alone
+    axes.grid(color="0.93")
+    axes.set_axisbelow(True)
+
+
+def emptiest_corner(axes: Axes, xy: np.ndarray, size: tuple[float, float], taken: list[np.ndarray]) -> np.ndarray:
+    """A box of this size in points in the corner with the fewest of the places [n,2]; the layout is final.
+
+    taken: the boxes in points that are full already.
+    """
+    dots, whole = points(axes, xy)
+    right, top = whole - size - 8
+    boxes = [np.array([x, y, x + size[0], y + size[1]]) for y in (8, top) for x in (8, right)]
+
+    def full(box: np.ndarray) -> tuple[bool, int]:
+        clash = any(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in taken)
+        return clash, inside(dots, box)
+
+    return min(boxes, key=full)  # the first of the emptiest
+
+
+def scale_and_north(axes: Axes, xy: np.ndarray, taken: list[np.ndarray]) -> np.ndarray:
+    """A bar of 1, 2 or 5 times a power of ten km and an arrow to the north -> the box they take, in points.
+
+    xy [n,2]: the places in km that are drawn; the layout is final.  taken: the boxes in points that are full already.
+    """
+    _, size = points(axes, xy)
+    span = np.ptp(axes.get_xlim())
+    power = 10.0 ** np.floor(np.log10(span / 4))
+    length = power * max(factor for factor in (1, 2, 5) if factor * power <= span / 4)
+    box = emptiest_corner(axes, xy, (length / span * size[0] + 46, 30), taken)
+    ends, y = (box[[0, 2]] + [8, -38]) / size[0], (box[1] + 6) / size[1]
+    axes.plot(ends, [y, y], color="black", linewidth=3, solid_capstyle="butt", transform=axes.transAxes, zorder=5)
+    text: dict[str, Any] = {"ha": "center", "fontsize": SMALL, "zorder": 5}
+    axes.text(ends.mean(), y + 4 / size[1], f"{length:g} km", va="bottom", transform=axes.transAxes, **text)
+    x, arrow = (box[2] - 14) / size[0], {"arrowstyle": "-|>", "facecolor": "black", "shrinkA": 0, "shrinkB": 0}
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "axes fraction"}
+    axes.annotate("N", (x, box[3] / size[1]), (x, y), arrowprops=arrow, **place, **text)
+    return box
 
 
 def inside(dots: np.ndarray, box: np.ndarray) -> int:

@@ -9,9 +9,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.data.geo import to_plane
-from socialx.report.canvas import BAR, BLUE, DOT, GREY, SMALL, VERMILION, astray, label, picture, plain, title
+from socialx.report.canvas import (
+    BAR,
+    BLUE,
+    DOT,
+    GREY,
+    SMALL,
+    VERMILION,
+    astray,
+    emptiest_corner,
+    km_axes,
+    label,
+    picture,
+    plain,
+    points,
+    scale_and_north,
+    title,
+)
 from socialx.report.explanation import WORST
-from socialx.scoring.results import ErrorOf, Explanation, Layer, SensorErrors
+from socialx.scoring.results import Explanation, Layer, SensorErrors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,16 +35,22 @@ if TYPE_CHECKING:
 
 
 LABELLED = 3  # sensors of the map with their id
-LINKS = 2  # neighbours of each sensor from which a wedge is drawn
-WEDGE = 1 / 150  # half the width of the widest, in widths of the network
+LINKS = 2  # neighbours from which an arrow is drawn to each of the worst sensors
+WIDTHS = (0.8, 1.8, 3.0)  # points, of arrows with weights up to a third of the strongest, two thirds, and above
+LEGEND = (110, 74)  # points, of the legend of the arrows
 MOST_HEADS = 20  # with a number each
 LINE, POINT = BLUE, VERMILION
+# Of reference forecasts: told apart without colours.
+REFERENCES: tuple[dict[str, Any], ...] = (
+    {"color": VERMILION, "linestyle": "--", "linewidth": 1.4},
+    {"color": GREY, "linestyle": ":", "linewidth": 1.8},
+)
 
 
 def plot_explanation(found: Explanation, path: Path) -> None:
-    """Draw an explanation into a .png or .svg, atomically.
+    """Draw an explanation into a .png, .svg or .pdf, atomically.
 
-    Two renders of the same are equal, SVGs to the byte.
+    Two renders of the same are equal, to the byte.
     """
     radii = [layer for layer in found.layers if layer.heads]
     panels: list[Any] = [["map", "horizon", "radii" if radii else "horizon"], ["map", "hour", "worst"]]
@@ -37,9 +59,10 @@ def plot_explanation(found: Explanation, path: Path) -> None:
         count = f"{found.count:,} forecasts" if found.count else "no valid target"
         mae = "" if found.mae is None else f", MAE {found.mae:.3f} {found.unit}"
         name = f"{Path(found.run).name} on {found.protocol.dataset}"
-        figure.suptitle(f"{name}: {found.target}, {found.part} part, {count}{mae}", fontsize=14)
-        _draw_horizon(axes["horizon"], found.by_horizon, found.unit)
-        _draw_hours(axes["hour"], found.by_hour, found.mae, found.unit)
+        times = "" if found.times is None else f", {found.times[0][:16]} to {found.times[1][:16]}"
+        figure.suptitle(f"{name}: {found.target}, {found.part} part{times}, {count}{mae}", fontsize=14)
+        _draw_horizon(axes["horizon"], found)
+        _draw_hours(axes["hour"], found)
         _draw_worst(axes["worst"], found.sensors, found.mae, found.unit)
         if radii:
             _draw_radii(axes["radii"], radii)
@@ -47,9 +70,9 @@ def plot_explanation(found: Explanation, path: Path) -> None:
 
 
 def _draw_map(figure: Figure, axes: Axes, found: Explanation) -> None:
-    """Sensors in km, coloured by their MAE, and wedges from the neighbours with the largest attention weights."""
+    """Sensors in km, with colour and size by their MAE, and arrows from neighbours to the worst of them."""
     sensors, unit = found.sensors, found.unit
-    heading = f"Sensors by MAE, {unit}"
+    heading = f"Sensors by MAE, {unit}: larger and darker is worse"
     degrees = np.array([[_nan(s.latitude), _nan(s.longitude)] for s in sensors])
     mae = np.array([_nan(s.mae) for s in sensors])
     xy = to_plane(*degrees.T)
@@ -62,18 +85,12 @@ def _draw_map(figure: Figure, axes: Axes, found: Explanation) -> None:
     shown = known & ~astray(xy)
     degrees[~shown] = np.nan
     xy = to_plane(*degrees.T)  # around the centre of those that are drawn
-    axes.set(xlabel="km east of the centre", ylabel="km north of the centre")
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.margins(0.06)
-    middle = np.median(xy[shown], axis=0)
-    axes.update_datalim([middle - 1, middle + 1])  # 2 km even for one place alone
-    axes.grid(color="0.93")
-    axes.set_axisbelow(True)
+    km_axes(axes, xy[shown])
     links = _draw_links(axes, sensors, xy, shown)
     scored, silent = np.flatnonzero(shown & np.isfinite(mae)), shown & np.isnan(mae)
     scored = scored[np.argsort(mae[scored], kind="stable")]  # the worst on top
     edge: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
-    size = max(4, DOT**2 * min(1.0, 300 / shown.sum()))
+    size = max(4, DOT**2 * min(1.0, 150 / shown.sum()))
     east, north = xy.T
     axes.scatter(east[silent], north[silent], s=size, c="0.8", zorder=3, **edge)
     counts = {"without position": ~known, "far away, not drawn": known & ~shown, "without valid target (grey)": silent}
@@ -84,60 +101,82 @@ def _draw_map(figure: Figure, axes: Axes, found: Explanation) -> None:
         return
     low, high = np.quantile(mae[scored], [0, 0.99])  # one sensor alone does not take all colours
     high = high if high > low else low + 1
+    sizes = size * (0.5 + 1.5 * np.clip((mae[scored] - low) / (high - low), 0, 1))
     colours: dict[str, Any] = {"c": mae[scored], "vmin": low, "vmax": high, "cmap": "plasma_r"}
-    dots = axes.scatter(east[scored], north[scored], s=size, zorder=3, **colours, **edge)
+    dots = axes.scatter(east[scored], north[scored], s=sizes, zorder=3, **colours, **edge)
     extend = "max" if mae[scored].max() > high else "neither"
     figure.colorbar(dots, ax=axes, label=f"MAE, {unit}", extend=extend, **BAR)
     figure.draw_without_rendering()  # lays the figure out, so that the limits are final
     figure.set_layout_engine("none")
     worst = scored[::-1][:LABELLED]
-    label(axes, [sensors[i].id for i in worst], xy[worst], xy[shown], [])
+    full = _draw_legend(axes, xy[shown])
+    full = [*full, scale_and_north(axes, xy[shown], full)]
+    label(axes, [sensors[i].id for i in worst], xy[worst], xy[shown], full)
 
 
 def _draw_links(axes: Axes, sensors: Sequence[SensorErrors], xy: np.ndarray, shown: np.ndarray) -> str:
-    """Wedges from each sensor's strongest neighbours to it, wide and dark for a large weight -> what they are.
+    """Arrows to the worst sensors from the neighbours with the largest weights, in three widths -> what they are.
 
-    A wedge that ends in a point shows its direction with less ink than an arrow (Holten and van Wijk 2009, CHI).
+    Of every other sensor a thin line leads to the neighbour with the largest weight: a direction could not be read.
     """
-    from matplotlib.collections import PolyCollection
+    from matplotlib.collections import LineCollection
 
     place = {s.id: i for i, s in enumerate(sensors)}
-    links: list[tuple[float, int, int]] = [
+    links = [
         (near.weight, place[near.id], i)
         for i, sensor in enumerate(sensors)
-        for near in sensor.neighbours[:LINKS]
+        for near in sensor.neighbours[: LINKS if i < WORST else 1]
         if place[near.id] != i and shown[i] and shown[place[near.id]]
     ]
-    if not links:
+    lines = [xy[[near, i]] for _, near, i in links if i >= WORST]
+    axes.add_collection(LineCollection(lines, colors=BLUE, linewidths=0.6, alpha=0.4, zorder=1), autolim=False)
+    arrows = [link for link in links if link[2] < WORST]
+    if not arrows:
         return ""
-    links.sort()  # the strongest on top
-    strongest = links[-1][0]
-    share = np.array([weight / strongest for weight, _, _ in links])
-    start, end = (xy[[int(link[column]) for link in links]] for column in (1, 2))
-    along = end - start
-    length = np.maximum(np.hypot(*along.T), 1e-9)[:, None]
-    across = along[:, ::-1] * [-1, 1] / length * (np.ptp(xy[shown], axis=0).max() * WEDGE * share)[:, None]
-    wedges = np.stack([start + across, start - across, end], axis=1)
-    colours = np.column_stack([np.tile([0.0, 0.447, 0.698], (len(links), 1)), 0.15 + 0.6 * share])
-    axes.add_collection(PolyCollection(list(wedges), facecolors=colours, edgecolors="none", zorder=2), autolim=False)
-    return f"wedges: from the {LINKS} largest attention weights to the sensor; widest {strongest:.0%}"
+    thirds = max(weight for weight, _, _ in arrows) / 3
+    for number, width in enumerate(WIDTHS):
+        axes.plot([], [], color=BLUE, linewidth=width, label=f"up to {(number + 1) * thirds:.0%}")
+    for weight, near, i in arrows:
+        width = WIDTHS[min(int(weight / thirds), len(WIDTHS) - 1)]
+        look = {"arrowstyle": "-|>", "color": BLUE, "alpha": 0.85, "linewidth": width, "mutation_scale": 8 + 2 * width}
+        axes.annotate("", xy[i], xy[near], arrowprops={**look, "shrinkA": 0, "shrinkB": 4}, zorder=2)
+    return (
+        f"arrows: to the {min(WORST, len(sensors))} worst sensors from the {LINKS} neighbours with the largest weights"
+    )
 
 
-def _draw_horizon(axes: Axes, rows: Sequence[ErrorOf[int]], unit: str) -> None:
-    minutes, mae = [row.key for row in rows], [_nan(row.mae) for row in rows]
-    axes.plot(minutes, mae, color=LINE, marker="o", markersize=4)
-    title(axes, "MAE by horizon", unit)
+def _draw_legend(axes: Axes, xy: np.ndarray) -> list[np.ndarray]:
+    """The widths of the arrows in the emptiest corner -> the boxes that are full, in points."""
+    if not axes.get_legend_handles_labels()[0]:
+        return []
+    box, (_, size) = emptiest_corner(axes, xy, LEGEND, []), points(axes, xy)
+    corner = tuple(box[:2] / size)
+    axes.legend(title="attention weight", loc="lower left", bbox_to_anchor=corner, fontsize=SMALL, title_fontsize=SMALL)
+    return [box]
+
+
+def _draw_horizon(axes: Axes, found: Explanation) -> None:
+    minutes = [row.key for row in found.by_horizon]
+    for (name, reference), style in zip(found.references.items(), REFERENCES, strict=False):
+        axes.plot(minutes, [_nan(row.mae) for row in reference.by_horizon], label=name, **style)
+    axes.plot(minutes, [_nan(row.mae) for row in found.by_horizon], color=LINE, marker="o", markersize=4, label="run")
+    title(axes, "MAE by horizon", found.unit)
     axes.set(xlabel="minutes ahead", xlim=(0, None), ylim=(0, None))
     axes.set_xticks([m for m in minutes if m % 15 == 0][:8] or minutes[:8])
+    if found.references:
+        axes.legend(fontsize=SMALL - 1, loc="lower right", frameon=False)
     plain(axes, "both")
 
 
-def _draw_hours(axes: Axes, rows: Sequence[ErrorOf[int]], mean: float | None, unit: str) -> None:
-    axes.bar([row.key + 0.5 for row in rows], [_nan(row.mae) for row in rows], width=0.85, color=LINE)
-    title(axes, "MAE by hour of the day", f"{unit}; dashed: all hours")
-    if mean is not None:
-        axes.axhline(mean, color=GREY, linestyle="--", linewidth=1)
-    axes.set(xlabel="hour that is forecast", xlim=(0, 24), xticks=range(0, 25, 6))
+def _draw_hours(axes: Axes, found: Explanation) -> None:
+    axes.bar([row.key + 0.5 for row in found.by_hour], [_nan(row.mae) for row in found.by_hour], width=0.85, color=LINE)
+    for reference, style in zip(found.references.values(), REFERENCES, strict=False):
+        axes.plot([row.key + 0.5 for row in reference.by_hour], [_nan(row.mae) for row in reference.by_hour], **style)
+    title(axes, "MAE by hour of the day", f"{found.unit}; dashed: all hours")
+    if found.mae is not None:
+        axes.axhline(found.mae, color=GREY, linestyle="--", linewidth=1)
+    zone = found.protocol.timezone
+    axes.set(xlabel=f"hour that is forecast{f', {zone}' if zone else ''}", xlim=(0, 24), xticks=range(0, 25, 6))
     plain(axes, "y")
 
 
@@ -166,15 +205,16 @@ def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
         np.array([_nan(getattr(head, key)) for _, head in rows]) for key in ("radius_km", "softness_km", "distance_km")
     )
     low = np.maximum(radius - softness, 0)
-    axes.barh(places, radius + softness - low, left=low, height=0.5, color=LINE, alpha=0.3)
+    axes.barh(places, radius + softness - low, left=low, height=0.5, color=LINE, alpha=0.3, label="soft radius")
     axes.scatter(radius, places, marker="|", s=90, color=LINE, linewidths=2)
     if np.isfinite(distance).any():
-        axes.scatter(distance, places, marker="o", s=20, color=POINT, zorder=3)
+        axes.scatter(distance, places, marker="o", s=20, color=POINT, zorder=3, label="mean distance of the weights")
     names = [name if len(rows) <= MOST_HEADS or len(name) > 2 else "" for name, _ in rows]
     axes.set_yticks(places, names, fontsize=SMALL if len(rows) <= 10 else SMALL - 3)
     axes.invert_yaxis()
-    title(axes, "How far each head reaches", "bar: soft radius; dot: mean distance of the weights")
-    axes.set(xlabel="km", ylabel="head", xlim=(0, None))
+    title(axes, "How far each head reaches", "a head is one set of attention weights")
+    axes.set(xlabel="km within which neighbours count", ylabel="head", xlim=(0, None))
+    axes.legend(fontsize=SMALL - 1, loc="upper center", bbox_to_anchor=(0.5, -0.22), frameon=False)
     plain(axes, "x")
 
 

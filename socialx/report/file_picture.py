@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from socialx.data.geo import EARTH_RADIUS_KM
+from socialx.data.geo import to_plane
 from socialx.files.inspect import Report
 from socialx.files.store import Store
 from socialx.report.canvas import (
     BAR,
     DAY,
     DOT,
-    SMALL,
     VERMILION,
     day,
-    inside,
+    km_axes,
     label,
     moment,
     picture,
-    points,
+    scale_and_north,
     time_ticks,
     title,
 )
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 WEEK = 604_800  # seconds
 MOST_ROWS, MOST_COLUMNS = 400, 700  # cells of the heat map: about the pixels of its panel, 0.8 MB within an SVG
+TELLING = 0.01  # the share of readings at either end that does not stretch the colours
 COLOURS = 40  # of the heat map: steps below 2 mph, in two thirds of the bytes that 256 take
 LABELLED = 3  # sensors of the map with their id
 FEW_MISSING = 0.01  # share of the readings; a handful of lost rows is no alarm
@@ -51,9 +51,9 @@ class _Span:
 
 
 def plot_report(store: Store, report: Report, path: Path) -> None:
-    """Draw a map of the sensors and a heat map of a week into a .png or .svg, atomically.
+    """Draw a map of the sensors and a heat map of a week into a .png, .svg or .pdf, atomically.
 
-    report: of the same store.  Two renders of one file are equal, SVGs to the byte.  About 2 s.
+    report: of the same store.  Two renders of one file are equal, to the byte.  About 2 s.
     """
     with picture(path) as figure:
         left, right = figure.subplots(1, 2, width_ratios=(2, 3))
@@ -69,7 +69,7 @@ def _headline(r: Report) -> str:
 
 
 def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
-    """Sensors by longitude and latitude, coloured by their share of missing readings, or by their mean reading.
+    """Sensors in km, coloured by their share of missing readings, or by their mean reading.
 
     The mean is drawn where so few readings are missing that all sensors would have the same colour.
     """
@@ -90,15 +90,9 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
         axes.text(0.5, 0.5, "no sensor has a position", ha="center", va="center", transform=axes.transAxes)
         axes.set(xticks=[], yticks=[])
         return
-    squeeze = max(0.05, float(np.cos(np.radians(np.median(degrees[shown, 1])))))  # a degree of longitude / of latitude
-    axes.set(xlabel="longitude, degrees", ylabel="latitude, degrees")
-    axes.set_aspect(1 / squeeze, adjustable="datalim")
-    axes.margins(0.1)
-    middle, reach = np.median(degrees[shown], axis=0), np.array([0.01 / squeeze, 0.01])
-    axes.update_datalim([middle - reach, middle + reach])  # 2 km even for one place alone
-    axes.grid(color="0.93")
-    axes.ticklabel_format(useOffset=False)
-    axes.locator_params(nbins=5)
+    xy = np.full(degrees.shape, np.nan)
+    xy[shown] = to_plane(*degrees[shown, ::-1].T)
+    km_axes(axes, xy[shown])
     alive = np.flatnonzero(shown & ~dead)
     mean = np.array([np.nan if (found := report.sensor_mean[vdid]) is None else found for vdid in ids])
     worst = -mean if few else missing
@@ -106,7 +100,7 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
     shade = mean if few else missing
     low, high = (float(np.nanmin(mean[alive])), float(np.nanmax(mean[alive]))) if few and len(alive) else (0.0, 0.0)
     high = high if few else float(missing[alive].max(initial=FEW_MISSING))
-    x, y = degrees.T
+    x, y = xy.T
     edge: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
     size = DOT**2 * min(1.0, 300 / shown.sum())  # square points; thousands of dots still leave roads to see
     colours: dict[str, Any] = {"c": shade[alive], "vmin": low, "vmax": high, "cmap": "viridis" if few else "plasma_r"}
@@ -117,34 +111,14 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
     bar.set_label(what)
     figure.draw_without_rendering()  # lays the figure out, so that the limits are final
     figure.set_layout_engine("none")
-    bar_box = _scale_bar(axes, degrees[shown], squeeze)
+    taken = scale_and_north(axes, xy[shown], [])
     worst_first = [*np.flatnonzero(shown & dead), *alive[::-1]]
     named = [place for place in worst_first if few or missing[place]][:LABELLED]
-    label(axes, [ids[place] for place in named], degrees[named], degrees[shown], [bar_box])
+    label(axes, [ids[place] for place in named], xy[named], xy[shown], [taken])
 
 
 def _unit(store: Store) -> str:
     return store.unit if store.unit != "unknown" else "unit not stored"
-
-
-def _scale_bar(axes: Axes, degrees: np.ndarray, squeeze: float) -> np.ndarray:
-    """A bar of 1, 2 or 5 times a power of ten km in the emptiest corner -> the box it takes, in points.
-
-    degrees [n,2] of the sensors drawn, longitude first; squeeze: a degree of longitude / a degree of latitude.
-    """
-    dots, size = points(axes, degrees)
-    span = np.ptp(axes.get_xlim()) * np.radians(1) * EARTH_RADIUS_KM * squeeze  # km
-    power = 10.0 ** np.floor(np.log10(span / 3))
-    length = power * max(factor for factor in (1, 2, 5) if factor * power <= span / 3)
-    width, (right, top) = length / span * size[0], size - [8, 34]
-    corners = [(x, y) for y in (8, top) for x in (8, right - width - 20)]
-    boxes = [np.array([x, y, x + width + 20, y + 26]) for x, y in corners]
-    box = min(boxes, key=lambda box: inside(dots, box))  # the first of the emptiest
-    place: dict[str, Any] = {"transform": axes.transAxes, "zorder": 5}
-    ends, y = (box[[0, 2]] + [10, -10]) / size[0], (box[1] + 6) / size[1]
-    axes.plot(ends, [y, y], color="black", linewidth=3, solid_capstyle="butt", **place)
-    axes.text(ends.mean(), y + 4 / size[1], f"{length:g} km", ha="center", va="bottom", fontsize=SMALL, **place)
-    return box
 
 
 def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
@@ -155,7 +129,7 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
     span = _a_week(store)
     cells, group = _sorted_rows(span.cells)
     read = cells[np.isfinite(cells)]
-    low, high = (min(0.0, float(read.min())), float(np.quantile(read, 0.999))) if len(read) else (0.0, 1.0)
+    low, high = map(float, np.quantile(read, [TELLING, 1 - TELLING])) if len(read) else (0.0, 1.0)
     image = axes.imshow(
         cells.T,
         cmap=colormaps["viridis"].resampled(COLOURS).with_extremes(bad="0.72"),
@@ -166,13 +140,14 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
         interpolation="nearest",
         extent=(0, cells.shape[0] * span.width, 0, span.cells.shape[1]),
     )
-    figure.colorbar(image, ax=axes, label=f"{store.feature.replace('_', ' ')}, {_unit(store)}", **BAR)
+    figure.colorbar(image, ax=axes, label=f"{store.feature.replace('_', ' ')}, {_unit(store)}", extend="both", **BAR)
     rows = "a row is one sensor" if group == 1 else f"a row is the mean of {group} sensors"
     means = "" if span.width == store.step_minutes * 60 else f"; means of {span.width // 60} minutes"
+    most = ", the week with the most" if span.length_s == WEEK and span.start % WEEK == 4 * DAY else ""
     days = dict.fromkeys((day(span.start), day(span.start + span.length_s - 1)))
     title(
         axes,
-        f"Readings of {' to '.join(days)} {moment(span.start).year}",
+        f"Readings of {' to '.join(days)} {moment(span.start).year}{most}",
         f"{rows}, the highest mean at the top{means}; grey: no reading",
     )
     axes.set_ylabel("sensors, in order of their mean in this period")

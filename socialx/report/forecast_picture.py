@@ -39,10 +39,10 @@ class Panel:
 
 
 def plot_forecast(panels: Sequence[Panel], heading: str, what: str, path: Path, band: str = "") -> None:
-    """Draw one panel per sensor into a .png or .svg, atomically.
+    """Draw one panel per sensor into a .png, .svg or .pdf, atomically.
 
     what: quantity and unit, the label of the upright axis.  band: the name of the intervals.  Two renders of the same
-    are equal, SVGs to the byte.
+    are equal, to the byte.
     """
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)

@@ -34,6 +34,7 @@ from socialx.report.page import (
 from socialx.report.run_map import map_data, map_section
 from socialx.report.run_report import RunRecord, RunReport
 from socialx.report.scores import OURS, ladder_rows, protocol_lines, reported_steps, verdicts
+from socialx.report.tables import duration
 from socialx.scoring.days import Day
 from socialx.scoring.results import ErrorOf, ModelScores, SensorErrors
 
@@ -202,7 +203,7 @@ def _learning(report: RunReport) -> Html | None:
         mark = f"M{1000 * x.share(best.epoch):.0f} 0V100" if best else ""
         paths = {"mark": mark, "train": _line(x, y, train), "validation": _line(x, y, validation)}
         seconds = sum(row.seconds for row in run.epochs)
-        said = f"{len(run.epochs)} epochs in {_duration(seconds)}"
+        said = f"{len(run.epochs)} epochs in {duration(seconds)}"
         if best:
             said += f"; best epoch {best.epoch}, validation MAE {number(best.validation_mae, digits=4) or DASH} {unit}"
         drawn.append(
@@ -221,16 +222,6 @@ def _epochs_named(last: int) -> list[int]:
     """Some epochs with a label, the last one among them."""
     step = max(1, math.ceil(last / 8))
     return sorted({last, *(n for n in range(step, last + 1, step) if last - n >= step)} | ({1} if step <= 2 else set()))
-
-
-def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
 
 
 def _line(x: Axis, y: Axis, points: Points) -> str:

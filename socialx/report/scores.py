@@ -238,6 +238,9 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         f"missing: {_missing(protocol.missing)}; averaged over {protocol.averaging}",
         f"{normalisers}; {protocol.precision}; socialx {protocol.socialx} {protocol.commit or ''}".rstrip(),
     ]
+    if (period := protocol.period) is not None:
+        within = f"within {period.first_time} .. {period.last_time}"
+        lines.insert(2, f"scored: the {period.windows:,} windows whose forecast lies {within}")
     for name, trained in protocol.trained.items():
         epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
         lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}")

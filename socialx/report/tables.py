@@ -33,6 +33,13 @@ def number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def duration(seconds: float) -> str:
+    """``42 s``, ``12 min`` or ``3.4 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def bar(share: float, width: int = 30) -> str:
     """A share as a bar; plain ASCII."""
     return "#" * round(share * width)

@@ -9,7 +9,8 @@ from socialx.scoring.protocol import ScoringProtocol
 def published(protocol: ScoringProtocol, part: str) -> tuple[PublishedScore, ...]:
     """The results that scores under this protocol may be compared with; none where protocol or data are others."""
     dataset = next((d for d in DATASETS.values() if d.dataset_name == protocol.dataset), None)
-    same = part == "test" and protocol.split == "canonical" and protocol.targets == {"avg_speed": "mph"}
+    same = part == "test" and protocol.period is None
+    same = same and protocol.split == "canonical" and protocol.targets == {"avg_speed": "mph"}
     same = same and (protocol.history, protocol.horizon, protocol.step_minutes) == (12, 12, 5)
     same = same and protocol.missing["avg_speed"] == 0  # a reading of 0 is none
     if not same or protocol.imputed or dataset is None:

@@ -44,12 +44,21 @@ class Trained:
 
 
 @dataclass(frozen=True)
+class Period:
+    """A part is scored only where its forecasts lie from first_time to last_time, both included: so many windows."""
+
+    first_time: str
+    last_time: str
+    windows: int
+
+
+@dataclass(frozen=True)
 class ScoringProtocol:
     """Data, windows, masks, normaliser and machine of a score.
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.
+    data, in its own time zone.  period: what of a part is scored, None: all of it.
     """
 
     dataset: str
@@ -76,6 +85,7 @@ class ScoringProtocol:
     last_time: str | None = None
     timezone: str | None = None
     averaging: str = AVERAGING
+    period: Period | None = None
     trained: dict[str, Trained] = field(default_factory=dict)
 
     @classmethod
@@ -108,10 +118,14 @@ class ScoringProtocol:
             timezone=store.timezone,
         )
 
-    def with_trained(self, trained: dict[str, Trained]) -> ScoringProtocol:
-        """The same with the weights that are scored; the normaliser is the one that the first of them uses."""
+    def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:
+        """The same with the weights that are scored, and of which period.
+
+        The normaliser is the one that the first of them uses.
+        """
         first = next(iter(trained.values()), None)
-        return replace(self, trained=trained, normaliser=first.normaliser) if first else self
+        normaliser = first.normaliser if first else self.normaliser
+        return replace(self, trained=trained, normaliser=normaliser, period=period)
 
     def refuse_other(self, then: ScoringProtocol, run: Path, path: Path, sensor_tables: bool) -> None:
         """Raise SocialxError where a model that was trained under ``then`` does not fit the data of this protocol.

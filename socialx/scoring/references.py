@@ -14,6 +14,8 @@ from socialx.batch import Batch
 from socialx.data.calendar import calendar, slots_per_day
 from socialx.dataset import Dataset
 
+ZEROS_COPIED = "copy-last, zeros copied"
+
 
 class CopyLast(nn.Module):
     """The last reading, for every step of the horizon.
@@ -79,7 +81,7 @@ def references(data: Dataset) -> dict[str, nn.Module]:
     average = HistoricalAverage(data.training_readings(), shape, data.store.step_minutes)
     means = [data.moments[name].mean for name in data.targets]
     return {
-        "copy-last, zeros copied": CopyLast(horizon, zeros=True, fallback=means),
+        ZEROS_COPIED: CopyLast(horizon, zeros=True, fallback=means),
         "copy-last, last valid": CopyLast(horizon, zeros=False, fallback=means),
         "historical average": average,
     }

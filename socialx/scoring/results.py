@@ -190,11 +190,20 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class ReferenceErrors:
+    """The errors of a reference forecast over the same windows."""
+
+    mae: float | None
+    by_horizon: tuple[ErrorOf[int], ...]
+    by_hour: tuple[ErrorOf[int], ...]
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Errors of the first target in its unit, and the social layers of the model.
 
     by_weekday: 0 is Monday.  sensors: the worst first, those without a valid target last.  no_pooling: why there are no
-    layers, else None.
+    layers, else None.  times: of the first and the last row that is forecast.
     """
 
     run: str
@@ -210,12 +219,16 @@ class Explanation:
     layers: tuple[Layer, ...]
     no_pooling: str | None
     protocol: ScoringProtocol
+    references: Mapping[str, ReferenceErrors] = field(default_factory=dict)
+    times: tuple[str, str] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         found = {"schema": EXPLANATION_SCHEMA, **asdict(self)}
-        for name, key in (("by_horizon", "minutes"), ("by_hour", "hour"), ("by_weekday", "weekday")):
-            found[name] = [{key: row.pop("key"), **row} for row in found[name]]
+        for holder in (found, *found["references"].values()):
+            for name, key in (("by_horizon", "minutes"), ("by_hour", "hour"), ("by_weekday", "weekday")):
+                if name in holder:
+                    holder[name] = [{key: row.pop("key"), **row} for row in holder[name]]
         return found
 
 

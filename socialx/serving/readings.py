@@ -18,7 +18,7 @@ from socialx.data.history import Histories
 from socialx.data.source import Arrays
 from socialx.errors import ITEM, SocialxError, sample, shortened
 from socialx.serving.forecaster import Issue
-from socialx.tasks.prediction import wall_seconds
+from socialx.tasks.period import wall_seconds
 
 JSON, CSV = "application/json", "text/csv"
 DAY_MINUTES = 1440

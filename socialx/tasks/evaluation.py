@@ -35,6 +35,7 @@ from socialx.scoring.online import evaluate_online
 from socialx.scoring.references import references
 from socialx.scoring.results import BY, Evaluation, ModelScores, breakdown_rows
 from socialx.settings import Settings
+from socialx.tasks.period import Time, refuse_two_periods, windows_within
 from socialx.tasks.trained import load_several, refuse_overflow
 from socialx.tasks.training import Run, remedies, with_plan
 from socialx.training import memory, probe
@@ -46,6 +47,8 @@ def evaluate(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     part: str = "test",
+    start: Time | None = None,
+    end: Time | None = None,
     baselines: bool = False,
     online: bool = False,
     intervals: bool = False,
@@ -60,9 +63,10 @@ def evaluate(
     """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a part.
 
     runs: folders, or what ``train`` returned.  data: another file than the runs' own.  part: train, validation or test;
-    all is meant for a file that the runs were not trained on.  baselines: also score copy-last and the historical
-    average.  online: also score each run with a climatology that goes on during the part, as ``Evaluation.online``.
-    Scores are computed in float32 unless ``trainer={"precision": ...}`` says otherwise.  The same pass also measures:
+    all is meant for a file that the runs were not trained on.  start, end: only windows whose forecast lies in this
+    period, ends included; a date is its 00:00.  baselines: also score copy-last and the historical average.  online:
+    also score each run with a climatology that goes on during the part, as ``Evaluation.online``.  Scores are computed
+    in float32 unless ``trainer={"precision": ...}`` says otherwise.  The same pass also measures:
 
     intervals: how often the prediction intervals of each run hold, as ``Evaluation.coverage``.
     by: the MAE by horizon, hour, weekday, sensor or congestion, as ``Evaluation.by``.
@@ -78,17 +82,19 @@ def evaluate(
         if save is not None:
             _check_save(Path(save), runs, overwrite)
         layers = Layers.of(settings, sections, data=data)
+        refuse_two_periods(layers, start, end)
         scores: dict[str, ModelScores] = {}
         now: tuple[Problem, nn.Module, Loader] | None = None  # the run that is scored, should memory run out
         with when_memory_runs_out(lambda: now and out_of_memory(*now, part)):
             problems, trained = load_several(map(str, runs), layers)
             going_on = {name: _with_climatology(each, name) for name, each in problems.items() if online}
             problem = next(iter(problems.values()), None) or build(layers.load().in_full_precision())
-            protocol, d = problem.protocol.with_trained(trained), problem.data
-            loader = d.loader(part, problem.settings.loader.batch_size)
+            some, period = windows_within(problem.data, part, start, end)
+            protocol, d = problem.protocol.with_trained(trained, period), problem.data
+            loader = d.loader(part, problem.settings.loader.batch_size, some=some)
             models: dict[str, nn.Module] = references(d) if baselines else {}
             models |= {name: each.model for name, each in problems.items()}
-            asked = {name: Asked(problem, part, by, compare and name in problems) for name in models}
+            asked = {name: Asked(problem, part, some, by, compare and name in problems) for name in models}
             if intervals:
                 for name, each in trained.items():
                     asked[name].measure(open_run(Path(name)).read_intervals(each.weights))
@@ -113,7 +119,7 @@ def evaluate(
             for name, model in going_on.items():
                 now = (problems[name], model, loader)
                 s, precision = problems[name].settings, problems[name].precision
-                found = evaluate_online(model, d, part, s.loader.batch_size, precision, f"score {name} online")
+                found = evaluate_online(model, d, part, s.loader.batch_size, precision, f"score {name} online", some)
                 went_on[name] = ModelScores(dict(zip(d.targets, found, strict=True)), protocol.step_minutes)
         listed = ladder.published(protocol, part) if baselines else ()
         return Evaluation(part, protocol, scores, listed, went_on, **measured(asked))
@@ -122,8 +128,10 @@ def evaluate(
 class Asked:
     """What is measured of one model beside its scores, in the same pass."""
 
-    def __init__(self, problem: Problem, part: str, by: Sequence[str], compare: bool) -> None:
-        self.data, self.device, self.part, self.by = problem.data, problem.precision.device, part, by
+    def __init__(self, problem: Problem, part: str, some: np.ndarray, by: Sequence[str], compare: bool) -> None:
+        """some: the windows that are scored, as places in the part."""
+        self.data, self.device, self.by = problem.data, problem.precision.device, by
+        self.part, self.some = part, some
         d, sensors = self.data, len(self.data.sensors.ids)
         self.errors: RunningErrors | None = None
         self.days: DailyErrors | None = None
@@ -139,10 +147,8 @@ class Asked:
 
     @property
     def issued(self) -> np.ndarray:
-        """When each window of the part is issued, int64 [W] in seconds."""
-        if self.data.windows is None:
-            raise ValueError("this file was not split into parts")
-        return self.data.store.seconds[self.data.windows.part(self.part) + self.data.history - 1]
+        """When each scored window is issued, int64 [W] in seconds."""
+        return self.data.store.seconds[self.data.forecast_rows(self.part, self.some)[0] - 1]
 
     def measure(self, intervals: Intervals) -> None:
         """Also measure these intervals."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,19 @@ from socialx.report.geojson import places, write_explanation
 from socialx.scoring.attention import AttentionWeights, LayerWeights
 from socialx.scoring.breakdown import HOURS, WEEKDAYS, Breakdown, RunningErrors
 from socialx.scoring.evaluation import run as run_over
-from socialx.scoring.protocol import Trained
-from socialx.scoring.results import Explanation, error_rows, layer_summary, sensor_errors
+from socialx.scoring.protocol import Period, Trained
+from socialx.scoring.references import ZEROS_COPIED, references
+from socialx.scoring.results import (
+    Explanation,
+    ReferenceErrors,
+    breakdown_rows,
+    error_rows,
+    layer_summary,
+    sensor_errors,
+)
 from socialx.settings import Settings
 from socialx.tasks.evaluation import check_part, out_of_memory
+from socialx.tasks.period import Time, as_text, refuse_two_periods, windows_within
 from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run
 
@@ -39,6 +49,8 @@ def explain(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     part: str = "test",
+    start: Time | None = None,
+    end: Time | None = None,
     plot: str | Path | None = None,
     geojson: str | Path | None = None,
     settings: Settings | Layers | None = None,
@@ -47,8 +59,9 @@ def explain(
 ) -> Explanation:
     """Errors of a run by horizon, hour of the day, weekday and sensor, and the attention weights of its social layers.
 
-    The other arguments are those of ``evaluate``.  plot: draw it into a .png or .svg.  geojson: write the sensors, and
-    lines from their strongest neighbours, for a map.  The attention weights are means over 8 batches of the part.
+    Also the errors of two reference forecasts.  The other arguments are those of ``evaluate``.  plot: draw it into a
+    .png, .svg or .pdf.  geojson: write the sensors, and lines from their strongest neighbours, for a map.  The
+    attention weights are means over 8 batches of the part.
     """
     with listening(progress):
         check_part(part)
@@ -58,15 +71,22 @@ def explain(
         if geojson is not None:
             check_output(Path(geojson), overwrite=True)
         name = str(run)
-        problem, trained = load_trained(Path(name), Layers.of(settings, sections, data=data))
+        layers = Layers.of(settings, sections, data=data)
+        refuse_two_periods(layers, start, end)
+        problem, trained = load_trained(Path(name), layers)
         d, s, precision, model = problem.data, problem.settings, problem.precision, problem.model
         where = None if geojson is None else places(d.sensors, d.store.path)
-        loader = d.loader(part, s.loader.batch_size)
+        some, period = windows_within(d, part, start, end)
+        loader = d.loader(part, s.loader.batch_size, some=some)
         errors = RunningErrors(s.data.horizon, len(d.sensors.ids), d.store.step_minutes, precision.device)
         weights = AttentionWeights(model)
         with when_memory_runs_out(partial(out_of_memory, problem, model, loader, part)):
             run_over(model, loader, precision, errors, name=f"explain {name}", watch=some_batches(weights, loader))
-        explanation = explanation_of(name, problem, trained, part, errors.compute(), weights.compute())
+            references = _references(problem, loader)
+        explanation = explanation_of(name, problem, trained, part, errors.compute(), weights.compute(), period)
+        first, last = d.forecast_rows(part, some)
+        times = as_text(int(d.store.seconds[first].min())), as_text(int(d.store.seconds[last].max()))
+        explanation = replace(explanation, references=references, times=times)
         if geojson is not None and where is not None:
             write_explanation(explanation, where, Path(geojson))
             note(Message("", f"wrote {geojson}: {len(where)} of {len(d.sensors.ids)} sensors"))
@@ -74,6 +94,20 @@ def explain(
             plot_explanation(explanation, Path(plot))
             note(Message("", f"drew {plot}"))
         return explanation
+
+
+def _references(problem: Problem, loader: Loader) -> dict[str, ReferenceErrors]:
+    """The errors of copy-last and the historical average over the windows of a loader."""
+    d, device, found = problem.data, problem.precision.device, {}
+    for name, model in references(d).items():
+        if name == ZEROS_COPIED:
+            continue
+        errors = RunningErrors(d.horizon, len(d.sensors.ids), d.store.step_minutes, device)
+        run_over(model.to(device), loader, problem.precision, errors, name=f"score {name}")
+        of = errors.compute()
+        rows = {by: breakdown_rows(of, by, d.store.step_minutes, d.sensors.ids) for by in ("horizon", "hour")}
+        found[name] = ReferenceErrors(error_rows([0], of.by_step.summed())[0].mae, rows["horizon"], rows["hour"])
+    return found
 
 
 def some_batches(weights: AttentionWeights, loader: Loader) -> Callable[[int], AbstractContextManager[None]]:
@@ -85,7 +119,13 @@ def some_batches(weights: AttentionWeights, loader: Loader) -> Callable[[int], A
 
 
 def explanation_of(
-    name: str, problem: Problem, trained: Trained, part: str, found: Breakdown, layers: list[LayerWeights]
+    name: str,
+    problem: Problem,
+    trained: Trained,
+    part: str,
+    found: Breakdown,
+    layers: list[LayerWeights],
+    period: Period | None = None,
 ) -> Explanation:
     """The errors and weights of a pass as an explanation; SocialxError where they are not finite."""
     d, s = problem.data, problem.settings
@@ -107,7 +147,7 @@ def explanation_of(
         sensors=sensor_errors(d.sensors, error_rows(range(len(d.sensors.ids)), found.by_sensor), layers),
         layers=tuple(map(layer_summary, layers)),
         no_pooling=None if layers else _why_no_pooling(s),
-        protocol=problem.protocol.with_trained({name: trained}),
+        protocol=problem.protocol.with_trained({name: trained}, period),
     )
 
 

@@ -326,8 +326,8 @@ def inspect(
     """Say what a file is and holds: kind, time axis, missing readings, dead sensors, positions, checks.
 
     path: an HDF5 file, or anything that ``convert`` reads.  require: names of checks, which are refused for a file that
-    has no report.  plot: draw the sensors and a week of readings into a .png or .svg.  geojson: write the sensors as
-    points of a map, with their shares of missing readings and their means.
+    has no report.  plot: draw the sensors and a week of readings into a .png, .svg or .pdf.  geojson: write the sensors
+    as points of a map, with their shares of missing readings and their means.
     """
     with listening(progress):
         names = checks.parse(require) if require else []

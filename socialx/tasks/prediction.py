@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import torch
@@ -27,11 +26,11 @@ from socialx.progress import Callback, listening, note, work
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import Trained
 from socialx.settings import Settings
+from socialx.tasks.period import Time, as_text, wall_seconds, zone_of
 from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
 
-Time = str | datetime
 DAY_S, YEAR_DAYS = 86_400, 365.25
 SHOWN_HISTORIES = 4  # histories of observed readings before the first issue, for pictures
 
@@ -182,7 +181,7 @@ def issues(
         _refuse_outside(problem, asked, first, last, "at")
         if histories.rows_at(np.array([asked]))[0] < 0:
             raise SettingsError(
-                Argument("at", _text(asked)), f"{store.path} has no row at that time", _near(store, asked)
+                Argument("at", as_text(asked)), f"{store.path} has no row at that time", _near(store, asked)
             )
         return np.array([asked], np.int64)
     interval = problem.data.horizon * step_s if every is None else parse_freq(every, "every")
@@ -196,8 +195,8 @@ def issues(
     span = np.arange(begin, until + 1, interval, dtype=np.int64)
     there = histories.rows_at(span) >= 0
     if not there.any():
-        found = f"{store.path} has no row at {_text(begin)} or any issue time after it"
-        raise SettingsError(Argument("start", _text(begin)), found, _near(store, begin))
+        found = f"{store.path} has no row at {as_text(begin)} or any issue time after it"
+        raise SettingsError(Argument("start", as_text(begin)), found, _near(store, begin))
     if not there.all():
         note(Message(store.path, f"{(~there).sum()} of {len(span)} issue times have no row", "they are left out"))
     return span[there]
@@ -206,21 +205,21 @@ def issues(
 def _refuse_outside(problem: Problem, asked: int, first: int, last: int, argument: str) -> None:
     path, history = problem.data.store.path, problem.data.history
     if asked > last + JITTER_S:
-        found = f"{path} ends at {_text(last)}, and a forecast is issued at one of its rows"
+        found = f"{path} ends at {as_text(last)}, and a forecast is issued at one of its rows"
         raise SettingsError(
-            Argument(argument, _text(asked)), found, ("the latest is ", Argument(argument, _text(last)))
+            Argument(argument, as_text(asked)), found, ("the latest is ", Argument(argument, as_text(last)))
         )
     if asked < first - JITTER_S:
         found = f"{path} has fewer than {history} rows until then, and one history is {history}"
         raise SettingsError(
-            Argument(argument, _text(asked)), found, ("the first is ", Argument(argument, _text(first)))
+            Argument(argument, as_text(asked)), found, ("the first is ", Argument(argument, as_text(first)))
         )
 
 
 def _near(store: Store, asked: int) -> tuple[Part, ...]:
     """The rows before and after a time."""
     before, after = store.seconds[store.seconds < asked], store.seconds[store.seconds > asked]
-    near = [Argument("at", _text(int(row))) for row in (*before[-1:], *after[:1])]
+    near = [Argument("at", as_text(int(row))) for row in (*before[-1:], *after[:1])]
     return ("its nearest rows are ", *(part for row in near for part in (row, " and ")))[:-1]
 
 
@@ -231,11 +230,11 @@ def tell_about(problem: Problem, histories: Histories, issued: np.ndarray, lates
     if latest and age_s > DAY_S:
         days = age_s / DAY_S
         ago = f"{days / YEAR_DAYS:.1f} years" if days > YEAR_DAYS else f"{days:.0f} days"
-        note(Message(store.path, f"its last row is {ago} old ({_text(int(issued[-1]))})"))
+        note(Message(store.path, f"its last row is {ago} old ({as_text(int(issued[-1]))})"))
     times = np.unique(histories.seconds_until(issued, histories.history))
     rows = histories.rows_at(times)
     if (rows < 0).any():
-        gap = _text(int(times[rows < 0][0]))
+        gap = as_text(int(times[rows < 0][0]))
         found = f"{(rows < 0).sum()} of {len(times)} rows of the history are not in the file (the first at {gap})"
         note(Message(store.path, found, "they count as missing readings"))
     span = (store.seconds >= times[0] - JITTER_S) & (store.seconds <= times[-1] + JITTER_S)
@@ -244,30 +243,13 @@ def tell_about(problem: Problem, histories: Histories, issued: np.ndarray, lates
         note(Message(store.path, found, "they are not read"))
     if len(issued) == 1 and not histories.read(rows)[1].any():
         seen = _last_with_a_reading(store, int(issued[0]))
-        earlier = () if seen is None else ("the last reading is from ", Argument("at", _text(int(store.seconds[seen]))))
+        last = None if seen is None else Argument("at", as_text(int(store.seconds[seen])))
+        earlier = () if last is None else ("the last reading is from ", last)
         raise SocialxError(
             store.path,
-            f"no sensor has a reading in the {histories.history} rows until {_text(int(issued[0]))}",
+            f"no sensor has a reading in the {histories.history} rows until {as_text(int(issued[0]))}",
             earlier,
         )
-
-
-def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
-    """A wall time -> seconds, read as UTC.  A time with a zone is moved into that of the file.
-
-    Raises SettingsError for what is no time.
-    """
-    zone = _zone(timezone)
-    try:
-        moment = datetime.fromisoformat(time.strip()) if isinstance(time, str) else time
-        if moment.tzinfo is not None and zone is not None:
-            moment = moment.astimezone(zone).replace(tzinfo=None)
-    except (ValueError, OverflowError):  # in the first or the last hours that a date can have
-        raise SettingsError(Argument(argument, str(time)), "not a time", "for example 2012-06-27 17:00") from None
-    if moment.tzinfo is not None:
-        found = "a time with a zone, and the file does not say its zone"
-        raise SettingsError(Argument(argument, str(time)), found, "give the wall time without a zone")
-    return int(moment.replace(tzinfo=UTC).timestamp())
 
 
 def _last_with_a_reading(store: Store, second: int) -> int | None:
@@ -278,17 +260,6 @@ def _last_with_a_reading(store: Store, second: int) -> int | None:
     return None
 
 
-def _zone(timezone: str | None) -> ZoneInfo | None:
-    try:
-        return ZoneInfo(timezone) if timezone else None
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return None
-
-
 def _now(timezone: str | None) -> int:
     """The wall time now in the zone of the file, read as UTC; in UTC where the zone is not known."""
-    return int(datetime.now(_zone(timezone) or UTC).replace(tzinfo=UTC).timestamp())
-
-
-def _text(seconds: int) -> str:
-    return str(np.datetime64(seconds, "s")).replace("T", " ")
+    return int(datetime.now(zone_of(timezone) or UTC).replace(tzinfo=UTC).timestamp())

@@ -34,6 +34,7 @@ from socialx.scoring.results import Evaluation, ModelScores, error_rows
 from socialx.settings import Settings
 from socialx.tasks.evaluation import check_part, out_of_memory
 from socialx.tasks.explanation import explanation_of, some_batches
+from socialx.tasks.period import Time, refuse_two_periods, windows_within
 from socialx.tasks.trained import load_several
 from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
@@ -47,6 +48,8 @@ def report_runs(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     part: str = "test",
+    start: Time | None = None,
+    end: Time | None = None,
     output: str | Path | None = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
@@ -66,23 +69,25 @@ def report_runs(
         if output is not None:
             check_output(Path(output), overwrite=True)
         layers = Layers.of(settings, sections, data=data)
+        refuse_two_periods(layers, start, end)
         passes: dict[str, _Pass] = {}
         now: tuple[Problem, nn.Module, Loader] | None = None  # the run that forecasts, should memory run out
         with when_memory_runs_out(lambda: now and out_of_memory(*now, part)):
             problems, trained = load_several(map(str, runs), layers)
             problem = next(iter(problems.values()))
-            loader = problem.data.loader(part, problem.settings.loader.batch_size)
-            shown = _Shown.of(problem.data, part)
+            some, period = windows_within(problem.data, part, start, end)
+            loader = problem.data.loader(part, problem.settings.loader.batch_size, some=some)
+            shown = _Shown.of(problem.data, part, some)
             for name, model in {**references(problem.data), **{n: each.model for n, each in problems.items()}}.items():
                 now = (problems[name], model, loader) if name in problems else None
                 around = _intervals(name, problems[name], trained[name]) if name in problems else None
                 passes[name] = _passed(name, model, problem, loader, shown, around)
         explained = [
-            explanation_of(name, each, trained[name], part, passes[name].errors, passes[name].weights)
+            explanation_of(name, each, trained[name], part, passes[name].errors, passes[name].weights, period)
             for name, each in problems.items()
         ]
         best = min(explained, key=lambda each: math.inf if each.mae is None else each.mae)
-        protocol = problem.protocol.with_trained(trained)
+        protocol = problem.protocol.with_trained(trained, period)
         scores = {name: each.scores for name, each in passes.items()}
         found = RunReport(
             evaluation=Evaluation(part, protocol, scores, ladder.published(protocol, part)),
@@ -109,12 +114,10 @@ class _Shown:
     seconds: list[np.ndarray]
 
     @classmethod
-    def of(cls, data: Dataset, part: str) -> _Shown:
-        """Two days of a part."""
-        if data.windows is None:
-            raise ValueError("this file was not split into parts")
+    def of(cls, data: Dataset, part: str, some: np.ndarray) -> _Shown:
+        """Two days of some windows of a part."""
         step = max(1, min(data.horizon, round(MINUTES_AHEAD / data.store.step_minutes)))
-        rows = data.windows.part(part) + data.history + step - 1
+        rows = data.forecast_rows(part, some)[0] + step - 1
         spans = telling_days(data.target_source, rows)
         return cls(step, spans, [data.store.seconds[rows[span]] for span in spans])
 

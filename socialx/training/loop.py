@@ -167,7 +167,8 @@ def fit(
         progress = Progress(chunk=train.chunk, ranks=learner.ranks.world)
         if run:
             save_progress(learner, progress, run)
-    left, stopped, watch = (max_epochs - progress.epoch) * train.num_windows, False, MemoryWatch()
+    left = (max_epochs - progress.epoch - progress.batch / len(train)) * train.num_windows
+    stopped, watch = False, MemoryWatch()
     with Interrupt().listening() as interrupt, work("train", left, "windows") as bar:
         while not progress.complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()

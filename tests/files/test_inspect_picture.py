@@ -76,7 +76,8 @@ def test_an_svg_says_what_it_shows(tmp_path: Path) -> None:
     assert [text for text in found if text.endswith(" Mar")] == [
         "Mon 5 Mar", "Tue 6 Mar", "Wed 7 Mar", "Thu 8 Mar", "Fri 9 Mar", "Sat 10 Mar", "Sun 11 Mar",
     ]  # fmt: skip
-    for words in ("km", "avg speed, km/h", "a row is one sensor", "means of 15 minutes", "grey: no reading"):
+    assert {"N", "km east of the centre"} <= set(found)
+    for words in (" km", "avg speed, km/h", "a row is one sensor", "means of 15 minutes", "grey: no reading"):
         assert words in joined
 
 
@@ -90,9 +91,12 @@ def test_a_map_without_missing_readings_shows_their_mean(tmp_path: Path) -> None
 
 def test_the_week_with_the_most_readings_is_shown(tmp_path: Path) -> None:
     values = speeds(MONTH, 2)
-    assert "Readings of Mon 5 Mar to Sun 11 Mar 2012" in svg(tmp_path, values)  # the first of equals
+    # The first of equals.
+    assert "Readings of Mon 5 Mar to Sun 11 Mar 2012, the week with the most" in svg(
+        tmp_path, values
+    )  # first of equals
     values[5 * 288, 0] = np.nan  # on Tuesday, 6 March
-    assert "Readings of Mon 12 Mar to Sun 18 Mar 2012" in svg(tmp_path, values)
+    assert "Readings of Mon 12 Mar to Sun 18 Mar 2012, the week with the most" in svg(tmp_path, values)
 
 
 def test_the_cells_are_means_of_valid_readings(tmp_path: Path) -> None:
@@ -144,9 +148,11 @@ def test_many_sensors_share_a_row() -> None:
 
 def test_two_renders_are_equal(tmp_path: Path) -> None:
     made = drawn(tmp_path, month())
-    for name in ("out_a.svg", "out_b.svg"):
+    for name in ("out_a.svg", "out_b.svg", "out_a.pdf", "out_b.pdf"):
         plot_report(*made, tmp_path / name)
     assert (tmp_path / "out_a.svg").read_bytes() == (tmp_path / "out_b.svg").read_bytes()
+    assert (tmp_path / "out_a.pdf").read_bytes() == (tmp_path / "out_b.pdf").read_bytes()
+    assert (tmp_path / "out_a.pdf").read_bytes().startswith(b"%PDF-")
     assert "dc:date" not in (tmp_path / "out_a.svg").read_text()
 
 
@@ -200,12 +206,12 @@ def test_a_large_file_stays_small(tmp_path: Path) -> None:
     assert (tmp_path / "out.svg").stat().st_size < 1_500_000
 
 
-@pytest.mark.parametrize("name", ["out.pdf", "out", "out.svg.gz", ".png"])
+@pytest.mark.parametrize("name", ["out.jpg", "out", "out.svg.gz", ".png"])
 def test_other_endings_are_refused(tmp_path: Path, name: str) -> None:
     made = drawn(tmp_path, speeds(3, 2))
     with pytest.raises(SettingsError):
         plot_report(*made, tmp_path / name)
-    refusal(lambda: plot_report(*made, tmp_path / name), name, "name it .png or .svg")
+    refusal(lambda: plot_report(*made, tmp_path / name), name, "name it .png, .svg or .pdf")
     assert left_behind(tmp_path) == []
 
 

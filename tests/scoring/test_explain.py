@@ -25,6 +25,7 @@ from socialx.scoring.breakdown import RunningErrors
 from socialx.scoring.evaluation import evaluate
 from socialx.scoring.evaluation import run as run_over
 from socialx.scoring.results import error_rows, layer_summary, sensor_errors
+from socialx.tasks import evaluate as evaluate_runs
 from socialx.tasks import explain
 from tests.commands import SMALL, small_file, socialx
 from tests.networks import CPU, MONDAY, example, forecaster, loader, pooling, positions, series, speeds
@@ -289,18 +290,39 @@ def test_json_agrees_with_evaluate_and_holds_every_sensor(run: Path, data: Path)
             assert 0 < head["entropy_nats"] <= math.log(4) + 1e-6
 
 
+def test_the_references_are_those_of_evaluate(run: Path) -> None:
+    found = explain(run, part="validation")
+    scores = evaluate_runs([run], part="validation", baselines=True, by=["hour", "horizon"])
+    assert list(found.references) == ["copy-last, last valid", "historical average"]
+    for name, reference in found.references.items():
+        assert reference.mae == pytest.approx(scores[name].overall().mae, rel=1e-9)
+        assert (reference.by_hour, reference.by_horizon) == (scores.by[name]["hour"], scores.by[name]["horizon"])
+    stored = found.as_dict()["references"]["historical average"]
+    assert [row["hour"] for row in stored["by_hour"]] == list(range(24))
+    assert [row["minutes"] for row in stored["by_horizon"]] == list(range(5, 65, 5))
+
+
 def test_a_picture_is_written_and_the_same_every_time(run: Path, tmp_path: Path) -> None:
-    for name in ("one.svg", "two.svg", "new/out.PNG"):
+    for name in ("one.svg", "two.svg", "out.pdf", "new/out.PNG"):
         result = socialx("explain", run, "--plot", tmp_path / name)
         assert result.exit_code == 0, result.stderr
         assert f"drew {tmp_path / name}" in result.stderr
     assert (tmp_path / "new/out.PNG").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (tmp_path / "out.pdf").read_bytes().startswith(b"%PDF-")
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     words = texts(tmp_path / "one.svg")
     assert any(word.startswith("run on metr_la: avg_speed, test part") for word in words)
-    headings = {"Sensors by MAE, mph", "MAE by horizon", "MAE by hour of the day", "How far each head reaches"}
+    headings = {
+        "Sensors by MAE, mph: larger and darker is worse",
+        "MAE by horizon",
+        "MAE by hour of the day",
+        "How far each head reaches",
+    }
     assert {*headings, "The 4 worst sensors", "minutes ahead"} <= set(words)
-    assert any(word.startswith("wedges: from the 2 largest attention weights to the sensor") for word in words)
+    assert "arrows: to the 4 worst sensors from the 2 neighbours with the largest weights" in words
+    assert {"attention weight", "copy-last, last valid", "historical average", "N"} <= set(words)
+    assert "hour that is forecast, America/Los_Angeles" in words
+    assert "km within which neighbours count" in words
 
 
 def test_a_picture_without_positions_targets_or_pooling(run: Path, tmp_path: Path) -> None:
@@ -363,8 +385,8 @@ def test_interleaved_layers_max_and_own_are_explained(data: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (["--plot", "out.pdf"], 2, "out.pdf: a picture cannot end in '.pdf': name it .png or .svg"),
-        (["--plot", "out"], 2, "name it .png or .svg"),
+        (["--plot", "out.jpg"], 2, "out.jpg: a picture cannot end in '.jpg': name it .png, .svg or .pdf"),
+        (["--plot", "out"], 2, "name it .png, .svg or .pdf"),
         (["--part", "tests"], 2, "--part tests: one of train, validation, test"),
         (["--horizon", "6"], 2, "was trained with"),
     ],

@@ -136,6 +136,24 @@ def test_no_file_and_no_variable_runs_code(trained: Path, tmp_path: Path, monkey
     assert Path("imported").exists()
 
 
+def test_the_next_commands_name_the_class_again(trained: Path, tmp_path: Path) -> None:
+    """Each that is printed runs as it stands."""
+    again = Path(shutil.copytree(trained, tmp_path / "again"))
+    done = run(*training(*OWN, "--run-dir", again, "--overwrite"))
+    assert done.stdout.endswith(f"in epoch 1 of 1: socialx evaluate {again} --baselines --model own_models:WindowMlp\n")
+    complete = run("train", "--resume", again, "--set", "model.kind=own_models:WindowMlp")
+    more = f"socialx train --resume {again} --max-epochs 2 --model own_models:WindowMlp\n"
+    assert complete.stderr.endswith(f"complete after 1 epochs: {more}")
+    done = run("calibrate", again, *OWN)
+    assert done.stdout.endswith(f"socialx predict {again} --interval 0.9 --model own_models:WindowMlp\n")
+    (again / "intervals.safetensors").unlink()
+    refused = run("predict", again, "--interval", "0.9", *OWN)
+    assert refused.stderr.endswith(f"socialx calibrate {again} --model own_models:WindowMlp\n")
+    for printed in (refused.stderr, done.stdout, more):
+        following = run(*printed.rstrip().rpartition("socialx ")[2].split())
+        assert following.exit_code == 0, following.stderr
+
+
 def test_another_class_than_that_of_the_run_is_refused(trained: Path) -> None:
     done = run("evaluate", trained, "--model", "own_models:Optional")
     assert done.exit_code == 2

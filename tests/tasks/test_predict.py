@@ -388,7 +388,7 @@ def test_the_command_prints_the_sensors_that_change_most(run: Path) -> None:
     assert re.findall(r"^ +(\d{6}) ", two, re.MULTILINE) == [order[3], order[1]]
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_a_picture_shows_history_forecast_and_truth(suffix: str, run: Path, tmp_path: Path) -> None:
     found = api.predict(run, at="2012-05-04 07:00")
     path = tmp_path / f"f.{suffix}"
@@ -396,7 +396,7 @@ def test_a_picture_shows_history_forecast_and_truth(suffix: str, run: Path, tmp_
     first = path.read_bytes()
     found.plot(path, [found.sensors[0]])
     assert path.read_bytes() == first
-    assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml"}[suffix])
+    assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix])
     if suffix == "svg":
         for text in (f"Sensor {found.sensors[0]}", "forecast", "reading that came later", "issued", "avg speed, mph"):
             assert text in first.decode()

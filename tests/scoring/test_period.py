@@ -1,0 +1,137 @@
+"""Scores of a period: the windows of a part whose forecast lies in it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import socialx as api
+from socialx.dataset import Dataset
+from socialx.errors import SettingsError
+from socialx.options import Layers
+from socialx.tasks.period import as_text, windows_within
+from socialx.tasks.trained import load_trained
+from tests.commands import SMALL, small_file, socialx
+
+ROWS = 1500  # 5.2 days from 2012-05-03 00:00, the test part from 2012-05-07 04:10
+FROM, TO = "2012-05-07 06:00", "2012-05-07 09:00"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("period"), ROWS)
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Path:
+    folder = data.parent / "run"
+    assert socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL).exit_code == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dataset(run: Path) -> Dataset:
+    return load_trained(run, Layers())[0].data
+
+
+def test_the_windows_are_those_whose_forecast_lies_in_the_period(run: Path, data: Path, tmp_path: Path) -> None:
+    """By hand: every saved forecast of the part, of which those are kept whose 12 steps lie between both times."""
+    every, some = tmp_path / "every.h5", tmp_path / "some.h5"
+    api.evaluate([run], save=every)
+    found = api.evaluate([run], start=FROM, end=TO, save=some)
+    with h5py.File(every) as file, h5py.File(some) as chosen:
+        issued = file["issued_at"].asstr()[:].astype("datetime64[s]")
+        first, last = issued + np.timedelta64(5, "m"), issued + np.timedelta64(60, "m")
+        kept = (first >= np.datetime64(FROM)) & (last <= np.datetime64(TO))
+        forecast, truth = file["forecast"][:][kept], file["truth"][:][kept]
+        assert kept.sum() == 26  # 37 rows from 6:00 to 9:00 hold 26 forecasts of 12 steps
+        np.testing.assert_allclose(chosen["forecast"][:], forecast, atol=1e-4)
+        np.testing.assert_array_equal(chosen["truth"][:], truth)
+    valid = np.isfinite(truth)
+    mae = np.abs(forecast - truth)[valid].mean(dtype=np.float64)
+    assert found[str(run)].overall().mae == pytest.approx(mae, rel=1e-5)
+    assert found[str(run)].overall().count == valid.sum()
+    assert found.protocol.period is not None
+    assert found.protocol.period.windows == 26
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(part=st.sampled_from(["train", "validation", "test", "all"]), rows=st.data())
+def test_any_period_is_a_plain_loop_over_the_windows(part: str, rows: st.DataObject, dataset: Dataset) -> None:
+    seconds, starts = dataset.store.seconds, dataset.windows.part(part)  # type: ignore[union-attr]
+    begin = rows.draw(st.integers(int(seconds[0]), int(seconds[-1])))
+    until = rows.draw(st.integers(begin, int(seconds[-1])))
+    by_hand = [k for k, row in enumerate(starts) if begin <= seconds[row + 12] and seconds[row + 23] <= until]
+    if not by_hand:
+        with pytest.raises(SettingsError, match=f"no {part} window has its forecast within"):
+            windows_within(dataset, part, as_text(begin), as_text(until))
+        return
+    places, period = windows_within(dataset, part, as_text(begin), as_text(until))
+    assert places.tolist() == by_hand
+    assert period is not None
+    assert (period.first_time, period.last_time, period.windows) == (as_text(begin), as_text(until), len(by_hand))
+
+
+def test_the_whole_file_as_a_period_gives_the_same_scores(run: Path) -> None:
+    whole, named = api.evaluate([run]), api.evaluate([run], start="2012-05-03", end=datetime(2012, 5, 8, 4, 55))
+    assert named.models == whole.models
+    assert whole.protocol.period is None
+
+
+def test_one_open_end_is_the_end_of_the_file(dataset: Dataset) -> None:
+    whole = len(windows_within(dataset, "test", None, None)[0])
+    later, earlier = (windows_within(dataset, "test", *ends)[0] for ends in ((FROM, None), (None, FROM)))
+    assert len(later) + len(earlier) + 10 == whole  # 10 forecasts begin before that time and end after it
+
+
+def test_every_measure_of_evaluate_is_of_the_period(run: Path) -> None:
+    asked = {"start": "2012-05-07 06:00", "end": "2012-05-07 06:55"}
+    found = api.evaluate([run], baselines=True, online=True, intervals=True, by=["hour", "sensor"], **asked)
+    count = found[str(run)].overall().count
+    assert {model.overall().count for model in found.models.values()} == {count}
+    assert found.online[str(run)].overall().count == count
+    assert [row.key for row in found.by[str(run)]["hour"] if row.count] == [6]
+    assert sum(row.count for row in found.by[str(run)]["sensor"]) == count
+    assert found.published == ()
+
+
+def test_explain_and_report_take_it_too(run: Path, tmp_path: Path) -> None:
+    scores = api.evaluate([run], start=FROM, end=TO)
+    explained = api.explain(run, start=FROM, end=TO)
+    assert explained.count == scores[str(run)].overall().count
+    assert explained.protocol.period == scores.protocol.period
+    page = tmp_path / "report.html"
+    assert socialx("report", run, "--from", FROM, "--to", TO, "-o", page).exit_code == 0
+    assert f"the 26 windows whose forecast lies within {FROM}:00 .. {TO}:00" in page.read_text()
+
+
+def test_the_command_says_what_it_scored(run: Path) -> None:
+    result = socialx("evaluate", run, "--from", FROM, "--to", TO)
+    assert result.exit_code == 0
+    assert f"scored: the 26 windows whose forecast lies within {FROM}:00 .. {TO}:00" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--from", "2012-06-01"), "the nearest is --from '2012-05-08 04:55:00'"),
+        (("--to", "2011-01-01"), "the nearest is --to '2012-05-03 00:00:00'"),
+        (("--to", "2012-05-04"), "no test window has its forecast within 2012-05-03 00:00:00 .. 2012-05-04 00:00:00"),
+        (("--from", TO, "--to", FROM, "--part", "all"), "are of 2012-05-03 01:00:00 .. 2012-05-08 04:55:00\n"),
+        (("--from", TO, "--to", FROM), f"no test window has its forecast within {TO}:00 .. {FROM}:00"),
+        (("--from", "yesterday"), "--from yesterday: not a time"),
+        (("--from", FROM, "--days", "2"), "--from: the first days of the file are asked for too: leave out --days"),
+        (("--to", TO, "--days", "2"), "--to: the first days of the file are asked for too"),
+    ],
+)
+def test_a_period_that_cannot_be_scored(arguments: tuple[str, ...], says: str, data: Path) -> None:
+    result = socialx("evaluate", "--baselines", "--data", data, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
