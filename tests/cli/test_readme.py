@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import EXCERPT, LOCATIONS, ROOT, socialx
+from tests.commands import EXCERPT, LOCATIONS, ROOT, shell_environment, socialx
 
 README = (ROOT / "README.md").read_text()
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -32,11 +32,7 @@ COMMANDS = [line for block in BLOCKS for line in typed(block)]
 def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     """In the README's order, in a folder that holds nothing but examples/; training is cut short."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    python = tmp_path / "bin"
-    python.mkdir()
-    (python / "socialx").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m socialx "$@"\n')
-    (python / "socialx").chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{python}:{os.environ['PATH']}"}
+    environment = shell_environment(tmp_path)
     # Less of everything that takes time, and nothing else: what the README types wins over the environment.
     short = {"TRAINER__MAX_EPOCHS": "1", "MODEL__WIDTH": "8", "MODEL__BLOCKS": "1", "MODEL__SLSTM_AT": "0"}
     environment |= {f"SOCIALX_{name}": value for name, value in short.items()}

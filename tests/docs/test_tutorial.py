@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.commands import ROOT
+from tests.commands import ROOT, shell_environment
 
 BLOCKS = re.findall(r"```console\n(.*?)```", (ROOT / "docs/tutorial.md").read_text("utf-8"), re.DOTALL)
 
@@ -56,12 +54,7 @@ def served(words: list[str], folder: Path, environment: dict[str, str]) -> str:
 @pytest.mark.timeout(400)  # nine processes that import torch, four epochs of a small model
 def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    commands = tmp_path / "bin"
-    commands.mkdir()
-    (commands / "socialx").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m socialx "$@"\n')
-    (commands / "socialx").chmod(0o755)
-    path = f"{commands}:{os.environ['PATH']}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+    environment = shell_environment(tmp_path, COLUMNS="200", OMP_NUM_THREADS="1")
     assert len(steps()) == 11
     for command, shown in steps():
         words = shlex.split(command)
