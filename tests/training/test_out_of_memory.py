@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,15 @@ from tests.commands import SMALL, small_file, small_run, socialx
 from tests.networks import CPU, example, forecaster
 
 MIB = 2**20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_new_objects() -> Iterator[None]:
+    """Each measurement collects garbage, which takes longer than its step where every imported module is looked at."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")
