@@ -114,6 +114,29 @@ def descendants(pid: int) -> Iterator[int]:
         yield from descendants(int(child))
 
 
+AT_EXIT = """
+import atexit, os, sys
+from pathlib import Path
+
+def tell():
+    for thread in Path("/proc/self/task").iterdir():
+        print("at exit:", (thread / "comm").read_text(), file=sys.stderr)
+
+if "RANK" in os.environ:
+    atexit.register(tell)
+"""
+
+
+@pytest.mark.slow
+def test_no_thread_of_the_group_outlives_it(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of gloo sometimes abort a process that ends."""
+    (tmp_path / "sitecustomize.py").write_text(AT_EXIT)
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    said = trained(sys.executable, *words(data, tmp_path / "run", "--max-epochs", "1", "--devices", "2"))
+    assert said.count("at exit: python") == 2
+    assert "gloo" not in said
+
+
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_take_the_steps_of_one(devices: int, one: Path, data: Path, tmp_path: Path) -> None:
     """At one global batch."""
