@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,15 @@ def process(*arguments: str | Path, cwd: Path | None = None, **env: str) -> subp
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=110)
 
 
+def shell_environment(folder: Path, **env: str) -> dict[str, str]:
+    """The environment of a shell that finds ``socialx``, by a script in ``folder/bin``."""
+    script = folder / "bin/socialx"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m socialx "$@"\n')
+    script.chmod(0o755)
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{script.parent}:{os.environ['PATH']}", **env}
+
+
 def cut_csv(path: Path, rows: int, sensors: int = 4) -> Path:
     """The first rows and sensors of the excerpt."""
     lines = EXCERPT.read_text().splitlines()[: rows + 1]
@@ -61,3 +71,11 @@ def small_file(folder: Path, rows: int = 400, sensors: int = 4) -> Path:
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     return output
+
+
+def small_run(data: Path, run: str | Path = "run", *options: str | Path) -> Path:
+    """A small model trained on a file for one epoch; ``run`` is the name of a folder beside the file, or a path."""
+    folder = data.parent / run
+    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL, *options)
+    assert result.exit_code == 0, result.stderr
+    return folder

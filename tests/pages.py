@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ QUIET = (
     "--disable-component-update --disable-sync --enable-logging=stderr --hide-scrollbars --virtual-time-budget=5000 "
     "--window-size=1200,2400 --dump-dom"
 )
+WIDTHS = (360, 1200)
 # Every frame sends what it measured to the page around it: a window of Chromium cannot be as narrow as a telephone.
 PROBE = """addEventListener("load", () => {
 const box = e => { const r = e.getBoundingClientRect(); return [r.width, r.height, r.left, r.right]; };
@@ -102,9 +104,52 @@ def with_script(text: str, script: str) -> str:
     return allowed.replace("</body>", f"<script>{script}</script></body>")
 
 
-def shown(outside: Path, folder: Path) -> list[Any]:
-    """What the scripts of a page write into <pre> elements as JSON; a line in the console fails."""
-    command = [str(CHROMIUM), *QUIET.split(), f"--user-data-dir={folder / 'user'}", outside.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+def opened(url: str, folder: Path, *more: str) -> str:
+    """The document at an address after its scripts; a line in the console fails."""
+    command = [str(CHROMIUM), *QUIET.split(), *more, f"--user-data-dir={folder / 'user'}", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert "CONSOLE" not in done.stderr, done.stderr
-    return [json.loads(html.unescape(found)) for found in re.findall("<pre>(.*?)</pre>", done.stdout, re.DOTALL)]
+    return done.stdout
+
+
+def written(document: str) -> list[Any]:
+    """What its scripts wrote into <pre> elements as JSON."""
+    return [json.loads(html.unescape(found)) for found in re.findall("<pre>(.*?)</pre>", document, re.DOTALL)]
+
+
+def around(*addresses: str) -> str:
+    """A page with each address in frames of two widths, which writes what their scripts send."""
+    frames = [
+        f'<iframe id="{address} {width}" src="{address}" width="{width}" height="900"></iframe>'
+        for address in addresses
+        for width in WIDTHS
+    ]
+    return AROUND + "".join(frames)
+
+
+def sent(document: str, *addresses: str) -> dict[tuple[str, int], Any]:
+    """What the frames of ``around`` sent, by address and width; all of them did."""
+    found = {(name.split()[0], int(name.split()[1])): seen for name, seen in written(document)}
+    assert set(found) == {(address, width) for address in addresses for width in WIDTHS}
+    return found
+
+
+def uncut(boxes: list[list[float]], width: int) -> bool:
+    """Whether no visible box (width, height, left, right) reaches out of a window."""
+    return all(wide == 0 or (left >= 0 and right <= width) for wide, _, left, right in boxes)
+
+
+def drawn(pages: Mapping[str, str], folder: Path, script: str = PROBE) -> Iterator[tuple[str, int, Any]]:
+    """Each page in frames of two widths and what PROBE measured there; each once more as it is, with its own policy."""
+    probes = {f"{name}-probe.html": name for name in pages}
+    for probe, name in probes.items():
+        Path(folder, f"{name}.html").write_text(pages[name], "utf-8")
+        Path(folder, probe).write_text(with_script(pages[name], script), "utf-8")
+    outside = Path(folder, "around.html")
+    outside.write_text(around(*probes) + "".join(f'<iframe src="{name}.html"></iframe>' for name in pages))
+    for (probe, width), seen in sent(opened(outside.as_uri(), folder), *probes).items():
+        assert seen["scroll"] <= seen["inner"] == width, (probe, width)
+        assert all(wide > 0 and high > 0 for wide, high, _, _ in seen["svgs"]), (probe, width)
+        assert uncut(seen["labels"], width), (probe, width)
+        assert min(seen["sizes"]) >= 12, (probe, width)
+        yield probes[probe], width, seen

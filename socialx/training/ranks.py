@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -184,6 +185,9 @@ def _connect(ranks: Ranks) -> None:
         shared, _, _ = next(rendezvous("env://"))
         store = _new_store(shared) if ranks.first else _store_of_first(shared)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        # Its functions keep the group that there is when they are imported, as torch._dynamo does later.  The threads
+        # of gloo would outlive the training, and sometimes abort the process when it ends.
+        import_module("torch.distributed.nn")
         dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.world)
     except (RuntimeError, ValueError, OSError) as error:
         found = f"{ranks.world} processes do not reach each other ({str(error).splitlines()[0][:100]})"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.commands import LOCATIONS, ROOT, SMALL, cut_csv, process, small_file, socialx
+from tests.commands import LOCATIONS, ROOT, SMALL, cut_csv, process, small_file, small_run, socialx
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path) -> Path:
-    folder = data.parent / "run"
-    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "2", "--seed", "7", *SMALL)
-    assert result.exit_code == 0, result.stderr
-    return folder
+    return small_run(data, "run", "--max-epochs", "2", "--seed", "7")
 
 
 @pytest.mark.parametrize("command", ["", "convert", "inspect", "config", "train", "evaluate", "explain", "profile"])

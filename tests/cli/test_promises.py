@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, process
+from tests.commands import ROOT, process, shell_environment
 
 pytestmark = pytest.mark.slow
 
@@ -20,11 +17,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_demo_beats_both_copy_lasts_at_every_horizon(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    command = tmp_path / "bin/socialx"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m socialx "$@"\n')
-    command.chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}"}
+    environment = shell_environment(tmp_path)
     demo = subprocess.run(["sh", "examples/demo.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert demo.returncode == 0, demo.stderr
     done = process("evaluate", "demo/run", "--baselines", "--json", cwd=tmp_path)

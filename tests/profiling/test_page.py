@@ -36,7 +36,7 @@ from socialx.profiling.profile import (
 from socialx.profiling.trace import Copy, Top
 from socialx.report import profile_page
 from socialx.report.profile_page import CSS, page
-from tests.pages import AROUND, CHROMIUM, PROBE, Outline, colours_of, contrast, refuse_network, shown, with_script
+from tests.pages import CHROMIUM, Outline, colours_of, contrast, drawn, refuse_network, uncut
 
 ODD = "<script>alert('x')</script>&\"\u202e\x00\udcff"
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>(" + "Params, " * 20
@@ -350,25 +350,9 @@ def test_only_the_standard_library() -> None:
 def test_a_browser_draws_it_at_any_width(tmp_path: Path) -> None:
     """All pages in frames of two widths, and once more as they are, with their policy against scripts."""
     long = everywhere(cuda(), lambda text: text if text in ("critical", "warn", "info") else text + "x" * 80)
-    profiles, around = {**{name: build() for name, build in BUILT.items()}, "long": long}, AROUND
-    for name, profile in profiles.items():
-        text = page(profile)
-        Path(tmp_path, f"{name}.html").write_text(text, "utf-8")
-        Path(tmp_path, f"{name}-probe.html").write_text(with_script(text, PROBE), "utf-8")
-        around += f'<iframe src="{name}.html"></iframe>'
-        for width in (360, 1200):
-            around += f'<iframe id="{name} {width}" src="{name}-probe.html" width="{width}" height="900"></iframe>'
-    outside = Path(tmp_path, "around.html")
-    outside.write_text(around)
-    drawn = dict(shown(outside, tmp_path))
-    assert set(drawn) == {f"{name} {width}" for name in profiles for width in (360, 1200)}
-    for frame, seen in drawn.items():
-        name, width = frame.split()
+    profiles = {**{name: build() for name, build in BUILT.items()}, "long": long}
+    for name, width, seen in drawn({name: page(profile) for name, profile in profiles.items()}, tmp_path):
         assert profiles[name].verdict in seen["text"]
         assert profiles[name].summary in seen["text"]
-        assert seen["scroll"] <= seen["inner"] == int(width), frame
         assert seen["svgs"]
-        assert all(wide > 0 and high > 0 for wide, high, _, _ in seen["svgs"]), frame
-        for wide, _, left, right in seen["labels"] + seen["parts"]:
-            assert wide == 0 or (left >= 0 and right <= int(width)), frame  # nothing is cut off
-        assert min(seen["sizes"]) >= 12, frame
+        assert uncut(seen["parts"], width), (name, width)

@@ -14,7 +14,7 @@ import pytest
 
 import socialx
 from socialx.files.store import open_store
-from tests.commands import ROOT, SMALL, small_file
+from tests.commands import ROOT, small_file, small_run
 from tests.commands import socialx as run
 from tests.data_files import refusal
 
@@ -22,10 +22,7 @@ from tests.data_files import refusal
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one epoch, with social pooling."""
-    folder = tmp_path_factory.mktemp("geojson")
-    done = run("train", "--data", small_file(folder), "--run-dir", folder / "run", "--max-epochs", "1", *SMALL)
-    assert done.exit_code == 0, done.stderr
-    return folder
+    return small_run(small_file(tmp_path_factory.mktemp("geojson"))).parent
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from socialx.data.normaliser import Moments
 from socialx.data.windows import PARTS
 from socialx.files.published import PublishedScore
 from socialx.report.page import ODD
@@ -25,7 +24,7 @@ from socialx.report.run_page import CSS, SCRIPT, page
 from socialx.report.run_report import RunRecord, RunReport
 from socialx.scoring.days import Day
 from socialx.scoring.metrics import HorizonScores, Scores
-from socialx.scoring.protocol import ScoringProtocol, Trained
+from socialx.scoring.protocol import Trained
 from socialx.scoring.results import (
     ErrorOf,
     Evaluation,
@@ -37,38 +36,23 @@ from socialx.scoring.results import (
     SensorErrors,
 )
 from socialx.training.run_folder import EpochRow
-from tests.pages import AROUND, CHROMIUM, PROBE, Outline, colours_of, contrast, refuse_network, shown, with_script
+from tests.pages import (
+    CHROMIUM,
+    PROBE,
+    Outline,
+    colours_of,
+    contrast,
+    drawn,
+    opened,
+    refuse_network,
+    with_script,
+    written,
+)
+from tests.protocols import MOMENTS, protocol
 
 HOSTILE = "<script>alert('x')</script></script>&\"\u202e\x00\udcff\u2028"
 UNIT = "mph"
-
-
-def protocol(sensors: int) -> ScoringProtocol:
-    moments = {"avg_speed": Moments(58.0, 12.0)}
-    trained = Trained(3, 1234, "w" * 64, "c" * 64, None, {}, moments, 0, "32-true", "0.1.0", None)
-    return ScoringProtocol(
-        dataset="made_up",
-        checksum="c" * 64,
-        network="n" * 12,
-        sensors=sensors,
-        inputs={"avg_speed": UNIT},
-        targets={"avg_speed": UNIT},
-        step_minutes=5,
-        history=12,
-        horizon=12,
-        split="canonical",
-        windows={"train": 70, "validation": 10, "test": 20},
-        windows_across_gaps=0,
-        missing={"avg_speed": 0.0},
-        imputed=False,
-        distances=None,
-        normaliser={"avg_speed": Moments(58.0, 12.0)},
-        seed=0,
-        precision="32-true",
-        socialx="0.1.0",
-        commit=None,
-        trained={"runs/first": trained, "runs/second": trained},
-    )
+TRAINED = Trained(3, 1234, "w" * 64, "c" * 64, None, {}, MOMENTS, 0, "32-true", "0.1.0", None)
 
 
 def scores(mae: float) -> ModelScores:
@@ -105,7 +89,12 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
     names = {"copy-last, last valid": 4.2, "historical average": 4.1, "runs/first": 3.0, "runs/second": 2.9}
     evaluation = Evaluation(
         "test",
-        protocol(sensors),
+        protocol(
+            dataset="made_up",
+            sensors=sensors,
+            windows={"train": 70, "validation": 10, "test": 20},
+            trained={"runs/first": TRAINED, "runs/second": TRAINED},
+        ),
         {name: scores(mae) for name, mae in names.items()},
         (PublishedScore("Graph WaveNet", (2.68, 3.06, 3.5), "logs"),),
     )
@@ -357,27 +346,10 @@ browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 def test_a_browser_draws_it_at_any_width(tmp_path: Path) -> None:
     """All pages in frames of two widths, and once more as they are, with their own policy."""
     long = everywhere(made(), lambda text: text if text == UNIT else text + "x" * 60)
-    reports, around = {**{name: build() for name, build in BUILT.items()}, "long": long}, AROUND
+    reports = {**{name: build() for name, build in BUILT.items()}, "long": long}
     day_first = 'document.querySelector("input[value=day]")?.click();' + PROBE
-    for name, report in reports.items():
-        text = page(report)
-        Path(tmp_path, f"{name}.html").write_text(text, "utf-8")
-        Path(tmp_path, f"{name}-probe.html").write_text(with_script(text, day_first), "utf-8")
-        around += f'<iframe src="{name}.html"></iframe>'
-        for width in (360, 1200):
-            around += f'<iframe id="{name} {width}" src="{name}-probe.html" width="{width}" height="900"></iframe>'
-    outside = Path(tmp_path, "around.html")
-    outside.write_text(around)
-    drawn = dict(shown(outside, tmp_path))
-    assert set(drawn) == {f"{name} {width}" for name in reports for width in (360, 1200)}
-    for frame, seen in drawn.items():
-        name, width = frame.split()
-        assert "Scores" in seen["text"]
-        assert seen["scroll"] <= seen["inner"] == int(width), frame
-        assert all(wide > 0 and high > 0 for wide, high, _, _ in seen["svgs"]), frame
-        for wide, _, left, right in seen["labels"]:
-            assert wide == 0 or (left >= 0 and right <= int(width)), frame  # nothing is cut off
-        assert min(seen["sizes"]) >= 12, frame
+    for name, width, seen in drawn({name: page(report) for name, report in reports.items()}, tmp_path, day_first):
+        assert "Scores" in seen["text"], (name, width)
 
 
 ACTIONS = """addEventListener("load", () => {
@@ -423,7 +395,7 @@ def test_map_and_slider_react(tmp_path: Path) -> None:
     text = page(report)
     outside = Path(tmp_path, "page.html")
     outside.write_text(with_script(text, ACTIONS), "utf-8")
-    (seen,) = shown(outside, tmp_path)
+    (seen,) = written(opened(outside.as_uri(), tmp_path))
     sensors, data = report.explanation.sensors, map_data(report)
     start = seen["start"]
     assert start["name"] == sensors[0].id

@@ -29,7 +29,7 @@ from socialx.scoring.metrics import masked_absolute_error
 from socialx.scoring.references import CopyLast, HistoricalAverage
 from socialx.tasks.training import starting
 from socialx.training.learner import Learner
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import SMALL, small_file, small_run, socialx
 from tests.networks import CPU, batch, example, features, loader, network, series, speeds
 
 
@@ -344,7 +344,4 @@ def test_flags_that_do_not_go_together_are_refused(
     ids=["as many layers as blocks", "no layers at all", "mlp"],
 )
 def test_flags_that_go_together_train(options: list[str], data: Path, tmp_path: Path) -> None:
-    quick = [*SMALL, "--max-epochs", "1", "--batch-size", "32"]
-    result = socialx("train", "--data", data, "--run-dir", tmp_path / "run", *quick, *options)
-    assert result.exit_code == 0, result.stderr
-    assert socialx("evaluate", tmp_path / "run").exit_code == 0
+    assert socialx("evaluate", small_run(data, tmp_path / "run", *options)).exit_code == 0

@@ -27,7 +27,7 @@ from socialx.scoring.evaluation import run as run_over
 from socialx.scoring.results import error_rows, layer_summary, sensor_errors
 from socialx.tasks import evaluate as evaluate_runs
 from socialx.tasks import explain
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import small_file, small_run, socialx
 from tests.networks import CPU, MONDAY, example, forecaster, loader, pooling, positions, series, speeds
 from tests.training.test_never_waits import NeverWaits
 
@@ -218,14 +218,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path) -> Path:
-    return trained(data, "run", "--blocks", "2")
-
-
-def trained(data: Path, name: str, *options: str) -> Path:
-    folder = data.parent / name
-    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL, *options)
-    assert result.exit_code == 0, result.stderr
-    return folder
+    return small_run(data, "run", "--blocks", "2")
 
 
 def explained(run: Path, *options: str | Path) -> dict[str, Any]:
@@ -357,7 +350,7 @@ def test_a_picture_without_positions_targets_or_pooling(run: Path, tmp_path: Pat
     ],
 )
 def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Path, tmp_path: Path) -> None:
-    folder = trained(data, options[1], *options)
+    folder = small_run(data, options[1], *options)
     result = socialx("explain", folder, "--plot", tmp_path / "out.svg")
     assert result.exit_code == 0, result.stderr
     assert f"no pooling: {says}" in result.stdout
@@ -368,15 +361,15 @@ def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Pa
 
 
 def test_interleaved_layers_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
-    between = explained(trained(data, "between", "--blocks", "2", "--placement", "interleaved"))
+    between = explained(small_run(data, "between", "--blocks", "2", "--placement", "interleaved"))
     assert [layer["name"] for layer in between["layers"]] == ["after block 1", "after block 2"]
     assert all(head["null_key"] is not None for layer in between["layers"] for head in layer["heads"])
-    largest = trained(data, "max", "--pooling", "max")
+    largest = small_run(data, "max", "--pooling", "max")
     result = socialx("explain", largest, "--plot", tmp_path / "out.svg")
     assert "max has no weights" in result.stdout
     assert "How far each head reaches" in texts(tmp_path / "out.svg")
     assert all(sensor["neighbours"] == [] for sensor in explained(largest)["sensors"])
-    own = trained(data, "own", "--pooling", "own")
+    own = small_run(data, "own", "--pooling", "own")
     assert all([near["id"] for near in sensor["neighbours"]] == [sensor["id"]] for sensor in explained(own)["sensors"])
     plot_explanation(explain(own), tmp_path / "own.svg")
     assert "How far each head reaches" in texts(tmp_path / "own.svg")

@@ -36,11 +36,11 @@ from socialx.scoring.intervals import (
     bounds_by_group,
     groups_of,
 )
-from socialx.scoring.protocol import ScoringProtocol
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import RunFolder, fingerprint
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import SMALL, small_file, small_run, socialx
 from tests.networks import CPU, example
+from tests.protocols import protocol
 
 K = len(SHARES) + 1
 AT = "2012-05-04 07:00"
@@ -48,23 +48,12 @@ AT = "2012-05-04 07:00"
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data = small_file(tmp_path_factory.mktemp("data"), 700)
-    run = data.parent / "run"
-    assert socialx("train", "--data", data, "--run-dir", run, "--max-epochs", "1", *SMALL).exit_code == 0
-    return run
+    return small_run(small_file(tmp_path_factory.mktemp("data"), 700))
 
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "run"))
-
-
-def protocol(horizon: int, sensors: int, targets: tuple[str, ...] = ("avg_speed",)) -> ScoringProtocol:
-    units = dict.fromkeys(targets, "mph")
-    return ScoringProtocol(
-        "made", "0", "0", sensors, units, units, 5, 12, horizon, "canonical", {}, 0, {}, None, None, {}, 0, "32-true",
-        "0", None,
-    )  # fmt: skip
 
 
 def made(errors: np.ndarray, free_flow: np.ndarray, forecast: np.ndarray, targets: tuple[str, ...]) -> Intervals:
@@ -77,7 +66,9 @@ def made(errors: np.ndarray, free_flow: np.ndarray, forecast: np.ndarray, target
     assert count == np.isfinite(errors).sum()
     ids = tuple(f"s{i}" for i in range(errors.shape[2]))
     table = torch.from_numpy(np.concatenate([free_flow, np.median(free_flow, axis=0, keepdims=True)]))
-    rest = (torch.from_numpy(lower), torch.from_numpy(upper), "w", protocol(errors.shape[1], len(ids), targets), count)
+    units = dict.fromkeys(targets, "mph")
+    scored = protocol(horizon=errors.shape[1], sensors=len(ids), inputs=units, targets=units)
+    rest = (torch.from_numpy(lower), torch.from_numpy(upper), "w", scored, count)
     return Intervals(ids, table, *rest)
 
 

@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from socialx.data.normaliser import Moments
 from socialx.files.published import DATASETS, PublishedScore
 from socialx.report.scores import print_ladder
 from socialx.scoring.ladder import published
 from socialx.scoring.metrics import HorizonScores, Scores
-from socialx.scoring.protocol import ScoringProtocol
-from tests.commands import small_file, socialx
-
-PROTOCOL = ScoringProtocol(
-    dataset="metr_la",
-    checksum="0" * 64,
-    network="0" * 12,
-    sensors=207,
-    inputs={"avg_speed": "mph"},
-    targets={"avg_speed": "mph"},
-    step_minutes=5,
-    history=12,
-    horizon=12,
-    split="canonical",
-    windows={"train": 23_974, "validation": 3_425, "test": 6_850},
-    windows_across_gaps=0,
-    missing={"avg_speed": 0.0},
-    imputed=False,
-    distances=None,
-    normaliser={"avg_speed": Moments(58.6, 12.8)},
-    seed=0,
-    precision="32-true",
-    socialx="0.1.0",
-    commit=None,
-)
-SMALL = ["--width", "8", "--blocks", "1", "--slstm-at", "", "--max-epochs", "1"]
+from tests.commands import small_file, small_run, socialx
+from tests.protocols import protocol
 
 
 def scores(*mae: float) -> HorizonScores:
@@ -52,7 +26,7 @@ def scores(*mae: float) -> HorizonScores:
 
 def test_the_whole_data_set_scored_by_their_protocol_may_be_compared() -> None:
     assert len(DATASETS["metr-la"].scores) > 10
-    assert published(PROTOCOL, "test") == DATASETS["metr-la"].scores
+    assert published(protocol(), "test") == DATASETS["metr-la"].scores
 
 
 @pytest.mark.parametrize(
@@ -72,11 +46,11 @@ def test_the_whole_data_set_scored_by_their_protocol_may_be_compared() -> None:
     ],
 )
 def test_anything_else_may_not(change: dict[str, Any]) -> None:
-    assert published(replace(PROTOCOL, **change), "test") == ()
+    assert published(protocol(**change), "test") == ()
 
 
 def test_training_windows_may_not() -> None:
-    assert published(PROTOCOL, "train") == ()
+    assert published(protocol(), "train") == ()
 
 
 @pytest.mark.parametrize("score", [score for dataset in DATASETS.values() for score in dataset.scores])
@@ -96,11 +70,8 @@ def test_a_score_stands_between_the_next_worse_and_the_next_better() -> None:
 
 
 def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
-    data, names = small_file(tmp_path), []
-    for kind in ("linear", "stid"):
-        names.append(str(tmp_path / kind))
-        done = socialx("train", "--data", data, "--model", kind, "--run-dir", names[-1], *SMALL)
-        assert done.exit_code == 0, done.stderr
+    data = small_file(tmp_path)
+    names = [str(small_run(data, kind, "--model", kind)) for kind in ("linear", "stid")]
     result = socialx("evaluate", *names, "--baselines")
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
@@ -118,10 +89,8 @@ def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
     ],
 )
 def test_runs_of_other_windows_are_not_compared(flag: str, values: list[str], says: str, tmp_path: Path) -> None:
-    data, names = small_file(tmp_path), []
-    for value in values:
-        names.append(str(tmp_path / f"run-{value}"))
-        socialx("train", "--data", data, "--model", "linear", flag, value, "--run-dir", names[-1], *SMALL)
-    result = socialx("evaluate", *names)
+    data = small_file(tmp_path)
+    runs = [small_run(data, f"run-{value}", "--model", "linear", flag, value) for value in values]
+    result = socialx("evaluate", *runs)
     assert result.exit_code == 2
     assert says in result.stderr

@@ -24,7 +24,7 @@ from socialx.scoring.evaluation import run as run_over
 from socialx.scoring.limits import failed, parse
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import RunFolder
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import small_file, small_run, socialx
 from tests.networks import CPU, example
 
 ROWS = 1500  # 5 days and a bit; the test part ends with a batch of 39 windows
@@ -37,9 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path) -> Path:
-    folder = data.parent / "run"
-    assert socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL).exit_code == 0
-    return folder
+    return small_run(data)
 
 
 @pytest.fixture(scope="module")

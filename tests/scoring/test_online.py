@@ -15,10 +15,10 @@ from socialx.options import Layers
 from socialx.scoring.online import HALF_LIFE_DAYS, evaluate_online
 from socialx.tasks import evaluate
 from socialx.tasks.trained import load_trained
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import small_file, small_run, socialx
 
 ROWS = 1560  # the validation part goes on past a midnight; the test part is of one day
-QUICK = [*SMALL, "--max-epochs", "1", "--batch-size", "32", "--learning-rate", "0.01"]
+QUICK = ["--batch-size", "32", "--learning-rate", "0.01"]
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +27,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("run") / "run"
-    assert socialx("train", "--data", data, "--run-dir", run, *QUICK).exit_code == 0
-    return run
+def run(data: Path) -> Path:
+    return small_run(data, "run", *QUICK)
 
 
 def known_before(day: int, values: np.ndarray, valid: np.ndarray, seconds: np.ndarray) -> np.ndarray:
@@ -109,8 +107,7 @@ def test_the_command_prints_them_apart(run: Path) -> None:
 
 
 def test_a_run_without_climatology_is_refused_before_it_is_scored(data: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    assert socialx("train", "--data", data, "--run-dir", run, "--no-climatology", *QUICK).exit_code == 0
+    run = small_run(data, tmp_path / "run", "--no-climatology", *QUICK)
     result = socialx("evaluate", run, "--online")
     assert result.exit_code == 2
     assert f"{run} was trained without a climatology" in result.stderr

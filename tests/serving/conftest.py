@@ -20,7 +20,7 @@ from socialx.files.store import open_store
 from socialx.options import Layers
 from socialx.serving.app import Service, make_app, make_service
 from socialx.tasks.trained import load_trained
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import small_file, small_run
 
 ROWS = 12
 
@@ -32,10 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def run(data: Path) -> Path:
-    folder = data.parent / "run"
-    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL)
-    assert result.exit_code == 0, result.stderr
-    return folder
+    return small_run(data)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ import socialx as api
 from socialx.errors import SettingsError
 from socialx.tasks import exporting
 from socialx.training.run_folder import open_run
-from tests.commands import ROOT, SMALL, small_file, socialx
+from tests.commands import ROOT, small_file, small_run, socialx
 from tests.networks import carry_forward
 
 FORMATS = {"torch": "metr_la.pt2", "onnx": "metr_la.onnx", "safetensors": "metr_la.safetensors"}
@@ -98,24 +98,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def trained(data: Path, name: str, *options: str) -> Path:
-    folder = data.parent / name
-    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *options)
-    assert result.exit_code == 0, result.stderr
-    return folder
-
-
 @pytest.fixture(scope="module")
 def xlstm(data: Path) -> Path:
     """The shared xLSTM with both kinds of block, small."""
-    sizes = [*SMALL, "--blocks", "2", "--slstm-at", "1"]
-    return trained(data, "xlstm", *sizes, "--layers", "1", "--history", "3", "--horizon", "2", "--pair-rank", "2")
+    blocks = ["--blocks", "2", "--slstm-at", "1"]
+    return small_run(data, "xlstm", *blocks, "--layers", "1", "--history", "3", "--horizon", "2", "--pair-rank", "2")
 
 
 @pytest.fixture(scope="module")
 def linear(data: Path) -> Path:
     """A run that is exported in a moment, with an input that is no target."""
-    return trained(data, "linear", "--model", "linear", "--inputs", "avg_speed,latitude")
+    return small_run(data, "linear", "--model", "linear", "--inputs", "avg_speed,latitude")
 
 
 def write_inputs(run: Path, data: Path, features: list[int], path: Path) -> None:

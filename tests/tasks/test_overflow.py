@@ -9,21 +9,17 @@ import torch
 from safetensors.torch import load_file
 
 from socialx.training.run_folder import open_run
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import small_file, small_run, socialx
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("overflow")
-    small_file(folder)
-    quick = [*SMALL, "--max-epochs", "1", "--batch-size", "32"]
-    made = socialx("train", "--data", folder / "small.h5", "--run-dir", folder / "run", *quick)
-    assert made.exit_code == 0, made.stderr
-    weights = load_file(folder / "run" / "best.safetensors")
+    run = small_run(small_file(tmp_path_factory.mktemp("overflow")))
+    weights = load_file(run / "best.safetensors")
     name = next(name for name in weights if name.endswith("pooling.value.weight"))
     weights[name] = torch.full_like(weights[name], 3e38)
-    open_run(folder / "run").write_weights(weights, 0, 1.0)
-    return folder / "run"
+    open_run(run).write_weights(weights, 0, 1.0)
+    return run
 
 
 @pytest.mark.parametrize("command", [["evaluate"], ["explain", "--json"], ["predict", "--json"]], ids=lambda c: c[0])

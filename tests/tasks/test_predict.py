@@ -23,7 +23,7 @@ from socialx.options import Layers
 from socialx.progress import Note, Work
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import RunFolder
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import small_file, small_run, socialx
 
 LAST = "2012-05-04 09:15:00"  # the time of the last of 400 rows
 
@@ -35,10 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path) -> Path:
-    folder = data.parent / "run"
-    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL)
-    assert result.exit_code == 0, result.stderr
-    return folder
+    return small_run(data)
 
 
 def edited(data: Path, folder: Path, rows: slice | None = None, name: str = "edited.h5", **values: float) -> Path:
@@ -181,11 +178,16 @@ def test_sensors_are_matched_by_id(run: Path, data: Path, tmp_path: Path) -> Non
     np.testing.assert_array_equal(moved.values, at_home.values)
 
 
-def test_the_order_of_sensors_does_not_matter_to_weights_without_tables_of_them(data: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def shared(data: Path) -> Path:
+    """A run without tables of sensors."""
+    return small_run(data, "shared", "--no-sensor-identity", "--no-adaptive")
+
+
+def test_the_order_of_sensors_does_not_matter_to_weights_without_tables_of_them(
+    shared: Path, data: Path, tmp_path: Path
+) -> None:
     """Each sensor keeps the climatology that training measured for it."""
-    shared = tmp_path / "shared"
-    options = ["--no-sensor-identity", "--no-adaptive", "--max-epochs", "1", *SMALL]
-    assert socialx("train", "--data", data, "--run-dir", shared, *options).exit_code == 0
     order = [2, 0, 3, 1]
     at_home, moved = api.predict(shared), api.predict(shared, reordered(data, tmp_path / "moved.h5", order))
     assert moved.sensors == tuple(at_home.sensors[place] for place in order)
@@ -426,10 +428,7 @@ def test_progress_is_told(run: Path) -> None:
     assert (seen[-1].name, seen[-1].done, seen[-1].total) == ("predict", 4, 4)
 
 
-def test_a_network_unseen_in_training_is_forecast(data: Path, tmp_path: Path) -> None:
-    shared = tmp_path / "shared"
-    options = ["--no-sensor-identity", "--no-adaptive", "--max-epochs", "1", *SMALL]
-    assert socialx("train", "--data", data, "--run-dir", shared, *options).exit_code == 0
+def test_a_network_unseen_in_training_is_forecast(shared: Path, tmp_path: Path) -> None:
     other = small_file(tmp_path, sensors=7)
     found = api.predict(shared, other)
     assert len(found.sensors) == 7

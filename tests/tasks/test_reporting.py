@@ -12,7 +12,7 @@ import socialx
 from socialx.errors import SettingsError, SocialxError
 from socialx.files.store import open_store
 from socialx.report.run_report import RunReport
-from tests.commands import SMALL, cut_csv, small_file
+from tests.commands import cut_csv, small_file, small_run
 from tests.commands import socialx as command
 
 DAYS = 4 * 288
@@ -24,21 +24,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_file(tmp_path_factory.mktemp("data"), rows=DAYS)
 
 
-def trained(data: Path, name: str, *options: str) -> Path:
-    folder = data.parent / name
-    result = command("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL, *options)
-    assert result.exit_code == 0, result.stderr
-    return folder
-
-
 @pytest.fixture(scope="module")
 def social(data: Path) -> Path:
-    return trained(data, "social")
+    return small_run(data, "social")
 
 
 @pytest.fixture(scope="module")
 def linear(data: Path) -> Path:
-    return trained(data, "linear", "--model", "linear")
+    return small_run(data, "linear", "--model", "linear")
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +120,7 @@ def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_p
     result = command("convert", "csv", tmp_path / "readings.csv", "--name", "made", "--units", "mph",
                      "--timezone", "America/Los_Angeles", "--output-h5", made, "--without-positions")  # fmt: skip
     assert result.exit_code == 0, result.stderr
-    run = tmp_path / "run"
-    result = command("train", "--data", made, "--run-dir", run, "--max-epochs", "1", "--model", "linear")
-    assert result.exit_code == 0, result.stderr
+    run = small_run(made, "run", "--model", "linear")
     for name in ("origin.json", "metrics.jsonl"):
         (run / name).unlink()
     report = socialx.report_runs([run], output=tmp_path / "page.html")

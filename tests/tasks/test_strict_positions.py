@@ -21,7 +21,7 @@ from socialx.errors import Fallback
 from socialx.files.distances import read_distances
 from socialx.options import Layers
 from socialx.tasks.trained import load_trained
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import SMALL, small_file, small_run, socialx
 
 QUICK = [*SMALL, "--max-epochs", "1", "--batch-size", "32"]
 SENSORS = 5
@@ -293,7 +293,7 @@ def test_the_limit_between_metres_and_kilometres(data: Path, tmp_path: Path) -> 
 
 def test_the_list_is_noted_in_the_run(data: Path, tmp_path: Path) -> None:
     path, run = roads(data, tmp_path), tmp_path / "run"
-    assert socialx("train", "--data", data, "--run-dir", run, "--distances", path, *QUICK).exit_code == 0
+    small_run(data, run, "--distances", path)
     assert json.loads((run / "origin.json").read_text())["pooling.distances"] == "--distances"
     assert f"distances: {path}" in (run / "settings.yaml").read_text()
     path.unlink()
@@ -304,7 +304,7 @@ def test_the_list_is_noted_in_the_run(data: Path, tmp_path: Path) -> None:
 
 def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path: Path) -> None:
     path, run = roads(data, tmp_path), tmp_path / "run"
-    assert socialx("train", "--data", data, "--run-dir", run, "--distances", path, *QUICK).exit_code == 0
+    small_run(data, run, "--distances", path)
     moved = path.rename(tmp_path / "moved.csv")
     changed_list = tmp_path / "changed.csv"
     changed_list.write_text(moved.read_text().replace(",900", ",901"))
@@ -314,8 +314,7 @@ def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path
         assert says in result.stderr
     result = socialx("train", "--resume", run, "--max-epochs", "2", "--distances", moved)
     assert result.exit_code == 0, result.stderr
-    straight = tmp_path / "straight"
-    assert socialx("train", "--data", data, "--run-dir", straight, *QUICK).exit_code == 0
+    straight = small_run(data, tmp_path / "straight")
     result = socialx("train", "--resume", straight, "--max-epochs", "2", "--distances", moved)
     assert result.exit_code == 1
     assert f"{straight} was trained without distances: leave --distances out" in result.stderr
@@ -323,7 +322,7 @@ def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path
 
 def test_scores_along_other_roads_than_in_training_say_so(data: Path, tmp_path: Path) -> None:
     path, run = roads(data, tmp_path), tmp_path / "run"
-    assert socialx("train", "--data", data, "--run-dir", run, "--distances", path, *QUICK).exit_code == 0
+    small_run(data, run, "--distances", path)
     assert "in its training" not in socialx("evaluate", run).stderr
     straight = socialx("evaluate", run, "--distances", "")
     assert f"{run}: neighbours are found along straight lines, not as in its training" in straight.stderr

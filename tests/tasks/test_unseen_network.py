@@ -17,10 +17,9 @@ from socialx import load_run
 from socialx.options import Layers
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import open_run
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import SMALL, small_file, small_run, socialx
 
 WITHOUT_SENSORS = ["--no-sensor-identity", "--no-adaptive"]
-QUICK = [*SMALL, "--max-epochs", "1", "--batch-size", "32"]
 
 
 @pytest.fixture(scope="module")
@@ -45,16 +44,10 @@ def by_road(data: Path, path: Path) -> Path:
     return path
 
 
-def train(data: Path, run: Path, *options: str) -> Path:
-    result = socialx("train", "--data", data, "--run-dir", run, *QUICK, *options)
-    assert result.exit_code == 0, result.stderr
-    return run
-
-
 @pytest.fixture(scope="module")
 def shared(folder: Path) -> Path:
     """A run without tables of sensors."""
-    return train(file_of(folder, 4), folder / "shared", *WITHOUT_SENSORS)
+    return small_run(file_of(folder, 4), folder / "shared", *WITHOUT_SENSORS)
 
 
 @pytest.mark.parametrize("sensors", [7, 2])
@@ -85,7 +78,7 @@ def test_another_network_has_a_climatology_of_its_own(shared: Path, folder: Path
 
 def test_a_run_of_before_reads_no_climatology(folder: Path, tmp_path: Path) -> None:
     """Its settings do not name it, and its weights have none."""
-    run = train(file_of(folder, 4), tmp_path / "run", "--no-climatology")
+    run = small_run(file_of(folder, 4), tmp_path / "run", "--no-climatology")
     before = json.loads(socialx("evaluate", run, "--json").stdout)["scores"]
     settings = run / "settings.yaml"
     named = settings.read_text()
@@ -100,7 +93,7 @@ def test_a_run_of_before_reads_no_climatology(folder: Path, tmp_path: Path) -> N
 def test_a_network_of_one_sensor_is_one_too(one: str, shared: Path, folder: Path) -> None:
     """Nobody has a neighbour there, but the same weights exist."""
     if one == "trained":
-        alone = train(file_of(folder, 1, 140), folder / "alone", *WITHOUT_SENSORS)
+        alone = small_run(file_of(folder, 1, 140), folder / "alone", *WITHOUT_SENSORS)
         result = socialx("evaluate", alone, "--data", file_of(folder, 4))
     else:
         result = socialx("evaluate", shared, "--data", file_of(folder, 1, 140))
@@ -115,7 +108,7 @@ def test_weights_do_not_depend_on_whether_offsets_are_known(folder: Path) -> Non
     with h5py.File(bare, "r+") as file:
         del file["metadata/vd_info"]
     roads = by_road(bare, folder / "roads.csv")
-    run = train(bare, folder / "by_road", "--distances", str(roads), *WITHOUT_SENSORS)
+    run = small_run(bare, folder / "by_road", "--distances", str(roads), *WITHOUT_SENSORS)
     result = socialx("evaluate", run, "--data", data)
     assert result.exit_code == 0, result.stderr
 
@@ -123,7 +116,7 @@ def test_weights_do_not_depend_on_whether_offsets_are_known(folder: Path) -> Non
 def test_another_network_brings_its_own_roads(folder: Path, tmp_path: Path) -> None:
     first, other = file_of(folder, 4), file_of(folder, 7, 140)
     roads = by_road(first, tmp_path / "first.csv")
-    run = train(first, tmp_path / "run", "--distances", str(roads), *WITHOUT_SENSORS)
+    run = small_run(first, tmp_path / "run", "--distances", str(roads), *WITHOUT_SENSORS)
     roads.unlink()
     lost = socialx("evaluate", run, "--data", other)
     assert lost.exit_code == 1
@@ -164,7 +157,7 @@ def test_another_network_may_lack_positions_where_that_is_allowed(shared: Path, 
 def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
     tables: list[str], folder: Path, tmp_path: Path
 ) -> None:
-    run, other = train(file_of(folder, 4), tmp_path / "run", *tables), file_of(folder, 7, 140)
+    run, other = small_run(file_of(folder, 4), tmp_path / "run", *tables), file_of(folder, 7, 140)
     result = socialx("evaluate", run, "--data", other)
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -182,7 +175,7 @@ def test_other_sensors_are_another_network_though_they_are_as_many(folder: Path,
         file["metadata/vdids"][:] = np.array([b"x" + vdid for vdid in ids], "S64")
         for vdid in ids:
             file["metadata/vd_info"].move(vdid.decode(), "x" + vdid.decode())
-    result = socialx("evaluate", train(file_of(folder, 4), tmp_path / "run"), "--data", other)
+    result = socialx("evaluate", small_run(file_of(folder, 4), tmp_path / "run"), "--data", other)
     assert result.exit_code == 1
     assert "not what" in result.stderr
     assert "network" in result.stderr
@@ -193,7 +186,7 @@ def stored(run: Path) -> dict:
 
 
 def test_an_input_beside_the_target(folder: Path, tmp_path: Path) -> None:
-    run = train(
+    run = small_run(
         file_of(folder, 4),
         tmp_path / "run",
         "--targets",
@@ -212,7 +205,7 @@ def test_an_input_beside_the_target(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) -> None:
-    run = train(file_of(folder, 4), tmp_path / "run", "--targets", "latitude,avg_speed", *WITHOUT_SENSORS)
+    run = small_run(file_of(folder, 4), tmp_path / "run", "--targets", "latitude,avg_speed", *WITHOUT_SENSORS)
     printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
     assert printed["protocol"]["targets"] == {"latitude": "degrees", "avg_speed": "mph"}
     for of_model in printed["scores"].values():
@@ -243,7 +236,7 @@ def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) 
 def test_what_the_file_does_not_have_is_named(
     options: list[str], code: int, says: str, folder: Path, tmp_path: Path
 ) -> None:
-    result = socialx("train", "--data", file_of(folder, 4), "--run-dir", tmp_path / "run", *QUICK, *options)
+    result = socialx("train", "--data", file_of(folder, 4), "--run-dir", tmp_path / "run", *SMALL, *options)
     assert result.exit_code == code
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
@@ -253,7 +246,7 @@ def test_what_the_file_does_not_have_is_named(
 def test_a_feature_named_twice_is_refused(folder: Path, tmp_path: Path) -> None:
     for option in ("--targets", "--inputs"):
         twice = [option, "avg_speed,latitude,avg_speed"]
-        result = socialx("train", "--data", file_of(folder, 4), "--run-dir", tmp_path / "run", *QUICK, *twice)
+        result = socialx("train", "--data", file_of(folder, 4), "--run-dir", tmp_path / "run", *SMALL, *twice)
         assert result.exit_code == 2
         assert f"({option}): " in result.stderr
         assert "avg_speed is named twice" in result.stderr
@@ -281,7 +274,7 @@ def test_the_first_days_alone_are_used(folder: Path, tmp_path: Path) -> None:
     assert windows == {"1": 288 - 23, "2": 400 - 23, "9": 400 - 23, "": 400 - 23}
     sums = {days: protocol["checksum"] for days, protocol in of_days.items()}
     assert sums["2"] == sums["9"] == sums[""] != sums["1"]
-    run = train(data, tmp_path / "run", "--days", "1")
+    run = small_run(data, tmp_path / "run", "--days", "1")
     assert stored(run)["windows"] == of_days["1"]["windows"]
     assert json.loads(socialx("evaluate", run, "--json").stdout)["protocol"]["checksum"] == sums["1"]
 

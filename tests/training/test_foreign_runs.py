@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from socialx.disk import exclusive, temporary_for
-from tests.commands import SMALL, process, small_file, socialx
+from tests.commands import SMALL, process, small_file, small_run, socialx
 
 Content = dict[str, Any]
 
@@ -27,10 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(data: Path) -> Path:
-    folder = data.parent / "run"
-    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL)
-    assert result.exit_code == 0, result.stderr
-    return folder
+    return small_run(data)
 
 
 @pytest.fixture
@@ -231,7 +228,7 @@ def test_temporaries_alone_are_no_other_files(data: Path, tmp_path: Path) -> Non
     folder = tmp_path / "half"
     folder.mkdir()
     temporary_for(folder / "protocol.json", 999_999_999).write_text("")
-    assert socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL).exit_code == 0
+    small_run(data, folder)
     assert not list(folder.glob(".*"))
 
 

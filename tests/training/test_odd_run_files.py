@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import SMALL, small_file, small_run, socialx
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data = small_file(tmp_path_factory.mktemp("data"))
-    done = socialx("train", "--data", data, "--run-dir", data.parent / "run", "--max-epochs", "1", *SMALL)
-    assert done.exit_code == 0, done.stderr
-    return data.parent / "run"
+    return small_run(small_file(tmp_path_factory.mktemp("data")))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,19 @@ from socialx.scoring.evaluation import Accumulator
 from socialx.training import probe
 from socialx.training.learner import Learner
 from socialx.training.memory import TRAINING, Plan
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import SMALL, small_file, small_run, socialx
 from tests.networks import CPU, example, forecaster
 
 MIB = 2**20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_new_objects() -> Iterator[None]:
+    """Each measurement collects garbage, which takes longer than its step where every imported module is looked at."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +144,7 @@ def test_a_cut_that_the_model_does_not_make_is_not_named(data: Path, monkeypatch
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_keeps_its_batches(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tmp_path / "run"
-    small = ["--batch-size", "256", *SMALL]
-    assert socialx("train", "--data", data, "--run-dir", run, "--max-epochs", "1", *small).exit_code == 0
+    run = small_run(data, tmp_path / "run", "--batch-size", "256")
     FakeCard(monkeypatch, usable=50 * MIB)
     resume = ["train", "--resume", run, "--max-epochs", "2"]
     result = socialx(*resume)
@@ -149,8 +156,7 @@ def test_a_run_that_goes_on_keeps_its_batches(data: Path, tmp_path: Path, monkey
 
 @pytest.mark.slow
 def test_scoring_names_what_scores(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tmp_path / "run"
-    assert socialx("train", "--data", data, "--run-dir", run, "--max-epochs", "1", *SMALL).exit_code == 0
+    run = small_run(data, tmp_path / "run")
     before = socialx("evaluate", run, "--part", "train", "--batch-size", "256").stdout
     FakeCard(monkeypatch, usable=50 * MIB)
     score = ["evaluate", run, "--part", "train", "--batch-size", "256"]

@@ -17,7 +17,7 @@ from torch import Tensor
 from socialx.errors import SocialxError
 from socialx.training.loop import Progress
 from socialx.training.ranks import ALONE, ElsewhereError, Ranks, in_environment
-from tests.commands import ROOT, SMALL, small_file
+from tests.commands import ROOT, SMALL, small_file, small_run
 
 ENVIRONMENT = {
     "PATH": os.environ["PATH"],
@@ -27,12 +27,27 @@ ENVIRONMENT = {
     "NO_COLOR": "1",
     "HOME": "/",
 }
+EQUAL = ["--max-epochs", "5", "--dropout", "0"]
+LONG = ["--max-epochs", "8", "--batch-size", "4"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_file(tmp_path_factory.mktemp("data"), 200)
+
+
+@pytest.fixture(scope="module")
+def one(data: Path) -> Path:
+    """20 steps of one process; the last batch of each epoch has padding."""
+    return small_run(data, "one", *EQUAL, "--batch-size", "32")
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path) -> Path:
+    """Eight epochs of two processes that nobody stops."""
+    trained(sys.executable, *words(data, data.parent / "whole", *LONG, "--devices", "2"))
+    return data.parent / "whole"
 
 
 def words(data: Path, run: Path, *more: str) -> list[str]:
@@ -99,27 +114,47 @@ def descendants(pid: int) -> Iterator[int]:
         yield from descendants(int(child))
 
 
+AT_EXIT = """
+import atexit, os, sys
+from pathlib import Path
+
+def tell():
+    for thread in Path("/proc/self/task").iterdir():
+        print("at exit:", (thread / "comm").read_text(), file=sys.stderr)
+
+if "RANK" in os.environ:
+    atexit.register(tell)
+"""
+
+
+@pytest.mark.slow
+def test_no_thread_of_the_group_outlives_it(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of gloo sometimes abort a process that ends."""
+    (tmp_path / "sitecustomize.py").write_text(AT_EXIT)
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    said = trained(sys.executable, *words(data, tmp_path / "run", "--max-epochs", "1", "--devices", "2"))
+    assert said.count("at exit: python") == 2
+    assert "gloo" not in said
+
+
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_processes_take_the_steps_of_one(devices: int, data: Path, tmp_path: Path) -> None:
-    """20 steps at one global batch; the last batch of each epoch has padding."""
-    options = ["--max-epochs", "5", "--dropout", "0"]
-    trained(sys.executable, *words(data, tmp_path / "one", *options, "--batch-size", "32"))
+def test_processes_take_the_steps_of_one(devices: int, one: Path, data: Path, tmp_path: Path) -> None:
+    """At one global batch."""
     small = ["--batch-size", str(32 // devices), "--devices", str(devices)]
-    said = trained(sys.executable, *words(data, tmp_path / "many", *options, *small))
-    assert torch.load(tmp_path / "one/last.pt", weights_only=True)["learner"]["steps"] == 20
-    assert furthest(tmp_path / "one", tmp_path / "many") < 1e-5
+    said = trained(sys.executable, *words(data, tmp_path / "many", *EQUAL, *small))
+    assert torch.load(one / "last.pt", weights_only=True)["learner"]["steps"] == 20
+    assert furthest(one, tmp_path / "many") < 1e-5
     assert f"{32 // devices} windows x {devices} processes = 32 windows a batch: the learning rate stays" in said
     assert said.count("epoch   1/5") == 1
-    assert [path.name for path in sorted(tmp_path.glob("*/intervals.*"))] == ["intervals.safetensors"] * 2
+    assert (one / "intervals.safetensors").exists()
+    assert (tmp_path / "many/intervals.safetensors").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_process_ends_the_job_and_the_run_goes_on(rank: int, data: Path, tmp_path: Path) -> None:
-    options = ["--max-epochs", "8", "--batch-size", "4", "--devices", "2"]
-    trained(sys.executable, *words(data, tmp_path / "whole", *options))
+def test_a_killed_process_ends_the_job_and_the_run_goes_on(rank: int, whole: Path, data: Path, tmp_path: Path) -> None:
     run = tmp_path / "killed"
-    job = start(sys.executable, *words(data, run, *options))
+    job = start(sys.executable, *words(data, run, *LONG, "--devices", "2"))
     kill_one(job, run, rank, 2)
     code, _, said = finished(job)
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
@@ -128,19 +163,17 @@ def test_a_killed_process_ends_the_job_and_the_run_goes_on(rank: int, data: Path
     assert f"process {rank} of 2 was ended by SIGKILL" in errors[0]
     assert "Traceback" not in said
     trained(sys.executable, "-m", "socialx", "train", "--resume", run, "--devices", "2")
-    assert furthest(tmp_path / "whole", run) == 0
+    assert furthest(whole, run) == 0
 
 
 @pytest.mark.slow
-def test_torchrun_restarts_a_job_that_goes_on(data: Path, tmp_path: Path) -> None:
-    options = ["--max-epochs", "8", "--batch-size", "4"]
-    trained(*TORCHRUN, "--nproc-per-node", "2", *words(data, tmp_path / "whole", *options))
+def test_torchrun_restarts_a_job_that_goes_on(whole: Path, data: Path, tmp_path: Path) -> None:
     run = tmp_path / "killed"
-    job = start(*TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "1", *words(data, run, *options))
+    job = start(*TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "1", *words(data, run, *LONG))
     kill_one(job, run, 1, 2)
     code, _, said = finished(job)
     assert code == 0, said
-    assert furthest(tmp_path / "whole", run) == 0
+    assert furthest(whole, run) == 0
 
 
 @pytest.mark.slow
@@ -164,8 +197,7 @@ def test_an_interrupted_job_goes_on(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_restart_takes_no_run_of_another_job(data: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    trained(sys.executable, *words(data, run, "--max-epochs", "1", "--batch-size", "16"))
+    run = small_run(data, tmp_path / "run", "--batch-size", "16")
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     again = words(data, run, "--max-epochs", "3", "--batch-size", "16")
     code, _, said = finished(start(*TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "1", *again))
@@ -189,10 +221,10 @@ def test_processes_that_see_other_amounts_of_memory_share_one_order(tmp_path: Pa
     """One has the whole series, the other takes chunks: both must draw the windows of the first one's order."""
     data = small_file(tmp_path, 2600)
     (tmp_path / "train.py").write_text(OTHER_MEMORY)
-    common = ["train", "--data", data, "--model", "linear", "--max-epochs", "2"]
-    trained(sys.executable, "-m", "socialx", *common, "--run-dir", tmp_path / "one", "--batch-size", "64")
-    command = [*TORCHRUN, "--nproc-per-node", "2", tmp_path / "train.py", *common]
-    trained(*command, "--run-dir", tmp_path / "two", "--batch-size", "32", "--mode", "chunk")
+    linear = ["--model", "linear", "--max-epochs", "2"]
+    small_run(data, "one", *linear, "--batch-size", "64")
+    command = [*TORCHRUN, "--nproc-per-node", "2", tmp_path / "train.py", *words(data, tmp_path / "two", *linear)[2:]]
+    trained(*command, "--batch-size", "32", "--mode", "chunk")
     first, second = (
         torch.load(tmp_path / name / "last.pt", weights_only=True)["progress"]["chunk"] for name in ("one", "two")
     )
