@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -97,16 +98,16 @@ def gelu(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
 
-def network(kind: str = "attention", **options: Any) -> tuple[SocialPooling, Tensor]:
-    """Pooling over seven sensors, one without a position, and states of two windows; weights away from their start."""
+def network(kind: str = "attention", sensors: int = 7, width: int = 16, **options: Any) -> tuple[SocialPooling, Tensor]:
+    """Pooling over some sensors, one without a position, and states of two windows; weights away from their start."""
     torch.manual_seed(1)
-    xy = positions(7)
+    xy = positions(sensors)
     xy[3] = np.nan
-    p = pooling(xy, kind=kind, **{"heads": 2, "neighbours": 4, "radius_km": 3.0, **options})
+    p = pooling(xy, width, kind=kind, **{"heads": 2, "neighbours": 4, "radius_km": 3.0, **options})
     with torch.no_grad():
         for parameter in p.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
-    return p, torch.randn(2, 7, 16)
+    return p, torch.randn(2, sensors, width)
 
 
 @pytest.mark.parametrize("pair_rank", [0, 3])
@@ -151,6 +152,55 @@ def test_gathering_equals_the_dense_sums_with_all_gradients(
     assert len(results[0]) == len(results[1]) > 4
     for plain, fast in zip(*results, strict=True):
         torch.testing.assert_close(fast, plain, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("options", [{}, {"pair_rank": 3}, {"positional": False}, {"mask_mode": "hard"}], ids=str)
+def test_torchs_attention_equals_the_dense_sums_with_all_gradients(options: dict[str, Any]) -> None:
+    p, state = network(**options)
+    assert isinstance(p, DotAttention)
+    p, state = p.double(), state.double().requires_grad_()
+    results = attention_of(p, state, p.attend_fused), attention_of(p, state, p.attend_dense)
+    assert len(results[0]) > 4
+    for name, truth in results[1].items():
+        torch.testing.assert_close(results[0][name], truth, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+@pytest.mark.parametrize("low", [None, torch.bfloat16, torch.float16])
+def test_torchs_attention_trains_the_radius_in_every_precision(low: torch.dtype | None, scale: float) -> None:
+    """Errors of all gradients are about those of the dense sums, whose bias is float32; also where few keys count."""
+    p, _ = network(sensors=60, width=32, neighbours=20)
+    assert isinstance(p, DotAttention)
+    state = scale * torch.randn(8, 60, 32)
+    exact = attention_of(p.double(), state.double().requires_grad_(), p.attend_dense)
+    p, state = p.float(), state.requires_grad_()
+    fused, dense = (attention_of(p, state, attend, low) for attend in (p.attend_fused, p.attend_dense))
+    assert {"geometry.log_radius", "geometry.log_beta", "geometry.offset_bias.2.bias"} <= set(exact)
+    least = {None: 1e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}[low]  # 4 units of the last place
+    for name, truth in exact.items():
+        ours, theirs = (float((found[name] - truth).abs().max() / truth.abs().max()) for found in (fused, dense))
+        assert ours <= max(3 * theirs, least), name
+
+
+def attention_of(
+    p: DotAttention, state: Tensor, attend: Callable[..., Tensor], low: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """Output and gradients, by name, in float64."""
+    with torch.autocast("cpu", dtype=low, enabled=low is not None):
+        out = p.out(attend(*p.query_and_key(state), p.value(state).unflatten(-1, (p.heads, -1))).flatten(-2))
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(3))
+    leaves = {"state": state, **{name: t for name, t in p.named_parameters() if t.requires_grad}}
+    found = torch.autograd.grad((out.double() * weight).sum(), list(leaves.values()))
+    return {"out": out.detach().double(), **{name: g.double() for name, g in zip(leaves, found, strict=True)}}
+
+
+def test_a_device_has_its_way() -> None:
+    few, many = (pooling(positions(count), neighbours=3) for count in (20, 50))
+    assert isinstance(few, DotAttention)
+    assert isinstance(many, DotAttention)
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert [few.way(cpu), few.way(cuda)] == [few.attend_dense, few.attend_fused]
+    assert [many.way(cpu), many.way(cuda)] == [many.attend_gathered, many.attend_gathered]
 
 
 def test_forward_picks_the_path_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
