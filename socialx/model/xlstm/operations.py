@@ -66,19 +66,38 @@ def _unsupported(block: Block) -> str | None:
 def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) -> dict[str, int]:
     """Keywords of a launch of a cell's kernel, for heads of width channels whose elements have size bytes.
 
-    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.
+    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.  Of what was tried these
+    issue the fewest instructions for the warps that fit, without spills (benchmarks/compile_report.py --sweep counts
+    them); no card has measured them.  Float32 needs its registers: there are no bounds on them.
     """
-    options = {"num_warps": 4, "num_stages": 1}
-    rows = max(triton.next_power_of_2(steps), 16)
+    half, rows, channels = size == 2, max(triton.next_power_of_2(steps), 16), min(width, 32)
+    options, registers = {"num_warps": 4, "num_stages": 1}, 0
     if kernel == "conv_backward":
-        options |= {"N": 16, "W": min(width, 32)}
-    elif kernel.startswith("slstm"):
-        options |= {"N": 16, "HOLD": width <= 64}
-    elif kernel.startswith("mlstm"):
-        options |= {"ROWS": rows, "num_warps": max(1, min(rows * width // 256, 16))}
+        options |= {"N": 16, "W": channels}
+        if cell == "mlstm" and half:
+            options["num_warps"], registers = (4, 168) if channels == 32 else (1, 0)
+    elif kernel == "slstm_forward":
+        options |= {"N": 16, "HOLD": width <= 64, "num_warps": min(width // (4 if half else 2), 16)}
+    elif kernel == "slstm_backward":
+        wide = 4 if width == 16 else 16
+        options |= {"N": 16, "HOLD": width <= 64, "num_warps": width // 8 if half else wide}
+        registers = 128 if 32 <= width <= 64 else 0
+    elif kernel == "mlstm_forward":
+        options |= {"ROWS": rows, "num_warps": _warps(rows * width // 512)}
+    elif kernel == "mlstm_backward":
+        options |= {"ROWS": rows, "num_warps": _warps(rows * width // 256)}
+        registers = 128
+    elif cell == "mlstm":
+        options |= {"ROWS": LONGEST, "W": channels, "num_warps": 4 if half else 8}
     else:
-        options |= {"ROWS": rows, "W": min(width, 32), "num_warps": max(1, min(rows * min(width, 32) // 256, 16))}
+        options |= {"ROWS": rows, "W": channels, "num_warps": _warps(rows * channels // 256)}
+    if registers and half:
+        options["maxnreg"] = registers
     return options | LAUNCH.get((kernel, cell, width, size), {})
+
+
+def _warps(wanted: int) -> int:
+    return max(1, min(wanted, 16))
 
 
 def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[int, dict[str, int]]:
