@@ -354,6 +354,10 @@ def _ms_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
     return [number(row["ms"], 3)]
 
 
+def _pooling_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
+    return [number(row["ms"], 3), "yes" if row["same_bits"] else "**no**"]
+
+
 def _encoder_cells(row: dict[str, Any], facts: dict[str, Any]) -> list[str]:
     bound = 100 * row["bound_gb_per_s"] / facts["copy_gb_per_s"] if "copy_gb_per_s" in facts else None
     counts = (row.get("kernels_per_step"), row.get("syncs_per_step"))
@@ -409,7 +413,12 @@ TABLES = [
         _training_cells,
     ),
     ("Loader, a batch of 64 windows", "loader", ["ms"], _ms_cells),
-    ("Pooling alone, forward and backward, E = 128, 32 neighbours, bf16", "pooling", ["ms"], _ms_cells),
+    (
+        "Pooling alone, forward and backward, E = 128, 32 neighbours, bf16",
+        "pooling",
+        ["ms", "same bits twice"],
+        _pooling_cells,
+    ),
     (
         "METR-LA, examples/metr_la.yaml",
         "learning",

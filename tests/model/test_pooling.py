@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from socialx.model.pooling import (
     SocialPooling,
     WeightedMean,
 )
+from tests.attention import attention_of, check_attention
 from tests.networks import KINDS, pooling, positions
 
 HAVE_DENSE = ["attention", "mean", "weighted_mean"]  # the others always gather
@@ -103,11 +103,11 @@ def network(kind: str = "attention", sensors: int = 7, width: int = 16, **option
     torch.manual_seed(1)
     xy = positions(sensors)
     xy[3] = np.nan
-    p = pooling(xy, width, kind=kind, **{"heads": 2, "neighbours": 4, "radius_km": 3.0, **options})
+    p = pooling(xy, kind=kind, **{"heads": 2, "neighbours": 4, "radius_km": 3.0, **options})
     with torch.no_grad():
         for parameter in p.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
-    return p, torch.randn(2, sensors, width)
+    return p, torch.randn(2, 7, 16)
 
 
 @pytest.mark.parametrize("pair_rank", [0, 3])
@@ -168,30 +168,7 @@ def test_torchs_attention_equals_the_dense_sums_with_all_gradients(options: dict
 @pytest.mark.parametrize("scale", [1.0, 4.0])
 @pytest.mark.parametrize("low", [None, torch.bfloat16, torch.float16])
 def test_torchs_attention_trains_the_radius_in_every_precision(low: torch.dtype | None, scale: float) -> None:
-    """Errors of all gradients are about those of the dense sums, whose bias is float32; also where few keys count."""
-    p, _ = network(sensors=60, width=32, neighbours=20)
-    assert isinstance(p, DotAttention)
-    state = scale * torch.randn(8, 60, 32)
-    exact = attention_of(p.double(), state.double().requires_grad_(), p.attend_dense)
-    p, state = p.float(), state.requires_grad_()
-    fused, dense = (attention_of(p, state, attend, low) for attend in (p.attend_fused, p.attend_dense))
-    assert {"geometry.log_radius", "geometry.log_beta", "geometry.offset_bias.2.bias"} <= set(exact)
-    least = {None: 1e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}[low]  # 4 units of the last place
-    for name, truth in exact.items():
-        ours, theirs = (float((found[name] - truth).abs().max() / truth.abs().max()) for found in (fused, dense))
-        assert ours <= max(3 * theirs, least), name
-
-
-def attention_of(
-    p: DotAttention, state: Tensor, attend: Callable[..., Tensor], low: torch.dtype | None = None
-) -> dict[str, Tensor]:
-    """Output and gradients, by name, in float64."""
-    with torch.autocast("cpu", dtype=low, enabled=low is not None):
-        out = p.out(attend(*p.query_and_key(state), p.value(state).unflatten(-1, (p.heads, -1))).flatten(-2))
-    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(3))
-    leaves = {"state": state, **{name: t for name, t in p.named_parameters() if t.requires_grad}}
-    found = torch.autograd.grad((out.double() * weight).sum(), list(leaves.values()))
-    return {"out": out.detach().double(), **{name: g.double() for name, g in zip(leaves, found, strict=True)}}
+    check_attention(torch.device("cpu"), low, scale)
 
 
 def test_a_device_has_its_way() -> None:
