@@ -237,8 +237,8 @@ class DotAttention(Attention):
         pairs = self.geometry.dense(self.geometry() - constant, -math.inf)  # [H,N,N]
         bias = torch.cat([pairs, -constant.expand(-1, len(self.geometry.index), 1)], -1).to(query.dtype)  # [H,N,N+1]
         key, value = (F.pad(t, (0, 0, 0, 0, 0, 1)).transpose(1, 2) for t in (key, value))  # [B,H,N+1,D]
-        everywhere = bias.expand(len(query), -1, -1, -1)
-        return F.scaled_dot_product_attention(query.transpose(1, 2), key, value, everywhere, scale=1.0).transpose(1, 2)
+        # In three dimensions, or evaluation would run cuDNN's kernel and training, whose bias has a gradient, another.
+        return F.scaled_dot_product_attention(query.transpose(1, 2), key, value, bias, scale=1.0).transpose(1, 2)
 
     def way(self, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """The fastest of three: O(B N K E), or in few steps O(B N^2 E), on CUDA in one."""
