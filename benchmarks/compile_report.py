@@ -1,8 +1,11 @@
-"""What the compiler makes of every Triton kernel, without a GPU: registers, spills and shared memory.
+"""What the compiler makes of every Triton kernel, without a GPU: instructions, registers, spills, warps that fit.
 
     python benchmarks/compile_report.py [--arch 80 90] [--dtype bf16 fp16 fp32] [--width 16 32 64 128] [--steps 12 64]
+    python benchmarks/compile_report.py --sweep           # the launch options of benchmarks/gpu.py, compared
 
-The operations run on meta tensors, each launch is recorded instead of made, and ptxas compiles what was recorded.
+The operations run on meta tensors, each launch is recorded instead of made, ptxas compiles what was recorded, and
+nvdisasm, which comes with Triton, shows the instructions.  They are counted as they are issued: a loop counts as often
+as it runs, and what a condition skips counts as if it ran.  Nothing here is a time.
 """
 
 from __future__ import annotations
@@ -24,14 +27,21 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from socialx.model.xlstm import cells, convolution, operations
+from benchmarks.gpu import SWEEP
+from socialx.model.xlstm import cells, convolution, operations, residual
 
 KERNELS = {
     convolution: ("conv_forward", "conv_backward"),
     cells: ("mlstm_forward", "mlstm_backward", "slstm_forward", "slstm_backward"),
+    residual: ("add_norm_forward", "add_norm_backward"),
 }
+OPERATIONS = ("mlstm", "slstm", "add_norm")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-SEQUENCES, HEADS = 1000, 4
+SEQUENCES, HEADS = 64 * 207, 4  # of the benchmark's step
+WARPS, BLOCKS, REGISTERS = 64, 32, 65_536  # of a multiprocessor, sm_80 to sm_100
+SHARED = {80: 164 * 1024, 90: 228 * 1024, 100: 228 * 1024}  # bytes; a program takes 1 KiB more than it asks for
+ENOUGH = 32  # warps of a multiprocessor: with 8 warps each, its 4 schedulers may issue one of a warp every 8 cycles
+WAIT = 16  # instructions of a loop, at most, that only waits
 RESULT = Path(__file__).parent / "results" / "kernels_compile"
 
 
@@ -79,6 +89,15 @@ def launches(
             forward, backward = operations.mlstm._init_fn, operations.mlstm_backward._init_fn
             h, *kept = forward(u, z, table, meta(2 * HEADS, of=wide), HEADS, 1e-5)
             backward(h, u, z, table, *kept, 1e-5)
+        elif operation == "add_norm":
+            x, y, scale = (
+                meta(steps, sequences, channels, of=wide),
+                meta(steps, sequences, channels),
+                meta(channels, of=wide),
+            )
+            forward, backward = operations.add_norm._init_fn, operations.add_norm_backward._init_fn
+            total, out = forward(x, meta(*x.shape), scale, 1e-5, dtype)
+            backward(total, scale, x, out, 1e-5, dtype)
         else:
             weights = (
                 meta(6, channels, of=wide),
@@ -93,8 +112,13 @@ def launches(
     return made
 
 
-def compiled(kernel: Any, arguments: dict[str, Any], arch: int) -> dict[str, Any]:
-    """Registers, bytes spilled and bytes of shared memory of one launch."""
+def compiled(launch: Launch, arch: int) -> dict[str, Any]:
+    """Registers, bytes spilled, bytes of shared memory, instructions and warps that fit, of one launch.
+
+    instructions: of one warp; per_sequence: of all warps, for each sequence; slots: the same, in proportion more where
+    fewer than ENOUGH warps fit.
+    """
+    kernel, grid, arguments = launch
     options = {name: arguments[name] for name in ("num_warps", "num_stages", "maxnreg") if name in arguments}
     signature, constants, attributes = {}, {}, {}
     for position, parameter in enumerate(kernel.params):
@@ -108,30 +132,104 @@ def compiled(kernel: Any, arguments: dict[str, Any], arch: int) -> dict[str, Any
             signature[parameter.name] = "i32" if isinstance(value, int) else "fp32"
     source = ASTSource(kernel, signature, constants, attributes)
     made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-        file.write(made.asm["ptx"])
-        file.flush()
+    with tempfile.TemporaryDirectory() as folder:
+        ptx, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        ptx.write_text(made.asm["ptx"])
         name = re.search(r"\.target (\w+)", made.asm["ptx"])[1]
         ptxas = triton.knobs.nvidia.ptxas_blackwell if arch >= 100 else triton.knobs.nvidia.ptxas
-        command = [ptxas.path, "-v", f"--gpu-name={name}", file.name, "-o", "/dev/null"]
-        log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        log = _said(ptxas.path, "-v", "-lineinfo", f"--gpu-name={name}", ptx, "-o", cubin).stderr
+        sass = _said(triton.knobs.nvidia.nvdisasm.path, "-c", cubin).stdout
     spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    registers, shared, warps = (
+        int(re.search(r"Used (\d+) registers", log)[1]),
+        made.metadata.shared,
+        options["num_warps"],
+    )
+    resident = warps_that_fit(registers, shared, warps, arch)
+    instructions = issued(sass, trips(kernel.__name__, arguments))
+    per_sequence = instructions * warps * grid[0] / SEQUENCES
     return {
-        "registers": int(re.search(r"Used (\d+) registers", log)[1]),
+        "registers": registers,
         "spill_stores": int(spills[1]),
         "spill_loads": int(spills[2]),
-        "shared": made.metadata.shared,
+        "shared": shared,
+        "instructions": instructions,
+        "per_sequence": per_sequence,
+        "warps_per_sm": resident,
+        "slots": per_sequence * max(1.0, ENOUGH / resident),
         **options,
     }
 
 
+def _said(*command: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
+
+
+def trips(kernel: str, arguments: dict[str, Any]) -> int:
+    """How often the loop of a kernel runs; 1 where it has none."""
+    if kernel == "conv_forward":
+        return arguments["H"] * arguments["D"] // arguments["W"]
+    return 1 if kernel.startswith("mlstm") else arguments["TURNS" if kernel.startswith("add_norm") else "T"]
+
+
+def issued(sass: str, trips: int) -> int:
+    """Instructions that one warp issues, of nvdisasm's text; the loop of a kernel runs so many trips.
+
+    A few instructions that repeat wait for something: they count once, and what is behind the end of the kernel, where
+    long waits and padding are, does not count.  ValueError for a second loop.
+    """
+    lines = [line for line in sass.splitlines() if re.match(r"\.L_x_\d+:|\s+/\*[0-9a-f]{4,}\*/", line)]
+    end = max(number for number, line in enumerate(lines) if "EXIT" in line)
+    labels: dict[str, int] = {}
+    loops, count = [], 0
+    for number, line in enumerate(lines):
+        if line.startswith("."):
+            if number > end:
+                break
+            labels[line.partition(":")[0]] = count
+            continue
+        count += 1
+        back = re.search(r"\bBRA\b.*`\((\.L_x_\d+)\)", line)
+        if back and back[1] in labels and count - labels[back[1]] > WAIT:
+            loops.append(count - labels[back[1]])
+    if len(loops) > 1:
+        raise ValueError(f"{len(loops)} loops: the trips of one are known")
+    return count + sum((trips - 1) * loop for loop in loops)
+
+
+def warps_that_fit(registers: int, shared: int, warps: int, arch: int) -> int:
+    """Warps of one multiprocessor at a time, of programs of so many warps, registers a thread and shared bytes."""
+    of_a_warp = 32 * -(-registers // 8) * 8
+    by_registers = REGISTERS // of_a_warp // 4 * 4 // warps
+    by_shared = SHARED[arch] // (shared + 1024)
+    return warps * min(by_registers, by_shared, WARPS // warps, BLOCKS)
+
+
 def report(widths: list[int], archs: list[int], dtypes: list[str], steps: list[int]) -> Iterator[dict[str, Any]]:
-    """A row per launch of a forward and backward of both cells."""
-    for width, dtype, length, operation in itertools.product(widths, dtypes, steps, ("mlstm", "slstm")):
-        for kernel, _, arguments in launches(operation, width, length, DTYPES[dtype]):
+    """A row per launch of a forward and backward of both cells and of what is between them."""
+    for width, dtype, length, operation in itertools.product(widths, dtypes, steps, OPERATIONS):
+        for launch in launches(operation, width, length, DTYPES[dtype]):
             for arch in archs:
-                shape = {"operation": operation, "kernel": kernel.__name__, "width": width, "steps": length}
-                yield {**shape, "dtype": dtype, "arch": arch, **compiled(kernel, arguments, arch)}
+                shape = {"operation": operation, "kernel": launch.kernel.__name__, "width": width, "steps": length}
+                yield {**shape, "dtype": dtype, "arch": arch, **compiled(launch, arch)}
+
+
+def tried(kernel: str, cell: str, width: int, options: dict[str, int], arch: int) -> dict[str, Any]:
+    """One kernel with these launch options, for 12 steps in bf16."""
+    with mock.patch.dict(operations.LAUNCH, {(kernel, cell, width, 2): options}):
+        found = launches(cell, width, 12, torch.bfloat16)
+    return compiled(next(launch for launch in found if launch.kernel.__name__ == kernel), arch)
+
+
+def sweep(arch: int = 90) -> Iterator[dict[str, Any]]:
+    """A row per choice of launch options that benchmarks/gpu.py times."""
+    for kernel, cell, width, choices in SWEEP:
+        for options in [{}, *choices]:
+            asked = {"kernel": kernel, "cell": cell, "width": width, "options": options}
+            yield {"asked": asked, **tried(**asked, arch=arch)}
+
+
+COLUMNS = "| cell | kernel | width | T | type | sm | warps | registers | spills | shared | instructions | fit | slots |"
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -140,14 +238,18 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         "# What ptxas makes of the kernels",
         "",
         f"Written by `python benchmarks/compile_report.py` with triton {triton.__version__}; no GPU is needed. Width "
-        "is that of a head, spills are bytes stored and loaded per thread.",
+        "is that of a head, of which there are 4. Warps are those of a program, and *fit* says how many a "
+        "multiprocessor holds. Spills are bytes stored and loaded per thread; shared memory is in bytes, too. "
+        f"Instructions are those of all warps for one sequence. Slots are the instructions times {ENOUGH} / fit where "
+        f"fewer than {ENOUGH} fit: launch options are compared by them. None of these is a time.",
         "",
-        "| cell | kernel | width | T | type | sm | warps | registers | spills | shared bytes |",
-        "|---|---|---:|---:|---|---:|---:|---:|---:|---:|",
+        COLUMNS,
+        "|---|---|---:|---:|---|" + "---:|" * 8,
     ]
     lines += [
         f"| {r['operation']} | {r['kernel']} | {r['width']} | {r['steps']} | {r['dtype']} | {r['arch']} "
-        f"| {r['num_warps']} | {r['registers']} | {r['spill_stores']} + {r['spill_loads']} | {r['shared']} |"
+        f"| {r['num_warps']} | {r['registers']} | {r['spill_stores']} + {r['spill_loads']} | {r['shared']} "
+        f"| {r['per_sequence']:,.0f} | {r['warps_per_sm']} | {r['slots']:,.0f} |"
         for r in rows
     ]
     return "\n".join(lines) + "\n"
@@ -159,8 +261,19 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", default=list(DTYPES))
     parser.add_argument("--width", type=int, nargs="+", default=[16, 32, 64, 128])
     parser.add_argument("--steps", type=int, nargs="+", default=[12])
+    parser.add_argument("--sweep", action="store_true", help="the launch options that benchmarks/gpu.py times, instead")
     parser.add_argument("--output", type=Path, default=RESULT, help="without its ending")
     options = parser.parse_args()
+    if options.sweep:
+        for row in sweep():
+            asked, spills = row["asked"], f"spills {row['spill_stores']} + {row['spill_loads']}"
+            print(
+                f"{asked['kernel']} of {asked['cell']}, {asked['options'] or 'as it is'}: {row['slots']:,.0f} slots, ",
+                end="",
+            )
+            print(f"{row['per_sequence']:,.0f} instructions, {row['registers']} registers, {spills}, ", end="")
+            print(f"{row['warps_per_sm']} warps fit", flush=True)
+        return
     rows = []
     for row in report(options.width, options.arch, options.dtype, options.steps):
         rows.append(row)

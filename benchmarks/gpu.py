@@ -51,15 +51,21 @@ STEPS = [  # implementation, compile, CUDA graph, precision
     ("fused", "off", False, "bf16"),
     ("reference", "off", False, "bf16"),
 ]
-FEW = {"num_warps": 1}
-SWEEP: list[tuple[str, str, int, list[dict[str, int]]]] = [  # kernel, cell, channels of a head, launch options
+WITHOUT = {  # what a row of the training step leaves to several operations of torch
+    "add_norm": "sum and norm apart",
+    "attention": "attention by dense sums",
+}
+FREE = 255  # registers of a thread: no bound
+# Kernel, cell, channels of a head, and launch options beside those that are the defaults by what the compiler counts.
+SWEEP: list[tuple[str, str, int, list[dict[str, int]]]] = [
     (
         "mlstm_backward",
         "mlstm",
         64,
         [
-            *({"num_warps": warps, "maxnreg": most} for warps in (1, 2) for most in (80, 96, 128)),
-            {"num_warps": 2},
+            {"num_warps": 4, "maxnreg": FREE},
+            *({"num_warps": warps, "maxnreg": most} for warps in (1, 2) for most in (80, 96, 128, 168)),
+            *({"num_warps": 4, "maxnreg": most} for most in (80, 96)),
             {"ROWS": 32, "num_warps": 4, "maxnreg": 128},
         ],
     ),
@@ -67,20 +73,31 @@ SWEEP: list[tuple[str, str, int, list[dict[str, int]]]] = [  # kernel, cell, cha
         "conv_backward",
         "mlstm",
         64,
-        [{"num_warps": w, "maxnreg": most} for w, most in itertools.product((2, 4), (96, 128, 168))],
+        [
+            {"num_warps": 4, "maxnreg": FREE},
+            *({"num_warps": warps, "maxnreg": most} for warps, most in itertools.product((2, 4), (96, 128))),
+            {"num_warps": 2, "maxnreg": FREE},
+            {"W": 16, "num_warps": 1, "maxnreg": FREE},
+        ],
     ),
     (
         "slstm_backward",
         "slstm",
         32,
-        [*({"num_warps": 4, "maxnreg": most} for most in (72, 80, 96, 128)), {"num_warps": 8, "maxnreg": 80}],
+        [
+            {"num_warps": 4, "maxnreg": FREE},
+            *({"num_warps": 4, "maxnreg": most} for most in (72, 80, 96)),
+            {"num_warps": 8, "maxnreg": 80},
+        ],
     ),
     (
         "conv_forward",
         "mlstm",
         64,
         [
-            *({"ROWS": rows, "num_warps": warps} for rows, warps in ((64, 4), (64, 2), (128, 4), (128, 8))),
+            {"ROWS": 16, "num_warps": 2},
+            *({"ROWS": rows, "num_warps": 8, "maxnreg": most} for rows in (64, 128) for most in (80, FREE)),
+            {"ROWS": 64, "num_warps": 4, "maxnreg": 80},
             {"ROWS": 16, "W": 16, "num_warps": 1},
         ],
     ),
@@ -88,16 +105,20 @@ SWEEP: list[tuple[str, str, int, list[dict[str, int]]]] = [  # kernel, cell, cha
         "mlstm_forward",
         "mlstm",
         64,
-        [FEW, FEW | {"maxnreg": 96}, {"num_warps": 2}, {"ROWS": 32, "num_warps": 4}],
+        [
+            {"num_warps": 4},
+            *({"num_warps": 1, "maxnreg": most} for most in (64, 96, FREE)),
+            {"ROWS": 32, "num_warps": 4},
+        ],
     ),
     (
         "slstm_forward",
         "slstm",
         32,
-        [{"num_warps": 4, "maxnreg": 64}, {"num_warps": 4, "maxnreg": 80}, {"num_warps": 8}],
+        [*({"num_warps": 4, "maxnreg": most} for most in (64, 80, FREE)), {"N": 32, "num_warps": 8, "maxnreg": 64}],
     ),
-    ("conv_forward", "slstm", 32, []),
-    ("conv_backward", "slstm", 32, []),
+    ("conv_forward", "slstm", 32, [{"ROWS": 64, "num_warps": 4}]),
+    ("conv_backward", "slstm", 32, [{"num_warps": 4, "maxnreg": 64}]),
 ]
 
 
@@ -135,6 +156,9 @@ def plan(smoke: bool, data: Path | None, runs: Path) -> list[Part]:
         row = f"{impl}{' compiled' if compile != 'off' else ''}{' graph' if graph else ''} {precision}"
         options = {"impl": impl, "compile": compile, "cuda_graph": graph, "precision": precision, "traced": True}
         parts.append(Part("fast", "training", row, options, 150 if compile != "off" else 60))
+        if (impl, compile, graph, precision) == STEPS[1]:
+            for what, name in WITHOUT.items():
+                parts.append(Part("fast", "training", f"{row}, {name}", options | {"without": what}, 60))
     parts.append(Part("fast", "loader", "loader", {}, 45))
     for kernel, cell, width, options_ in SWEEP:
         asked = {"name": kernel, "cell": cell, "width": width, "precision": "bf16", "options": options_}
@@ -143,6 +167,8 @@ def plan(smoke: bool, data: Path | None, runs: Path) -> list[Part]:
         row = f"{kind} {'dense' if dense else 'gathered'}"
         parts.append(Part("fast", "pooling", row, {"kind": kind, "dense": dense}, 30))
     parts += [Part("fast", "pooling", kind, {"kind": kind, "dense": False}, 30) for kind in ("attention_mlp", "max")]
+    options = {"kind": "attention", "dense": True, "without": "attention"}
+    parts.append(Part("fast", "pooling", WITHOUT["attention"], options, 30))
     for width, windows in ((64, 64), (256, 64), (128, 16), (128, 256)):
         parts += [
             _encoder(name, {"width": width, "precision": "bf16", "windows": windows}, False)
@@ -158,16 +184,19 @@ def plan(smoke: bool, data: Path | None, runs: Path) -> list[Part]:
 
 
 def _small(parts: list[Part]) -> list[Part]:
-    """The first two parts of each kind, at a size that a CPU does at once."""
+    """The first two parts of each kind and those without something, at a size that a CPU does at once."""
     kinds = [(part.call, part.part) for part in parts]
-    few = [part for place, part in enumerate(parts) if kinds[:place].count(kinds[place]) < 2]
+    few = [p for place, p in enumerate(parts) if kinds[:place].count(kinds[place]) < 2 or "without" in p.options]
     for part in few:
         if part.part in ("parity", "encoder"):
             impl = "fused" if part.options["impl"] == "triton" else part.options["impl"]
             small = {"width": 16, "precision": "fp32", "sensors": 3, "windows": 2, "blocks": 2, "slstm_at": [1]}
             part.options |= small | {"impl": impl}
         elif part.part == "training":
-            part.options["impl"] = "fused"
+            part.options |= {
+                "impl": "fused",
+                "cuda_graph": part.options["cuda_graph"] and "without" not in part.options,
+            }
         elif part.part == "learning":
             part.options |= {"options": [], "precision": "32-true"}
     return few
@@ -325,6 +354,10 @@ def _ms_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
     return [number(row["ms"], 3)]
 
 
+def _pooling_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
+    return [number(row["ms"], 3), "yes" if row["same_bits"] else "**no**"]
+
+
 def _encoder_cells(row: dict[str, Any], facts: dict[str, Any]) -> list[str]:
     bound = 100 * row["bound_gb_per_s"] / facts["copy_gb_per_s"] if "copy_gb_per_s" in facts else None
     counts = (row.get("kernels_per_step"), row.get("syncs_per_step"))
@@ -380,7 +413,12 @@ TABLES = [
         _training_cells,
     ),
     ("Loader, a batch of 64 windows", "loader", ["ms"], _ms_cells),
-    ("Pooling alone, forward and backward, E = 128, 32 neighbours, bf16", "pooling", ["ms"], _ms_cells),
+    (
+        "Pooling alone, forward and backward, E = 128, 32 neighbours, bf16",
+        "pooling",
+        ["ms", "same bits twice"],
+        _pooling_cells,
+    ),
     (
         "METR-LA, examples/metr_la.yaml",
         "learning",

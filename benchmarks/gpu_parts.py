@@ -35,6 +35,7 @@ from socialx.data.windows import split_windows
 from socialx.errors import Fallback
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import DotAttention, Geometry, Max, Mean, MlpAttention, SocialLayer, WeightedMean
+from socialx.model.xlstm import exact
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision
 from socialx.profiling.collector import trace_steps
@@ -298,7 +299,16 @@ def encoder(impl: str, compiled: bool, graph: bool, traced: bool = False, **case
 # ------------------------------------------------------------------------------------------------- training step
 
 
-def made_learner(impl: str, compile: str, cuda_graph: bool, precision: str, sensors: int) -> Learner:
+def leave_out(what: str, model: nn.Module) -> None:
+    """Several operations of torch again where the model has one: "add_norm" of the encoder, "attention" of pooling."""
+    for module in model.modules():
+        if what == "add_norm" and isinstance(module, SharedEncoder) and module._layers is not None:
+            module._layers = module._layers._replace(add_norm=exact.add_norm)
+        if what == "attention" and isinstance(module, DotAttention):
+            module.attend_fused = module.attend_dense  # type: ignore[method-assign]
+
+
+def made_learner(impl: str, compile: str, cuda_graph: bool, precision: str, sensors: int, without: str = "") -> Learner:
     """The default model of the toolkit over a network of random places."""
     rng = np.random.default_rng(0)
     width, blocks, slstm_at = (16, 2, [1]) if SMOKE else (128, 4, [1, 3])
@@ -309,6 +319,7 @@ def made_learner(impl: str, compile: str, cuda_graph: bool, precision: str, sens
     moments = [Moments(58.6, 12.8)]
     tokens = Tokens(width, sensors, HISTORY, 288)
     model: nn.Module = Forecaster(tokens, encoder, social, HORIZON, Normaliser(moments, moments))
+    leave_out(without, model)
     options: dict[str, Any] = {"learning_rate": 2e-3, "weight_decay": 3e-4, "total_steps": 1000}
     chosen = Precision("32-true" if SMOKE else NAMES[precision], DEVICE)
     return Learner(model, chosen, gradient_clip_val=5.0, compile=compile, cuda_graph=cuda_graph, **options)
@@ -327,7 +338,7 @@ def resident(sensors: int) -> ResidentLoader:
 
 
 def training(
-    impl: str, compile: str, cuda_graph: bool, precision: str, traced: bool = False
+    impl: str, compile: str, cuda_graph: bool, precision: str, traced: bool = False, without: str = ""
 ) -> Iterator[dict[str, Any]]:
     """The profile of the step that ``train`` takes, from the resident loader on."""
     torch.set_float32_matmul_precision("high")
@@ -336,7 +347,7 @@ def training(
     data = resident(sensors)
     with warnings.catch_warnings():
         warnings.simplefilter("error", Fallback)  # a row is what it says, or it is not there
-        learner = made_learner(impl, compile, cuda_graph, precision, sensors)
+        learner = made_learner(impl, compile, cuda_graph, precision, sensors, without)
         lengths = Lengths(2 if SMOKE else 80, 5, 50, trace_steps=0, trials=False)
         profile = measure(learner, data, lengths, Loading("resident", len(data))).as_dict()
         yield profile
@@ -407,22 +418,26 @@ def _one_kernel(report: Any, name: str, cell: str, width: int, dtype: torch.dtyp
     return median_ms(captured(calls))[0] / 20, moved
 
 
-def pooling(kind: str, dense: bool) -> Iterator[dict[str, Any]]:
+def pooling(kind: str, dense: bool, without: str = "") -> Iterator[dict[str, Any]]:
     """Forward and backward of one layer of pooling alone, 64 windows of 207 sensors with 32 neighbours, width 128."""
     windows, sensors, width = (2, 9, 16) if SMOKE else (64, 207, 128)
     near = geo.nearest(np.random.default_rng(0).uniform(0, 30, (sensors, 2)), min(32, sensors - 1))
     torch.manual_seed(0)
     made = POOLINGS[kind](width, Geometry(4, near)).to(DEVICE)
     made.geometry.prefers_dense = lambda: dense  # type: ignore[method-assign]
+    leave_out(without, made)
     state = torch.randn(windows, sensors, width, device=DEVICE, requires_grad=True)
 
-    def run() -> object:
+    def run() -> tuple[Tensor, ...]:
         with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
             pooled = made(state)
-        return torch.autograd.grad(pooled.float().sum(), [state, *(p for p in made.parameters() if p.requires_grad)])
+        trained = [state, *(p for p in made.parameters() if p.requires_grad)]
+        found = torch.autograd.grad(pooled.float().sum(), trained, allow_unused=True)  # not every kind uses all of them
+        return tuple(gradient for gradient in found if gradient is not None)
 
+    same = all(torch.equal(a, b) for a, b in zip(run(), run(), strict=True))
     ms, least = median_ms(run)
-    yield {"ms": ms, "least_ms": least}
+    yield {"ms": ms, "least_ms": least, "same_bits": same}
 
 
 # ---------------------------------------------------------------------------------------------------------- learning

@@ -6,6 +6,7 @@ import gc
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from socialx.training.capture import CapturedStep
 from socialx.training.learner import Learner
 from socialx.training.loop import Progress, fit, load_progress, run_steps
 from socialx.training.run_folder import RunFolder
+from tests.attention import check_attention
 from tests.commands import small_file, socialx
 from tests.networks import CPU, batch, example, forecaster, speeds
 from tests.training.test_out_of_memory import named
@@ -188,6 +190,33 @@ def test_the_kernels_equal_the_package(width: int, steps: int, slstm_at: list[in
         return max(float((ours - exact).abs().max()) / max(float(exact.abs().max()), floor) for ours, exact in pairs)
 
     assert error("triton") <= max(3 * error("fused"), 5e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+@pytest.mark.parametrize("low", [None, torch.float16, torch.bfloat16])
+def test_attention_in_one_operation_trains_the_radius(low: torch.dtype | None, scale: float) -> None:
+    check_attention(CUDA, low, scale)
+
+
+@pytest.mark.parametrize("low", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "width"), [((12, 207), 128), ((3, 5), 96)])
+def test_the_sum_and_norm_between_layers(rows: tuple[int, int], width: int, low: torch.dtype) -> None:
+    add_norm = import_module("socialx.model.xlstm.operations").add_norm
+    generator = torch.Generator().manual_seed(1)
+    x, y, *weights = (torch.randn(*rows, width, generator=generator).to(CUDA) for _ in range(4))
+    scale, found = torch.randn(width, generator=generator).to(CUDA), []
+    for dtype, out_type in ((torch.float64, torch.float64), (torch.float32, low)):
+        leaves = [t.to(of).requires_grad_() for t, of in ((x, dtype), (y.to(low), out_type), (scale, dtype))]
+        if dtype == torch.float64:
+            total = leaves[0] + leaves[1]
+            out = torch.nn.functional.layer_norm(total, (width,), leaves[2])
+        else:
+            total, out = add_norm(*leaves, 1e-5, low)
+        loss = (total * weights[0]).double().sum() + (out * weights[1]).double().sum()
+        found.append([total.detach(), out.detach(), *torch.autograd.grad(loss, leaves)])
+    most = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[low]
+    for truth, ours in zip(*found, strict=True):
+        assert float((ours.double() - truth).abs().max() / truth.abs().max()) < most
 
 
 def test_auto_takes_the_kernels_and_says_why_not() -> None:

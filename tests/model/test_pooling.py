@@ -23,6 +23,7 @@ from socialx.model.pooling import (
     SocialPooling,
     WeightedMean,
 )
+from tests.attention import attention_of, check_attention
 from tests.networks import KINDS, pooling, positions
 
 HAVE_DENSE = ["attention", "mean", "weighted_mean"]  # the others always gather
@@ -97,10 +98,10 @@ def gelu(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
 
-def network(kind: str = "attention", **options: Any) -> tuple[SocialPooling, Tensor]:
-    """Pooling over seven sensors, one without a position, and states of two windows; weights away from their start."""
+def network(kind: str = "attention", sensors: int = 7, width: int = 16, **options: Any) -> tuple[SocialPooling, Tensor]:
+    """Pooling over some sensors, one without a position, and states of two windows; weights away from their start."""
     torch.manual_seed(1)
-    xy = positions(7)
+    xy = positions(sensors)
     xy[3] = np.nan
     p = pooling(xy, kind=kind, **{"heads": 2, "neighbours": 4, "radius_km": 3.0, **options})
     with torch.no_grad():
@@ -151,6 +152,32 @@ def test_gathering_equals_the_dense_sums_with_all_gradients(
     assert len(results[0]) == len(results[1]) > 4
     for plain, fast in zip(*results, strict=True):
         torch.testing.assert_close(fast, plain, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("options", [{}, {"pair_rank": 3}, {"positional": False}, {"mask_mode": "hard"}], ids=str)
+def test_torchs_attention_equals_the_dense_sums_with_all_gradients(options: dict[str, Any]) -> None:
+    p, state = network(**options)
+    assert isinstance(p, DotAttention)
+    p, state = p.double(), state.double().requires_grad_()
+    results = attention_of(p, state, p.attend_fused), attention_of(p, state, p.attend_dense)
+    assert len(results[0]) > 4
+    for name, truth in results[1].items():
+        torch.testing.assert_close(results[0][name], truth, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+@pytest.mark.parametrize("low", [None, torch.bfloat16, torch.float16])
+def test_torchs_attention_trains_the_radius_in_every_precision(low: torch.dtype | None, scale: float) -> None:
+    check_attention(torch.device("cpu"), low, scale)
+
+
+def test_a_device_has_its_way() -> None:
+    few, many = (pooling(positions(count), neighbours=3) for count in (20, 50))
+    assert isinstance(few, DotAttention)
+    assert isinstance(many, DotAttention)
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert [few.way(cpu), few.way(cuda)] == [few.attend_dense, few.attend_fused]
+    assert [many.way(cpu), many.way(cuda)] == [many.attend_gathered, many.attend_gathered]
 
 
 def test_forward_picks_the_path_by_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ Formulas: Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", arXiv:2405
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,11 +28,27 @@ LARGEST_EXPONENT = 80.0
 NORMALISER_EPS = 1e-6  # the package's parallel_stabilized_simple
 
 
+def add_norm(norm: Norm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The sum of x and y [T,S,E], or x alone, and its layer norm."""
+    if y is not None:
+        x = x + y
+    return x, _layer_norm(norm, x)
+
+
 class Layers(NamedTuple):
-    """The functions that compute one layer: (its weights, x [T,S,E], last) -> [Q,S,E]."""
+    """The functions that compute one layer: (its weights, x [T,S,E], last) -> [Q,S,E]; and what is between layers."""
 
     mlstm: Callable[[MLSTM, Tensor, bool], Tensor]
     slstm: Callable[[SLSTM, Tensor, bool], Tensor]
+    add_norm: Callable[[Norm, Tensor, Tensor | None], tuple[Tensor, Tensor]] = add_norm
+
+
+class Part(NamedTuple):
+    """A layer or a feed-forward part behind its norm: [T,S,E] -> [Q,S,E].  last: only the last step is asked for."""
+
+    norm: Norm
+    run: Callable[[Tensor], Tensor]
+    last: bool
 
 
 # (number of a block, its output [Q,S,E]) -> what the next block reads, of the same shape
@@ -56,15 +72,17 @@ def encode(
     called with the number of each block and its output.
     """
     layers = layers or Layers(_mlstm, _slstm)
-    x = x.transpose(0, 1).contiguous()  # [T,S,E]
-    if torch.is_autocast_enabled(x.device.type):
-        x = x.to(_wide(x))  # the sum over the blocks stays float32
-    for number, block in enumerate(weights.blocks):
-        last = last_only and number == len(weights.blocks) - 1
-        run = partial(_block, block, last=last, layers=layers)
-        x = recomputed(run, x, block.drops) if checkpointing else run(x)
-        if between is not None:
-            x = between(number, x)
+    final = len(weights.blocks) - 1 if last_only else None
+    parts = [_parts(block, number == final, layers) for number, block in enumerate(weights.blocks)]
+    if checkpointing or between is not None:
+        x = _time_major(x)
+        for number, block in enumerate(weights.blocks):
+            run = partial(_through, parts[number], layers.add_norm)
+            x = recomputed(run, x, block.drops) if checkpointing else run(x)
+            if between is not None:
+                x = between(number, x)
+    else:
+        x = _through([part for of_block in parts for part in of_block], layers.add_norm, _time_major(x))
     if weights.norm is not None:
         x = _layer_norm(weights.norm, x)
     return x[0] if last_only else x.transpose(0, 1)
@@ -79,20 +97,37 @@ def recomputed(run: Callable[[Tensor], Tensor], x: Tensor, drops: bool) -> Tenso
     return checkpoint(run, x, use_reentrant=False, preserve_rng_state=drops)
 
 
-def _block(block: Block, x: Tensor, last: bool, layers: Layers) -> Tensor:
-    """x [T,S,E] -> [Q,S,E]: the pre-norm residual block of the package's ``xLSTMBlock``."""
-    inside = _layer_norm(block.norm, x)
-    if isinstance(block.layer, MLSTM):
-        y = layers.mlstm(block.layer, inside, last)  # [Q,S,E]
+def _time_major(x: Tensor) -> Tensor:
+    """x [S,T,E] -> [T,S,E]; the sum over the blocks stays float32 under autocast."""
+    x = x.transpose(0, 1).contiguous()
+    return x.to(_wide(x)) if torch.is_autocast_enabled(x.device.type) else x
+
+
+def _parts(block: Block, last: bool, layers: Layers) -> list[Part]:
+    """What the package's ``xLSTMBlock`` adds to its input, one after the other."""
+    layer = block.layer
+    if isinstance(layer, MLSTM):
+        parts = [Part(block.norm, lambda x: layers.mlstm(layer, x, last), last)]
     else:
-        y = layers.slstm(block.layer, inside, last)
-    x = (x[-1:] if last else x) + y
-    return x if block.feed_forward is None else x + _feed_forward(block.feed_forward, x)
+        parts = [Part(block.norm, lambda x: layers.slstm(layer, x, last), last)]
+    if block.feed_forward is not None:
+        parts.append(Part(block.feed_forward.norm, partial(_feed_forward, block.feed_forward), last))
+    return parts
+
+
+def _through(parts: Sequence[Part], add_norm: Callable[..., tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
+    """x [T,S,E] -> [Q,S,E]: x and what each part makes of the norm of the sum so far."""
+    y: Tensor | None = None
+    for part in parts:
+        x, y = add_norm(part.norm, x, y)
+        y = part.run(y)
+        x = x[-1:] if part.last else x
+    return x if y is None else x + y
 
 
 def _feed_forward(part: FeedForward, x: Tensor) -> Tensor:
-    """x [Q,S,E] -> [Q,S,E]: the package's ``GatedFeedForward`` behind its norm."""
-    gate, value = F.linear(_layer_norm(part.norm, x), part.up, part.up_bias).chunk(2, -1)
+    """x [Q,S,E] -> [Q,S,E]: the package's ``GatedFeedForward``."""
+    gate, value = F.linear(x, part.up, part.up_bias).chunk(2, -1)
     return F.dropout(F.linear(part.activation(gate) * value, part.down, part.down_bias), part.dropout)
 
 

@@ -1,8 +1,9 @@
 """The layers of ``exact.encode`` on the Triton kernels of cells.py and convolution.py, with gradients and launches.
 
 Shape letters as in exact.py; C is I for an mLSTM block and E for an sLSTM block.  An mLSTM between its projections is
-one operation, and so is an sLSTM from its normed input to its normed output.  Both are opaque to a compiler, legal in
-a CUDA graph, never wait for the device, and are compiled once for any number of sequences.
+one operation, and so are an sLSTM from its normed input to its normed output, and the sum and norm between two layers.
+All are opaque to a compiler, legal in a CUDA graph, never wait for the device, and are compiled once for any number of
+sequences.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from socialx.model.xlstm import cells, convolution
+from socialx.model.xlstm import cells, convolution, exact, residual
 from socialx.model.xlstm.exact import Layers, folded
-from socialx.model.xlstm.weights import MLSTM, SLSTM, Block, Convolution, Weights
+from socialx.model.xlstm.weights import MLSTM, SLSTM, Block, Convolution, Norm, Weights
 
 LONGEST = 64  # steps
 WIDTHS = (16, 32, 64, 128)  # of a head
@@ -65,19 +66,38 @@ def _unsupported(block: Block) -> str | None:
 def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) -> dict[str, int]:
     """Keywords of a launch of a cell's kernel, for heads of width channels whose elements have size bytes.
 
-    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.
+    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.  Of what was tried these
+    issue the fewest instructions for the warps that fit, without spills (benchmarks/compile_report.py --sweep counts
+    them); no card has measured them.  Float32 needs its registers: there are no bounds on them.
     """
-    options = {"num_warps": 4, "num_stages": 1}
-    rows = max(triton.next_power_of_2(steps), 16)
+    half, rows, channels = size == 2, max(triton.next_power_of_2(steps), 16), min(width, 32)
+    options, registers = {"num_warps": 4, "num_stages": 1}, 0
     if kernel == "conv_backward":
-        options |= {"N": 16, "W": min(width, 32)}
-    elif kernel.startswith("slstm"):
-        options |= {"N": 16, "HOLD": width <= 64}
-    elif kernel.startswith("mlstm"):
-        options |= {"ROWS": rows, "num_warps": max(1, min(rows * width // 256, 16))}
+        options |= {"N": 16, "W": channels}
+        if cell == "mlstm" and half:
+            options["num_warps"], registers = (4, 168) if channels == 32 else (1, 0)
+    elif kernel == "slstm_forward":
+        options |= {"N": 16, "HOLD": width <= 64, "num_warps": min(width // (4 if half else 2), 16)}
+    elif kernel == "slstm_backward":
+        wide = 4 if width == 16 else 16
+        options |= {"N": 16, "HOLD": width <= 64, "num_warps": width // 8 if half else wide}
+        registers = 128 if 32 <= width <= 64 else 0
+    elif kernel == "mlstm_forward":
+        options |= {"ROWS": rows, "num_warps": _warps(rows * width // 512)}
+    elif kernel == "mlstm_backward":
+        options |= {"ROWS": rows, "num_warps": _warps(rows * width // 256)}
+        registers = 128
+    elif cell == "mlstm":
+        options |= {"ROWS": LONGEST, "W": channels, "num_warps": 4 if half else 8}
     else:
-        options |= {"ROWS": rows, "W": min(width, 32), "num_warps": max(1, min(rows * min(width, 32) // 256, 16))}
+        options |= {"ROWS": rows, "W": channels, "num_warps": _warps(rows * channels // 256)}
+    if registers and half:
+        options["maxnreg"] = registers
     return options | LAUNCH.get((kernel, cell, width, size), {})
+
+
+def _warps(wanted: int) -> int:
+    return max(1, min(wanted, 16))
 
 
 def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[int, dict[str, int]]:
@@ -122,7 +142,19 @@ def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
     return torch.ops.socialx.slstm(x, table, weight, layer.recurrent, bias, keep, heads, norm.eps, factor, last)[0]
 
 
-LAYERS = Layers(_mlstm, _slstm)
+def _add_norm(norm: Norm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+    """As ``exact.add_norm``, the norm in the type of the matrix products.
+
+    A compiler is left what it can fuse with its neighbours.
+    """
+    if y is None or norm.scale is None or norm.bias is not None or torch.compiler.is_compiling():
+        return exact.add_norm(norm, x, y)
+    device = x.device.type
+    low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    return torch.ops.socialx.add_norm(x, y, norm.scale, norm.eps, low)
+
+
+LAYERS = Layers(_mlstm, _slstm, _add_norm)
 
 
 def _scale(layer: MLSTM | SLSTM) -> Tensor:
@@ -389,3 +421,75 @@ def _slstm_gradient(ctx: Any, d_y: Tensor, *_: None) -> tuple[Tensor | None, ...
 
 
 slstm.register_autograd(_slstm_gradient, setup_context=_slstm_keep)
+
+
+def _rows(x: Tensor) -> tuple[int, dict[str, int]]:
+    """x [...,E] -> programs, and the launch's keywords: about 2048 numbers at a time, a few times."""
+    columns = triton.next_power_of_2(x.shape[-1])
+    options = {"ROWS": max(1, 2048 // columns), "TURNS": 4, "num_warps": 4}
+    programs = triton.cdiv(x.numel() // x.shape[-1], options["ROWS"] * options["TURNS"])
+    return programs, {"E": x.shape[-1], "COLUMNS": columns, **options}
+
+
+@torch.library.custom_op(
+    "socialx::add_norm",
+    mutates_args=(),
+    schema="(Tensor x, Tensor y, Tensor scale, float eps, ScalarType dtype) -> (Tensor, Tensor)",
+)
+def add_norm(x: Tensor, y: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """x and y [...,E], scale [E] -> their sum in the type of x, and its layer norm times scale in dtype."""
+    total, out = _add_norm_outputs(x, y, scale, eps, dtype)
+    with torch.cuda.device_of(x):
+        programs, options = _rows(x)
+        rows = x.numel() // x.shape[-1]
+        tensors = (x.contiguous(), y.contiguous(), scale, total, out)
+        residual.add_norm_forward[(programs,)](*tensors, rows, eps, **options)
+    return total, out
+
+
+@add_norm.register_fake
+def _add_norm_outputs(x: Tensor, y: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape, dtype=dtype)
+
+
+@torch.library.custom_op(
+    "socialx::add_norm_backward",
+    mutates_args=(),
+    schema="(Tensor total, Tensor scale, Tensor d_total, Tensor d_out, float eps, ScalarType dtype)"
+    " -> (Tensor, Tensor, Tensor)",
+)
+def add_norm_backward(
+    total: Tensor, scale: Tensor, d_total: Tensor, d_out: Tensor, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    """The gradients of x, of y in its dtype, empty where it is that of x, and of scale."""
+    d_x, d_y, _ = _add_norm_gradients(total, scale, d_total, d_out, eps, dtype)
+    with torch.cuda.device_of(total):
+        programs, options = _rows(total)
+        rows = total.numel() // total.shape[-1]
+        shares = scale.new_empty(programs, total.shape[-1], dtype=torch.float32)
+        tensors = (total, scale, d_total.contiguous(), d_out.contiguous(), d_x, d_y, shares)
+        residual.add_norm_backward[(programs,)](*tensors, rows, eps, BOTH=d_y.numel() > 0, **options)
+    return d_x, d_y, shares.sum(0).to(scale.dtype)
+
+
+@add_norm_backward.register_fake
+def _add_norm_gradients(
+    total: Tensor, scale: Tensor, d_total: Tensor, d_out: Tensor, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    d_y = total.new_empty(0 if dtype == total.dtype else total.shape, dtype=dtype)
+    return total.new_empty(total.shape), d_y, torch.empty_like(scale)
+
+
+def _add_norm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, y, scale, ctx.eps, _ = inputs
+    ctx.dtype = y.dtype
+    ctx.save_for_backward(output[0], scale)
+
+
+def _add_norm_gradient(ctx: Any, d_total: Tensor, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    arguments = (*ctx.saved_tensors, d_total, d_out, ctx.eps, ctx.dtype)
+    d_x, d_y, d_scale = torch.ops.socialx.add_norm_backward(*arguments)
+    return d_x, d_y if d_y.numel() else d_x, d_scale, None, None
+
+
+add_norm.register_autograd(_add_norm_gradient, setup_context=_add_norm_keep)

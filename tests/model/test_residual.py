@@ -1,0 +1,155 @@
+"""The sum and norm between two layers as one operation: the same numbers and gradients, in fewer operations.
+
+As in test_kernels.py, Triton's interpreter runs the kernels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from socialx.model.xlstm import exact
+from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.model.xlstm.operations import LAYERS
+from tests.meters import PeakBytes
+from tests.model.test_encoder_matches_package import gradients
+from tests.model.test_kernels import make, sequences, worst
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+APART = LAYERS._replace(add_norm=exact.add_norm)
+
+
+def results(x: Tensor, y: Tensor, scale: Tensor, weights: tuple[Tensor, Tensor], fused: bool) -> list[Tensor]:
+    """The sum, its norm, and the gradients of x, y and scale of both together."""
+    leaves = [t.detach().requires_grad_() for t in (x, y, scale)]
+    if fused:
+        total, out = torch.ops.socialx.add_norm(*leaves, 1e-5, y.dtype)
+    else:
+        total = leaves[0] + leaves[1]
+        out = F.layer_norm(total, x.shape[-1:], leaves[2], None, 1e-5)
+    loss = sum((t.double() * weight).sum() for t, weight in zip((total, out), weights, strict=True))
+    return [total.detach(), out.detach(), *torch.autograd.grad(loss, leaves)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [16, 96, 128, 896])
+@pytest.mark.parametrize(
+    ("rows", "type_of_x", "type_of_y"),
+    [
+        ((1, 1), torch.float32, torch.float32),
+        ((5, 7), torch.float32, torch.float16),
+        ((12, 33), torch.float32, torch.float32),
+        ((3, 11), torch.float16, torch.float16),
+    ],
+)
+def test_sum_norm_and_gradients(
+    rows: tuple[int, int], type_of_x: torch.dtype, type_of_y: torch.dtype, width: int
+) -> None:
+    generator = torch.Generator().manual_seed(width + sum(rows))
+    x, y, *weights = (3 * torch.randn(*rows, width, generator=generator) for _ in range(4))
+    scale = torch.randn(width, generator=generator)
+    scale[0] = 0  # the norm cannot be recovered from its product
+    arguments = (x.to(type_of_x), y.to(type_of_y), scale)
+    ours = results(*arguments, (weights[0], weights[1]), fused=True)
+    assert [t.dtype for t in ours] == [type_of_x, type_of_y, type_of_x, type_of_y, torch.float32]
+    exact_ = results(*(t.double() for t in arguments), (weights[0], weights[1]), fused=False)
+    most = 2e-3 if torch.float16 in (type_of_x, type_of_y) else 1e-6  # the norm's gradient comes in its type
+    for found, truth in zip(ours, exact_, strict=True):
+        assert float((found.double() - truth).abs().max() / truth.abs().max()) < most
+
+
+def test_a_strided_gradient_and_an_unused_sum() -> None:
+    x, y = (torch.randn(4, 3, 32, requires_grad=True) for _ in range(2))
+    scale = torch.randn(32, requires_grad=True)
+    _, out = torch.ops.socialx.add_norm(x, y, scale, 1e-5, torch.float32)
+    found = torch.autograd.grad(out.transpose(0, 2).square().sum(), [x, y, scale])
+    truth = torch.autograd.grad(F.layer_norm(x + y, (32,), scale).square().sum(), [x, y, scale])
+    for ours, theirs in zip(found, truth, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("low", [None, torch.float16])
+def test_it_changes_no_number_of_the_encoder_dropout_included(low: torch.dtype | None) -> None:
+    x, found = sequences(3, 3, 32).requires_grad_(), []
+    for layers in (LAYERS, APART):
+        encoder = make("triton", 32, [1], 2, 2, dropout=0.3, scale=0.1).train()
+        encoder._layers = layers
+        torch.manual_seed(4)
+        with torch.autocast("cpu", dtype=low, enabled=low is not None):
+            y = encoder(x)
+        found.append((y, gradients(y.float(), x, encoder)))
+    (ours, our_gradients), (plain, plain_gradients) = found
+    assert ours.dtype == plain.dtype
+    torch.testing.assert_close(ours, plain, rtol=1e-4 if low is None else 1e-2, atol=1e-5 if low is None else 1e-2)
+    assert worst(our_gradients, plain_gradients) < (1e-4 if low is None else 2e-2)
+
+
+def test_the_operations_keep_torchs_rules() -> None:
+    for dtype in (torch.float32, torch.float16):
+        x, y = torch.randn(2, 3, 32, requires_grad=True), torch.randn(2, 3, 32, dtype=dtype, requires_grad=True)
+        arguments = (x, y, torch.randn(32, requires_grad=True), 1e-5, dtype)
+        torch.library.opcheck(torch.ops.socialx.add_norm.default, arguments)
+
+
+class Operations(TorchDispatchMode):
+    """Counts what runs on the device, views left out, and the bytes that it reads and writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[str] = Counter()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        given, made = (
+            [t for t in _pytree.tree_leaves(tree) if isinstance(t, Tensor)] for tree in ((args, kwargs), out)
+        )
+        before = {t.untyped_storage()._cdata for t in given}
+        written = [t for t in made if t.untyped_storage()._cdata not in before]
+        if written and "empty" not in str(func):
+            self.count[str(func)] += 1
+            self.bytes += sum(t.numel() * t.element_size() for t in (*given, *written))
+        return out
+
+
+def step(layers: exact.Layers, meter: Callable[[], Any], checkpointing: bool = False) -> Any:
+    """Forward and backward of four blocks in bf16 below the meter; nothing is computed."""
+    with FakeTensorMode():
+        encoder = SharedEncoder(128, 4, [1, 3], 4, 12, 0.1, "triton", checkpointing=checkpointing)
+        encoder._layers = layers
+        x = torch.randn(128, 12, 128, requires_grad=True)
+        with meter() as found:
+            with torch.autocast("cpu", torch.bfloat16):
+                y = encoder.in_chunks(x, None, recompute=False)
+            y.float().square().sum().backward()
+    return found
+
+
+def test_a_step_asks_for_fewer_operations_and_moves_fewer_bytes(
+    record_property: Callable[[str, object], None],
+) -> None:
+    fused, apart = step(LAYERS, Operations), step(APART, Operations)
+    assert fused.count["socialx.add_norm.default"] == fused.count["socialx.add_norm_backward.default"] == 5
+    operations = apart.count.total() - fused.count.total()
+    per_number = (apart.bytes - fused.bytes) / (128 * 12 * 128)
+    record_property("operations", operations)
+    record_property("bytes_per_number", per_number)
+    assert operations >= 25
+    assert per_number > 120
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_no_more_memory_is_alive_or_kept(checkpointing: bool) -> None:
+    fused, apart = (step(layers, PeakBytes, checkpointing) for layers in (LAYERS, APART))
+    assert fused.peak <= apart.peak
