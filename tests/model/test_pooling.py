@@ -172,7 +172,7 @@ def test_torchs_attention_trains_the_radius_in_every_precision(low: torch.dtype 
 
 
 def test_a_device_has_its_way() -> None:
-    few, many = (pooling(positions(count), neighbours=3) for count in (20, 50))
+    few, many = (pooling(positions(count), neighbours=3) for count in (20, 80))
     assert isinstance(few, DotAttention)
     assert isinstance(many, DotAttention)
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
