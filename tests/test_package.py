@@ -87,9 +87,10 @@ def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytes
     from tests.commands import small_file
 
     path, heard = small_file(tmp_path), []
+    small = {"width": 8, "blocks": 1, "slstm_at": ()}
     run = socialx.train(
         str(path),
-        model={"width": 8, "blocks": 1, "slstm_at": ()},
+        model=small,
         trainer={"max_epochs": 1},
         run_dir=str(tmp_path / "run"),
         progress=heard.append,
@@ -105,5 +106,6 @@ def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytes
     report = socialx.inspect(str(path)).report
     assert report is not None
     assert report.sensors == len(socialx.open_store(str(path)).sensors.ids)
-    assert socialx.profile(str(path), profile={"steps": 2, "warmup_steps": 0}, model={"width": 8}).window.steps == 2
+    profile = {"steps": 2, "warmup_steps": 0, "trials": False}
+    assert socialx.profile(str(path), profile=profile, model=small).window.steps == 2
     assert capfd.readouterr() == ("", "")

@@ -40,6 +40,9 @@ def load_trained(
     stored = weights.state.get(USUAL)
     if stored is not None and not alike(stored, stored):
         raise SocialxError(run.path, "its climatology is not made of finite numbers", "train again")
+    if sensors is None and stored is not None:
+        found = "no such file; it says which sensors the climatology of the run belongs to"
+        raise SocialxError(path / "sensors.json", found, "copy the whole run folder again, or train again")
     usual = None
     if sensors is not None and stored is not None and stored.dtype == torch.float32:
         usual = sensors, stored.numpy()

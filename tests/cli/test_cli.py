@@ -11,10 +11,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from socialx.batch import Example
+from socialx.data.loaders import gather
 from tests.commands import LOCATIONS, ROOT, SMALL, cut_csv, process, small_file, small_run, socialx
 
 
@@ -194,8 +197,19 @@ def test_the_strict_split_is_stated(data: Path) -> None:
 
 
 QUICK = ("--steps", "6", "--warmup-steps", "1", "--trace-steps", "0", "--no-trials", "--device", "cpu")
-# The training process makes each batch itself, and the model is small: the loader takes most of the time.
+# The training process makes each batch itself.
 INLINE = ("--model", "linear", "--mode", "workers", "--num-workers", "0", "--batch-size", "4")
+
+
+@pytest.fixture
+def slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch takes so long that the loader takes most of the time, also where a step waits for a busy processor."""
+
+    def slowly(*arguments: Any) -> Example:
+        time.sleep(0.03)
+        return gather(*arguments)
+
+    monkeypatch.setattr("socialx.data.loaders.gather", slowly)
 
 
 def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
@@ -226,6 +240,7 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     assert profile["overhead"]["share"] < 0.5
 
 
+@pytest.mark.usefixtures("slow_batches")
 def test_a_profile_is_printed_in_ascii_and_100_columns(data: Path) -> None:
     result = socialx("profile", "--data", data, "--steps", "4", "--trace-steps", "1", "--no-trials", *INLINE)
     assert result.exit_code == 0, result.stderr
@@ -270,6 +285,7 @@ def test_no_batch_of_more_windows_than_there_are_is_advised(data: Path) -> None:
     assert all(patch.get("loader.batch_size", 0) <= 264 for patch in patches), patches
 
 
+@pytest.mark.usefixtures("slow_batches")
 @pytest.mark.parametrize(
     ("names", "code"), [("loader", 3), ("transfer,loader.inline", 3), ("warn", 3), ("transfer,compute", 0)]
 )
@@ -297,6 +313,7 @@ def test_what_profile_does_not_understand_is_refused_first(arguments: list[str],
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.usefixtures("slow_batches")
 def test_tuned_settings_are_those_that_the_findings_change(data: Path, tmp_path: Path) -> None:
     tuned, output = tmp_path / "tuned.yaml", tmp_path / "p.json"
     result = socialx("profile", "--data", data, *QUICK, *INLINE, "--tuned", tuned, "--output", output)
@@ -317,6 +334,7 @@ def test_tuned_settings_are_those_that_the_findings_change(data: Path, tmp_path:
     assert json.loads(again.stdout)["loader"]["mode"] == "resident"
 
 
+@pytest.mark.usefixtures("slow_batches")
 def test_a_page_and_a_trace_are_written(data: Path, tmp_path: Path) -> None:
     html, trace = tmp_path / "page.html", tmp_path / "trace.json.gz"
     files = ("--html", html, "--trace", trace)

@@ -74,3 +74,9 @@ def test_a_pipe_in_the_place_of_weights_is_not_waited_for(name: str, run: Path) 
     (run / "last.pt").unlink()
     os.mkfifo(run / name)
     assert "a pipe" in refused("evaluate", run)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict", "explain"])
+def test_a_climatology_without_its_sensors_is_refused(command: str, run: Path) -> None:
+    (run / "sensors.json").unlink()
+    assert f"error: {run / 'sensors.json'}: no such file" in refused(command, run)

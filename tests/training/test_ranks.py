@@ -137,7 +137,8 @@ def test_no_thread_of_the_group_outlives_it(data: Path, tmp_path: Path, monkeypa
     assert "gloo" not in said
 
 
-@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 4])
 def test_processes_take_the_steps_of_one(devices: int, one: Path, data: Path, tmp_path: Path) -> None:
     """At one global batch."""
     small = ["--batch-size", str(32 // devices), "--devices", str(devices)]
