@@ -58,7 +58,7 @@ class Evaluation(Mapping[str, ModelScores]):
     published: results of others under the same protocol, where references were asked for.  online: of the same runs
     with a climatology that goes on during the part: scores that compare with no frozen model's.  What was asked for:
     coverage of the prediction intervals of each run, by target; by: the errors of the first target of each model, by
-    what they are divided by; difference of two runs.
+    what they are divided by; difference of two runs.  inputs: files that were read, which ``to_csv`` never replaces.
     """
 
     part: str
@@ -69,6 +69,7 @@ class Evaluation(Mapping[str, ModelScores]):
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
     by: Mapping[str, Mapping[str, tuple[ErrorOf[Any], ...]]] = field(default_factory=dict)
     difference: Difference | None = None
+    inputs: tuple[Path, ...] = field(default=(), repr=False)
 
     def __getitem__(self, name: object) -> ModelScores:
         return self.models[str(name)]
@@ -99,7 +100,7 @@ class Evaluation(Mapping[str, ModelScores]):
 
         Columns: model, target, by, key, mae, rmse, mape, r2, count.  The rows of ``by`` have mae and count alone.
         """
-        check_output(Path(path), overwrite)
+        check_output(Path(path), overwrite, self.inputs)
         rows: list[dict[str, Any]] = []
         models = {**self.models, **{f"{name}, online": model for name, model in self.online.items()}}
         for name, model in models.items():

@@ -12,13 +12,11 @@ import numpy as np
 
 from socialx.build import Problem
 from socialx.data.loaders import Loader
-from socialx.disk import check_output
 from socialx.errors import Message
 from socialx.kinds import POOLINGS, model_of
 from socialx.options import Layers
 from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, listening, note
-from socialx.report.canvas import check_picture
 from socialx.report.explanation_picture import plot_explanation
 from socialx.report.geojson import places, write_explanation
 from socialx.scoring.attention import AttentionWeights, LayerWeights
@@ -28,6 +26,7 @@ from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Explanation, error_rows, layer_summary, sensor_errors
 from socialx.settings import Settings
 from socialx.tasks.evaluation import check_part, out_of_memory
+from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run
 
@@ -52,13 +51,9 @@ def explain(
     """
     with listening(progress):
         check_part(part)
-        if plot is not None:
-            check_picture(Path(plot))
-            check_output(Path(plot), overwrite=True)
-        if geojson is not None:
-            check_output(Path(geojson), overwrite=True)
-        name = str(run)
-        problem, trained = load_trained(Path(name), Layers.of(settings, sections, data=data))
+        name, layers = str(run), Layers.of(settings, sections, data=data)
+        check_outputs((plot, PICTURE), (geojson, MAP), layers=layers, runs=[name])
+        problem, trained = load_trained(Path(name), layers)
         d, s, precision, model = problem.data, problem.settings, problem.precision, problem.model
         where = None if geojson is None else places(d.sensors, d.store.path)
         loader = d.loader(part, s.loader.batch_size)

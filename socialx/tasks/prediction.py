@@ -27,6 +27,7 @@ from socialx.progress import Callback, listening, note, work
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import Trained
 from socialx.settings import Settings
+from socialx.tasks.outputs import inputs_of
 from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
@@ -85,6 +86,7 @@ def predict(
         forecasts = np.concatenate(values)
         forecast = as_forecast(problem, str(path), issued, forecasts, *known)
         forecast = forecast if band is None else band.around(forecast, forecasts)
+        forecast = replace(forecast, inputs=tuple(inputs_of(layers, [path])))
         return forecast if sensors is None else forecast.select(list(sensors))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -116,6 +117,8 @@ def train(
         default = f"runs/{protocol.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
         name = ranks.text_of_first(str(s.trainer.run_dir or default))
         with ranks.agreed():
+            if os.path.realpath(name) in map(os.path.realpath, s.trainer.teacher):
+                raise SettingsError(Argument("trainer.run_dir", name), "is a teacher of it", "name another folder")
             loader = train_loader(problem, ranks, chunk)
             learner = make_learner(problem, loader, ranks, load_teachers(problem))
             run = _open(stack, ranks, old, Path(name), overwrite)
