@@ -99,7 +99,7 @@ def train(
         with ranks.agreed():
             layers = Layers.of(settings, sections, data=data, trainer__run_dir=run_dir)
             layers = replace(layers, size=size or layers.size)
-            old = _to_resume(resume, overwrite)
+            old = _to_resume(resume, overwrite, layers.size)
             loaded = layers.of_run(old.settings, RESUME) if old else layers.load()
             if restarted and not old:
                 old, begun = _restarted(loaded.settings.trainer.run_dir, ranks.job)
@@ -183,10 +183,12 @@ def _silent(event: Event) -> None:
     """What all but the first of several processes have to say."""
 
 
-def _to_resume(resume: str | Path | Run | None, overwrite: bool) -> RunFolder | None:
+def _to_resume(resume: str | Path | Run | None, overwrite: bool, size: str | None) -> RunFolder | None:
     if resume and overwrite:
         other = (Argument("overwrite"), " clears it, so give one of them")
         raise SettingsError(Argument("resume"), "it goes on with a run", other)
+    if resume and size:
+        raise SettingsError(Argument("size", size), f"{resume} goes on with its own settings", "leave it out")
     return open_to_resume(resume.path if isinstance(resume, Run) else Path(resume)) if resume else None
 
 
