@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from socialx.disk import check_output, replacing
+from socialx.errors import Argument, SettingsError
 from socialx.files.published import PublishedScore
 from socialx.files.store import Sensors
 from socialx.scoring.attention import LayerWeights
@@ -36,11 +37,12 @@ class ModelScores:
     step_minutes: int
 
     def at(self, minutes: int, target: str | None = None) -> Scores:
-        """The scores so many minutes ahead, of the first target or the named one; KeyError for a step that is none."""
+        """The scores so many minutes ahead, of the first target or the named one; SettingsError for any other."""
         step, rest = divmod(minutes, self.step_minutes)
         by_step = self._of(target).by_step
         if rest or not 1 <= step <= len(by_step):
-            raise KeyError(f"{minutes} minutes is no step of {self.step_minutes} to {len(by_step) * self.step_minutes}")
+            there = ", ".join(str((k + 1) * self.step_minutes) for k in range(len(by_step)))
+            raise SettingsError(Argument("minutes", minutes), "no step of the horizon", f"choose {there}")
         return by_step[step - 1]
 
     def overall(self, target: str | None = None) -> Scores:

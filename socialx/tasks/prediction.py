@@ -195,6 +195,9 @@ def issues(
     until = last if end is None else wall_seconds(end, "end", store.timezone)
     _refuse_outside(problem, begin, first, last, "start")
     _refuse_outside(problem, until, first, last, "end")
+    if until < begin:
+        found = f"before the first issue time, {_text(begin)}"
+        raise SettingsError(Argument("end", _text(until)), found, "name a later time, or leave it out")
     span = np.arange(begin, until + 1, interval, dtype=np.int64)
     there = histories.rows_at(span) >= 0
     if not there.any():

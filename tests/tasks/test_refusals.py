@@ -29,3 +29,22 @@ def test_a_size_is_refused_for_a_run_that_goes_on(run: Path) -> None:
     assert done.stderr == f"error: --size large: {run} goes on with its own settings: leave it out\n"
     with pytest.raises(SettingsError, match="goes on with its own settings"):
         socialx.train(resume=run, size="small")
+
+
+def test_an_end_before_the_start_is_named_as_such(run: Path) -> None:
+    done = command("predict", run, "--from", "2012-05-03 09:00", "--to", "2012-05-03 07:00")
+    assert done.exit_code == 2
+    assert "--to '2012-05-03 07:00:00': before the first issue time, 2012-05-03 09:00:00" in done.stderr
+
+
+def test_dir_names_what_is_public() -> None:
+    assert dir(socialx) == sorted(socialx.__all__)
+
+
+def test_minutes_that_are_no_step_are_answered_with_those_that_are(run: Path) -> None:
+    scores = socialx.evaluate([run])[run]
+    with pytest.raises(SettingsError, match="minutes=17: no step of the horizon: choose 5, 10, 15, 20"):
+        scores.at(minutes=17)
+    assert (
+        "--max-mae 17min=3: no step of the horizon: choose 5" in command("evaluate", run, "--max-mae", "17min=3").stderr
+    )
