@@ -11,7 +11,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -180,7 +180,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def check_output(path: Path, overwrite: bool, inputs: tuple[str, ...] = ()) -> None:
+def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> None:
     """Refuse an output that exists, or is an input or a folder, before anything is read."""
     try:
         path.lstat()

@@ -37,7 +37,7 @@ class Forecast:
     have a valid reading of the first target.  reported bool [W,N]: whether the sensor had any valid reading until then.
     observed: what the file has around these times, the truth included.  timezone: None where the file does not say.
     interval: the level of the prediction intervals, such as 0.9, and lower, upper float32 [W,P,N,G]: their ends; None
-    where no intervals were asked for.
+    where no intervals were asked for.  inputs: files that were read, which no output replaces.
     """
 
     sensors: tuple[str, ...]
@@ -57,6 +57,7 @@ class Forecast:
     interval: float | None = None
     lower: np.ndarray | None = None
     upper: np.ndarray | None = None
+    inputs: tuple[Path, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -185,13 +186,13 @@ class Forecast:
 
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
         """Write ``to_frame`` as CSV; values with four decimals."""
-        check_output(Path(path), overwrite)
+        check_output(Path(path), overwrite, self.inputs)
         with replacing(Path(path)) as temporary:
             self.to_frame().to_csv(temporary, index=False, float_format="%.4f", date_format="%Y-%m-%d %H:%M:%S")
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> None:
         """Write ``to_frame`` as Parquet; it needs pyarrow, which the extra ``parquet`` installs."""
-        check_output(Path(path), overwrite)
+        check_output(Path(path), overwrite, self.inputs)
         try:
             import pyarrow  # noqa: F401
         except ImportError:
@@ -207,7 +208,7 @@ class Forecast:
         """
         from socialx.files.forecasts import write_forecast
 
-        check_output(Path(path), overwrite)
+        check_output(Path(path), overwrite, self.inputs)
         with replacing(Path(path)) as temporary:
             write_forecast(temporary, self)
 
@@ -218,6 +219,7 @@ class Forecast:
         """
         from socialx.report.forecast_picture import MOST, Panel, plot_forecast
 
+        check_output(Path(path), True, self.inputs)
         shown = self.select(list(sensors or self.largest_changes(MOST)))
         quality = {PARTIAL: "history incomplete", MISSING: "no reading in the history", NEVER: "never reported"}
         panels = [

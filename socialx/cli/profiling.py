@@ -89,9 +89,9 @@ def profile(
       socialx profile --data metr_la.h5 --require 'gpu_busy>=0.8'
     """
     from socialx import tasks
-    from socialx.disk import check_output
     from socialx.profiling import require as requirements
     from socialx.profiling.rules import check_names, failing
+    from socialx.tasks.outputs import ADVICE, PAGE, PROFILE, TRACE, check_outputs
 
     alone = {"output": output, "html": html, "trace": trace, "require": require, "fail_on": fail_on, "against": against}
     _refuse_idle(alone, compare, sweep, tuned)
@@ -100,9 +100,8 @@ def profile(
     check_names(fatal)
     seconds = _seconds(budget)
     before = _stored(against) if against is not None else None
-    for path in (output, html, trace, tuned):
-        if path is not None:
-            check_output(path, overwrite=True)
+    written = ((output, PROFILE), (html, PAGE), (trace, TRACE), (tuned, ADVICE))
+    check_outputs(*written, layers=layers, others=(against, compare))
     if compare is not None:
         _compare(layers, compare, max_regression, as_json)
         return
@@ -154,10 +153,12 @@ def _next(result: Any, tuned: Path | None) -> None:
 def _tuned(result: Any) -> str:
     from socialx.options import yaml_of
     from socialx.profiling.rules import patch_of
+    from socialx.tasks.outputs import ADVISED
 
     patch = patch_of(result.findings)
     comments = {key: f"{f.rule}: {f.evidence}" for f in reversed(result.findings) for key in f.patch}
-    return yaml_of(patch, comments) if patch else "# the profile found nothing to change\n"
+    text = yaml_of(patch, comments) if patch else "# the profile found nothing to change\n"
+    return f"{ADVISED}\n{text}"
 
 
 def _write(path: Path | None, content: str) -> None:
@@ -195,12 +196,13 @@ def _sweep(layers: Layers, seconds: float, free_batch: bool, tuned: Path | None,
     from socialx import tasks
     from socialx.options import yaml_of
     from socialx.report.profile import print_profile, print_sweep
+    from socialx.tasks.outputs import ADVISED
 
     found = tasks.sweep(settings=layers, budget_s=seconds, free_batch=free_batch, progress=Show("profile"))
     if tuned is not None:
         comments = {key: each.found for each in found.tried if each.taken for key in each.changes}
         text = yaml_of(found.advised, comments) if found.advised else "# the sweep found nothing faster\n"
-        _write(tuned, text)
+        _write(tuned, f"{ADVISED}\n{text}")
     if as_json:
         print_json(asdict(found))
         return

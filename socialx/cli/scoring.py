@@ -76,15 +76,14 @@ def evaluate(
       socialx evaluate runs/demo --from 2012-05-21 --to "2012-05-22 09:00"
     """
     from socialx import tasks
-    from socialx.disk import check_output
     from socialx.report.scores import print_evaluation
     from socialx.scoring import limits
+    from socialx.tasks.outputs import check_outputs
 
     asked = [] if max_mae is None else limits.parse(max_mae)
     if asked and not runs:
         raise SettingsError(Argument("max_mae", max_mae), "no run that must keep it", "name a run folder")
-    if scores_csv is not None:
-        check_output(scores_csv, overwrite)
+    check_outputs((scores_csv, None), (save, None), layers=layers, runs=runs or [], overwrite=overwrite)
     found = tasks.evaluate(
         runs or [],
         part=part,
@@ -258,9 +257,13 @@ def predict(
       socialx predict runs/demo --from "2012-05-20 06:00" --every 15min -o am.csv
     """
     from socialx import tasks
-    from socialx.report.forecast import check_outputs, print_forecast
+    from socialx.forecast import check_suffix
+    from socialx.report.forecast import print_forecast
+    from socialx.tasks.outputs import PICTURE, check_outputs
 
-    check_outputs(output, plot, overwrite)
+    if output is not None:
+        check_suffix(output)
+    check_outputs((output, None), (plot, PICTURE), layers=layers, runs=[run], overwrite=overwrite)
     chosen = None if sensors is None else [name.strip() for name in sensors.split(",") if name.strip()]
     found = tasks.predict(
         run,

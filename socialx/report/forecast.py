@@ -1,31 +1,17 @@
-"""A forecast as a terminal table, and its outputs checked before any work is done."""
+"""A forecast as a terminal table."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from socialx.disk import check_output
-from socialx.forecast import COMPLETE, Forecast, check_suffix
-from socialx.report.canvas import check_picture
+from socialx.forecast import COMPLETE, Forecast
 from socialx.report.scores import reported_steps
 from socialx.report.tables import print_line
 
 SHOWN = 10  # sensors of a table that names none
-
-
-def check_outputs(output: Path | None, plot: Path | None, overwrite: bool) -> None:
-    """Refuse an output that no format has or that exists already, before the forecast is made."""
-    if output is not None:
-        check_suffix(output)
-        check_output(output, overwrite)
-    if plot is not None:
-        check_picture(plot)
-        check_output(plot, overwrite=True)
 
 
 def print_forecast(

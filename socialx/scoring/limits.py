@@ -39,8 +39,9 @@ def failed(found: Evaluation, limits: Sequence[Limit]) -> list[Message]:
             at = "all steps" if minutes is None else f"{minutes} min"
             try:
                 mae = found[name].overall().mae if minutes is None else found[name].at(minutes).mae
-            except KeyError as error:
-                raise SettingsError(Argument(ARGUMENT, f"{minutes}min={most:g}"), error.args[0]) from None
+            except SettingsError as error:
+                (said,) = error.messages
+                raise SettingsError(Argument(ARGUMENT, f"{minutes}min={most:g}"), said.what, said.remedy) from None
             if not mae <= most:
                 lines.append(Message(name, f"MAE {mae:.4f} {found.protocol.unit} at {at}", f"required <= {most:g}"))
     return lines

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from socialx.disk import check_output, replacing
+from socialx.errors import Argument, SettingsError
 from socialx.files.published import PublishedScore
 from socialx.files.store import Sensors
 from socialx.scoring.attention import LayerWeights
@@ -36,11 +37,12 @@ class ModelScores:
     step_minutes: int
 
     def at(self, minutes: int, target: str | None = None) -> Scores:
-        """The scores so many minutes ahead, of the first target or the named one; KeyError for a step that is none."""
+        """The scores so many minutes ahead, of the first target or the named one; SettingsError for any other."""
         step, rest = divmod(minutes, self.step_minutes)
         by_step = self._of(target).by_step
         if rest or not 1 <= step <= len(by_step):
-            raise KeyError(f"{minutes} minutes is no step of {self.step_minutes} to {len(by_step) * self.step_minutes}")
+            there = ", ".join(str((k + 1) * self.step_minutes) for k in range(len(by_step)))
+            raise SettingsError(Argument("minutes", minutes), "no step of the horizon", f"choose {there}")
         return by_step[step - 1]
 
     def overall(self, target: str | None = None) -> Scores:
@@ -58,7 +60,7 @@ class Evaluation(Mapping[str, ModelScores]):
     published: results of others under the same protocol, where references were asked for.  online: of the same runs
     with a climatology that goes on during the part: scores that compare with no frozen model's.  What was asked for:
     coverage of the prediction intervals of each run, by target; by: the errors of the first target of each model, by
-    what they are divided by; difference of two runs.
+    what they are divided by; difference of two runs.  inputs: files that were read, which ``to_csv`` never replaces.
     """
 
     part: str
@@ -69,6 +71,7 @@ class Evaluation(Mapping[str, ModelScores]):
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
     by: Mapping[str, Mapping[str, tuple[ErrorOf[Any], ...]]] = field(default_factory=dict)
     difference: Difference | None = None
+    inputs: tuple[Path, ...] = field(default=(), repr=False)
 
     def __getitem__(self, name: object) -> ModelScores:
         return self.models[str(name)]
@@ -99,7 +102,7 @@ class Evaluation(Mapping[str, ModelScores]):
 
         Columns: model, target, by, key, mae, rmse, mape, r2, count.  The rows of ``by`` have mae and count alone.
         """
-        check_output(Path(path), overwrite)
+        check_output(Path(path), overwrite, self.inputs)
         rows: list[dict[str, Any]] = []
         models = {**self.models, **{f"{name}, online": model for name, model in self.online.items()}}
         for name, model in models.items():

@@ -17,7 +17,6 @@ from socialx.build import Problem, build
 from socialx.data.calendar import DAY_S
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL, PARTS
-from socialx.disk import check_output
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.forecasts import Scored, check_scored, saving
 from socialx.model.forecaster import Forecaster
@@ -35,6 +34,7 @@ from socialx.scoring.online import evaluate_online
 from socialx.scoring.references import references
 from socialx.scoring.results import BY, Evaluation, ModelScores, breakdown_rows
 from socialx.settings import Settings
+from socialx.tasks.outputs import check_outputs, inputs_of
 from socialx.tasks.period import Time, refuse_two_periods, windows_within
 from socialx.tasks.trained import load_several, refuse_overflow
 from socialx.tasks.training import Run, remedies, with_plan
@@ -79,10 +79,11 @@ def evaluate(
     with listening(progress), ExitStack() as stack:
         check_part(part)
         _check(runs, baselines, by, compare)
-        if save is not None:
-            _check_save(Path(save), runs, overwrite)
         layers = Layers.of(settings, sections, data=data)
         refuse_two_periods(layers, start, end)
+        if save is not None:
+            _check_save(Path(save), runs)
+        check_outputs((save, None), layers=layers, runs=map(str, runs), overwrite=overwrite)
         scores: dict[str, ModelScores] = {}
         now: tuple[Problem, nn.Module, Loader] | None = None  # the run that is scored, should memory run out
         with when_memory_runs_out(lambda: now and out_of_memory(*now, part)):
@@ -122,7 +123,8 @@ def evaluate(
                 found = evaluate_online(model, d, part, s.loader.batch_size, precision, f"score {name} online", some)
                 went_on[name] = ModelScores(dict(zip(d.targets, found, strict=True)), protocol.step_minutes)
         listed = ladder.published(protocol, part) if baselines else ()
-        return Evaluation(part, protocol, scores, listed, went_on, **measured(asked))
+        inputs = tuple(inputs_of(layers, map(str, runs)))
+        return Evaluation(part, protocol, scores, listed, went_on, **measured(asked), inputs=inputs)
 
 
 class Asked:
@@ -215,12 +217,11 @@ def _check(runs: Sequence[str | Path | Run], baselines: bool, by: Sequence[str],
         raise SettingsError(Argument("compare", True), "it compares two runs", "name two run folders")
 
 
-def _check_save(path: Path, runs: Sequence[str | Path | Run], overwrite: bool) -> None:
+def _check_save(path: Path, runs: Sequence[str | Path | Run]) -> None:
     """Raise an error where the forecasts cannot be saved."""
     if len(runs) != 1:
         raise SettingsError(Argument("save", path), "it takes the forecasts of one run", "name one run folder")
     check_scored(path)
-    check_output(path, overwrite)
 
 
 def _with_climatology(problem: Problem, run: str) -> Forecaster:

@@ -13,13 +13,11 @@ import numpy as np
 
 from socialx.build import Problem
 from socialx.data.loaders import Loader
-from socialx.disk import check_output
 from socialx.errors import Message
 from socialx.kinds import POOLINGS, model_of
 from socialx.options import Layers
 from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, listening, note
-from socialx.report.canvas import check_picture
 from socialx.report.explanation_picture import plot_explanation
 from socialx.report.geojson import places, write_explanation
 from socialx.scoring.attention import AttentionWeights, LayerWeights
@@ -37,6 +35,7 @@ from socialx.scoring.results import (
 )
 from socialx.settings import Settings
 from socialx.tasks.evaluation import check_part, out_of_memory
+from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 from socialx.tasks.period import Time, as_text, refuse_two_periods, windows_within
 from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run
@@ -65,13 +64,8 @@ def explain(
     """
     with listening(progress):
         check_part(part)
-        if plot is not None:
-            check_picture(Path(plot))
-            check_output(Path(plot), overwrite=True)
-        if geojson is not None:
-            check_output(Path(geojson), overwrite=True)
-        name = str(run)
-        layers = Layers.of(settings, sections, data=data)
+        name, layers = str(run), Layers.of(settings, sections, data=data)
+        check_outputs((plot, PICTURE), (geojson, MAP), layers=layers, runs=[name])
         refuse_two_periods(layers, start, end)
         problem, trained = load_trained(Path(name), layers)
         d, s, precision, model = problem.data, problem.settings, problem.precision, problem.model

@@ -19,7 +19,7 @@ from torch.onnx import ONNXProgram
 
 import socialx
 from socialx.build import Problem
-from socialx.disk import check_output, replacing
+from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.exports import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
 from socialx.files.store import NOT_NEGATIVE
@@ -29,6 +29,7 @@ from socialx.precision import is_out_of_memory
 from socialx.progress import Callback, listening, work
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import Settings
+from socialx.tasks.outputs import check_outputs
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
@@ -77,10 +78,10 @@ def export(
         path = run.path if isinstance(run, Run) else Path(run)
         output = Path(output)
         kind = _format(output, format)
-        check_output(output, overwrite, inputs=(str(path / "best.safetensors"),))
+        layers = Layers.of(settings, sections, data=data)
+        check_outputs((output, None), layers=layers, runs=[path], overwrite=overwrite)
         if kind == "onnx":
             _check_packages(output)
-        layers = Layers.of(settings, sections, data=data)
         _refuse_fixed(layers)
         with work("export", 3, "steps") as bar:
             problem, _ = load_trained(path, layers.over(FIXED), split=False)

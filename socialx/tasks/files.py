@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from socialx.disk import check_output
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError
 from socialx.files import append as appending
 from socialx.files import checks, store
@@ -26,6 +25,7 @@ from socialx.options import Layers
 from socialx.progress import Callback, listening, note, work
 from socialx.report.geojson import places, write_report
 from socialx.settings import Settings
+from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 
 SCHEMA = "socialx.file/1"
 
@@ -112,7 +112,7 @@ def convert(
         if output is None:
             return Conversion(path, found, None, None, None, (), None, (command(path, recognise(path)[0]),))
         target = Path(output)
-        check_output(target, overwrite, tuple(str(each) for each in (path, *more, meta, ids) if each))
+        check_outputs((target, None), others=(path, *more, meta, ids), overwrite=overwrite)
         if named is None:
             note(Message(path, f"{found.why} ({found.name})"))
         source = reader.read(kind, request, _path(meta), choices)
@@ -337,10 +337,10 @@ def inspect(
                 found = f"{kind.name}, {kind.why}: nothing to check or draw yet"
                 raise SocialxError(path, found, kind.next)
             return Inspection(Path(path), kind, None, (), ())
+        check_outputs((plot, PICTURE), (geojson, MAP), others=[path])
         opened = store.open_store(Path(path))
         where = None
         if geojson is not None:
-            check_output(Path(geojson), overwrite=True, inputs=(str(path),))
             where = places(opened.sensors, Path(path))
         report = inspection.examine(opened)
         if where is not None and geojson is not None:

@@ -26,6 +26,7 @@ from socialx.progress import Callback, listening, note, work
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import Trained
 from socialx.settings import Settings
+from socialx.tasks.outputs import inputs_of
 from socialx.tasks.period import Time, as_text, wall_seconds, zone_of
 from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run
@@ -84,6 +85,7 @@ def predict(
         forecasts = np.concatenate(values)
         forecast = as_forecast(problem, str(path), issued, forecasts, *known)
         forecast = forecast if band is None else band.around(forecast, forecasts)
+        forecast = replace(forecast, inputs=tuple(inputs_of(layers, [path])))
         return forecast if sensors is None else forecast.select(list(sensors))
 
 
@@ -192,6 +194,9 @@ def issues(
     until = last if end is None else wall_seconds(end, "end", store.timezone)
     _refuse_outside(problem, begin, first, last, "start")
     _refuse_outside(problem, until, first, last, "end")
+    if until < begin:
+        found = f"before the first issue time, {as_text(begin)}"
+        raise SettingsError(Argument("end", as_text(until)), found, "name a later time, or leave it out")
     span = np.arange(begin, until + 1, interval, dtype=np.int64)
     there = histories.rows_at(span) >= 0
     if not there.any():

@@ -20,6 +20,7 @@ from socialx.profiling.rules import WARN, diagnosed, fits
 from socialx.progress import Callback, listening, note
 from socialx.settings import Settings
 from socialx.tasks.first_steps import loading_facts
+from socialx.tasks.outputs import TRACE, check_outputs
 from socialx.tasks.training import make_learner, out_of_memory, train_loader, what_computes
 
 GATHERED = 20  # batches of a resident series that are timed where others are late
@@ -40,7 +41,9 @@ def profile(
     ``.json.gz``, which Perfetto opens.  Nothing is kept of the model that is trained meanwhile.
     """
     with listening(progress):
-        loaded = Layers.of(settings, sections, data=data).load()
+        layers = Layers.of(settings, sections, data=data)
+        check_outputs((trace, TRACE), layers=layers)
+        loaded = layers.load()
         loaded.note_unread()
         problem = build(loaded.settings)
         s, precision = problem.settings, problem.precision

@@ -15,7 +15,7 @@ from torch import nn
 from socialx.build import Problem
 from socialx.data.loaders import Loader
 from socialx.dataset import Dataset
-from socialx.disk import check_output, replacing
+from socialx.disk import replacing
 from socialx.errors import SettingsError
 from socialx.options import Layers, flat, own_settings
 from socialx.precision import when_memory_runs_out
@@ -34,6 +34,7 @@ from socialx.scoring.results import Evaluation, ModelScores, error_rows
 from socialx.settings import Settings
 from socialx.tasks.evaluation import check_part, out_of_memory
 from socialx.tasks.explanation import explanation_of, some_batches
+from socialx.tasks.outputs import PAGE, check_outputs
 from socialx.tasks.period import Time, refuse_two_periods, windows_within
 from socialx.tasks.trained import load_several
 from socialx.tasks.training import Run
@@ -66,10 +67,9 @@ def report_runs(
         check_part(part)
         if not runs:
             raise SettingsError("report", "no run", "name a run folder")
-        if output is not None:
-            check_output(Path(output), overwrite=True)
         layers = Layers.of(settings, sections, data=data)
         refuse_two_periods(layers, start, end)
+        check_outputs((output, PAGE), layers=layers, runs=map(str, runs))
         passes: dict[str, _Pass] = {}
         now: tuple[Problem, nn.Module, Loader] | None = None  # the run that forecasts, should memory run out
         with when_memory_runs_out(lambda: now and out_of_memory(*now, part)):

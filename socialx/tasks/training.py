@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -98,7 +99,7 @@ def train(
         with ranks.agreed():
             layers = Layers.of(settings, sections, data=data, trainer__run_dir=run_dir)
             layers = replace(layers, size=size or layers.size)
-            old = _to_resume(resume, overwrite)
+            old = _to_resume(resume, overwrite, layers.size)
             loaded = layers.of_run(old.settings, RESUME) if old else layers.load()
             if restarted and not old:
                 old, begun = _restarted(loaded.settings.trainer.run_dir, ranks.job)
@@ -116,6 +117,8 @@ def train(
         default = f"runs/{protocol.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
         name = ranks.text_of_first(str(s.trainer.run_dir or default))
         with ranks.agreed():
+            if os.path.realpath(name) in map(os.path.realpath, s.trainer.teacher):
+                raise SettingsError(Argument("trainer.run_dir", name), "is a teacher of it", "name another folder")
             loader = train_loader(problem, ranks, chunk)
             learner = make_learner(problem, loader, ranks, load_teachers(problem))
             run = _open(stack, ranks, old, Path(name), overwrite)
@@ -180,10 +183,12 @@ def _silent(event: Event) -> None:
     """What all but the first of several processes have to say."""
 
 
-def _to_resume(resume: str | Path | Run | None, overwrite: bool) -> RunFolder | None:
+def _to_resume(resume: str | Path | Run | None, overwrite: bool, size: str | None) -> RunFolder | None:
     if resume and overwrite:
         other = (Argument("overwrite"), " clears it, so give one of them")
         raise SettingsError(Argument("resume"), "it goes on with a run", other)
+    if resume and size:
+        raise SettingsError(Argument("size", size), f"{resume} goes on with its own settings", "leave it out")
     return open_to_resume(resume.path if isinstance(resume, Run) else Path(resume)) if resume else None
 
 

@@ -124,10 +124,10 @@ def test_the_sensors_of_a_file_need_no_torch(tmp_path: Path) -> None:
     assert len(read(out)) == 4
 
 
-def test_an_input_is_not_replaced_and_an_old_output_is(tmp_path: Path) -> None:
+def test_an_input_is_not_replaced_and_an_old_map_is(tmp_path: Path) -> None:
     path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
     refusal(lambda: socialx.inspect(path, geojson=path), "is an input", task="inspect")
     assert open_store(path).checksum
-    out.write_text("old")
+    out.write_text('{"type": "FeatureCollection", "features": []}')
     socialx.inspect(path, geojson=out)
     assert len(read(out)) == 4

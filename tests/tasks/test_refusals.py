@@ -1,0 +1,50 @@
+"""What a task refuses before it does anything, and says in words that hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import socialx
+from socialx.errors import SettingsError
+from tests.commands import SMALL, small_file
+from tests.commands import socialx as command
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("refusals")
+    done = command(
+        "train", "--data", small_file(folder), "--run-dir", folder / "run", "--max-epochs", "1",
+        "--model", "linear", *SMALL[-2:],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    return folder / "run"
+
+
+def test_a_size_is_refused_for_a_run_that_goes_on(run: Path) -> None:
+    done = command("train", "--resume", run, "--size", "large")
+    assert done.exit_code == 2
+    assert done.stderr == f"error: --size large: {run} goes on with its own settings: leave it out\n"
+    with pytest.raises(SettingsError, match="goes on with its own settings"):
+        socialx.train(resume=run, size="small")
+
+
+def test_an_end_before_the_start_is_named_as_such(run: Path) -> None:
+    done = command("predict", run, "--from", "2012-05-03 09:00", "--to", "2012-05-03 07:00")
+    assert done.exit_code == 2
+    assert "--to '2012-05-03 07:00:00': before the first issue time, 2012-05-03 09:00:00" in done.stderr
+
+
+def test_dir_names_what_is_public() -> None:
+    assert dir(socialx) == sorted(socialx.__all__)
+
+
+def test_minutes_that_are_no_step_are_answered_with_those_that_are(run: Path) -> None:
+    scores = socialx.evaluate([run])[run]
+    with pytest.raises(SettingsError, match="minutes=17: no step of the horizon: choose 5, 10, 15, 20"):
+        scores.at(minutes=17)
+    assert (
+        "--max-mae 17min=3: no step of the horizon: choose 5" in command("evaluate", run, "--max-mae", "17min=3").stderr
+    )
