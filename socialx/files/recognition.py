@@ -112,6 +112,8 @@ def recognise(data: Path) -> tuple[Format, str]:
             return format, reason
     if data.is_dir():
         inside = sorted(path.name for path in data.iterdir())
+        if not inside:
+            raise SocialxError(data, "an empty folder", "name a folder of tables, or a file")
         raise SocialxError(data, f"nothing in this folder is known ({sample(inside)})", "name the file itself")
     head = first_bytes(data, "download it again")
     if head.startswith(HDF5_SIGNATURE):

@@ -89,7 +89,7 @@ def convert(
     be read and SettingsError for arguments that are wrong.
     """
     with listening(progress):
-        path, *more = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
+        path, *more = _paths(data)
         request = Request(
             path,
             _path(ids),
@@ -128,6 +128,13 @@ def convert(
                 note(message)
         following = _after_conversion(target, source.readings)
         return Conversion(path, found, target, source.readings.dataset_name, summary, notes, problems, following)
+
+
+def _paths(data: str | Path | Sequence[str | Path]) -> list[Path]:
+    found = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
+    if not found:
+        raise SettingsError(Argument("data"), "no file in it", "name one or several files")
+    return found
 
 
 def _path(path: str | Path | None) -> Path | None:
@@ -215,7 +222,7 @@ def append(
     The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
     """
     with listening(progress):
-        first, *more = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
+        first, *more = _paths(data)
         wanted = None if channel is None else str(channel)
         request = Request(
             first, channel=wanted, time_format=_time_format(time_format), more=tuple(more), transposed=transposed
