@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import h5py
@@ -19,8 +19,9 @@ import numpy as np
 from socialx.disk import exclusive, replacing
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, sample
 from socialx.files.formats.contents import Contents, Request, as_timestamps
-from socialx.files.formats.export import EXPORT, QUANTITIES
+from socialx.files.formats.export import EXPORT
 from socialx.files.formats.registry import FORMATS
+from socialx.files.formats.sheets import QUANTITIES
 from socialx.files.hdf5 import open_hdf5, packed_bytes, reserve, writing
 from socialx.files.locations import match_key, repeated
 from socialx.files.readings import Choices, in_order
@@ -146,14 +147,7 @@ def _read(store: Store, request: Request, choices: Choices) -> _Rows:
 def _with_quantity(request: Request, store: Store) -> Request:
     """A table with several quantities in a row is asked for that of the file."""
     known = store.feature in QUANTITIES and request.channel is None
-    return Request(
-        request.data,
-        channel=request.channel,
-        time_format=request.time_format,
-        quantity=store.feature if known else None,
-        more=request.more,
-        transposed=request.transposed,
-    )
+    return replace(request, quantity=store.feature if known else None)
 
 
 def _readings(store: Store, request: Request, contents: Contents, choices: Choices) -> Readings:
@@ -193,7 +187,7 @@ def _columns(store: Store, where: Path, ids: tuple[str, ...]) -> np.ndarray:
     place = {match_key(vdid): column for column, vdid in enumerate(store.sensors.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in place]:
         found = f"{len(foreign)} of {len(ids)} sensors are not in {store.path} ({sample(foreign, 10)})"
-        raise SocialxError(where, found, ("remove them, ", *ANEW))
+        raise SocialxError(where, found, ("remove them (", Argument("drop", foreign[0]), "), ", *ANEW))
     return np.array([place[match_key(vdid)] for vdid in ids])
 
 

@@ -14,7 +14,7 @@ from typing import TextIO
 import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
-from socialx.errors import SocialxError, sample
+from socialx.errors import Argument, SocialxError, sample
 from socialx.files.formats.texts import check_text
 from socialx.files.hdf5 import first_bytes
 from socialx.files.store import DIRECTIONS, Sensors
@@ -218,17 +218,21 @@ def join(
     *,
     static: bool,
     allow_missing: bool = False,
+    droppable: bool = False,
 ) -> Sensors:
     """The sensors of the data in the data's order; ``static`` adds lanes, length and direction, unknown as NaN.
 
-    allow_missing: a sensor without a location has NaN, and no direction, instead of a refusal.
+    allow_missing: a sensor without a location has NaN, and no direction, instead of a refusal.  droppable: the refusal
+    says how to leave a column of the data out.
     """
     unknown = [vdid for vdid in ids if match_key(vdid) not in locations]
     if unknown and not allow_missing:
+        few = droppable and len(unknown) < len(ids)
+        leaves_out = (", or leave a column out that is no sensor: ", Argument("drop", unknown[0])) if few else ()
         raise SocialxError(
             path,
             f"no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
-            "name the locations of this dataset",
+            ("name the locations of this dataset", *leaves_out),
         )
     nowhere = Location("", math.nan, math.nan, math.nan, math.nan, "")
     places = [locations.get(match_key(vdid), nowhere) for vdid in ids]

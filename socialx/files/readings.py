@@ -16,7 +16,7 @@ from socialx.errors import Argument, Command, Message, SettingsError, SocialxErr
 from socialx.files.formats.contents import Contents, Format, Request
 from socialx.files.formats.export import EXPORT
 from socialx.files.formats.registry import FORMATS
-from socialx.files.formats.tables import CSV, MATRIX, is_matrix
+from socialx.files.formats.tables import CSV, MATRIX, PUBLISHED_CSV, is_matrix
 from socialx.files.formats.transposed import refuse_transposed
 from socialx.files.formats.walltimes import goes_back, in_utc, retimed, rounded, watched
 from socialx.files.locations import Location, index_ids, join, match_key, read_ids, read_locations
@@ -82,7 +82,10 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
     static = dataset.static if dataset else described
     if static and not described:
         notes += (f"{positions}: no lanes, length or direction in it: these features are NaN in the output",)
-    sensors = join(ids, locations, Path(positions), static=static, allow_missing=choices.without_positions)
+    tabular = format.name in (EXPORT, CSV)
+    sensors = join(
+        ids, locations, Path(positions), static=static, allow_missing=choices.without_positions, droppable=tabular
+    )
     readings, assumed = _readings(request, contents, dataset, choices, sensors, positions)
     readings = replace(readings, blocks=_without(readings.blocks, (choices.missing or ())[1:]))
     readings, clock = in_order(readings, request.data, contents, choices)
@@ -99,9 +102,10 @@ def _format(named: Dataset | Format | None, request: Request) -> Format:
     format = named if isinstance(named, Format) else recognise(request.data)[0]
     if format is FORMATS[CSV] and is_matrix(request.data):
         return FORMATS[MATRIX]
-    if format is FORMATS[CSV] and (
-        request.more or request.time_format
-    ):  # its reader takes one file, and knows its times
+    chosen = request.drop or request.time_column or request.sensor_column
+    if (format is FORMATS[CSV] and (request.more or request.time_format)) or (
+        format in (FORMATS[CSV], FORMATS[PUBLISHED_CSV]) and chosen
+    ):  # their reader takes one file, and all its columns
         return FORMATS[EXPORT]
     return format
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from socialx.files.formats.arrays import NPY, ZIP, refuse_arrays
 from socialx.files.formats.basicts import DAT
 from socialx.files.formats.contents import Format
 from socialx.files.formats.registry import FORMATS
-from socialx.files.formats.sheets import refuse_several
+from socialx.files.formats.sheets import kind_of_file, refuse_several, refuse_sheet, refuse_untimed
 from socialx.files.formats.tables import refuse_numbers
 from socialx.files.formats.texts import check_text
 from socialx.files.formats.transposed import refuse_transposed
@@ -35,6 +36,9 @@ ARGUMENTS = {  # field of Request -> argument of convert
     "quantity": "quantity",
     "more": "data",
     "transposed": "transposed",
+    "time_column": "time_column",
+    "sensor_column": "sensor_column",
+    "drop": "drop",
 }
 
 
@@ -118,14 +122,18 @@ def recognise(data: Path) -> tuple[Format, str]:
     head = first_bytes(data, "download it again")
     if head.startswith(HDF5_SIGNATURE):
         return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it
+    if kind_of_file(data, head) != "text":
+        refuse_sheet(data)
     if head.startswith((ZIP, NPY)):
         refuse_several(data)
         refuse_arrays(data)
-    check_text(data, "download it again")
     refuse_numbers(data)
     try:
         read_locations(data)
     except SocialxError:
+        with suppress(UnicodeError):
+            refuse_untimed(data)
+        check_text(data, "download it again")
         text = head[:40].decode("utf-8-sig", "replace").rstrip("\ufffd")  # the last letter may be cut
         readable = "\ufffd" not in text and all(letter.isprintable() or letter.isspace() for letter in text)
         found = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"

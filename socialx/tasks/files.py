@@ -66,6 +66,9 @@ def convert(
     timezone: str | None = None,
     round_times: bool = False,
     transposed: bool = False,
+    time_column: str | None = None,
+    sensor_column: str | None = None,
+    drop: str | Sequence[str] = (),
     without_positions: bool = False,
     validate: bool = False,
     overwrite: bool = False,
@@ -82,8 +85,9 @@ def convert(
     built in; missing: one number or several that stand for no reading; None is 0, of counts none; ``"none"`` or NaN:
     every number is a reading.
     round_times: move times between two steps to the nearest whole step.  transposed: the table has a row for each
-    sensor and a column for each time, and is held in memory.  without_positions: write sensors without a
-    position.  validate: check the written file.
+    sensor and a column for each time, and is held in memory.  time_column, sensor_column: names of these columns of a
+    table, where its content does not tell.  drop: columns of a table to leave out.  without_positions: write sensors
+    without a position.  validate: check the written file.
 
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
     be read and SettingsError for arguments that are wrong.
@@ -100,6 +104,9 @@ def convert(
             quantity=_quantity(quantity),
             more=tuple(more),
             transposed=transposed,
+            time_column=time_column,
+            sensor_column=sensor_column,
+            drop=_names(drop),
         )
         choices = Choices(name, units, _missing_values(missing), timezone, without_positions, round_times)
         kind = EXPORT if transposed and find(kind) is None else kind
@@ -139,6 +146,10 @@ def _paths(data: str | Path | Sequence[str | Path]) -> list[Path]:
 
 def _path(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path)
+
+
+def _names(said: str | Sequence[str]) -> tuple[str, ...]:
+    return (said,) if isinstance(said, str) else tuple(said)
 
 
 def _missing_values(said: float | str | Sequence[float] | None) -> tuple[float, ...] | None:
@@ -209,6 +220,9 @@ def append(
     timezone: str | None = None,
     round_times: bool = False,
     transposed: bool = False,
+    time_column: str | None = None,
+    sensor_column: str | None = None,
+    drop: str | Sequence[str] = (),
     progress: Callback | None = None,
 ) -> appending.Appended:
     """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
@@ -216,8 +230,8 @@ def append(
     data: tables that the format ``export`` reads, of the sensors of the file in any order; a sensor that they do not
     have gets missing readings.  Their rows go on where the file ends, a step apart.  Rows that the file has already are
     left out if their readings are the same; a gap before the first new row is filled with missing readings.
-    channel, time_format, missing, round_times, transposed: as in ``convert``.  timezone: of the tables, where the file
-    is in UTC.
+    channel, time_format, missing, round_times, transposed, time_column, sensor_column, drop: as in ``convert``.
+    timezone: of the tables, where the file is in UTC.
 
     The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
     """
@@ -225,7 +239,14 @@ def append(
         first, *more = _paths(data)
         wanted = None if channel is None else str(channel)
         request = Request(
-            first, channel=wanted, time_format=_time_format(time_format), more=tuple(more), transposed=transposed
+            first,
+            channel=wanted,
+            time_format=_time_format(time_format),
+            more=tuple(more),
+            transposed=transposed,
+            time_column=time_column,
+            sensor_column=sensor_column,
+            drop=_names(drop),
         )
         choices = Choices(missing=_missing_values(missing), timezone=timezone, round_times=round_times)
         return appending.append(Path(path), request, choices)

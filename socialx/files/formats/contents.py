@@ -34,6 +34,9 @@ class Request:
     quantity: str | None = None  # what the readings are, as a feature is called
     more: tuple[Path, ...] = ()  # further files of the same columns
     transposed: bool = False  # a row for each sensor, a column for each time
+    time_column: str | None = None  # the name of the column of times, where the content does not tell
+    sensor_column: str | None = None  # that of the sensors, in a table that has a row for each reading
+    drop: tuple[str, ...] = ()  # names of columns that are left out
     published: bool = False  # ``start`` was not said: it is that of the data set as published
 
     @property

@@ -18,10 +18,10 @@ import numpy as np
 
 from socialx.errors import Argument, SettingsError, SocialxError, sample
 from socialx.files.formats.contents import Contents, Format, Request, as_timestamps
-from socialx.files.formats.sheets import CLOCK, DATE, EPOCH, Sheet, look
+from socialx.files.formats.sheets import CLOCK, DATE, EPOCH, QUANTITIES, Sheet, look, refuse_sheet, unread_sheets
 from socialx.files.formats.tables import TIMES
 from socialx.files.formats.transposed import refuse_transposed, turned
-from socialx.files.locations import repeated
+from socialx.files.locations import read_locations, repeated
 from socialx.files.store import SPEED, Block
 
 if TYPE_CHECKING:
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 EXPORT = "export"
 UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
 SHARE = 0.5  # of the free memory, for a table that must be turned as a whole
-# Names of a column of each quantity in a table that has a row for each reading.
-QUANTITIES = {
-    SPEED: re.compile(r"(?:.*speed.*|v|velocity|kmh|km/h|mph|geschwindigkeit)", re.IGNORECASE),
-    "flow": re.compile(r"(?:.*(?:flow|volume|count|intensity).*|q|veh|vehicles)", re.IGNORECASE),
-    "occupancy": re.compile(r"(?:.*occup.*|occ|o)", re.IGNORECASE),
-}
 
 
 @dataclass(frozen=True)
@@ -115,13 +109,19 @@ class Table:
 
 
 def _recognise(path: Path) -> str | None:
-    sheets = [look(path)] if path.is_file() else [look(each) for each in _files(path)] if path.is_dir() else []
-    found = [sheet for sheet in sheets if sheet is not None]
-    if not found or len(found) < len(sheets) or len({frozenset(sheet.names) for sheet in found}) > 1:
+    files = [path] if path.is_file() else _files(path) if path.is_dir() else []
+    found = [sheet for file in files for sheet in look(file)]
+    if not found:
         return None
-    if len(found) == 1 and found[0].plain() and any(form.fullmatch(found[0].first) for form in TIMES.values()):
+    if (
+        path.is_file()
+        and len(found) == 1
+        and found[0].plain()
+        and any(form.fullmatch(found[0].first) for form in TIMES.values())
+    ):
         return None
-    return found[0].described() + (f", {len(found)} files" if len(found) > 1 else "")
+    several = "" if len(found) == 1 else f", {len(files)} files" if len(files) > 1 else f", {len(found)} sheets"
+    return found[0].described() + several
 
 
 def _files(folder: Path) -> list[Path]:
@@ -132,24 +132,32 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
+def _are_locations(path: Path) -> bool:
+    try:
+        return bool(read_locations(path))
+    except SocialxError:
+        return False
+
+
 def _read(request: Request) -> Contents:
     paths = [path for each in (request.data, *request.more) for path in (_files(each) if each.is_dir() else [each])]
+    aside = [path for path in paths if len(paths) > 1 and not look(path, request) and _are_locations(path)]
+    paths = [path for path in paths if path not in aside]
     if not paths:
         raise SocialxError(request.data, "no file in this folder", "name a folder of tables, or a file")
     sheets = []
     for path in paths:
-        sheet = turned(path) if request.transposed else look(path)
-        if sheet is None:
+        found = [turned(path)] if request.transposed else look(path, request)
+        if not found:
             refuse_transposed(path)
-            wanted = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
-            raise SocialxError(path, "no table with a column of times", wanted)
-        sheets.append(sheet)
-    for sheet in sheets[1:]:
-        if sorted(sheet.names) != sorted(sheets[0].names):
-            other = sorted(set(sheet.names) ^ set(sheets[0].names))
-            found = f"other columns than {sheets[0].path} ({sample(other)})"
-            raise SocialxError(sheet.path, found, "convert it alone, or give all files the same columns")
-    sheets = [sheets[0], *(sheet.as_in(sheets[0]) for sheet in sheets[1:])]
+            if request.time_column is not None:
+                raise SettingsError(
+                    Argument("time_column", request.time_column), f"no column of times of {path}", "name one"
+                )
+            refuse_sheet(path)
+        sheets += found
+    _check_names(sheets[0], request)
+    sheets = _same_columns(sheets)
     feature, column = _chosen(sheets[0], request)
     table = _scan(sheets, request)
     notes = [f"{request.data}: times are read as {table.times.form or 'seconds since 1970'}{table.note}"]
@@ -158,6 +166,9 @@ def _read(request: Request) -> Contents:
     if column is not None and len(sheets[0].values) > 1:
         others = ", ".join(sheets[0].names[place] for place in sheets[0].values if sheets[0].names[place] != column)
         notes.append(f"{request.data}: the readings are those of {column}, not of {others}")
+    notes += [f"{path}: positions of sensors, set aside" for path in aside]
+    notes += [line for sheet in sheets for line in sheet.left_out()]
+    notes += [line for path in paths if not request.transposed for line in unread_sheets(path, sheets)]
     return Contents(
         table.ids,
         len(table.ids),
@@ -169,6 +180,25 @@ def _read(request: Request) -> Contents:
         timezone="UTC" if table.times.zoned else None,
         missing=0.0 if feature == SPEED else None,
     )
+
+
+def _check_names(sheet: Sheet, request: Request) -> None:
+    """Refuse a name of a column that the table does not have."""
+    said = (("time_column", request.time_column), ("sensor_column", request.sensor_column))
+    for argument, name in (*said, *(("drop", name) for name in request.drop)):
+        if name is not None and name not in sheet.names:
+            found = f"no column of {sheet.where} ({sample([each for each in sheet.names if each], 12)})"
+            raise SettingsError(Argument(argument, name), found, "name one of them")
+
+
+def _same_columns(sheets: list[Sheet]) -> list[Sheet]:
+    """The sheets with the columns of the first one, in its order."""
+    for sheet in sheets[1:]:
+        if sorted(sheet.names) != sorted(sheets[0].names):
+            other = sorted(set(sheet.names) ^ set(sheets[0].names))
+            found = f"other columns than {sheets[0].where} ({sample(other)})"
+            raise SocialxError(sheet.where, found, "convert it alone, or give all the same columns")
+    return [sheets[0], *(sheet.as_in(sheets[0]) for sheet in sheets[1:])]
 
 
 def _chosen(sheet: Sheet, request: Request) -> tuple[str, str | None]:
@@ -219,14 +249,17 @@ def _scan(sheets: list[Sheet], request: Request) -> Table:
     order = sorted(range(len(sheets)), key=lambda place: int(moments[place][0]))
     for before, after in pairwise(order):
         if moments[after].min() <= moments[before].max():
-            found = f"its times begin before those of {sheets[before].path} end"
-            raise SocialxError(sheets[after].path, found, "remove the rows that both have")
+            found = f"its times begin before those of {sheets[before].where} end"
+            raise SocialxError(sheets[after].where, found, "remove the rows that both have")
     ordered, every = [sheets[place] for place in order], np.concatenate([moments[place] for place in order])
     first = ordered[0]
     if first.sensors is None:
         ids = tuple(first.names[place] for place in first.values)
         if twice := repeated(ids):
             raise SocialxError(first.path, f"line 1 names sensors more than once ({sample(twice)})", "remove them")
+        if 3 * len(np.unique(every)) <= 2 * len(every):
+            found = f"{len(every):,} rows of {len(np.unique(every)):,} times, as of a table with a row per reading"
+            raise SocialxError(first.where, found, ("say which column names the sensor: ", Argument("sensor_column")))
         return Table(tuple(ordered), times, ids, every, note=note)
     if "" in sensors:
         raise SocialxError(first.path, f"rows without a sensor in {first.names[first.sensors]!r}", "remove them")
@@ -390,6 +423,8 @@ FORMATS = (
         "a table as offices and databases export it",
         _recognise,
         _read,
-        takes=frozenset({"channel", "time_format", "quantity", "more", "transposed"}),
+        takes=frozenset(
+            {"channel", "time_format", "quantity", "more", "transposed", "time_column", "sensor_column", "drop"}
+        ),
     ),
 )
