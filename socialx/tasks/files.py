@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,14 @@ def convert(
         notes = tuple(each if isinstance(each, Message) else Message("", each) for each in source.notes)
         for message in notes:
             note(message)
-        summary = store.create(target, source.readings, overwrite=overwrite)
+        zeros: list[int] = []
+        counted = replace(source.readings, blocks=_counted(source.readings.blocks, zeros))
+        summary = store.create(target, counted, overwrite=overwrite)
+        if sum(zeros) and source.readings.feature == store.SPEED and source.readings.missing != 0:
+            codes = ",".join(f"{code:g}" for code in (source.readings.missing, 0) if code is not None)
+            remedy = (Argument("missing", codes), " if they stand for none")
+            notes = (*notes, Message(target, f"{sum(zeros):,} zeros count as readings", remedy))
+            note(notes[-1])
         problems = None
         if validate:
             report = inspection.inspect(target)
@@ -135,6 +143,14 @@ def convert(
                 note(message)
         following = _after_conversion(target, source.readings)
         return Conversion(path, found, target, source.readings.dataset_name, summary, notes, problems, following)
+
+
+def _counted(blocks: Generator[store.Block, None, None], zeros: list[int]) -> Generator[store.Block, None, None]:
+    """The blocks; the zeros of each are added to a list."""
+    with closing(blocks):
+        for block in blocks:
+            zeros.append(int((block.speeds == 0).sum()))
+            yield block
 
 
 def _paths(data: str | Path | Sequence[str | Path]) -> list[Path]:

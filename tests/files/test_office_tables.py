@@ -176,6 +176,26 @@ def test_a_column_of_texts_beside_readings_is_left_out(tmp_path: Path) -> None:
         converted(path, drop="Mittel")
 
 
+def test_zeros_that_become_speeds_are_said(tmp_path: Path) -> None:
+    frame, path, output = network(), tmp_path / "a.csv", tmp_path / "out.h5"
+    frame.iloc[::9] = 0.0
+    frame.iloc[4::9] = -1.0
+    frame.to_csv(path)
+    asked = ["convert", "auto", path, "--without-positions", "--output-h5", output, "--overwrite"]
+    assert "zeros count" not in run(*asked).stderr
+    assert "convert again with --missing -1,0" in run("inspect", output).stdout
+    assert (
+        f"{4 * 7} zeros count as readings: --missing -1,0 if they stand for none" in run(*asked, "--missing=-1").stderr
+    )
+    assert "11.7 % of the readings are 0" in (shown := run("inspect", output).stdout)
+    assert "convert again with --missing 0,-1" in shown
+    assert "zeros count" not in run(*asked, "--missing=-1,0").stderr
+    assert "remark: " not in run("inspect", output).stdout.replace("remark: the unit", "").replace(
+        "remark: it does", ""
+    )
+    assert "zeros count" not in run(*asked, "--missing=-1", "--quantity", "flow").stderr
+
+
 def test_a_folder_says_which_table_does_not_fit(tmp_path: Path) -> None:
     frame, folder = network(), tmp_path / "months"
     folder.mkdir()
