@@ -85,7 +85,8 @@ def convert(
     quantity: ``speed``, ``flow`` or ``occupancy``.  name, units, missing, timezone: facts of a data set that is not
     built in; missing: one number or several that stand for no reading; None is 0, of counts none; ``"none"`` or NaN:
     every number is a reading.
-    round_times: move times between two steps to the nearest whole step.  transposed: the table has a row for each
+    round_times: move times between two steps to the nearest whole step, of ``freq`` if it is said.
+    transposed: the table has a row for each
     sensor and a column for each time, and is held in memory.  time_column, sensor_column: names of these columns of a
     table, where its content does not tell.  drop: columns of a table to leave out.  without_positions: write sensors
     without a position.  validate: check the written file.
@@ -105,11 +106,13 @@ def convert(
             quantity=_quantity(quantity),
             more=tuple(more),
             transposed=transposed,
+            round_times=round_times,
             time_column=time_column,
             sensor_column=sensor_column,
             drop=_names(drop),
         )
-        choices = Choices(name, units, _missing_values(missing), timezone, without_positions, round_times)
+        step_s = request.step_s if round_times else None
+        choices = Choices(name, units, _missing_values(missing), timezone, without_positions, round_times, step_s)
         kind = EXPORT if transposed and find(kind) is None else kind
         named = find(kind)
         if named is None or output is not None:
@@ -260,6 +263,7 @@ def append(
             time_format=_time_format(time_format),
             more=tuple(more),
             transposed=transposed,
+            round_times=round_times,
             time_column=time_column,
             sensor_column=sensor_column,
             drop=_names(drop),

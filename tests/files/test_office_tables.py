@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -196,6 +198,64 @@ def test_zeros_that_become_speeds_are_said(tmp_path: Path) -> None:
     assert "zeros count" not in run(*asked, "--missing=-1", "--quantity", "flow").stderr
 
 
+@pytest.mark.parametrize("write", [semicolons, pd.DataFrame.to_csv])
+def test_the_end_of_a_day_may_be_24_00(write: Callable[[pd.DataFrame], str], tmp_path: Path) -> None:
+    frame, path = network(600), tmp_path / "a.csv"
+    text = write(frame).replace("2024-02-01 00:00", "2024-01-31 24:00").replace("01.02.2024 00:00", "31.01.2024 24:00")
+    assert "24:00" in text
+    path.write_text(text)
+    same(converted(path), frame)
+    frame.reset_index().melt("Zeit", var_name="id", value_name="v").to_csv(path, index=False)
+    path.write_text(path.read_text().replace("2024-02-02 00:00:00", "2024-02-01T24:00:00").replace(" ", "T"))
+    same(converted(path), frame)
+
+
+@pytest.mark.parametrize("told", [{}, {"timezone": "Europe/Berlin"}, {"round_times": True}])
+def test_a_row_that_stands_twice_is_read_once(
+    told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, path = network(), tmp_path / "a.csv"
+    again = pd.concat([frame[:20], frame[19:40], frame[39:40], frame[39:]])
+    for piece in (1 << 22, 300):
+        monkeypatch.setattr("socialx.files.formats.tables.PIECE_BYTES", piece)
+        monkeypatch.setattr("socialx.files.formats.sheets.PIECE", piece)
+        for text in (again.to_csv(), semicolons(again)):
+            path.write_text(text)
+            same(converted(path, **told), frame)
+            assert "3 rows stand twice with the same readings" in " ".join(said(path, told))
+        for cells in (again, again[::-1]):
+            cells.reset_index().melt("Zeit", var_name="id", value_name="v").to_csv(path, index=False)
+            same(converted(path, **told), frame)
+            assert "12 rows stand twice" in " ".join(said(path, told))
+    again.iloc[20, 0] = 9.0
+    again.to_csv(path)
+    refusal(lambda: converted(path, **told), "2024-01-31 21:35:00")
+
+
+def test_times_of_a_long_table_are_rounded_sensor_by_sensor(tmp_path: Path) -> None:
+    frame, path = network(), tmp_path / "a.csv"
+    cells = frame.reset_index().melt("Zeit", var_name="id", value_name="v")
+    cells["Zeit"] += pd.to_timedelta(3 * cells["id"].map(IDS.index) + np.arange(len(cells)) % 2, unit="s")
+    for order in ("Zeit", "id"):
+        cells.sort_values(order, kind="stable").to_csv(path, index=False)
+        for freq in (None, "5min"):
+            same(converted(path, round_times=True, freq=freq), frame)
+    same(converted(path, round_times=True, timezone="Europe/Berlin"), frame)
+    refusal(lambda: converted(path, round_times=True, freq="10min"), "two readings of 4001 at")
+    free = frame.set_axis(frame.index + pd.to_timedelta(np.arange(60) % 7, unit="s"))
+    free.to_csv(path)
+    same(converted(path, round_times=True, freq="5min"), frame)
+    with pytest.raises(SettingsError, match="freq"):
+        converted(path, freq="5min")
+
+
+def said(path: Path, told: dict[str, Any]) -> list[str]:
+    """The notes of a conversion."""
+    lines: list[str] = []
+    converted(path, progress=lambda event: lines.append(str(event)), **told)
+    return lines
+
+
 def test_a_folder_says_which_table_does_not_fit(tmp_path: Path) -> None:
     frame, folder = network(), tmp_path / "months"
     folder.mkdir()
@@ -226,3 +286,15 @@ def test_a_long_table_with_names_of_another_language(tmp_path: Path) -> None:
         converted(path, sensor_column="sensor")
     with pytest.raises(SettingsError, match="no column of times"):
         converted(path, time_column="czas")
+
+
+def test_what_is_no_table_of_readings_says_what_it_is(tmp_path: Path) -> None:
+    places, forecast = tmp_path / "places.csv", tmp_path / "fc.h5"
+    pd.DataFrame({"id": IDS, "lat": 48.1, "lon": 11.5}).to_csv(places, index=False)
+    with h5py.File(forecast, "w") as file:
+        for name in ("forecast", "issued_at", "times", "sensors"):
+            file[name] = [0.0]
+    for command in (["inspect"], ["convert", "auto"]):
+        assert f"socialx convert auto READINGS --meta-csv {places}" in run(*command, places).stderr
+        assert "a forecast that predict wrote" in run(*command, forecast).stderr
+        assert run(*command, tmp_path / "no.csv").stderr.endswith("no such file: check the path\n")
