@@ -139,7 +139,7 @@ def _read(store: Store, request: Request, choices: Choices) -> _Rows:
     contents = FORMATS[EXPORT].read(_with_quantity(request, store))
     with closing(contents.blocks):
         readings = _readings(store, request, contents, choices)
-        columns = _columns(store, request.data, contents.ids or ())
+        columns = _columns(store, request.data, contents)
         timestamps, seconds, values = np.empty(0, "S19"), np.empty(0, np.int64), []
         for block in readings.blocks:
             timestamps = np.concatenate([timestamps, block.timestamps])
@@ -207,14 +207,16 @@ def _in_wall_times(blocks: Generator[Block, None, None], zone: ZoneInfo, where: 
             yield Block(wall, block.speeds)
 
 
-def _columns(store: Store, where: Path, ids: tuple[str, ...]) -> np.ndarray:
+def _columns(store: Store, where: Path, contents: Contents) -> np.ndarray:
     """The column in the file of each sensor of the new tables, int64."""
+    ids = contents.ids or ()
     if twice := repeated(ids):
         raise SocialxError(where, f"sensors stand twice ({sample(twice)})", "remove one of them")
     place = {match_key(vdid): column for column, vdid in enumerate(store.sensors.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in place]:
         found = f"{len(foreign)} of {len(ids)} sensors are not in {store.path} ({sample(foreign, 10)})"
-        raise SocialxError(where, found, ("remove them (", Argument("drop", foreign[0]), "), ", *ANEW))
+        drop = (" (", Argument("drop", foreign[0]), ")") if contents.droppable else ()
+        raise SocialxError(where, found, ("remove them", *drop, ", ", *ANEW))
     return np.array([place[match_key(vdid)] for vdid in ids])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from socialx.disk import check_name
-from socialx.errors import Argument, Command, SettingsError, SocialxError, sample
+from socialx.errors import Command, SettingsError, SocialxError, sample
 from socialx.files.formats.arrays import NPY, ZIP, refuse_arrays
 from socialx.files.formats.basicts import DAT
 from socialx.files.formats.contents import Format
@@ -25,7 +25,7 @@ from socialx.files.published import DATASETS, Dataset, dataset
 from socialx.files.store import FLAT
 
 AUTO = "auto"
-SWAP = ("swap ", Argument("data"), " and ", Argument("meta"))
+FORECAST = "name the file of readings that it was made from"
 EXAMPLES = {"start": "YYYY-MM-DD HH:MM:SS", "step_s": "5min", "channel": "0"}  # by field of Request
 ARGUMENTS = {  # field of Request -> argument of convert
     "ids": "ids",
@@ -87,6 +87,8 @@ def _variant(path: Path) -> Variant | None:
     with open_hdf5(path, "convert its source again") as file:
         if not len(file):
             raise SocialxError(path, "an HDF5 file that holds nothing", "download it again, or write it again")
+        if {"forecast", "issued_at", "times", "sensors"} <= set(file):
+            raise SocialxError(path, "a forecast that predict wrote, not readings", FORECAST)
         ours = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
         return older_variant(path, file) if ours and not frames else None
@@ -138,8 +140,12 @@ def recognise(data: Path) -> tuple[Format, str]:
         readable = "\ufffd" not in text and all(letter.isprintable() or letter.isspace() for letter in text)
         found = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
     else:
-        raise SocialxError(data, "a table of positions, not of readings", SWAP)
+        raise SocialxError(data, "a table of positions, not of readings", _with_positions(data))
     raise SocialxError(data, found, f"the formats are {', '.join(FORMATS)}")
+
+
+def _with_positions(path: Path) -> Command:
+    return Command("convert", "auto", "READINGS", meta=path, output="OUT.h5")
 
 
 def command(data: Path, format: Format) -> Command:
