@@ -123,13 +123,15 @@ def convert(
 
 
 def _print_conversion(done: tasks.Conversion) -> None:
+    from socialx.files.locations import near
+
     if done.summary is None:
         typer.echo(f"{done.data}: {done.kind.why} ({done.kind.name})")
     else:
-        s = done.summary
+        s, place = done.summary, f"{near(done.centre)}, " if done.centre else ""
         typer.echo(
             f"wrote {done.output}: {done.dataset}, {s.rows:,} rows x {s.sensors} sensors x {s.features} features, "
-            f"{s.first_timestamp} .. {s.last_timestamp}, {s.gaps} gaps, {s.elapsed_s:.1f} s"
+            f"{s.first_timestamp} .. {s.last_timestamp}, {s.gaps} gaps, {place}{s.elapsed_s:.1f} s"
         )
     if done.problems:
         raise GateError.together(Message(done.output, problem) for problem in done.problems)

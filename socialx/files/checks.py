@@ -6,13 +6,17 @@ import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from datetime import datetime
+from typing import Literal, TypeGuard
 
 from socialx.errors import Argument, Message, Remedy, SettingsError, Write, python, sample
 from socialx.files.inspect import LARGEST_SPEED, Report
+from socialx.files.locations import near
 from socialx.files.store import ROWS_ATTR, SPEED
+from socialx.files.time_axis import known_zone
 
 ALL = "all"  # stands for every check
+FAR_HOURS = 3.0  # of a zone from the sun: China has one for 5 hours
 ZERO_SHARE = 0.01  # of speeds that are exactly 0
 
 
@@ -129,8 +133,13 @@ def _zeros(r: Report) -> Message | None:
 
 def _no_reading(r: Report, value: float) -> Remedy:
     """The missing value in force stays one."""
-    codes = [f"{code:.9g}" for code in (value, r.missing) if code is not None and math.isfinite(code)]
-    return "if it means no reading, convert again with ", Argument("missing", ",".join(codes))
+    codes = [int(code) if code == int(code) else code for code in (value, r.missing) if _is_code(code)]
+    said = codes[0] if len(codes) == 1 else ",".join(map(str, codes))
+    return "if it means no reading, convert again with ", Argument("missing", said)
+
+
+def _is_code(number: float | None) -> TypeGuard[float]:
+    return number is not None and math.isfinite(number)
 
 
 def _units(r: Report) -> str | None:
@@ -140,6 +149,11 @@ def _units(r: Report) -> str | None:
 def _timezone(r: Report) -> str | None:
     if r.timezone is None:
         return "it does not say in which time zone its wall times are"
+    if r.centre is not None and (zone := known_zone(r.timezone)) is not None and r.timezone != "UTC":
+        offset = zone.utcoffset(datetime.fromisoformat(r.first_timestamp))
+        hours = 0.0 if offset is None else offset.total_seconds() / 3600
+        if abs((hours - r.centre[1] / 15 + 12) % 24 - 12) > FAR_HOURS:
+            return f"its sensors are {near((r.centre[0], r.centre[1]))}, far from its time zone {r.timezone}"
     unknown = f"its time zone {r.timezone!a} is not in this machine's time zone data"
     return unknown if r.nonexistent_rows is None else None
 

@@ -19,7 +19,7 @@ from socialx.files import inspect as inspection
 from socialx.files import readings as reader
 from socialx.files.formats.contents import Request, parse_freq
 from socialx.files.formats.export import EXPORT
-from socialx.files.locations import read_locations
+from socialx.files.locations import centre, read_locations
 from socialx.files.older import backfill as older
 from socialx.files.readings import Choices
 from socialx.files.recognition import Kind, command, find, kind_of, recognise, refuse_ours
@@ -35,8 +35,9 @@ SCHEMA = "socialx.file/1"
 class Conversion:
     """What ``convert`` wrote, or only recognised where it was given no output.
 
-    kind: what the input is.  notes: what was assumed.  problems: what fails the checks, None where they were not asked
-    for.  next: the task to run then; of several, one of them.
+    kind: what the input is.  centre: latitude and longitude of the middle of the network.  notes: what was assumed.
+    problems: what fails the checks, None where they were not asked for.  next: the task to run then; of several, one
+    of them.
     """
 
     data: Path
@@ -44,6 +45,7 @@ class Conversion:
     output: Path | None
     dataset: str | None
     summary: store.Summary | None
+    centre: tuple[float, float] | None
     notes: tuple[Message, ...]
     problems: tuple[str, ...] | None
     next: tuple[Command, ...]
@@ -121,31 +123,49 @@ def convert(
             raise SettingsError(f"convert {kind}", "no output", ("add ", Argument("output", "FILE.h5")))
         found = kind_of(path) if named is None else Kind(kind, "named", None)
         if output is None:
-            return Conversion(path, found, None, None, None, (), None, (command(path, recognise(path)[0]),))
+            return Conversion(path, found, None, None, None, None, (), None, (command(path, recognise(path)[0]),))
         target = Path(output)
         check_output(target, overwrite, tuple(str(each) for each in (path, *more, meta, ids) if each))
         if named is None:
             note(Message(path, f"{found.why} ({found.name})"))
-        source = reader.read(kind, request, _path(meta), choices)
-        notes = tuple(each if isinstance(each, Message) else Message("", each) for each in source.notes)
-        for message in notes:
+        return _written(found, kind, request, _path(meta), choices, target, validate=validate, overwrite=overwrite)
+
+
+def _written(
+    found: Kind,
+    kind: str,
+    request: Request,
+    meta: Path | None,
+    choices: Choices,
+    target: Path,
+    *,
+    validate: bool,
+    overwrite: bool,
+) -> Conversion:
+    """Read, write and check what ``convert`` was asked for."""
+    source = reader.read(kind, request, meta, choices)
+    notes = tuple(each if isinstance(each, Message) else Message("", each) for each in source.notes)
+    for message in notes:
+        note(message)
+    zeros: list[int] = []
+    counted = replace(source.readings, blocks=_counted(source.readings.blocks, zeros))
+    summary = store.create(target, counted, overwrite=overwrite)
+    if sum(zeros) and choices.missing and source.readings.feature == store.SPEED and source.readings.missing != 0:
+        codes = ",".join(f"{code:g}" for code in (source.readings.missing, 0) if code is not None)
+        remedy = (Argument("missing", codes), " if they stand for none")
+        notes = (*notes, Message(target, f"{sum(zeros):,} zeros count as readings", remedy))
+        note(notes[-1])
+    problems = None
+    if validate:
+        report = inspection.inspect(target)
+        problems = tuple(checks.problems(report))
+        for message in checks.doubts(report, target):
             note(message)
-        zeros: list[int] = []
-        counted = replace(source.readings, blocks=_counted(source.readings.blocks, zeros))
-        summary = store.create(target, counted, overwrite=overwrite)
-        if sum(zeros) and source.readings.feature == store.SPEED and source.readings.missing != 0:
-            codes = ",".join(f"{code:g}" for code in (source.readings.missing, 0) if code is not None)
-            remedy = (Argument("missing", codes), " if they stand for none")
-            notes = (*notes, Message(target, f"{sum(zeros):,} zeros count as readings", remedy))
-            note(notes[-1])
-        problems = None
-        if validate:
-            report = inspection.inspect(target)
-            problems = tuple(checks.problems(report))
-            for message in checks.doubts(report, target):
-                note(message)
-        following = _after_conversion(target, source.readings)
-        return Conversion(path, found, target, source.readings.dataset_name, summary, notes, problems, following)
+    following = _after_conversion(target, source.readings)
+    sensors = source.readings.sensors
+    middle = centre(sensors.latitude, sensors.longitude)
+    name = source.readings.dataset_name
+    return Conversion(request.data, found, target, name, summary, middle, notes, problems, following)
 
 
 def _counted(blocks: Generator[store.Block, None, None], zeros: list[int]) -> Generator[store.Block, None, None]:
