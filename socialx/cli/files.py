@@ -28,6 +28,11 @@ TimeFormat = Annotated[str | None, _text("--time-format", "FORMAT", "how times a
 RoundTimes = Annotated[
     bool, typer.Option("--round-times", help="move times of a clock that runs freely to whole steps")
 ]
+TimeColumn = Annotated[str | None, _text("--time-column", "NAME", "the column of times of a table")]
+SensorColumn = Annotated[
+    str | None, _text("--sensor-column", "NAME", "the column of sensors of a table with a row per reading")
+]
+Drop = Annotated[list[str] | None, _text("--drop", "COLUMN", "leave out a column of a table (may be repeated)")]
 Transposed = Annotated[bool, typer.Option("--transposed", help="a row for each sensor, a column for each time")]
 
 
@@ -59,6 +64,9 @@ def convert(
     timezone: Annotated[str | None, _text("--timezone", "ZONE", "its time zone, such as Europe/Paris")] = None,
     round_times: RoundTimes = False,
     transposed: Transposed = False,
+    time_column: TimeColumn = None,
+    sensor_column: SensorColumn = None,
+    drop: Drop = None,
     without_positions: Annotated[
         bool, typer.Option("--without-positions", help="write sensors without a position too")
     ] = False,
@@ -103,6 +111,9 @@ def convert(
         timezone=timezone,
         round_times=round_times,
         transposed=transposed,
+        time_column=time_column,
+        sensor_column=sensor_column,
+        drop=drop or (),
         without_positions=without_positions,
         validate=validate,
         overwrite=overwrite,
@@ -112,13 +123,15 @@ def convert(
 
 
 def _print_conversion(done: tasks.Conversion) -> None:
+    from socialx.files.locations import near
+
     if done.summary is None:
         typer.echo(f"{done.data}: {done.kind.why} ({done.kind.name})")
     else:
-        s = done.summary
+        s, place = done.summary, f"{near(done.centre)}, " if done.centre else ""
         typer.echo(
             f"wrote {done.output}: {done.dataset}, {s.rows:,} rows x {s.sensors} sensors x {s.features} features, "
-            f"{s.first_timestamp} .. {s.last_timestamp}, {s.gaps} gaps, {s.elapsed_s:.1f} s"
+            f"{s.first_timestamp} .. {s.last_timestamp}, {s.gaps} gaps, {place}{s.elapsed_s:.1f} s"
         )
     if done.problems:
         raise GateError.together(Message(done.output, problem) for problem in done.problems)
@@ -139,6 +152,9 @@ def append(
     ] = None,
     round_times: RoundTimes = False,
     transposed: Transposed = False,
+    time_column: TimeColumn = None,
+    sensor_column: SensorColumn = None,
+    drop: Drop = None,
 ) -> None:
     """Add the rows of new tables to a file.
 
@@ -160,6 +176,9 @@ def append(
         timezone=timezone,
         round_times=round_times,
         transposed=transposed,
+        time_column=time_column,
+        sensor_column=sensor_column,
+        drop=drop or (),
         progress=Show("append"),
     )
     if not done.rows:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import h5py
 import numpy as np
@@ -19,8 +21,10 @@ import numpy as np
 from socialx.disk import exclusive, replacing
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, sample
 from socialx.files.formats.contents import Contents, Request, as_timestamps
-from socialx.files.formats.export import EXPORT, QUANTITIES
+from socialx.files.formats.export import EXPORT
 from socialx.files.formats.registry import FORMATS
+from socialx.files.formats.sheets import QUANTITIES
+from socialx.files.formats.walltimes import goes_back
 from socialx.files.hdf5 import open_hdf5, packed_bytes, reserve, writing
 from socialx.files.locations import match_key, repeated
 from socialx.files.readings import Choices, in_order
@@ -30,8 +34,10 @@ from socialx.files.store import (
     PACKED,
     ROWS_ATTR,
     SECONDS,
+    SPEED,
     STATIC_UNITS,
     TIMESTAMPS,
+    Block,
     Readings,
     Store,
     check_parts,
@@ -40,9 +46,11 @@ from socialx.files.store import (
     read_text,
     version_of,
 )
-from socialx.files.time_axis import JITTER_S, common_step, irregular, skipped_times
+from socialx.files.time_axis import JITTER_S, common_step, irregular, known_zone, skipped_times
 from socialx.progress import note
 
+WEEK = 7 * 86_400  # seconds
+UNIT_RATIO = 1.4  # of two medians; a mile has 1.6 km
 ANEW = ("or convert all rows into a new file: ", Command("convert", "auto", "OLD", "NEW", output="OUT.h5"))
 
 
@@ -94,6 +102,7 @@ def append(path: Path, request: Request, choices: Choices) -> Appended:
     absent = tuple(vdid for column, vdid in enumerate(store.sensors.ids) if column not in given.columns)
     gap = _check_steps(store, request.data, found) if len(found.seconds) else np.empty(0, np.int64)
     _say(store, request.data, same, absent, gap)
+    _doubt_unit(store, request.data, found)
     if len(found.seconds):
         missing = np.full((len(gap), len(store.sensors.ids)), np.nan, np.float32)
         added = _Rows(np.concatenate([gap, found.seconds]), np.concatenate([missing, found.values]), given.columns)
@@ -130,7 +139,7 @@ def _read(store: Store, request: Request, choices: Choices) -> _Rows:
     contents = FORMATS[EXPORT].read(_with_quantity(request, store))
     with closing(contents.blocks):
         readings = _readings(store, request, contents, choices)
-        columns = _columns(store, request.data, contents.ids or ())
+        columns = _columns(store, request.data, contents)
         timestamps, seconds, values = np.empty(0, "S19"), np.empty(0, np.int64), []
         for block in readings.blocks:
             timestamps = np.concatenate([timestamps, block.timestamps])
@@ -146,31 +155,26 @@ def _read(store: Store, request: Request, choices: Choices) -> _Rows:
 def _with_quantity(request: Request, store: Store) -> Request:
     """A table with several quantities in a row is asked for that of the file."""
     known = store.feature in QUANTITIES and request.channel is None
-    return Request(
-        request.data,
-        channel=request.channel,
-        time_format=request.time_format,
-        quantity=store.feature if known else None,
-        more=request.more,
-        transposed=request.transposed,
-    )
+    return replace(request, quantity=store.feature if known else None)
 
 
 def _readings(store: Store, request: Request, contents: Contents, choices: Choices) -> Readings:
     """The new tables as readings of the file's network, their times in the zone of the file."""
     where, zone = request.data, choices.timezone
-    if contents.timezone and store.timezone != contents.timezone:
-        found = f"its times say how far they are from UTC, and {store.path} has wall times of {store.timezone}"
-        raise SocialxError(where, found, "write its times without the offset")
+    wall = bool(contents.timezone) and store.timezone != contents.timezone
+    local = known_zone(store.timezone) if wall else None
+    if wall and local is None:
+        found = f"its times say how far they are from UTC, and {store.path} does not say the zone of its wall times"
+        raise SocialxError(where, found, "write them as wall times of that zone")
     if zone not in (None, store.timezone) and (contents.timezone or store.timezone != "UTC"):
         whose = where if contents.timezone else store.path
         raise SettingsError(Argument("timezone", zone), f"{whose} has times of {store.timezone}", "drop it")
     for message in contents.notes:
         note(message if isinstance(message, Message) else Message("", message))
     if store.timezone == "UTC" and not contents.timezone and zone is None:
-        note(
-            Message(where, f"its times are read as UTC, as in {store.path}", (Argument("timezone", "ZONE"), " if not"))
-        )
+        found = f"its times do not say their zone, and {store.path} is in UTC"
+        either = (Argument("timezone", "ZONE"), " says it, or ", Argument("timezone", "UTC"))
+        raise SocialxError(where, found, either)
     readings = Readings(
         store.dataset_name,
         "",
@@ -183,17 +187,36 @@ def _readings(store: Store, request: Request, contents: Contents, choices: Choic
         "",
     )
     in_zone = Choices(timezone=None if zone == store.timezone else zone, round_times=choices.round_times)
-    return in_order(readings, where, contents, in_zone, in_utc_always=True)[0]
+    ordered = in_order(readings, where, contents, in_zone, in_utc_always=True)[0]
+    return ordered if local is None else replace(ordered, blocks=_in_wall_times(ordered.blocks, local, where))
 
 
-def _columns(store: Store, where: Path, ids: tuple[str, ...]) -> np.ndarray:
+def _in_wall_times(blocks: Generator[Block, None, None], zone: ZoneInfo, where: Path) -> Generator[Block, None, None]:
+    """Blocks in UTC -> in wall times of a zone; refuses the hour that comes twice."""
+    import pandas as pd
+
+    last = b""
+    with closing(blocks):
+        for block in blocks:
+            utc = pd.to_datetime(block.timestamps.astype(str)).tz_localize("UTC")
+            wall = as_timestamps(utc.tz_convert(zone).tz_localize(None).to_numpy("datetime64[s]").astype(np.int64))
+            if utc.is_monotonic_increasing and goes_back(np.append(np.array([last], "S19"), wall)):
+                found = f"it has the hour that comes twice in {zone.key}, of which a file of wall times keeps one"
+                raise SocialxError(where, found, ANEW)
+            last = wall[-1] if len(wall) else last
+            yield Block(wall, block.speeds)
+
+
+def _columns(store: Store, where: Path, contents: Contents) -> np.ndarray:
     """The column in the file of each sensor of the new tables, int64."""
+    ids = contents.ids or ()
     if twice := repeated(ids):
         raise SocialxError(where, f"sensors stand twice ({sample(twice)})", "remove one of them")
     place = {match_key(vdid): column for column, vdid in enumerate(store.sensors.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in place]:
         found = f"{len(foreign)} of {len(ids)} sensors are not in {store.path} ({sample(foreign, 10)})"
-        raise SocialxError(where, found, ("remove them, ", *ANEW))
+        drop = (" (", Argument("drop", foreign[0]), ")") if contents.droppable else ()
+        raise SocialxError(where, found, ("remove them", *drop, ", ", *ANEW))
     return np.array([place[match_key(vdid)] for vdid in ids])
 
 
@@ -245,6 +268,18 @@ def _say(store: Store, where: Path, same: int, absent: tuple[str, ...], gap: np.
     if len(gap):
         ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
         note(Message(store.path, f"{len(gap):,} rows between it and {where} ({ends})", "filled with missing readings"))
+
+
+def _doubt_unit(store: Store, where: Path, found: _Rows) -> None:
+    """A note where speeds are so far from those of the file's last week that they may be in another unit."""
+    values, valid = store.read(slice(max(0, len(store.rows) - WEEK // (60 * store.step_minutes)), len(store.rows)))[:2]
+    new = found.values[np.isfinite(found.values) & (found.values != store.missing)]
+    if store.feature != SPEED or not len(new) or not valid.any():
+        return
+    old_median, median = float(np.median(values[valid])), float(np.median(new))
+    if median > UNIT_RATIO * old_median or old_median > UNIT_RATIO * median:
+        what = f"half of its readings are above {median:.4g}, and of {store.path} above {old_median:.4g}"
+        note(Message(where, what, f"check that they are in {store.unit}, as in the file"))
 
 
 def _extend(temporary: Path, store: Store, added: _Rows) -> None:

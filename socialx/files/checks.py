@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from datetime import datetime
+from typing import Literal, TypeGuard
 
 from socialx.errors import Argument, Message, Remedy, SettingsError, Write, python, sample
 from socialx.files.inspect import LARGEST_SPEED, Report
-from socialx.files.store import ROWS_ATTR
+from socialx.files.locations import near
+from socialx.files.store import ROWS_ATTR, SPEED
+from socialx.files.time_axis import known_zone
 
 ALL = "all"  # stands for every check
+FAR_HOURS = 3.0  # of a zone from the sun: China has one for 5 hours
+ZERO_SHARE = 0.01  # of speeds that are exactly 0
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ def _negative(r: Report) -> Message | None:
     if r.most_negative is None:
         return None
     found = f"{r.negative_readings:,} readings of {r.feature} are below 0, most often {r.most_negative:g}"
-    return Message("", found, _no_reading(r.most_negative))
+    return Message("", found, _no_reading(r, r.most_negative))
 
 
 def _range(r: Report) -> str | None:
@@ -116,12 +122,24 @@ def _odd_values(r: Report) -> Message | None:
     (vdid, found), *others = r.odd_values.items()
     more = f", and {len(others)} other sensors have such a number" if others else ""
     what = f"{found['value']:g} stands in {100 * found['share']:.0f} % of the readings of sensor {vdid}{more}"
-    return Message("", what, _no_reading(found["value"]))
+    return Message("", what, _no_reading(r, found["value"]))
 
 
-def _no_reading(value: float) -> Remedy:
-    number = int(value) if value.is_integer() else value
-    return "if it means no reading, convert again with ", Argument("missing", number)
+def _zeros(r: Report) -> Message | None:
+    if r.feature != SPEED or r.missing == 0 or r.zero_share < ZERO_SHARE:
+        return None
+    return Message("", f"{100 * r.zero_share:.1f} % of the readings are 0, a speed", _no_reading(r, 0.0))
+
+
+def _no_reading(r: Report, value: float) -> Remedy:
+    """The missing value in force stays one."""
+    codes = [int(code) if code == int(code) else code for code in (value, r.missing) if _is_code(code)]
+    said = codes[0] if len(codes) == 1 else ",".join(map(str, codes))
+    return "if it means no reading, convert again with ", Argument("missing", said)
+
+
+def _is_code(number: float | None) -> TypeGuard[float]:
+    return number is not None and math.isfinite(number)
 
 
 def _units(r: Report) -> str | None:
@@ -131,6 +149,11 @@ def _units(r: Report) -> str | None:
 def _timezone(r: Report) -> str | None:
     if r.timezone is None:
         return "it does not say in which time zone its wall times are"
+    if r.centre is not None and (zone := known_zone(r.timezone)) is not None and r.timezone != "UTC":
+        offset = zone.utcoffset(datetime.fromisoformat(r.first_timestamp))
+        hours = 0.0 if offset is None else offset.total_seconds() / 3600
+        if abs((hours - r.centre[1] / 15 + 12) % 24 - 12) > FAR_HOURS:
+            return f"its sensors are {near((r.centre[0], r.centre[1]))}, far from its time zone {r.timezone}"
     unknown = f"its time zone {r.timezone!a} is not in this machine's time zone data"
     return unknown if r.nonexistent_rows is None else None
 
@@ -151,6 +174,7 @@ CHECKS: dict[str, Check] = {
         Check("stuck", "no sensor that repeats one value for 6 hours, 24 at the highest speed", "remark", _stuck),
         Check("range", "no speed above 200 km/h", "remark", _range),
         Check("negative", "no reading below 0 of a quantity that cannot be", "remark", _negative),
+        Check("zeros", "no zeros that count as speeds in 1 % of the readings or more", "remark", _zeros),
         Check("odd_values", "no number that is frequent and far from all others of its sensor", "remark", _odd_values),
         Check("outage", "no outage of the whole network longer than a day", "remark", _outage),
         Check("units", "a known unit of the speeds", "remark", _units),
@@ -171,7 +195,7 @@ def remarks(report: Report, write: Write = python) -> list[str]:
 
 def doubts(report: Report, where: object) -> list[Message]:
     """Remarks on readings that may not be any, which a new conversion can settle."""
-    found = (_negative(report), _odd_values(report))
+    found = (_negative(report), _zeros(report), _odd_values(report))
     return [Message(where, message.what, message.remedy) for message in found if message]
 
 

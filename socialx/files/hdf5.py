@@ -24,6 +24,9 @@ DESCRIBING_BYTES = 1 << 18  # 100 entries of vd_info take less than 2 KiB each, 
 INSIDE = "copy what it points to into this file"
 
 
+AGAIN = "download it again"  # helps with a damaged file, and not with one that is not there
+
+
 def first_bytes(path: Path, advice: str) -> bytes:
     """The head of a file that a user named; refuses what is missing, empty, no plain file or a Git-LFS pointer."""
     try:
@@ -31,7 +34,9 @@ def first_bytes(path: Path, advice: str) -> bytes:
         with path.open("rb") as file:
             head = file.read(256)
     except FileNotFoundError:
-        raise SocialxError(path, "no such file", f"check the path, or {advice}") from None
+        raise SocialxError(
+            path, "no such file", f"check the path{'' if advice == AGAIN else f', or {advice}'}"
+        ) from None
     except IsADirectoryError:
         raise SocialxError(path, "a folder", "name a file in it") from None
     except OSError as error:

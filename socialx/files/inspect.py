@@ -13,6 +13,7 @@ import numpy as np
 from socialx.data.geo import nearest, to_plane
 from socialx.errors import SocialxError
 from socialx.files.hdf5 import open_hdf5
+from socialx.files.locations import centre
 from socialx.files.store import (
     FEATURE_NAMES,
     NOT_NEGATIVE,
@@ -100,6 +101,7 @@ class Report:
     without_position: list[str]  # ids whose latitude or longitude is absent, not finite or out of range
     duplicate_positions: list[list[str]]  # ids that share exactly one position
     outlier_sensors: list[str]  # ids far from all others
+    centre: list[float] | None  # latitude and longitude of the middle of the network
     extent_km: list[float] | None  # width and height; None = no sensor has a position
     without_info: list[str]  # ids of the data that vd_info does not have
     unknown_info: list[str]  # ids of vd_info that the data does not have
@@ -346,7 +348,9 @@ def _positions(sensors: Sensors) -> dict[str, Any]:
     far = (gap > FAR_KM) & (gap > FAR_RATIO * np.median(gap)) if len(xy) else np.zeros(0, bool)
     if len(xy):
         far |= np.hypot(*(xy - np.median(xy[place], axis=0)).T) > ASTRAY_KM
+    middle = centre(sensors.latitude, sensors.longitude)
     return {
+        "centre": None if middle is None else list(middle),
         "without_position": ids[~known].tolist(),
         "duplicate_positions": [ids[known][place == shared].tolist() for shared in np.flatnonzero(count > 1)],
         "outlier_sensors": ids[known][far[place]].tolist(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from typing import TextIO
 import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
-from socialx.errors import SocialxError, sample
-from socialx.files.formats.texts import check_text
+from socialx.errors import Argument, SocialxError, sample
+from socialx.files.formats.texts import SEPARATORS, check_text
 from socialx.files.hdf5 import first_bytes
 from socialx.files.store import DIRECTIONS, Sensors
 
@@ -24,11 +25,13 @@ IDS_ADVICE = "name a text file with one sensor id per line, or all in one line w
 IDS_BYTES = 1 << 24
 LOCATIONS_BYTES = 1 << 27  # 100,000 sensors at 1.3 kB each; PEMS-BAY-META.csv has 135 bytes for one
 LINE_CHARACTERS = 1 << 20
+DECIMAL = re.compile(r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$")
+METRES = 360.0  # larger numbers are no degrees
 # Names of columns in lower case; of two in one file the first listed here counts.
 COLUMNS = {
     "sensor_id": ("sensor_id", "id", "station", "station_id", "vdid", "sid"),
-    "latitude": ("latitude", "lat"),
-    "longitude": ("longitude", "lng", "lon", "long"),
+    "latitude": ("latitude", "lat", "y"),
+    "longitude": ("longitude", "lng", "lon", "long", "x"),
     "direction": ("dir", "direction"),
     "lanes": ("lanes",),
     "length": ("length",),
@@ -129,29 +132,55 @@ def read_ids(path: Path) -> tuple[str, ...]:
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """The line of each row of a locations file, and its cells by the names that ``COLUMNS`` has for them."""
-    check_text(path, ADVICE)
+    excel = path.suffix.lower() in (".xlsx", ".xlsm")
+    if not excel:
+        check_text(path, ADVICE, any_separator=True)
     size = path.stat().st_size
     if size > LOCATIONS_BYTES:
         raise SocialxError(path, f"{size:,} bytes, more than a table of positions has ({LOCATIONS_BYTES:,})", ADVICE)
     columns: dict[str, int] | None = None
     width = 0
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(_lines(path, file))
-            for cells in rows:
-                if not any(cell.strip() for cell in cells):
+        for number, cells in _workbook(path) if excel else _texts(path):
+            if not any(cell.strip() for cell in cells):
+                continue
+            line = f"line {number}"
+            if columns is None:
+                columns, is_header = _header(path, line, cells)
+                width = len(cells)
+                if is_header:
                     continue
-                line = f"line {rows.line_num}"
-                if columns is None:
-                    columns, is_header = _header(path, line, cells)
-                    width = len(cells)
-                    if is_header:
-                        continue
-                if len(cells) < width or any(cell.strip() for cell in cells[width:]):
-                    raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-                yield line, {name: cells[place].strip() for name, place in columns.items()}
+            if len(cells) < width or any(cell.strip() for cell in cells[width:]):
+                raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
+            yield line, {name: cells[place].strip() for name, place in columns.items()}
     except (UnicodeDecodeError, csv.Error):
         raise SocialxError(path, "not a CSV text file", ADVICE) from None
+
+
+def _texts(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of the rows of a text, decimal commas as points where commas do not separate, and their lines."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        head = file.readline(LINE_CHARACTERS)
+        separator = max(SEPARATORS, key=head.count)
+        file.seek(0)
+        rows = csv.reader(_lines(path, file), delimiter=separator)
+        for cells in rows:
+            decimals = separator != ","
+            yield rows.line_num, [DECIMAL.sub(r"\1.\2", cell) for cell in cells] if decimals else cells
+
+
+def _workbook(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of the rows of the first sheet of a workbook, as texts."""
+    import pandas as pd
+
+    first_bytes(path, ADVICE)
+    try:
+        frame = pd.read_excel(path, header=None, dtype=str, keep_default_na=False)
+    except ImportError:
+        raise SocialxError(path, "openpyxl is not installed", "pip install 'socialx[excel]'") from None
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise SocialxError(path, f"no workbook that can be read ({str(error)[:80]})", "write it again") from None
+    yield from enumerate(frame.to_numpy().tolist(), 1)
 
 
 def _lines(path: Path, file: TextIO) -> Iterator[str]:
@@ -188,7 +217,7 @@ def _location(path: Path, line: str, cells: dict[str, str]) -> Location:
             path,
             f"{line} has latitude {cells['latitude'][:40]!a}, longitude {cells['longitude'][:40]!a}, "
             "not degrees within +-90 and +-180",
-            "correct it",
+            _remedy(latitude, longitude),
         )
     direction = cells.get("direction", "").upper()
     return Location(
@@ -200,6 +229,27 @@ def _location(path: Path, line: str, cells: dict[str, str]) -> Location:
         direction=direction if direction in DIRECTIONS else "",
         other_direction="" if direction in DIRECTIONS else direction,
     )
+
+
+def _remedy(latitude: float, longitude: float) -> str:
+    """What to do with numbers that are no latitude and longitude."""
+    if within_degrees(longitude, latitude):
+        return "latitude and longitude look exchanged, so exchange them"
+    if min(abs(latitude), abs(longitude)) > METRES:
+        return "they look like metres, so convert them to WGS84 (EPSG:4326)"
+    return "correct it"
+
+
+def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] | None:
+    """The middle of those sensors [N] that have a position; None where none has."""
+    known = on_earth(latitude, longitude)
+    return (float(np.median(latitude[known])), float(np.median(longitude[known]))) if known.any() else None
+
+
+def near(place: tuple[float, float]) -> str:
+    """A place as people write it: ``near 48.1 N, 11.5 E``."""
+    latitude, longitude = place
+    return f"near {abs(latitude):.1f} {'NS'[latitude < 0]}, {abs(longitude):.1f} {'EW'[longitude < 0]}"
 
 
 def _number(cell: str) -> float:
@@ -218,17 +268,21 @@ def join(
     *,
     static: bool,
     allow_missing: bool = False,
+    droppable: bool = False,
 ) -> Sensors:
     """The sensors of the data in the data's order; ``static`` adds lanes, length and direction, unknown as NaN.
 
-    allow_missing: a sensor without a location has NaN, and no direction, instead of a refusal.
+    allow_missing: a sensor without a location has NaN, and no direction, instead of a refusal.  droppable: the refusal
+    says how to leave a column of the data out.
     """
     unknown = [vdid for vdid in ids if match_key(vdid) not in locations]
     if unknown and not allow_missing:
+        few = droppable and len(unknown) < len(ids)
+        leaves_out = (", or leave a column out that is no sensor: ", Argument("drop", unknown[0])) if few else ()
         raise SocialxError(
             path,
             f"no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
-            "name the locations of this dataset",
+            ("name the locations of this dataset", *leaves_out),
         )
     nowhere = Location("", math.nan, math.nan, math.nan, math.nan, "")
     places = [locations.get(match_key(vdid), nowhere) for vdid in ids]

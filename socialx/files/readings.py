@@ -16,13 +16,14 @@ from socialx.errors import Argument, Command, Message, SettingsError, SocialxErr
 from socialx.files.formats.contents import Contents, Format, Request
 from socialx.files.formats.export import EXPORT
 from socialx.files.formats.registry import FORMATS
-from socialx.files.formats.tables import CSV, MATRIX, is_matrix
+from socialx.files.formats.tables import CSV, MATRIX, PUBLISHED_CSV, is_matrix
 from socialx.files.formats.transposed import refuse_transposed
-from socialx.files.formats.walltimes import goes_back, in_utc, retimed, rounded, watched
+from socialx.files.formats.walltimes import goes_back, in_utc, once, retimed, rounded, watched
 from socialx.files.locations import Location, index_ids, join, match_key, read_ids, read_locations
 from socialx.files.published import DATASETS, Dataset
 from socialx.files.recognition import ARGUMENTS, find, recognise
-from socialx.files.store import DIRECTIONS, SPEED, Block, Readings, Sensors
+from socialx.files.store import DIRECTIONS, SPEED, Block, Readings, Sensors, timestamp_seconds
+from socialx.files.time_axis import common_step
 
 MINE = "mine"  # the name of a data set without one
 UNITS = {"mph": "mph", "km/h": "km/h", "kmh": "km/h", "kph": "km/h", "m/s": "m/s"}  # of speeds: as typed -> as stored
@@ -38,6 +39,7 @@ class Choices:
     timezone: str | None = None
     without_positions: bool = False
     round_times: bool = False
+    step_s: int | None = None  # between rounded times
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,10 @@ def read(kind: str, request: Request, meta: Path | None, choices: Choices | None
     static = dataset.static if dataset else described
     if static and not described:
         notes += (f"{positions}: no lanes, length or direction in it: these features are NaN in the output",)
-    sensors = join(ids, locations, Path(positions), static=static, allow_missing=choices.without_positions)
+    droppable = contents.droppable or format.name == CSV
+    sensors = join(
+        ids, locations, Path(positions), static=static, allow_missing=choices.without_positions, droppable=droppable
+    )
     readings, assumed = _readings(request, contents, dataset, choices, sensors, positions)
     readings = replace(readings, blocks=_without(readings.blocks, (choices.missing or ())[1:]))
     readings, clock = in_order(readings, request.data, contents, choices)
@@ -99,9 +104,10 @@ def _format(named: Dataset | Format | None, request: Request) -> Format:
     format = named if isinstance(named, Format) else recognise(request.data)[0]
     if format is FORMATS[CSV] and is_matrix(request.data):
         return FORMATS[MATRIX]
-    if format is FORMATS[CSV] and (
-        request.more or request.time_format
-    ):  # its reader takes one file, and knows its times
+    chosen = request.drop or request.time_column or request.sensor_column
+    if (format is FORMATS[CSV] and (request.more or request.time_format)) or (
+        format in (FORMATS[CSV], FORMATS[PUBLISHED_CSV]) and chosen
+    ):  # their reader takes one file, and all its columns
         return FORMATS[EXPORT]
     return format
 
@@ -114,7 +120,8 @@ def _refuse_two_zones(contents: Contents, choices: Choices) -> None:
 
 def _refuse_ignored(request: Request, format: Format) -> None:
     for name, argument in ARGUMENTS.items():
-        if getattr(request, name) not in (None, (), False) and name not in format.takes:
+        rounds = name == "step_s" and request.round_times and format.has_clock
+        if getattr(request, name) not in (None, (), False) and name not in format.takes and not rounds:
             found = "has one file" if name == "more" else "says that itself"
             raise SettingsError(Argument(argument), f"{format.title} ({format.name}) {found}", "drop it")
 
@@ -160,10 +167,14 @@ def in_order(
     """
     notes: list[Message] = []
     times = contents.times() if contents.times and (choices.round_times or choices.timezone) else np.empty(0, "S19")
+    hourly = len(times) > 1 and common_step(timestamp_seconds(times, str(path))) >= 3600  # may have one hour twice
+    if not hourly:
+        readings = replace(readings, blocks=once(readings.blocks, path, strict=len(times) > 0))
+        times = np.append(times[:1], times[1:][times[1:] != times[:-1]])
     if choices.round_times and len(times):
-        whole, note = rounded(times, path)
+        whole, note = rounded(times, path, choices.step_s)
         readings, times = replace(readings, blocks=retimed(readings.blocks, times, whole, path)), whole
-        notes.append(note)
+        notes += [] if contents.rounded else [note]
     if choices.timezone is None:
         return replace(readings, blocks=watched(readings.blocks, path, readings.timezone)), tuple(notes)
     if not (in_utc_always or goes_back(times)):

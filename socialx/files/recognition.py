@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from socialx.disk import check_name
-from socialx.errors import Argument, Command, SettingsError, SocialxError, sample
+from socialx.errors import Command, SettingsError, SocialxError, sample
 from socialx.files.formats.arrays import NPY, ZIP, refuse_arrays
 from socialx.files.formats.basicts import DAT
 from socialx.files.formats.contents import Format
 from socialx.files.formats.registry import AUTO, FORMATS, every_format, of_packages
-from socialx.files.formats.sheets import refuse_several
+from socialx.files.formats.sheets import kind_of_file, refuse_several, refuse_sheet, refuse_untimed
 from socialx.files.formats.tables import refuse_numbers
 from socialx.files.formats.texts import check_text
 from socialx.files.formats.transposed import refuse_transposed
@@ -23,7 +24,7 @@ from socialx.files.older.variants import recognise as older_variant
 from socialx.files.published import DATASETS, Dataset, dataset
 from socialx.files.store import FLAT
 
-SWAP = ("swap ", Argument("data"), " and ", Argument("meta"))
+FORECAST = "name the file of readings that it was made from"
 EXAMPLES = {"start": "YYYY-MM-DD HH:MM:SS", "step_s": "5min", "channel": "0"}  # by field of Request
 ARGUMENTS = {  # field of Request -> argument of convert
     "ids": "ids",
@@ -34,6 +35,9 @@ ARGUMENTS = {  # field of Request -> argument of convert
     "quantity": "quantity",
     "more": "data",
     "transposed": "transposed",
+    "time_column": "time_column",
+    "sensor_column": "sensor_column",
+    "drop": "drop",
 }
 
 
@@ -82,6 +86,8 @@ def _variant(path: Path) -> Variant | None:
     with open_hdf5(path, "convert its source again") as file:
         if not len(file):
             raise SocialxError(path, "an HDF5 file that holds nothing", "download it again, or write it again")
+        if {"forecast", "issued_at", "times", "sensors"} <= set(file):
+            raise SocialxError(path, "a forecast that predict wrote, not readings", FORECAST)
         ours = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
         return older_variant(path, file) if ours and not frames else None
@@ -114,24 +120,34 @@ def recognise(data: Path) -> tuple[Format, str]:
             return format, reason
     if data.is_dir():
         inside = sorted(path.name for path in data.iterdir())
+        if not inside:
+            raise SocialxError(data, "an empty folder", "name a folder of tables, or a file")
         raise SocialxError(data, f"nothing in this folder is known ({sample(inside)})", "name the file itself")
     head = first_bytes(data, "download it again")
     if head.startswith(HDF5_SIGNATURE):
         return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it
+    if kind_of_file(data, head) != "text":
+        refuse_sheet(data)
     if head.startswith((ZIP, NPY)):
         refuse_several(data)
         refuse_arrays(data)
-    check_text(data, "download it again")
     refuse_numbers(data)
     try:
         read_locations(data)
     except SocialxError:
+        with suppress(UnicodeError):
+            refuse_untimed(data)
+        check_text(data, "download it again")
         text = head[:40].decode("utf-8-sig", "replace").rstrip("\ufffd")  # the last letter may be cut
         readable = "\ufffd" not in text and all(letter.isprintable() or letter.isspace() for letter in text)
         found = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
     else:
-        raise SocialxError(data, "a table of positions, not of readings", SWAP)
+        raise SocialxError(data, "a table of positions, not of readings", _with_positions(data))
     raise SocialxError(data, found, f"the formats are {', '.join(format.name for format in every_format())}")
+
+
+def _with_positions(path: Path) -> Command:
+    return Command("convert", "auto", "READINGS", meta=path, output="OUT.h5")
 
 
 def command(data: Path, format: Format) -> Command:

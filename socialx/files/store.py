@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -346,10 +347,15 @@ def _write_features(
 
 def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
     """The same blocks, the next parsed while one is compressed: pandas parses without the GIL, which saves a sixth."""
+    context = copy_context()  # whose callback hears the notes of the reader
+
+    def following() -> Block | None:
+        return context.run(next, blocks, None)
+
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(next, blocks, None)
-        while (block := following.result()) is not None:
-            following = pool.submit(next, blocks, None)
+        waiting = pool.submit(following)
+        while (block := waiting.result()) is not None:
+            waiting = pool.submit(following)
             yield block
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from socialx.errors import sample
 from socialx.files.inspect import Report
+from socialx.files.locations import near
 from socialx.files.older.backfill import Plan
 from socialx.report.tables import percent
 
@@ -35,6 +36,7 @@ def _about_file(r: Report) -> dict[str, str]:
     lost = len(r.without_position)
     shared, far = sum(map(len, r.duplicate_positions)), len(r.outlier_sensors)
     extent = "none" if r.extent_km is None else f"{r.extent_km[0]:.1f} x {r.extent_km[1]:.1f} km"
+    extent += "" if r.centre is None or r.extent_km is None else f" {near((r.centre[0], r.centre[1]))}"
     others = sample([f"{name} {r.units[name]}" for name in r.features if name != r.feature], FEATURES_LISTED)
     return {
         "file": r.path,

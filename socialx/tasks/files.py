@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from socialx.files import inspect as inspection
 from socialx.files import readings as reader
 from socialx.files.formats.contents import Request, parse_freq
 from socialx.files.formats.export import EXPORT
-from socialx.files.locations import read_locations
+from socialx.files.locations import centre, read_locations
 from socialx.files.older import backfill as older
 from socialx.files.readings import Choices
 from socialx.files.recognition import Kind, command, find, kind_of, recognise, refuse_ours
@@ -34,8 +35,9 @@ SCHEMA = "socialx.file/1"
 class Conversion:
     """What ``convert`` wrote, or only recognised where it was given no output.
 
-    kind: what the input is.  notes: what was assumed.  problems: what fails the checks, None where they were not asked
-    for.  next: the task to run then; of several, one of them.
+    kind: what the input is.  centre: latitude and longitude of the middle of the network.  notes: what was assumed.
+    problems: what fails the checks, None where they were not asked for.  next: the task to run then; of several, one
+    of them.
     """
 
     data: Path
@@ -43,6 +45,7 @@ class Conversion:
     output: Path | None
     dataset: str | None
     summary: store.Summary | None
+    centre: tuple[float, float] | None
     notes: tuple[Message, ...]
     problems: tuple[str, ...] | None
     next: tuple[Command, ...]
@@ -66,6 +69,9 @@ def convert(
     timezone: str | None = None,
     round_times: bool = False,
     transposed: bool = False,
+    time_column: str | None = None,
+    sensor_column: str | None = None,
+    drop: str | Sequence[str] = (),
     without_positions: bool = False,
     validate: bool = False,
     overwrite: bool = False,
@@ -81,15 +87,17 @@ def convert(
     quantity: ``speed``, ``flow`` or ``occupancy``.  name, units, missing, timezone: facts of a data set that is not
     built in; missing: one number or several that stand for no reading; None is 0, of counts none; ``"none"`` or NaN:
     every number is a reading.
-    round_times: move times between two steps to the nearest whole step.  transposed: the table has a row for each
-    sensor and a column for each time, and is held in memory.  without_positions: write sensors without a
-    position.  validate: check the written file.
+    round_times: move times between two steps to the nearest whole step, of ``freq`` if it is said.
+    transposed: the table has a row for each
+    sensor and a column for each time, and is held in memory.  time_column, sensor_column: names of these columns of a
+    table, where its content does not tell.  drop: columns of a table to leave out.  without_positions: write sensors
+    without a position.  validate: check the written file.
 
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
     be read and SettingsError for arguments that are wrong.
     """
     with listening(progress):
-        path, *more = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
+        path, *more = _paths(data)
         request = Request(
             path,
             _path(ids),
@@ -100,8 +108,13 @@ def convert(
             quantity=_quantity(quantity),
             more=tuple(more),
             transposed=transposed,
+            round_times=round_times,
+            time_column=time_column,
+            sensor_column=sensor_column,
+            drop=_names(drop),
         )
-        choices = Choices(name, units, _missing_values(missing), timezone, without_positions, round_times)
+        step_s = request.step_s if round_times else None
+        choices = Choices(name, units, _missing_values(missing), timezone, without_positions, round_times, step_s)
         kind = EXPORT if transposed and find(kind) is None else kind
         named = find(kind)
         if named is None or output is not None:
@@ -110,28 +123,72 @@ def convert(
             raise SettingsError(f"convert {kind}", "no output", ("add ", Argument("output", "FILE.h5")))
         found = kind_of(path) if named is None else Kind(kind, "named", None)
         if output is None:
-            return Conversion(path, found, None, None, None, (), None, (command(path, recognise(path)[0]),))
+            return Conversion(path, found, None, None, None, None, (), None, (command(path, recognise(path)[0]),))
         target = Path(output)
         check_outputs((target, None), others=(path, *more, meta, ids), overwrite=overwrite)
         if named is None:
             note(Message(path, f"{found.why} ({found.name})"))
-        source = reader.read(kind, request, _path(meta), choices)
-        notes = tuple(each if isinstance(each, Message) else Message("", each) for each in source.notes)
-        for message in notes:
+        return _written(found, kind, request, _path(meta), choices, target, validate=validate, overwrite=overwrite)
+
+
+def _written(
+    found: Kind,
+    kind: str,
+    request: Request,
+    meta: Path | None,
+    choices: Choices,
+    target: Path,
+    *,
+    validate: bool,
+    overwrite: bool,
+) -> Conversion:
+    """Read, write and check what ``convert`` was asked for."""
+    source = reader.read(kind, request, meta, choices)
+    notes = tuple(each if isinstance(each, Message) else Message("", each) for each in source.notes)
+    for message in notes:
+        note(message)
+    zeros: list[int] = []
+    counted = replace(source.readings, blocks=_counted(source.readings.blocks, zeros))
+    summary = store.create(target, counted, overwrite=overwrite)
+    if sum(zeros) and choices.missing and source.readings.feature == store.SPEED and source.readings.missing != 0:
+        codes = ",".join(f"{code:g}" for code in (source.readings.missing, 0) if code is not None)
+        remedy = (Argument("missing", codes), " if they stand for none")
+        notes = (*notes, Message(target, f"{sum(zeros):,} zeros count as readings", remedy))
+        note(notes[-1])
+    problems = None
+    if validate:
+        report = inspection.inspect(target)
+        problems = tuple(checks.problems(report))
+        for message in checks.doubts(report, target):
             note(message)
-        summary = store.create(target, source.readings, overwrite=overwrite)
-        problems = None
-        if validate:
-            report = inspection.inspect(target)
-            problems = tuple(checks.problems(report))
-            for message in checks.doubts(report, target):
-                note(message)
-        following = _after_conversion(target, source.readings)
-        return Conversion(path, found, target, source.readings.dataset_name, summary, notes, problems, following)
+    following = _after_conversion(target, source.readings)
+    sensors = source.readings.sensors
+    middle = centre(sensors.latitude, sensors.longitude)
+    name = source.readings.dataset_name
+    return Conversion(request.data, found, target, name, summary, middle, notes, problems, following)
+
+
+def _counted(blocks: Generator[store.Block, None, None], zeros: list[int]) -> Generator[store.Block, None, None]:
+    """The blocks; the zeros of each are added to a list."""
+    with closing(blocks):
+        for block in blocks:
+            zeros.append(int((block.speeds == 0).sum()))
+            yield block
+
+
+def _paths(data: str | Path | Sequence[str | Path]) -> list[Path]:
+    found = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
+    if not found:
+        raise SettingsError(Argument("data"), "no file in it", "name one or several files")
+    return found
 
 
 def _path(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path)
+
+
+def _names(said: str | Sequence[str]) -> tuple[str, ...]:
+    return (said,) if isinstance(said, str) else tuple(said)
 
 
 def _missing_values(said: float | str | Sequence[float] | None) -> tuple[float, ...] | None:
@@ -202,6 +259,9 @@ def append(
     timezone: str | None = None,
     round_times: bool = False,
     transposed: bool = False,
+    time_column: str | None = None,
+    sensor_column: str | None = None,
+    drop: str | Sequence[str] = (),
     progress: Callback | None = None,
 ) -> appending.Appended:
     """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
@@ -209,16 +269,24 @@ def append(
     data: tables that the format ``export`` reads, of the sensors of the file in any order; a sensor that they do not
     have gets missing readings.  Their rows go on where the file ends, a step apart.  Rows that the file has already are
     left out if their readings are the same; a gap before the first new row is filled with missing readings.
-    channel, time_format, missing, round_times, transposed: as in ``convert``.  timezone: of the tables, where the file
-    is in UTC.
+    channel, time_format, missing, round_times, transposed, time_column, sensor_column, drop: as in ``convert``.
+    timezone: of the tables, where the file is in UTC.
 
     The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
     """
     with listening(progress):
-        first, *more = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
+        first, *more = _paths(data)
         wanted = None if channel is None else str(channel)
         request = Request(
-            first, channel=wanted, time_format=_time_format(time_format), more=tuple(more), transposed=transposed
+            first,
+            channel=wanted,
+            time_format=_time_format(time_format),
+            more=tuple(more),
+            transposed=transposed,
+            round_times=round_times,
+            time_column=time_column,
+            sensor_column=sensor_column,
+            drop=_names(drop),
         )
         choices = Choices(missing=_missing_values(missing), timezone=timezone, round_times=round_times)
         return appending.append(Path(path), request, choices)

@@ -194,8 +194,41 @@ def test_a_file_in_utc_takes_wall_times_of_a_zone(tmp_path: Path) -> None:
     append(path, wall[48:52], timezone="Europe/Berlin")
     append(path, zoned[52:56])
     plain[56:].to_csv(tmp_path / "new.csv")
-    assert "its times are read as UTC, as in" in run("append", path, tmp_path / "new.csv").stderr
+    before = digest(path)
+    refused = run("append", path, tmp_path / "new.csv")
+    assert "is in UTC: --timezone ZONE says it, or --timezone UTC" in refused.stderr
+    assert digest(path) == before
+    assert run("append", path, tmp_path / "new.csv", "--timezone", "UTC").exit_code == 0
     assert content(path) == whole
+
+
+@pytest.mark.parametrize(("first", "hours"), [("2024-01-31 20:00", 5), ("2024-03-30 23:00", 6)])
+def test_times_with_an_offset_become_wall_times_of_the_file(tmp_path: Path, first: str, hours: int) -> None:
+    moments = pd.date_range(first, periods=12 * hours, freq="5min", tz="Europe/Berlin", name="time")  # spring skips one
+    zoned = network(len(moments)).set_axis(moments)
+    wall = zoned.set_axis(moments.tz_localize(None))
+    whole = content(file_of(wall, tmp_path))
+    path = file_of(wall[:20], tmp_path)
+    append(path, zoned[20:40].tz_convert("UTC"))
+    append(path, zoned[38:])
+    assert content(path) == whole
+
+
+def test_the_hour_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    moments = pd.date_range("2024-10-26 22:00", periods=60, freq="5min", tz="UTC", name="time")
+    zoned = network().set_axis(moments)
+    path = file_of(zoned[:20].set_axis(moments[:20].tz_convert("Europe/Berlin").tz_localize(None)), tmp_path)
+    refusal(lambda: append(path, zoned[20:]), "the hour that comes twice in Europe/Berlin", task="append")
+    assert append(path, zoned[20:36]).rows == 16
+
+
+def test_speeds_of_another_unit_are_noted(tmp_path: Path) -> None:
+    frame = network()
+    path = file_of(frame[:30], tmp_path, units="mph")
+    (1.609 * frame[30:45]).to_csv(tmp_path / "new.csv")
+    assert "check that they are in mph" in run("append", path, tmp_path / "new.csv").stderr
+    frame[45:].to_csv(tmp_path / "new.csv")
+    assert "check that" not in run("append", path, tmp_path / "new.csv").stderr
 
 
 def test_a_number_that_stands_for_no_reading(tmp_path: Path) -> None:
@@ -242,7 +275,10 @@ def infinite(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]]] = {
-    "unknown ids": (lambda f: other_ids(f)[30:], ("1 of 4 sensors are not in", "(99)", "remove them, or convert all")),
+    "unknown ids": (
+        lambda f: other_ids(f)[30:],
+        ("1 of 4 sensors are not in", "(99)", "remove them (--drop 99), or convert all"),
+    ),
     "another reading": (
         lambda f: changed(f)[20:],
         ("10 readings are not those of", "13 at 2024-01-31 21:40:00 is ", ", not ", "remove these rows, or convert"),
@@ -278,8 +314,9 @@ def test_two_spellings_of_a_sensor_are_refused(tmp_path: Path) -> None:
 def test_zones_that_contradict_are_refused(tmp_path: Path) -> None:
     frame = network()
     path = file_of(frame[:30], tmp_path)
-    words = ("wall times of Europe/Berlin", "without the offset")
-    refusal(lambda: append(path, frame[30:].tz_localize("UTC")), *words, task="append")
+    unsaid = file_of(frame[:30], tmp_path, "unsaid", timezone=None)
+    words = ("does not say the zone of its wall times", "write them as wall times")
+    refusal(lambda: append(unsaid, frame[30:].tz_localize("UTC")), *words, task="append")
     refusal(lambda: append(path, frame[30:], timezone="Europe/Paris"), "has times of Europe/Berlin", task="append")
     with pytest.raises(SettingsError):
         append(path, frame[30:], timezone="Europe/Paris")

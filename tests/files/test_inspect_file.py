@@ -431,6 +431,10 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
         {"negative_readings": 4000, "most_negative": -1.0},
         "4,000 readings of avg_speed are below 0, most often -1: if it means no reading, convert again with missing=-1",
     ),
+    "zeros": (
+        {"zero_share": 0.25, "missing": -1.0},
+        "25.0 % of the readings are 0, a speed: if it means no reading, convert again with missing='0,-1'",
+    ),
     "odd_values": (
         {"odd_values": {"b": {"value": 255.0, "share": 0.2}, "c": {"value": 254.5, "share": 0.1}}},
         "255 stands in 20 % of the readings of sensor b, and 1 other sensors have such a number: "

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations
+from tests.commands import socialx as run
 from tests.data_files import IDS, refusal, write_locations, write_stations
 
 
@@ -112,7 +114,6 @@ BAD = {
     "binary": (b"\xc3\x28\n", "not a CSV"),
     "UTF-16": (b"\xff\xfei\x00d\x00", "UTF-16: save it as UTF-8"),
     "packed": (b"\x1f\x8b\x08", "gunzip"),
-    "tabs": ("id\tlat\tlon\n1\t34\t-118\n", "separated by tabs"),
     "cells shifted": ("id,name,lat,lon\n1,I-5, 12,34.15,-118.3\n", "line 2 has 5 cells, not 4"),
     "only a name": ("name,lat,lon\n1,34,-118\n", "without sensor_id, latitude, longitude"),
     "short LargeST row": ("ID,Lat,Lng,Lanes\n1,34,-118\n", "line 2 has 3 cells, not 4"),
@@ -210,3 +211,43 @@ def test_other_files_have_no_index(tmp_path: Path, content: str) -> None:
 def test_an_index_must_be_one(tmp_path: Path, rows: str, words: str) -> None:
     path = places(tmp_path / "meta.csv", "index,sensor_id,latitude,longitude\n" + rows)
     refusal(lambda: index_ids(path), str(path), words)
+
+
+@pytest.mark.parametrize("way", ["semicolons", "tabs", "x, y", "Excel"])
+def test_locations_are_written_as_readings_are(way: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": IDS, "lat": [48.125, 48.25, 48.5], "lon": [11.5, -11.25, 11.0]})
+    path = tmp_path / ("places.xlsx" if way == "Excel" else "places.csv")
+    if way == "Excel":
+        frame.to_excel(path, index=False)
+    elif way == "x, y":
+        frame.rename(columns={"lat": "y", "lon": "x"}).to_csv(path, index=False)
+    else:
+        frame.to_csv(path, index=False, sep={"semicolons": ";", "tabs": "\t"}[way], decimal=",")
+    found = join(IDS, read_locations(path), path, static=False)
+    assert found.latitude.tolist() == [48.125, 48.25, 48.5]
+    assert found.longitude.tolist() == [11.5, -11.25, 11.0]
+
+
+def test_what_is_wrong_with_numbers_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "places.csv"
+    path.write_text("id,lat,lon\n1,-121.9,37.3\n")
+    refusal(lambda: read_locations(path), "latitude and longitude look exchanged")
+    path.write_text("id,x,y\n1,600157.8,4125092.8\n")
+    refusal(lambda: read_locations(path), "look like metres", "EPSG:4326")
+    (tmp_path / "a.xlsx").write_text("id,lat,lon\n1,48,11\n")
+    refusal(lambda: read_locations(tmp_path / "a.xlsx"), "no workbook that can be read")
+
+
+def test_an_exchange_within_range_is_seen(tmp_path: Path) -> None:
+    places, data, output = tmp_path / "places.csv", tmp_path / "a.csv", tmp_path / "a.h5"
+    times = pd.date_range("2024-01-31", periods=20, freq="5min", name="time")
+    pd.DataFrame(50.5, index=times, columns=["1", "2"]).to_csv(data)
+    asked = ["--meta-csv", places, "--output-h5", output, "--overwrite", "--timezone", "Europe/Berlin"]
+    for header, near in (("id,lat,lon", "near 48.1 N, 11.5 E"), ("id,lon,lat", "near 11.5 N, 48.1 E")):
+        places.write_text(f"{header}\n1,48.1,11.5\n2,48.1,11.5\n")
+        assert near in run("convert", "csv", data, *asked).stdout
+        assert near in run("inspect", output).stdout
+    places.write_text("id,lat,lon\n1,11.5,-48.2\n2,11.5,-48.2\n")
+    run("convert", "csv", data, *asked)
+    remark = "remark: its sensors are near 11.5 N, 48.2 W, far from its time zone Europe/Berlin"
+    assert remark in run("inspect", output).stdout

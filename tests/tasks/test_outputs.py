@@ -99,9 +99,9 @@ def test_a_file_of_another_kind_stays(case: tuple[str, str], there: dict[str, Pa
     assert done.exit_code == 1
     assert "exists already and is not" in done.stderr
     assert path.read_text() == "data:\n  history: 12\n"
-    other = tmp_path / "mine.pdf"
+    other = tmp_path / "mine.txt"
     done = command(*typed(case, there, other))
-    assert (done.exit_code, "cannot end in '.pdf'" in done.stderr) == (2, True)
+    assert (done.exit_code, "cannot end in '.txt'" in done.stderr) == (2, True)
     assert not other.exists()
 
 

@@ -34,6 +34,10 @@ class Request:
     quantity: str | None = None  # what the readings are, as a feature is called
     more: tuple[Path, ...] = ()  # further files of the same columns
     transposed: bool = False  # a row for each sensor, a column for each time
+    round_times: bool = False  # to whole steps, of step_s where that is said
+    time_column: str | None = None  # the name of the column of times, where the content does not tell
+    sensor_column: str | None = None  # that of the sensors, in a table that has a row for each reading
+    drop: tuple[str, ...] = ()  # names of columns that are left out
     published: bool = False  # ``start`` was not said: it is that of the data set as published
 
     @property
@@ -56,6 +60,8 @@ class Contents:
     paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
     times: Callable[[], np.ndarray] | None = None  # reads all wall times S19 [T] ahead, where each row carries its own
     timezone: str | None = None  # of the times, where the source says it
+    rounded: bool = False  # whether its times are whole steps already
+    droppable: bool = False  # whether its sensors are columns of a table, which drop can leave out
     missing: float | None = 0.0  # the number that usually stands for no reading in such a source; None: there is none
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -16,40 +16,43 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from socialx.errors import Argument, SettingsError, SocialxError, sample
+from socialx.errors import Argument, Message, SettingsError, SocialxError, sample
 from socialx.files.formats.contents import Contents, Format, Request, as_timestamps
-from socialx.files.formats.sheets import CLOCK, DATE, EPOCH, Sheet, look
+from socialx.files.formats.sheets import CLOCK, DATE, EPOCH, QUANTITIES, Sheet, look, refuse_sheet, unread_sheets
 from socialx.files.formats.tables import TIMES
 from socialx.files.formats.transposed import refuse_transposed, turned
-from socialx.files.locations import repeated
+from socialx.files.formats.walltimes import free_step, nearest_step
+from socialx.files.locations import read_locations, repeated
 from socialx.files.store import SPEED, Block
+from socialx.progress import note
 
 if TYPE_CHECKING:
     import pandas as pd
 
 EXPORT = "export"
 UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
+MIDNIGHT = r"(?<=[ T])24:00(?=$|:00|[ Z+-])"  # the end of a day
 SHARE = 0.5  # of the free memory, for a table that must be turned as a whole
-# Names of a column of each quantity in a table that has a row for each reading.
-QUANTITIES = {
-    SPEED: re.compile(r"(?:.*speed.*|v|velocity|kmh|km/h|mph|geschwindigkeit)", re.IGNORECASE),
-    "flow": re.compile(r"(?:.*(?:flow|volume|count|intensity).*|q|veh|vehicles)", re.IGNORECASE),
-    "occupancy": re.compile(r"(?:.*occup.*|occ|o)", re.IGNORECASE),
-}
 
 
 @dataclass(frozen=True)
 class Times:
     """How times are written: a format of strptime, or None for seconds or milliseconds since 1970.
 
-    zoned: they carry an offset from UTC, or count from 1970; they are then written in UTC.
+    zoned: they carry an offset from UTC, or count from 1970; they are then written in UTC.  step: seconds to whose
+    multiples they are rounded.
     """
 
     form: str | None
     zoned: bool
+    step: int | None = None
 
     def seconds(self, texts: pd.Series[str]) -> np.ndarray:
         """Texts [t] -> seconds since 1970 int64 [t]; of times without an offset as if they were UTC."""
+        found = self._exact(texts)
+        return found if self.step is None else np.where(found == UNKNOWN, UNKNOWN, nearest_step(found, self.step))
+
+    def _exact(self, texts: pd.Series[str]) -> np.ndarray:
         import pandas as pd
 
         if self.form is None:
@@ -58,7 +61,10 @@ class Times:
             return np.where(np.isfinite(numbers), np.rint(np.nan_to_num(numbers)), UNKNOWN).astype(np.int64)
         if self.zoned:
             texts = texts.str.replace(r" ?UTC$", "Z", regex=True)
+        late = texts.str.contains(MIDNIGHT, regex=True)
+        texts = texts.str.replace(MIDNIGHT, "00:00", regex=True) if late.any() else texts
         found = pd.to_datetime(texts, format=self.form, utc=self.zoned, errors="coerce")
+        found = found + pd.to_timedelta(late.astype(int), unit="D") if late.any() else found
         if self.zoned:
             found = found.dt.tz_localize(None)
         moments = found.to_numpy("datetime64[ms]")
@@ -115,13 +121,19 @@ class Table:
 
 
 def _recognise(path: Path) -> str | None:
-    sheets = [look(path)] if path.is_file() else [look(each) for each in _files(path)] if path.is_dir() else []
-    found = [sheet for sheet in sheets if sheet is not None]
-    if not found or len(found) < len(sheets) or len({frozenset(sheet.names) for sheet in found}) > 1:
+    files = [path] if path.is_file() else _files(path) if path.is_dir() else []
+    found = [sheet for file in files for sheet in look(file)]
+    if not found:
         return None
-    if len(found) == 1 and found[0].plain() and any(form.fullmatch(found[0].first) for form in TIMES.values()):
+    if (
+        path.is_file()
+        and len(found) == 1
+        and found[0].plain()
+        and any(form.fullmatch(found[0].first) for form in TIMES.values())
+    ):
         return None
-    return found[0].described() + (f", {len(found)} files" if len(found) > 1 else "")
+    several = "" if len(found) == 1 else f", {len(files)} files" if len(files) > 1 else f", {len(found)} sheets"
+    return found[0].described() + several
 
 
 def _files(folder: Path) -> list[Path]:
@@ -132,22 +144,32 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
+def _are_locations(path: Path) -> bool:
+    try:
+        return bool(read_locations(path))
+    except SocialxError:
+        return False
+
+
 def _read(request: Request) -> Contents:
     paths = [path for each in (request.data, *request.more) for path in (_files(each) if each.is_dir() else [each])]
+    aside = [path for path in paths if len(paths) > 1 and not look(path, request) and _are_locations(path)]
+    paths = [path for path in paths if path not in aside]
+    if not paths:
+        raise SocialxError(request.data, "no file in this folder", "name a folder of tables, or a file")
     sheets = []
     for path in paths:
-        sheet = turned(path) if request.transposed else look(path)
-        if sheet is None:
+        found = [turned(path)] if request.transposed else look(path, request)
+        if not found:
             refuse_transposed(path)
-            wanted = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
-            raise SocialxError(path, "no table with a column of times", wanted)
-        sheets.append(sheet)
-    for sheet in sheets[1:]:
-        if sorted(sheet.names) != sorted(sheets[0].names):
-            other = sorted(set(sheet.names) ^ set(sheets[0].names))
-            found = f"other columns than {sheets[0].path} ({sample(other)})"
-            raise SocialxError(sheet.path, found, "convert it alone, or give all files the same columns")
-    sheets = [sheets[0], *(sheet.as_in(sheets[0]) for sheet in sheets[1:])]
+            if request.time_column is not None:
+                raise SettingsError(
+                    Argument("time_column", request.time_column), f"no column of times of {path}", "name one"
+                )
+            refuse_sheet(path)
+        sheets += found
+    _check_names(sheets[0], request)
+    sheets = _same_columns(sheets)
     feature, column = _chosen(sheets[0], request)
     table = _scan(sheets, request)
     notes = [f"{request.data}: times are read as {table.times.form or 'seconds since 1970'}{table.note}"]
@@ -156,6 +178,9 @@ def _read(request: Request) -> Contents:
     if column is not None and len(sheets[0].values) > 1:
         others = ", ".join(sheets[0].names[place] for place in sheets[0].values if sheets[0].names[place] != column)
         notes.append(f"{request.data}: the readings are those of {column}, not of {others}")
+    notes += [f"{path}: positions of sensors, set aside" for path in aside]
+    notes += [line for sheet in sheets for line in sheet.left_out()]
+    notes += [line for path in paths if not request.transposed for line in unread_sheets(path, sheets)]
     return Contents(
         table.ids,
         len(table.ids),
@@ -166,7 +191,28 @@ def _read(request: Request) -> Contents:
         times=partial(_timestamps, table),
         timezone="UTC" if table.times.zoned else None,
         missing=0.0 if feature == SPEED else None,
+        rounded=table.times.step is not None,
+        droppable=column is None and not request.transposed,
     )
+
+
+def _check_names(sheet: Sheet, request: Request) -> None:
+    """Refuse a name of a column that the table does not have."""
+    said = (("time_column", request.time_column), ("sensor_column", request.sensor_column))
+    for argument, name in (*said, *(("drop", name) for name in request.drop)):
+        if name is not None and name not in sheet.names:
+            found = f"no column of {sheet.where} ({sample([each for each in sheet.names if each], 12)})"
+            raise SettingsError(Argument(argument, name), found, "name one of them")
+
+
+def _same_columns(sheets: list[Sheet]) -> list[Sheet]:
+    """The sheets with the columns of the first one, in its order."""
+    for sheet in sheets[1:]:
+        if sorted(sheet.names) != sorted(sheets[0].names):
+            other = sorted(set(sheet.names) ^ set(sheets[0].names))
+            found = f"other columns than {sheets[0].where} ({sample(other)})"
+            raise SocialxError(sheet.where, found, "convert it alone, or give all the same columns")
+    return [sheets[0], *(sheet.as_in(sheets[0]) for sheet in sheets[1:])]
 
 
 def _chosen(sheet: Sheet, request: Request) -> tuple[str, str | None]:
@@ -200,6 +246,7 @@ def _scan(sheets: list[Sheet], request: Request) -> Table:
     import pandas as pd
 
     sensors: dict[str, None] = {}
+    one: list[pd.Series[str]] = []  # times of the first sensor
     texts = []  # the times of each sheet, in a table with a row for each reading without those of the row above
     for sheet in sheets:
         wanted = sheet.times + (() if sheet.sensors is None else (sheet.sensors,))
@@ -209,22 +256,32 @@ def _scan(sheets: list[Sheet], request: Request) -> Table:
                 column = _texts(sheet, frame, line)
                 parts.append(column if sheet.sensors is None else column[column != column.shift()])
                 if sheet.sensors is not None:
-                    sensors.update(dict.fromkeys(frame[sheet.sensors].str.strip().tolist()))
+                    named = frame[sheet.sensors].str.strip()
+                    sensors.update(dict.fromkeys(named.tolist()))
+                    one.append(column[named == next(iter(sensors))])
         if not parts:
             raise SocialxError(sheet.path, "no row after line 1", "use a file with rows")
         texts.append(pd.concat(parts, ignore_index=True))
     times, moments, note = _read_times(sheets, texts, request.time_format)
+    if request.round_times and sensors:
+        step = request.step_s or free_step(times.seconds(pd.concat(one, ignore_index=True)))
+        times, moments = replace(times, step=step), [nearest_step(each, step) for each in moments]
+        moments = [each[np.append(True, each[1:] != each[:-1])] for each in moments]
+        note += f", each sensor's rounded to whole {step // 60} min"
     order = sorted(range(len(sheets)), key=lambda place: int(moments[place][0]))
     for before, after in pairwise(order):
         if moments[after].min() <= moments[before].max():
-            found = f"its times begin before those of {sheets[before].path} end"
-            raise SocialxError(sheets[after].path, found, "remove the rows that both have")
+            found = f"its times begin before those of {sheets[before].where} end"
+            raise SocialxError(sheets[after].where, found, "remove the rows that both have")
     ordered, every = [sheets[place] for place in order], np.concatenate([moments[place] for place in order])
     first = ordered[0]
     if first.sensors is None:
         ids = tuple(first.names[place] for place in first.values)
         if twice := repeated(ids):
             raise SocialxError(first.path, f"line 1 names sensors more than once ({sample(twice)})", "remove them")
+        if 3 * len(np.unique(every)) <= 2 * len(every):
+            found = f"{len(every):,} rows of {len(np.unique(every)):,} times, as of a table with a row per reading"
+            raise SocialxError(first.where, found, ("say which column names the sensor: ", Argument("sensor_column")))
         return Table(tuple(ordered), times, ids, every, note=note)
     if "" in sensors:
         raise SocialxError(first.path, f"rows without a sensor in {first.names[first.sensors]!r}", "remove them")
@@ -339,6 +396,7 @@ def _cells(table: Table, column: str) -> Iterator[Cells]:
 def _pivoted(table: Table, column: str) -> Generator[Block, None, None]:
     """A row per time of a table with a row per reading: as it is read where it is in order of time, else as a whole."""
     cells = _cells(table, column)
+    again: list[int] = []
     if not table.by_time:
         from socialx.environment import free_memory  # which loads torch: few tables need it
 
@@ -346,8 +404,8 @@ def _pivoted(table: Table, column: str) -> Generator[Block, None, None]:
         if free is not None and need > SHARE * free:
             found = f"rows that are not in order of time, and {need / 2**30:.1f} GiB as a whole"
             raise SocialxError(table.path, found, "sort its rows by time")
-        yield _turned(table, cells, table.moments)
-        return
+        yield _turned(table, cells, table.moments, again)
+        cells = iter(())
     waiting: list[Cells] = []
     for seconds, numbers, readings in cells:
         waiting.append((seconds, numbers, readings))
@@ -355,30 +413,35 @@ def _pivoted(table: Table, column: str) -> Generator[Block, None, None]:
             continue
         joined: Cells = tuple(np.concatenate(each) for each in zip(*waiting, strict=True))  # type: ignore[assignment]
         ready = joined[0] < seconds[-1]  # the last time may go on in the next piece
-        yield _turned(table, [tuple(each[ready] for each in joined)], np.unique(joined[0][ready]))
+        yield _turned(table, [tuple(each[ready] for each in joined)], np.unique(joined[0][ready]), again)
         waiting = [tuple(each[~ready] for each in joined)]
     if waiting:
-        yield _turned(table, waiting, np.unique(np.concatenate([each[0] for each in waiting])))
+        yield _turned(table, waiting, np.unique(np.concatenate([each[0] for each in waiting])), again)
+    if sum(again):
+        note(Message(table.path, f"{sum(again):,} rows stand twice with the same reading", "read once"))
 
 
-def _turned(table: Table, cells: Iterable[Cells], moments: np.ndarray) -> Block:
-    """Readings of these times as rows [t,N], NaN where there is none; refuses two of one sensor and time."""
+def _turned(table: Table, cells: Iterable[Cells], moments: np.ndarray, again: list[int]) -> Block:
+    """Readings of these times as rows [t,N], NaN where there is none; refuses two of one sensor and time.
+
+    again: gets the number of rows that stand twice with the same reading.
+    """
     values = np.full((len(moments), len(table.ids)), np.nan, np.float32)
     taken = np.zeros(values.shape, bool)
     for seconds, numbers, readings in cells:
-        rows = np.searchsorted(moments, seconds)
-        places = rows * len(table.ids) + numbers
-        again = taken.reshape(-1)[places]
-        if len(np.unique(places)) < len(places):
-            order = np.argsort(places, kind="stable")
-            again[order[1:]] |= np.diff(places[order]) == 0
-        if again.any():
-            row = int(again.argmax())
+        places = np.searchsorted(moments, seconds) * len(table.ids) + numbers
+        found, first = np.unique(places, return_index=True)
+        first = first[~taken.reshape(-1)[found]]
+        values.reshape(-1)[places[first]] = readings[first]
+        taken.reshape(-1)[found] = True
+        known = values.reshape(-1)[places]
+        other = (known != readings) & ~(np.isnan(known) & np.isnan(readings))
+        if other.any():
+            row = int(other.argmax())
             when = as_timestamps(seconds[row : row + 1])[0].decode()
-            found = f"two readings of {table.ids[numbers[row]]} at {when}"
-            raise SocialxError(table.path, found, "remove one of them")
-        taken.reshape(-1)[places] = True
-        values.reshape(-1)[places] = readings
+            what = f"two readings of {table.ids[numbers[row]]} at {when} ({known[row]:g}, {readings[row]:g})"
+            raise SocialxError(table.path, what, "remove one of them")
+        again.append(len(places) - len(first))
     return Block(as_timestamps(moments), values)
 
 
@@ -388,6 +451,8 @@ FORMATS = (
         "a table as offices and databases export it",
         _recognise,
         _read,
-        takes=frozenset({"channel", "time_format", "quantity", "more", "transposed"}),
+        takes=frozenset(
+            {"channel", "time_format", "quantity", "more", "transposed", "time_column", "sensor_column", "drop"}
+        ),
     ),
 )

@@ -8,6 +8,7 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -320,14 +321,18 @@ def _parse(table: Table, piece: bytes, line: int) -> tuple[list[str], np.ndarray
         speeds = _numbers(text).reshape(len(rows), table.sensors)
     except ValueError as error:  # pandas' ParserError is one
         _refuse(table, piece, line, " ".join(str(error).split())[:160])
-    if form and form != PLAIN:
+    if form and (form != PLAIN or b"24:00:00" in piece):
         times = [timestamp(time) for time in times]
     return times, speeds
 
 
 def timestamp(time: str) -> str:
-    """A time in one of the forms of ``TIMES``, a Z after it or not, as it is stored."""
-    return f"{time[:10]} {time[11:16]}:{time[17:19] or '00'}"
+    """A time in one of the forms of ``TIMES``, a Z after it or not, as it is stored; 24:00 is 0:00 of the next day."""
+    day, clock = time[:10], f"{time[11:16]}:{time[17:19] or '00'}"
+    if clock == "24:00:00":
+        with suppress(ValueError):  # no such day, which is refused where times are read
+            return f"{date.fromisoformat(day) + timedelta(days=1)} 00:00:00"
+    return f"{day} {clock}"
 
 
 def _rows(piece: bytes) -> list[bytes]:

@@ -17,13 +17,13 @@ ODD = {
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}  # in the order in which they are tried
 
 
-def check_text(path: Path, advice: str) -> None:
-    """Refuse what is packed, in UTF-16, or separated by anything but commas."""
+def check_text(path: Path, advice: str, *, any_separator: bool = False) -> None:
+    """Refuse what is packed, in UTF-16, or separated by anything but commas, unless that is read."""
     head = first_bytes(path, advice)
     for magic, (found, remedy) in ODD.items():
         if head.startswith(magic):
             raise SocialxError(path, found, remedy)
     line = head.splitlines()[0]
     for separator, name in SEPARATORS.items():
-        if separator.encode() in line and b"," not in line and b"\0" not in head:
+        if not any_separator and separator.encode() in line and b"," not in line and b"\0" not in head:
             raise SocialxError(path, f"its cells are separated by {name}", "write it with commas, and decimal points")

@@ -26,6 +26,7 @@ from socialx.files.formats.sheets import (
     encodings,
     kind_of_file,
     opened,
+    sheet_names,
     typed,
     written,
 )
@@ -107,7 +108,11 @@ def _open(path: Path) -> tuple[Sheet, Iterator[list[str]]]:
     head = first_bytes(path, ADVICE)
     kind = kind_of_file(path, head)
     if kind != "text":
+        if len(several := sheet_names(path, kind)) > 1:
+            raise SocialxError(path, f"{len(several)} sheets ({sample(several)})", "save each as a file of its own")
         frame = typed(path, kind)
+        if kind == "excel":
+            frame = frame.set_axis(written(frame.iloc[0]).tolist(), axis=1)[1:].infer_objects()
         rows = map(list, zip(*(written(frame[name]).tolist() for name in frame), strict=True))
         return Sheet(path, kind, tuple(str(name).strip() for name in frame), (), None, (), separator="|"), rows
     for encoding in encodings(head):

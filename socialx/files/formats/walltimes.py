@@ -18,6 +18,7 @@ from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.files.formats.contents import DAY_S, as_timestamps
 from socialx.files.store import Block, timestamp_seconds
 from socialx.files.time_axis import JITTER_S, common_step
+from socialx.progress import note
 
 SORT = "sort the rows and remove repeated ones"
 REWRITE = "write its times in UTC"
@@ -69,14 +70,26 @@ def in_utc(timestamps: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, 
     return as_timestamps(utc), Message(where, found, "all times are written in UTC", returns)
 
 
-def rounded(timestamps: np.ndarray, where: Path) -> tuple[np.ndarray, Message]:
+def free_step(seconds: np.ndarray) -> int:
+    """The common step of a clock that runs freely, int64 [T], in seconds: whole minutes, one at least."""
+    return max(60, 60 * round(common_step(60 * np.rint(seconds / 60).astype(np.int64)) / 60))
+
+
+def nearest_step(seconds: np.ndarray, step: int) -> np.ndarray:
+    """Seconds int64 [T] -> the nearest multiples of a step, int64 [T]."""
+    return step * np.rint(seconds / step).astype(np.int64)
+
+
+def rounded(timestamps: np.ndarray, where: Path, step_s: int | None = None) -> tuple[np.ndarray, Message]:
     """Times S19 [T] of a clock that runs freely -> the nearest whole steps after midnight, S19 [T], and a note.
+
+    step_s: seconds between two rows, None: the common step.
 
     Raises SocialxError where two rows become one time.
     """
     seconds = timestamp_seconds(timestamps, str(where))
-    step = max(60, 60 * round(common_step(60 * np.rint(seconds / 60).astype(np.int64)) / 60))
-    whole = step * np.rint(seconds / step).astype(np.int64)
+    step = step_s or free_step(seconds)
+    whole = nearest_step(seconds, step)
     if (same := np.diff(whole) == 0).any():
         row = int(same.argmax())
         pair = f"{timestamps[row].decode()}, {timestamps[row + 1].decode()}"
@@ -105,6 +118,33 @@ def retimed(
             row = rows.stop
     if row < len(before):
         raise SocialxError(where, "it changed while it was read", AGAIN)
+
+
+def once(blocks: Generator[Block, None, None], where: Path, *, strict: bool) -> Generator[Block, None, None]:
+    """The blocks without rows that are the row above them again, time and readings, and a note on their number.
+
+    strict: refuses a row with the time of the one above it and other readings.
+    """
+    last, again = Block(np.empty(0, "S19"), np.empty((0, 0), np.float32)), 0
+    with closing(blocks):
+        for block in blocks:
+            times = block.timestamps
+            before = np.append(last.timestamps, times[:-1])  # of all rows, or of all but the first of all
+            same = np.zeros(len(times), bool)
+            same[len(times) - len(before) :] = times[len(times) - len(before) :] == before
+            for row in np.flatnonzero(same).tolist():
+                above = block.speeds[row - 1] if row else last.speeds[0]
+                same[row] = np.array_equal(block.speeds[row], above, equal_nan=True)
+                if strict and not same[row]:
+                    found = f"two rows at {times[row].decode()} with other readings"
+                    raise SocialxError(where, found, "remove one of them")
+            again += int(same.sum())
+            if not same.all():
+                yield Block(times[~same], block.speeds[~same]) if same.any() else block
+            if len(times):
+                last = Block(times[-1:], block.speeds[-1:].copy())
+    if again:
+        note(Message(where, f"{again:,} rows stand twice with the same readings", "read once"))
 
 
 def watched(blocks: Generator[Block, None, None], where: Path, likely: str | None) -> Generator[Block, None, None]:
