@@ -28,6 +28,9 @@ TimeFormat = Annotated[str | None, _text("--time-format", "FORMAT", "how times a
 RoundTimes = Annotated[
     bool, typer.Option("--round-times", help="move times of a clock that runs freely to whole steps")
 ]
+Quantity = Annotated[
+    str | None, _text("--quantity", "speed|flow|occupancy", "what the readings are; 0 is a reading of the last two")
+]
 TimeColumn = Annotated[str | None, _text("--time-column", "NAME", "the column of times of a table")]
 SensorColumn = Annotated[
     str | None, _text("--sensor-column", "NAME", "the column of sensors of a table with a row per reading")
@@ -55,9 +58,7 @@ def convert(
     freq: Annotated[str | None, _text("--freq", "5min", "time between rows, where the data has no times")] = None,
     channel: Annotated[str | None, _text("--channel", "NAME", "which of several quantities, by name or number")] = None,
     time_format: TimeFormat = None,
-    quantity: Annotated[
-        str | None, _text("--quantity", "speed|flow|occupancy", "what the readings are; 0 is a reading of the last two")
-    ] = None,
+    quantity: Quantity = None,
     name: Annotated[str | None, _text("--name", "NAME", "name of a data set that is not built in")] = None,
     units: Annotated[str | None, _text("--units", "mph|km/h", "unit of its speeds")] = None,
     missing: Annotated[str | None, _text("--missing", "0|-1,0|none", "numbers that stand for no reading")] = None,

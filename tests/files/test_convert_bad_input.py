@@ -67,8 +67,11 @@ BAD_TABLES = {
     "offset": (HEADER + "2012-03-01 00:00:00+08:00,1,2,3\n", "line 2 has the time"),
     "ISO time": (HEADER + "2012-03-01T00:00:00,1,2,3\n", "line 2 has the time '2012-03-01T00:00:00'"),
     "no such day": (HEADER + "2012-02-30 00:00:00,1,2,3\n", "row 1 has the time '2012-02-30 00:00:00'"),
-    "no such hour": (HEADER + ROW + "2012-03-01 24:00:00,1,2,3\n", "row 2 has the time '2012-03-01 24:00:00'"),
-    "time twice": (HEADER + ROW + ROW, "rows 1 and 2 (2012-03-01 00:00:00, 2012-03-01 00:00:00)"),
+    "no such hour": (HEADER + ROW + "2012-03-01 25:00:00,1,2,3\n", "row 2 has the time '2012-03-01 25:00:00'"),
+    "time twice": (
+        HEADER + ROW + "2012-03-01 00:00:00,9,9,9\n",
+        "rows 1 and 2 (2012-03-01 00:00:00, 2012-03-01 00:00:00)",
+    ),
     "time backwards": (HEADER + ROW + "2012-02-29 23:55:00,1,2,3\n", "rows 1 and 2"),
     "archive": ("PK\x03\x04\x14\x00\x08\x08\n1,2,3\n", "line 1"),
     "binary": (b"\x93NUMPY\xff\xfe\x00\n", "neither a CSV"),
@@ -102,7 +105,8 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     refusal(lambda: convert("la", gone, meta, tmp_path / "out.h5"), str(gone))
     refusal(lambda: convert("la", data, gone, tmp_path / "out.h5"), str(gone))
-    refusal(lambda: convert("la", tmp_path, meta, tmp_path / "out.h5"), str(tmp_path))
+    (tmp_path / "folder").mkdir()
+    refusal(lambda: convert("la", tmp_path / "folder", meta, tmp_path / "out.h5"), str(tmp_path / "folder"))
     refusal(lambda: convert("la", data, meta, tmp_path), str(tmp_path), "a folder")
     assert left_behind(tmp_path) == []
 

@@ -254,7 +254,9 @@ REFUSED: dict[str, tuple[str, str]] = {
         "not written like its first one",
     ),
     "a reading twice": (
-        long(network(days=1)).pipe(lambda frame: pd.concat([frame, frame.iloc[7:8]])).to_csv(index=False),
+        long(network(days=1))
+        .pipe(lambda frame: pd.concat([frame, frame.iloc[7:8].assign(speed=1.5)]))
+        .to_csv(index=False),
         "two readings of",
     ),
     "a column twice": (network(days=1).to_csv(sep=";").replace("S1;S2", "S1;S1"), "names sensors more than once"),

@@ -192,7 +192,7 @@ REFUSED = {
     "another day": ([t.replace("10-29", "10-28").replace("10-28", "10-27", 0) for t in FALL if "10-29" in t], PARIS,
                     ["not in order of time"]),
     "back by a day": ([*FALL[:5], *FALL], PARIS, ["not in order of time"]),
-    "a row twice": ([*FALL[: SWITCH - 6], *FALL[SWITCH - 7 :]], PARIS, ["go back where Europe/Paris does", "300 s"]),
+    "two rows twice": ([*FALL[: SWITCH - 6], *FALL[SWITCH - 8 :]], PARIS, ["go back where Europe/Paris does", "300 s"]),
     "two rows swapped": (
         [*FALL[: SWITCH + 3], FALL[SWITCH + 4], FALL[SWITCH + 3], *FALL[SWITCH + 5 :]], PARIS, ["go back where"],
     ),

@@ -82,8 +82,8 @@ def test_the_commands_say_it_with_the_flag_that_helps(tmp_path: Path) -> None:
     assert done.exit_code == 0
     lines = [line for line in done.stderr.splitlines() if "if it means no reading" in line]
     assert [line.rpartition(": ")[2] for line in lines] == [
-        "if it means no reading, convert again with --missing -1",
-        "if it means no reading, convert again with --missing 255",
+        "if it means no reading, convert again with --missing -1,0",
+        "if it means no reading, convert again with --missing 255,0",
     ]
     shown = socialx("inspect", tmp_path / "a.h5").stdout.splitlines()
     assert [line.removeprefix("remark: ") for line in shown if "--missing" in line] == [
@@ -91,9 +91,9 @@ def test_the_commands_say_it_with_the_flag_that_helps(tmp_path: Path) -> None:
     ]
     gate = socialx("inspect", tmp_path / "a.h5", "--require", "odd_values")
     assert gate.exit_code == 3
-    assert gate.stderr.endswith("convert again with --missing 255\n")
+    assert gate.stderr.endswith("convert again with --missing 255,0\n")
     again = socialx(*given, "--missing", "-1", "--output-h5", tmp_path / "b.h5", "--validate")
-    assert "--missing 255" in again.stderr
+    assert "--missing 255,-1" in again.stderr
     assert "--missing -1" not in again.stderr
 
 

@@ -76,7 +76,7 @@ def test_a_clock_that_runs_freely_is_refused_or_rounded(tmp_path: Path) -> None:
 
 
 def test_two_rows_that_would_be_one_are_refused(tmp_path: Path) -> None:
-    times = free_clock().insert(11, pd.Timestamp("2024-01-28 00:55:59"))
+    times = free_clock().insert(11, pd.Timestamp("2024-01-28 00:55:58"))
     data = written(tmp_path / "a.csv", times.sort_values())
     with pytest.raises(SocialxError, match="would both be at"):
         socialx.convert("auto", data, tmp_path / "out.h5", without_positions=True, round_times=True)

@@ -263,6 +263,8 @@ def unread_sheets(path: Path, sheets: list[Sheet]) -> list[str]:
 def refuse_untimed(path: Path) -> None:
     """Raise for a text with a header and no rows, and for cells without times that commas do not separate."""
     lines = _head_lines(path, encodings(first_bytes(path, "check the path"))[-1])
+    if not all(line.replace("\t", " ").isprintable() for _, line in lines):
+        return
     if lines and (len(lines) == 1 or "," not in lines[0][1]) and any(mark in lines[0][1] for mark in SEPARATORS):
         refuse_sheet(path)
 
@@ -374,20 +376,23 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
     texts = [place for place in rest if columns[place] and not any(map(number.fullmatch, columns[place]))]
     moments = [" ".join(cells[place] for place in times) for cells in rows]
     sensors = _sensors(names, rows, moments, rest, texts, request)
-    values = tuple(place for place in rest if place not in (sensors, *texts))
-    if sensors is None or not values:
-        keep = values if len(values) >= WIDE else wide
-        sensors, values = None, tuple(place for place in wide if place in keep or place not in texts)
-    if not values or not all(names[place] for place in values):
+    sheet = replace(sheet, names=tuple(names), times=times, sensors=sensors, first=moments[0])
+    return _with_values(sheet, wide, [place for place in wide if place not in texts])
+
+
+def _with_values(sheet: Sheet, wide: list[int], numbers: list[int]) -> Sheet | None:
+    """The sheet with its columns of readings; None where one has no name.
+
+    wide: all columns but times.  numbers: those without texts.
+    """
+    measured = tuple(p for p in numbers if p != sheet.sensors and not PLACES.fullmatch(sheet.names[p]))
+    if sheet.sensors is not None and measured:
+        return replace(sheet, values=measured) if all(sheet.names[place] for place in measured) else None
+    values = tuple(numbers if len(numbers) >= WIDE else wide)
+    if not values or not all(sheet.names[place] for place in values):
         return None
-    dropped = (
-        ()
-        if sensors is not None
-        else tuple(name for place, name in enumerate(names) if name and place not in (*times, *values))
-    )
-    return replace(
-        sheet, names=tuple(names), times=times, sensors=sensors, values=values, first=moments[0], dropped=dropped
-    )
+    left = [name for place, name in enumerate(sheet.names) if name and place not in (*sheet.times, *values)]
+    return replace(sheet, sensors=None, values=values, dropped=tuple(left))
 
 
 def _sensors(
