@@ -116,10 +116,10 @@ def compiled(launch: Launch, arch: int) -> dict[str, Any]:
     """Registers, bytes spilled, bytes of shared memory, instructions and warps that fit, of one launch.
 
     instructions: of one warp; per_sequence: of all warps, for each sequence; slots: the same, in proportion more where
-    fewer than ENOUGH warps fit.
+    fewer than ENOUGH warps fit; None where not even one program does.
     """
     kernel, grid, arguments = launch
-    options = {name: arguments[name] for name in ("num_warps", "num_stages", "maxnreg") if name in arguments}
+    options = {name: arguments[name] for name in ("num_warps", "num_stages", "maxnreg") if arguments.get(name)}
     signature, constants, attributes = {}, {}, {}
     for position, parameter in enumerate(kernel.params):
         value = arguments[parameter.name]
@@ -156,7 +156,7 @@ def compiled(launch: Launch, arch: int) -> dict[str, Any]:
         "instructions": instructions,
         "per_sequence": per_sequence,
         "warps_per_sm": resident,
-        "slots": per_sequence * max(1.0, ENOUGH / resident),
+        "slots": per_sequence * max(1.0, ENOUGH / resident) if resident else None,
         **options,
     }
 
@@ -214,7 +214,7 @@ def report(widths: list[int], archs: list[int], dtypes: list[str], steps: list[i
                 yield {**shape, "dtype": dtype, "arch": arch, **compiled(launch, arch)}
 
 
-def tried(kernel: str, cell: str, width: int, options: dict[str, int], arch: int) -> dict[str, Any]:
+def tried(kernel: str, cell: str, width: int, options: dict[str, int | None], arch: int) -> dict[str, Any]:
     """One kernel with these launch options, for 12 steps in bf16."""
     with mock.patch.dict(operations.LAUNCH, {(kernel, cell, width, 2): options}):
         found = launches(cell, width, 12, torch.bfloat16)
@@ -249,7 +249,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines += [
         f"| {r['operation']} | {r['kernel']} | {r['width']} | {r['steps']} | {r['dtype']} | {r['arch']} "
         f"| {r['num_warps']} | {r['registers']} | {r['spill_stores']} + {r['spill_loads']} | {r['shared']} "
-        f"| {r['per_sequence']:,.0f} | {r['warps_per_sm']} | {r['slots']:,.0f} |"
+        f"| {r['per_sequence']:,.0f} | {r['warps_per_sm']} | {format(r['slots'], ',.0f') if r['slots'] else '-'} |"
         for r in rows
     ]
     return "\n".join(lines) + "\n"

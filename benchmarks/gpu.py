@@ -55,9 +55,9 @@ WITHOUT = {  # what a row of the training step leaves to several operations of t
     "add_norm": "sum and norm apart",
     "attention": "attention by dense sums",
 }
-FREE = 255  # registers of a thread: no bound
+FREE = None  # no bound on the registers of a thread
 # Kernel, cell, channels of a head, and launch options beside those that are the defaults by what the compiler counts.
-SWEEP: list[tuple[str, str, int, list[dict[str, int]]]] = [
+SWEEP: list[tuple[str, str, int, list[dict[str, int | None]]]] = [
     (
         "mlstm_backward",
         "mlstm",

@@ -368,7 +368,9 @@ def loader() -> Iterator[dict[str, Any]]:
 # ------------------------------------------------------------------------------------- kernels and pooling alone
 
 
-def kernel(name: str, cell: str, width: int, precision: str, options: list[dict[str, int]]) -> Iterator[dict[str, Any]]:
+def kernel(
+    name: str, cell: str, width: int, precision: str, options: list[dict[str, int | None]]
+) -> Iterator[dict[str, Any]]:
     """One kernel on the arguments that the default step gives it, with each choice of launch options.
 
     width: of a head.  A call is timed alone, 20 in a CUDA graph over 3 sets of arguments, so that none stays in the

@@ -44,7 +44,7 @@ class Layers(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A layer or a feed-forward part behind its norm: [T,S,E] -> [Q,S,E].  last: only the last step is asked for."""
+    """A layer or a feed-forward part behind its norm.  last: it leaves the last step, [T,S,E] -> [1,S,E]."""
 
     norm: Norm
     run: Callable[[Tensor], Tensor]
@@ -111,7 +111,7 @@ def _parts(block: Block, last: bool, layers: Layers) -> list[Part]:
     else:
         parts = [Part(block.norm, lambda x: layers.slstm(layer, x, last), last)]
     if block.feed_forward is not None:
-        parts.append(Part(block.feed_forward.norm, partial(_feed_forward, block.feed_forward), last))
+        parts.append(Part(block.feed_forward.norm, partial(_feed_forward, block.feed_forward), False))
     return parts
 
 

@@ -24,7 +24,7 @@ WIDTHS = (16, 32, 64, 128)  # of a head
 MOST_HEADS = convolution.GATE_TILE.value // 2
 INTERPRETED: bool = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1, which Triton reads when a kernel is decorated
 # What a benchmark tries: by kernel, cell, channels of a head and bytes of an element, keywords before launch_options.
-LAUNCH: dict[tuple[str, str, int, int], dict[str, int]] = {}
+LAUNCH: dict[tuple[str, str, int, int], dict[str, int | None]] = {}
 
 
 def unsupported(weights: Weights, history: int) -> str | None:
@@ -40,8 +40,8 @@ def unsupported(weights: Weights, history: int) -> str | None:
 def unwise_in_float32(weights: Weights) -> str | None:
     """Why not to run these weights without autocast; None where there is no reason.
 
-    The recurrent matrix and the sums of a wide head do not stay on chip in float32: heads of 64 channels spill 8 KB per
-    thread, those of 128 need more shared memory than there is (benchmarks/results/kernels_compile.md).
+    The recurrent matrix and the sums of a wide head do not stay on chip in float32: heads of 64 channels spill 1 to 2
+    KB per thread, those of 128 need more shared memory than there is (benchmarks/results/kernels_compile.md).
     """
     widest = max((b.layer.head_width for b in weights.blocks if isinstance(b.layer, SLSTM)), default=0)
     if widest <= 32:
@@ -63,7 +63,7 @@ def _unsupported(block: Block) -> str | None:
     return None
 
 
-def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) -> dict[str, int]:
+def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) -> dict[str, Any]:
     """Keywords of a launch of a cell's kernel, for heads of width channels whose elements have size bytes.
 
     ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.  Of what was tried these
@@ -71,7 +71,8 @@ def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) ->
     them); no card has measured them.  Float32 needs its registers: there are no bounds on them.
     """
     half, rows, channels = size == 2, max(triton.next_power_of_2(steps), 16), min(width, 32)
-    options, registers = {"num_warps": 4, "num_stages": 1}, 0
+    options: dict[str, Any] = {"num_warps": 4, "num_stages": 1}
+    registers = 0  # of a thread, at most; 0: no bound
     if kernel == "conv_backward":
         options |= {"N": 16, "W": channels}
         if cell == "mlstm" and half:
@@ -91,8 +92,7 @@ def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) ->
         options |= {"ROWS": LONGEST, "W": channels, "num_warps": 4 if half else 8}
     else:
         options |= {"ROWS": rows, "W": channels, "num_warps": _warps(rows * channels // 256)}
-    if registers and half:
-        options["maxnreg"] = registers
+    options["maxnreg"] = registers if half and registers else None
     return options | LAUNCH.get((kernel, cell, width, size), {})
 
 
@@ -100,7 +100,7 @@ def _warps(wanted: int) -> int:
     return max(1, min(wanted, 16))
 
 
-def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[int, dict[str, int]]:
+def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[int, dict[str, Any]]:
     """x [T,S,...] -> how many groups of sequences, and the launch's keywords."""
     steps, sequences = x.shape[:2]
     options = launch_options(kernel, cell, width, steps, x.element_size())
