@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from socialx.cli.shell import write
 from socialx.progress import Epoch, Event, Note, Start, Work
-from socialx.report.tables import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -63,6 +62,8 @@ class _Pace:
         seconds, windows = now - self._first[0], work.done - self._first[1]
         if seconds < MEASURED_S or not windows:
             return None
+        from socialx.report.tables import duration  # it loads rich
+
         self._told = True
         epoch, left = (duration(seconds / windows * count) for count in (self._epoch_windows, work.total - work.done))
         return f"an epoch takes about {epoch} and all that is left about {left}, without validation"

@@ -730,7 +730,9 @@ def test_swapped_tables_and_strange_run_folders_are_recognised(tmp_path: Path, d
     arguments = ["--data-csv", LOCATIONS, "--meta-csv", source, "--output-h5", tmp_path / "o.h5"]
     swapped = socialx("convert", "metr-la", *arguments)
     assert swapped.exit_code == 1
-    assert "swap --data-csv and --meta-csv" in swapped.stderr
+    assert (
+        f"a table of positions, not of readings: socialx convert auto READINGS --meta-csv {LOCATIONS}" in swapped.stderr
+    )
     result = socialx("train", "--data", data, "--run-dir", tmp_path, *SMALL)
     assert result.exit_code == 1
     assert "a folder with other files in it" in result.stderr
