@@ -112,7 +112,8 @@ def recognise(data: Path) -> tuple[Format, str]:
             return format, reason
     if data.is_dir():
         inside = sorted(path.name for path in data.iterdir())
-        raise SocialxError(data, f"nothing in this folder is known ({sample(inside)})", "name the file itself")
+        found = f"nothing in this folder is known ({sample(inside)})" if inside else "an empty folder"
+        raise SocialxError(data, found, "name the file itself")
     head = first_bytes(data, "download it again")
     if head.startswith(HDF5_SIGNATURE):
         return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it

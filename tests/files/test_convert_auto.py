@@ -279,7 +279,9 @@ def test_what_nobody_knows_is_listed(tmp_path: Path) -> None:
     line = refusal(lambda: recognise(tmp_path / "d.bin"), "no known format", *FORMATS)
     assert str(tmp_path / "d.bin") in line
     (tmp_path / "folder").mkdir()
-    refusal(lambda: recognise(tmp_path / "folder"), "nothing in this folder is known")
+    refusal(lambda: recognise(tmp_path / "folder"), "an empty folder")
+    (tmp_path / "folder/d.bin").touch()
+    refusal(lambda: recognise(tmp_path / "folder"), "nothing in this folder is known (d.bin)")
     refusal(lambda: recognise(tmp_path / "gone"), "no such file")
     refusal(lambda: find("libcty"), "did you mean libcity?")
     for wrong in (["convert", "auto"], ["convert", "csv", "a.csv", "--data-csv", "b.csv"], ["convert", "csv", "a.csv"]):

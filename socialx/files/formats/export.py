@@ -134,6 +134,8 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(request: Request) -> Contents:
     paths = [path for each in (request.data, *request.more) for path in (_files(each) if each.is_dir() else [each])]
+    if not paths:
+        raise SocialxError(request.data, "a folder without files", "name the folder of the tables, or one of them")
     sheets = []
     for path in paths:
         sheet = turned(path) if request.transposed else look(path)
