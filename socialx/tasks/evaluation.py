@@ -67,7 +67,6 @@ def evaluate(
     period, ends included; a date is its 00:00.  baselines: also score copy-last and the historical average.  online:
     also score each run with a climatology that goes on during the part, as ``Evaluation.online``.  Scores are computed
     in float32 unless ``trainer={"precision": ...}`` says otherwise.  The same pass also measures:
-
     intervals: how often the prediction intervals of each run hold, as ``Evaluation.coverage``.
     by: the MAE by horizon, hour, weekday, sensor or congestion, as ``Evaluation.by``.
     compare: the difference of the MAE of two runs, with its 95 % interval, as ``Evaluation.difference``.
@@ -81,8 +80,7 @@ def evaluate(
         _check(runs, baselines, by, compare)
         layers = Layers.of(settings, sections, data=data)
         refuse_two_periods(layers, start, end)
-        if save is not None:
-            _check_save(Path(save), runs)
+        _check_save(save, runs)
         check_outputs((save, None), layers=layers, runs=map(str, runs), overwrite=overwrite)
         scores: dict[str, ModelScores] = {}
         now: tuple[Problem, nn.Module, Loader] | None = None  # the run that is scored, should memory run out
@@ -217,11 +215,12 @@ def _check(runs: Sequence[str | Path | Run], baselines: bool, by: Sequence[str],
         raise SettingsError(Argument("compare", True), "it compares two runs", "name two run folders")
 
 
-def _check_save(path: Path, runs: Sequence[str | Path | Run]) -> None:
-    """Raise an error where the forecasts cannot be saved."""
-    if len(runs) != 1:
-        raise SettingsError(Argument("save", path), "it takes the forecasts of one run", "name one run folder")
-    check_scored(path)
+def _check_save(path: str | Path | None, runs: Sequence[str | Path | Run]) -> None:
+    """Raise an error where the forecasts are to be saved and cannot be."""
+    if path is not None:
+        if len(runs) != 1:
+            raise SettingsError(Argument("save", path), "it takes the forecasts of one run", "name one run folder")
+        check_scored(Path(path))
 
 
 def _with_climatology(problem: Problem, run: str) -> Forecaster:

@@ -28,9 +28,9 @@ class Kind:
     def check(self, path: Path) -> None:
         """Refuse another suffix, and a file that is there and of another kind; one of this kind may be replaced."""
         if not path.name.lower().endswith(self.suffixes):
-            raise SettingsError(
-                path, f"{self.what} cannot end in {path.suffix.lower()!r}", f"name it {' or '.join(self.suffixes)}"
-            )
+            *others, last = self.suffixes
+            names = f"{', '.join(others)} or {last}" if others else last
+            raise SettingsError(path, f"{self.what} cannot end in {path.suffix.lower()!r}", f"name it {names}")
         if path.is_file() and (head := _head(path)) and not self.begins.match(head):
             raise SocialxError(path, f"exists already and is not {self.what}", "choose another output")
 

@@ -9,19 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, process, shell_environment
+from tests.commands import ROOT, shell_environment, socialx
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.timeout(600)
-def test_the_demo_beats_both_copy_lasts_at_every_horizon(tmp_path: Path) -> None:
+def test_the_demo_beats_both_copy_lasts_at_every_horizon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     environment = shell_environment(tmp_path)
     demo = subprocess.run(["sh", "examples/demo.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert demo.returncode == 0, demo.stderr
-    done = process("evaluate", "demo/run", "--baselines", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    done = socialx("evaluate", "demo/run", "--baselines", "--json")
+    assert done.exit_code == 0, done.stderr
     scores = {name: of_model["avg_speed"] for name, of_model in json.loads(done.stdout)["scores"].items()}
     trained = scores.pop("demo/run")
     for step in (3, 6, 12):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -233,6 +234,17 @@ def test_what_is_no_table_of_a_row_per_sensor_is_refused(text: str, reason: str,
         )
     assert len(refused.value.lines()) == 1
     assert not (tmp_path / "out.h5").exists()
+
+
+@pytest.mark.parametrize("typed", [["export"], ["auto"], ["auto", "--transposed"]], ids=" ".join)
+def test_an_empty_folder_is_refused_in_one_line(typed: list[str], tmp_path: Path) -> None:
+    (tmp_path / "months").mkdir()
+    (kind, *options), output = typed, tmp_path / "out.h5"
+    done = run("convert", kind, tmp_path / "months", *options, "--output-h5", output)
+    assert done.exit_code == 1
+    assert re.fullmatch(
+        rf"error: {tmp_path}/months: (an empty folder|no file in this folder): name [^\n]+\n", done.stderr
+    )
 
 
 def test_only_export_reads_a_row_per_sensor(tmp_path: Path) -> None:

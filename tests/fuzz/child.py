@@ -22,6 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fuzz import server
+
 SECONDS = 30.0  # the slowest case takes about one
 MORE_BYTES = 4 << 30  # of address space, beyond what is mapped
 # What the first model and the first optimizer import.  No step is taken here, for a step starts threads.
@@ -91,6 +93,8 @@ def command(words: Sequence[str], folder: Path, seconds: float = SECONDS) -> Out
     def call() -> None:
         from socialx.cli import main
 
+        if words[0] == "serve":
+            server.answer_once()
         sys.argv = ["socialx", *words]
         main()
 

@@ -27,6 +27,8 @@ from tests.files import test_convert_basicts as basicts
 from tests.files import test_convert_libcity as libcity
 from tests.files import test_convert_windows_npz as windows
 from tests.fuzz import child, mutations
+from tests.fuzz.results import EXPORT, MAP, PAGE, RESULTS
+from tests.fuzz.server import NEXT, SERVED
 
 Files = dict[str, bytes]
 OUT = "out.h5"
@@ -48,7 +50,6 @@ class Command:
     words: tuple[str, ...]
     writes: tuple[str, ...] = ()
     oracle: str = ""
-    once: tuple[str, ...] = ()  # a command that runs before it, as it should be
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,7 @@ def _texts(folder: Path) -> list[Base]:
         ),
         Base("export", {**places, "data.csv": _exported(times, values)}, ("data.csv",), EXPORTED, 1.5),
         Base("export-long", {**places, "data.csv": _exported_long(times, values)}, ("data.csv",), EXPORTED, 1.5),
+        Base("export-turned", {**places, "data.csv": exported_turned(times, values)}, ("data.csv",), TURNED, 1.5),
         Base(
             "t-gcn",
             {**places, "data.csv": (",".join(IDS) + "\n").encode() + _numbers(values)},
@@ -253,8 +255,17 @@ EXPORTED = (
     Command(("convert", "export", "data.csv", *TIMED), (OUT,)),
     Command(("convert", "auto", "data.csv", *TIMED, "--quantity", "flow"), (OUT,)),
     Command(("convert", "auto", "data.csv", *TIMED, "--missing", "-1,0", "--units", "km/h"), (OUT,)),
+    Command(("convert", "auto", "data.csv", *TIMED, "--transposed"), (OUT,)),
     Command(("convert", "auto", "data.csv")),
     Command(("inspect", "data.csv", "--json")),
+)
+
+
+TURNED = (
+    Command(("convert", "auto", "data.csv", *TIMED, "--transposed"), (OUT,)),
+    Command(("convert", "export", "data.csv", *TIMED, "--transposed", "--units", "km/h"), (OUT,)),
+    Command(("convert", "auto", "data.csv", "--transposed")),
+    Command(("convert", "auto", "data.csv", *TIMED), (OUT,)),
 )
 
 
@@ -274,6 +285,12 @@ def _exported_long(times: list[str], values: np.ndarray) -> bytes:
         for name, value in zip(IDS, row, strict=True)
     ]
     return "\n".join(["time,sensor,speed,flow", *rows, ""]).encode()
+
+
+def exported_turned(times: list[str], values: np.ndarray) -> bytes:
+    """A row for each sensor and a column for each time."""
+    rows = [",".join([name, *map(repr, column)]) for name, column in zip(IDS, values.T.tolist(), strict=True)]
+    return "\n".join([",".join(["sensor", *times]), *rows, ""]).encode()
 
 
 def _numbers(values: np.ndarray) -> bytes:
@@ -377,6 +394,7 @@ def _hdf5(folder: Path) -> list[Base]:
         Command(("inspect", "data.h5", "--json")),
         Command(("inspect", "data.h5", "--require", "all")),
         Command(("inspect", "data.h5", "--plot", "plot.png"), ("plot.png",)),
+        Command(("inspect", "data.h5", "--geojson", MAP), (MAP,), "positions"),
         Command(("backfill", "data.h5", "--dry-run")),
         Command(("backfill", "data.h5"), ("data.h5",), "backfill"),
         Command(("evaluate", "--baselines", "--data", "data.h5", "--json"), (), "baselines"),
@@ -490,26 +508,25 @@ def _runs(folder: Path) -> tuple[list[Base], dict[str, Any]]:
     other = Command(("predict", "run", "--data", "data.h5", "--output", "ahead.csv"), ("ahead.csv",))
     errors = Command(("explain", "run", "--json"), (), "explanation")
     ends = Command(("predict", "run", "--interval", "0.5", "--json"), (), "intervals")
+    places = Command(("explain", "run", "--geojson", MAP), (MAP,), "map")
+    page = Command(("report", "run", "-o", PAGE), (PAGE,), "report")
+    export = Command(("export", "run", EXPORT), (EXPORT,), "export")
+    calibrate = Command(("calibrate", "run"), ("run/intervals.safetensors",), "calibration")
+    network = Command(("serve", "run", "--port", "0"), (), "network")
+    latest = Command(("serve", "run", "--data", "data.h5", "--port", "0"), (), "latest")
+    follow = Command(("serve", "run", "--data", SERVED, "--follow", "--port", "0"), (SERVED, NEXT), "follow")
     go_on = Command(RESUME, ("run",), "resumed")
     over = Command((*first, "--overwrite"), ("run",))
+    served = {**files, SERVED: files[NEXT]}
     expected: dict[str, Any] = {}
-    for command in (scores, ahead, errors, ends, go_on):
+    for command in (scores, ahead, errors, ends, places, page, export, calibrate, network, latest, follow, go_on):
         again = _fresh(folder, "expected")
-        for name, content in files.items():
+        for name, content in served.items():
             write(again / name, content)
         done = child.command(command.words, again)
         child.check(done)
-        expected[command.oracle] = (
-            {
-                name: tensor.clone()
-                for name, tensor in load_tensors((again / "run/best.safetensors").read_bytes()).items()
-            }
-            if command is go_on
-            else json.loads(done.stdout)
-        )
-        if command is go_on:
-            expected["last"] = torch.load(again / "run/last.pt", weights_only=True)["learner"]
-    reading = (scores, scores, ahead, errors)
+        expected[command.oracle] = RESULTS[command.oracle](again, done.stdout)
+    reading = (scores, scores, ahead, ends, errors, places, page, export, calibrate, network, latest)
     found = [
         Base(f"run {name}", files, (f"run/{name}",), (*reading, go_on, go_on), 1.2)
         for name in RUN_FILES
@@ -517,13 +534,15 @@ def _runs(folder: Path) -> tuple[list[Base], dict[str, Any]]:
         if name not in ("origin.json", "environment.json")
     ]
     found += [
-        Base(f"run {name}", files, (f"run/{name}",), (go_on, go_on, go_on, scores, over), 1.2)
+        Base(f"run {name}", files, (f"run/{name}",), (go_on, go_on, go_on, scores, page, over), 1.2)
         for name in ("last.pt", "metrics.jsonl", "origin.json", "environment.json")
     ]
+    of_intervals = (ends, ends, ahead, page, calibrate, go_on)
     found += [
         Base("run best.safetensors", files, ("run/best.safetensors",), reading, 1.5),
-        Base("run intervals.safetensors", files, ("run/intervals.safetensors",), (ends, ends, ahead, go_on), 1.2),
-        Base("data of a run", files, ("data.h5",), (scores, ahead, other, errors, go_on), 1.5),
+        Base("run intervals.safetensors", files, ("run/intervals.safetensors",), of_intervals, 1.2),
+        Base("data of a run", files, ("data.h5",), (*reading, other, go_on), 1.5),
+        Base("data of a server", served, ("data.h5",), (follow,), 1.2),
     ]
     older = _as_first_version(files)
     found += [

@@ -23,10 +23,20 @@ from safetensors.torch import load as load_tensors
 from tests import data_files, older_files
 from tests.commands import SMALL
 from tests.fuzz import child
-from tests.fuzz.corpus import Files, write
+from tests.fuzz.corpus import Files, exported_turned, write
 
 FIRST = ("train", "--data", "data.h5", "--run-dir", "run", "--max-epochs", "3", "--batch-size", "8", *SMALL)
 RESUME = ("train", "--resume", "run")
+OLD = b"the old file"
+# Commands that use a run or a file, and the file that each of them replaces.
+OF_RUN = (
+    ("calibrate", ("calibrate", "run"), "run/intervals.safetensors"),
+    ("report", ("report", "run", "-o", "page.html"), "page.html"),
+    ("export", ("export", "run", "out.safetensors", "--overwrite"), "out.safetensors"),
+    ("predict", ("predict", "run", "--output", "ahead.csv", "--overwrite"), "ahead.csv"),
+    ("explain", ("explain", "run", "--geojson", "map.geojson"), "map.geojson"),
+    ("inspect", ("inspect", "data.h5", "--geojson", "map.geojson"), "map.geojson"),
+)
 
 
 @dataclass
@@ -114,7 +124,10 @@ def _next(words: tuple[str, ...], folder: Path, tally: Tally, kind: str) -> bool
     return True
 
 
-def _features(path: Path) -> bytes:
+def _content(path: Path) -> bytes:
+    """What must be whole in a file that is right: the readings of a data file, all bytes of any other."""
+    if path.suffix != ".h5":
+        return path.read_bytes()
     with h5py.File(path) as file:
         assert len(file["metadata/vd_info"]) == len(file["metadata/vdids"])
         return bytes(file["data/features"][:].tobytes())
@@ -123,10 +136,10 @@ def _features(path: Path) -> bytes:
 def _replaced(
     name: str, words: tuple[str, ...], output: str, files: Files, folder: Path, count: int, dice: random.Random
 ) -> Tally:
-    """A command that replaces a file."""
+    """A command that replaces a file, which it writes the same each time."""
     _anew(folder, files)
     child.check(child.command(words, folder))
-    right, old = _features(folder / output), files[output]
+    right, old = _content(folder / output), files[output]
 
     def after(folder: Path, tally: Tally) -> None:
         path = folder / output
@@ -136,7 +149,7 @@ def _replaced(
             tally.seen["old"] += 1
         else:
             try:
-                same = _features(path) == right
+                same = _content(path) == right
             except (OSError, KeyError, AssertionError, RuntimeError) as error:
                 same, tally.seen["broken"] = False, tally.seen["broken"] + 1
                 tally.wrong.append(f"half: {error}")
@@ -145,7 +158,7 @@ def _replaced(
                 if not same:
                     tally.wrong.append("half: other readings")
         tally.seen["with .tmp"] += bool(_temporaries(folder))
-        if _next(words, folder, tally, "blocked") and _features(path) != right:
+        if _next(words, folder, tally, "blocked") and _content(path) != right:
             tally.wrong.append("lost: other readings after the next command")
 
     return repeat(name, words, files, folder, count, dice, after)
@@ -219,13 +232,14 @@ def main(count: int, seed: int) -> int:
 
 
 def tallies(made: Path, folder: Path, count: int, dice: random.Random) -> Iterator[Tally]:
-    """The tallies of convert, append, backfill, train and resume."""
+    """The tallies of every command that writes."""
 
     def make() -> None:
         data_files.small_store(made / "data.h5", 80)
         rows = 4000
         times, speeds = data_files.timestamps(rows), data_files.speeds(rows)
         data_files.write_csv(made / "rows.csv", times, speeds)
+        (made / "turned.csv").write_bytes(exported_turned(times, speeds))
         data_files.write_csv(made / "first.csv", times[:3000], speeds[:3000])
         data_files.write_csv(made / "later.csv", times[3000:], speeds[3000:])
         values = np.random.default_rng(0).uniform(5, 70, (rows, 4, 3)).astype(np.float32)
@@ -236,17 +250,23 @@ def tallies(made: Path, folder: Path, count: int, dice: random.Random) -> Iterat
     child.check(child.run(make))
     data = {"data.h5": (made / "data.h5").read_bytes()}
     table = {name: (made / name).read_bytes() for name in ("rows.csv", "locations.csv")}
+    often = 4 * count  # of files that are costly to lose, and quick to write
     words = ("convert", "metr-la", "rows.csv", "--meta-csv", "locations.csv", "--output-h5", "out.h5", "--overwrite")
-    yield _replaced("convert", words, "out.h5", {**table, "out.h5": b"the old file"}, folder, count, dice)
+    yield _replaced("convert", words, "out.h5", {**table, "out.h5": OLD}, folder, often, dice)
+    turned = {"turned.csv": (made / "turned.csv").read_bytes(), "locations.csv": table["locations.csv"], "out.h5": OLD}
+    words = ("convert", "export", "turned.csv", "--transposed", *words[3:])
+    yield _replaced("transposed", words, "out.h5", turned, folder, count, dice)
     old = {"old.h5": (made / "old.h5").read_bytes()}
     first = ("convert", "metr-la", "first.csv", "--meta-csv", "locations.csv", "--output-h5", "grows.h5")
     child.check(child.command(first, made))
     grows = {name: (made / name).read_bytes() for name in ("grows.h5", "later.csv")}
-    yield _replaced("append", ("append", "grows.h5", "later.csv"), "grows.h5", grows, folder, count, dice)
-    yield _replaced("backfill", ("backfill", "old.h5"), "old.h5", old, folder, count, dice)
+    yield _replaced("append", ("append", "grows.h5", "later.csv"), "grows.h5", grows, folder, often, dice)
+    yield _replaced("backfill", ("backfill", "old.h5"), "old.h5", old, folder, often, dice)
     yield _trained("train", FIRST, data, folder, count, dice)
     started = _interrupted(data, folder)
     yield _trained("resume", RESUME, started, folder, count, dice)
+    for name, words, output in OF_RUN:
+        yield _replaced(name, words, output, {**started, output: OLD}, folder, count, dice)
 
 
 def _interrupted(data: Files, folder: Path) -> Files:

@@ -110,7 +110,7 @@ def _said(case: Case, outcome: child.Outcome) -> list[str]:
     if outcome.code == 0:
         if errors:
             wrong.append("an error, and exit code 0")
-        if "--json" in case.command.words:
+        if "--json" in case.command.words or case.command.words[0] == "serve":
             wrong += _json(outcome.stdout)
         return wrong
     several = outcome.code in (2, 3)
@@ -128,7 +128,7 @@ def _said(case: Case, outcome: child.Outcome) -> list[str]:
         if body.count(": ") < (2 if outcome.code == 1 else 1):
             wrong.append(f"no advice: {line[:200]!r}")
     words = case.command.words
-    quiet = words[0] in ("convert", "evaluate", "explain", "predict", "config", "train") or "--json" in words
+    quiet = words[0] not in ("inspect", "backfill") or "--json" in words
     if outcome.code in (1, 2) and outcome.stdout and quiet:
         wrong.append(f"half a result: {outcome.stdout[:100]!r}")
     return wrong

@@ -123,4 +123,4 @@ def test_kills(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     for tally in kills.tallies(tmp_path / "made", tmp_path / "kills", KILLS, random.Random(seed)):
         assert not tally.wrong, (tally.wrong, f"python -m tests.fuzz kills -n {KILLS} --seed {seed}")
-        assert tally.kills == KILLS
+        assert tally.kills >= KILLS

@@ -204,7 +204,7 @@ def test_the_mean_of_blocks_counts_their_lengths() -> None:
 
 @pytest.mark.slow
 def test_two_settings_are_trained_in_turns(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "ROUNDS", 3)
+    monkeypatch.setattr(comparing, "ROUNDS", 2)
     other = tmp_path / "other.yaml"
     other.write_text("loader:\n  batch_size: 128\ntrainer:\n  log_every_n_steps: 7\n")
     found = socialx.compare(settings=small(data, loader={"batch_size": 2}), other=other)

@@ -365,7 +365,7 @@ def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None
     for arguments, code, says in (
         (["--output", there], 1, "exists already: add --overwrite to replace it"),
         (["--output", tmp_path / "f.xlsx"], 2, "no format ends in '.xlsx': name it .csv, .parquet, .h5"),
-        (["--plot", tmp_path / "f.pdf"], 2, "a picture cannot end in '.pdf'"),
+        (["--plot", tmp_path / "f.jpg"], 2, "a picture cannot end in '.jpg'"),
         (["--output", tmp_path], 2, "no format ends in ''"),
     ):
         result = socialx("predict", run, *arguments)

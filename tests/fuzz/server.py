@@ -1,0 +1,47 @@
+"""``serve`` asks itself instead of listening: what clients are told, before and after its data file was changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+import httpx
+
+SERVED, NEXT = "served.h5", "data.h5"  # with --follow the second takes the place of the first
+PATHS = ("/sensors", "/forecast/latest", "/ready")
+
+
+def answer_once() -> None:
+    """From now on in this process, ``serve`` prints what it answers as JSON, and ends."""
+    from socialx.serving import app
+
+    make = app.make_app
+
+    async def asked(service: app.Service) -> dict[str, Any]:
+        follow, service.follow = service.follow, False
+        transport = httpx.ASGITransport(make(service))
+        async with service.running(), httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            found = {"first": await _answers(client)}
+            if follow:
+                Path(SERVED).unlink()
+                if os.path.lexists(NEXT):
+                    Path(NEXT).rename(SERVED)
+                assert service.latest
+                await service.latest.look(service.forecaster.ask)
+                found["then"] = await _answers(client)
+        return found
+
+    def print_answers(service: app.Service) -> NoReturn:
+        print(json.dumps(asyncio.run(asked(service))))
+        raise SystemExit(0)
+
+    app.make_app = print_answers  # type: ignore[assignment]
+
+
+async def _answers(client: httpx.AsyncClient) -> dict[str, Any]:
+    """The status and the content of each path."""
+    found = [await client.get(path) for path in PATHS]
+    return {path: [answer.status_code, answer.json()] for path, answer in zip(PATHS, found, strict=True)}
