@@ -28,6 +28,10 @@ from tests.fuzz.corpus import Files, exported_turned, write
 FIRST = ("train", "--data", "data.h5", "--run-dir", "run", "--max-epochs", "3", "--batch-size", "8", *SMALL)
 RESUME = ("train", "--resume", "run")
 OLD = b"the old file"
+OLD_OF = {
+    "page.html": b"<!doctype html>",
+    "map.geojson": b'{"type": "FeatureCollection"}',
+}  # replaced by their own kind
 # Commands that use a run or a file, and the file that each of them replaces.
 OF_RUN = (
     ("calibrate", ("calibrate", "run"), "run/intervals.safetensors"),
@@ -266,7 +270,7 @@ def tallies(made: Path, folder: Path, count: int, dice: random.Random) -> Iterat
     started = _interrupted(data, folder)
     yield _trained("resume", RESUME, started, folder, count, dice)
     for name, words, output in OF_RUN:
-        yield _replaced(name, words, output, {**started, output: OLD}, folder, count, dice)
+        yield _replaced(name, words, output, {**started, output: OLD_OF.get(output, OLD)}, folder, count, dice)
 
 
 def _interrupted(data: Files, folder: Path) -> Files:

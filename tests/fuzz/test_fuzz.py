@@ -12,7 +12,7 @@ from tests.fuzz import child, corpus, kills, runner
 
 pytestmark = pytest.mark.slow
 SEED = 20120301
-CASES = 500
+CASES = 300
 FRESH = 100
 KILLS = 3
 
