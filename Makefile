@@ -33,7 +33,7 @@ $(VENV)/ready: pyproject.toml constraints-cpu.txt
 demo: setup        ## raw METR-LA excerpt -> HDF5 -> training -> profile -> scores -> forecast, about 3 minutes
 	PATH="$(BIN):$$PATH" sh examples/demo.sh
 
-test: setup        ## the fast tests, under 3 minutes; T=model for those of one room
+test: setup        ## the fast tests; T=model for those of one room
 	$(BIN)/python -m pytest -n 2 $(if $(T),tests/$(T))
 
 test-all: setup    ## all tests that need no GPU
