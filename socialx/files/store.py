@@ -448,7 +448,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         feature = names[0] if feature is None else feature
         if feature not in names:
             near = difflib.get_close_matches(feature, names, 1, 0.4)
-            hint = f"did you mean {near[0]}?" if near else "choose one of them"
+            hint = f"did you mean {near[0]}?" if near else ("forecast it with ", Argument("data.targets", names[0]))
             raise SocialxError(path, f"no feature {feature!r}, it has {', '.join(names)}", hint)
         rows, seconds = _rows(path, timestamps, days)
         dataset_name = read_text(file.attrs.get("dataset_name", "unknown"))

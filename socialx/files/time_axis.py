@@ -68,6 +68,15 @@ def known_zone(name: str | None) -> ZoneInfo | None:
         return None
 
 
+def same_clock(one: str | None, other: str | None, first: int, last: int) -> bool | None:
+    """Whether two zones show the same wall time all days from ``first`` to ``last``; None where a zone is not known."""
+    zones = known_zone(one), known_zone(other)
+    if None in zones:
+        return True if one is not None and one == other else None
+    days = (datetime.fromtimestamp(second, UTC) for second in range(first, last + 1, DAY))
+    return all(day.replace(tzinfo=zones[0]).utcoffset() == day.replace(tzinfo=zones[1]).utcoffset() for day in days)
+
+
 def clock_changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]]:
     """The clock changes on or beside the days [D] since 1970: the second in UTC, the offsets before and after it.
 

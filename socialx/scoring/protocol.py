@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from socialx.dataset import Dataset
 from socialx.environment import commit
 from socialx.errors import Argument, SocialxError, fall_back
 from socialx.files.distances import distances_checksum
+from socialx.files.time_axis import same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"
 
@@ -130,17 +132,41 @@ class ScoringProtocol:
     def refuse_other(self, then: ScoringProtocol, run: Path, path: Path, sensor_tables: bool) -> None:
         """Raise SocialxError where a model that was trained under ``then`` does not fit the data of this protocol.
 
-        sensor_tables: the model has weights per sensor.  Warns where neighbours are found in another way.
+        sensor_tables: the model has weights per sensor.  Warns where neighbours are found in another way, and where
+        the clocks of another network may be other ones.
         """
-        keys = ["inputs", "targets", "step_minutes", *(["network"] if sensor_tables else [])]
-        pairs = [(key, getattr(self, key), getattr(then, key)) for key in keys]
-        if differ := [f"{key} {now}, not {before}" for key, now, before in pairs if now != before]:
+        differ = _other_features("inputs", self.inputs, then.inputs)
+        differ += _other_features("targets", self.targets, then.targets)
+        if self.step_minutes != then.step_minutes:
+            differ.append(f"a step of {self.step_minutes} min, not {then.step_minutes}")
+        if sensor_tables and self.network != then.network:
+            differ.append(f"network {self.network}, not {then.network}")
+        if differ:
             sizes = f"{self.dataset} with {self.sensors} sensors, not {then.dataset} with {then.sensors}"
-            found = f"not what {run} was trained for ({'; '.join([sizes, *differ])})"
-            raise SocialxError(path, found, ("name its data with ", Argument("data.path")))
+            found = f"not what {run} was trained for ({'; '.join([sizes, *dict.fromkeys(differ)])})"
+            lost = "unknown" in self.inputs.values() and "unknown" not in then.inputs.values()
+            argument = Argument("units", "mph|km/h") if lost else Argument("data.path")
+            raise SocialxError(path, found, ("convert it again with " if lost else "name its data with ", argument))
+        self._refuse_other_clock(then, run, path)
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
+
+    def _refuse_other_clock(self, then: ScoringProtocol, run: Path, path: Path) -> None:
+        """A model knows the usual reading of a time of day: in another zone it would be that of another hour."""
+        if self.timezone == then.timezone:
+            return
+        days = [datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (self.first_time, self.last_time) if time]
+        seconds = [int(day.timestamp()) for day in days]
+        same = same_clock(self.timezone, then.timezone, seconds[0], seconds[-1]) if days else None
+        if same:
+            return
+        now, before = (zone or "an unknown zone" for zone in (self.timezone, then.timezone))
+        found = f"its times are of {now}, those that {run} was trained on of {before}"
+        if same is False and self.network == then.network:
+            remedy = "convert the readings again, with the times as they were for the training"
+            raise SocialxError(path, f"{found}: every reading would stand at another time of day", remedy)
+        fall_back(path, found, "its forecasts are right if both are local times")
 
     @property
     def unit(self) -> str:
@@ -173,3 +199,14 @@ class ScoringProtocol:
         given = ("epoch", "parameters", "weights")
         own = {f.name: getattr(self, f.name) for f in fields(Trained) if f.name not in given}
         return Trained(epoch=epoch, parameters=parameters, weights=weights, **own)
+
+
+def _other_features(which: str, now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
+    """What differs between two sets of features and their units, in words."""
+    if list(now) != list(then):
+        return [f"{which} {', '.join(now)}, not {', '.join(then)}".strip()]
+    return [
+        f"{name} in {'an unknown unit' if unit == 'unknown' else unit}, not {then[name]}"
+        for name, unit in now.items()
+        if unit != then[name]
+    ]

@@ -50,7 +50,10 @@ class ModelScores:
         return self._of(target).overall
 
     def _of(self, target: str | None) -> HorizonScores:
-        return next(iter(self.targets.values())) if target is None else self.targets[target]
+        if target is not None and target not in self.targets:
+            there = ", ".join(self.targets)
+            raise SettingsError(Argument("target", target), "not a target of the model", f"choose {there}")
+        return self.targets[target or next(iter(self.targets))]
 
 
 @dataclass(frozen=True)

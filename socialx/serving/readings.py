@@ -17,6 +17,7 @@ from socialx.build import Problem
 from socialx.data.history import Histories
 from socialx.data.source import Arrays
 from socialx.errors import ITEM, SocialxError, sample, shortened
+from socialx.files.store import NOT_NEGATIVE, Store
 from socialx.serving.forecaster import Issue
 from socialx.tasks.period import wall_seconds
 
@@ -50,7 +51,7 @@ def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
         found = f"the run reads {', '.join(data.stores)}, and a request holds readings of one feature"
         raise SocialxError("readings", found, "ask for the forecast of the server's own data")
     seconds = _seconds(problem, sent.times)
-    values = _values(data.sensors.ids, sent)[..., None]
+    values = _values(data.store, sent)[..., None]
     histories = Histories(Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes),
                           data.history, data.horizon, (0,), (0,))  # fmt: skip
     if not histories.read(np.arange(len(seconds) - data.history, len(seconds)))[1].any():
@@ -75,8 +76,9 @@ def _seconds(problem: Problem, times: Sequence[str]) -> np.ndarray:
     return seconds
 
 
-def _values(ids: Sequence[str], sent: LastHour) -> np.ndarray:
+def _values(store: Store, sent: LastHour) -> np.ndarray:
     """Readings in the order of the run, float32 [T,N], NaN where there is none."""
+    ids = store.sensors.ids
     place = {vdid: column for column, vdid in enumerate(ids)}
     if lost := [vdid for vdid in sent.readings if vdid not in place]:
         found = f"{len(lost)} of {len(sent.readings)} sensors are not in the run"
@@ -86,10 +88,14 @@ def _values(ids: Sequence[str], sent: LastHour) -> np.ndarray:
         found = f"{len(odd)} sensors do not have a number or null for each of the {rows} times"
         raise SocialxError("readings", found, "send as many as there are times", sample=[sample(odd)])
     numbers = np.array(list(sent.readings.values()), np.float64).reshape(-1, rows)  # None is NaN
-    large = np.abs(numbers) > LARGEST
-    if large.any():
-        named = [vdid for vdid, row in zip(sent.readings, large, strict=True) if row.any()]
-        raise SocialxError("readings", "numbers too large for float32", "send plain numbers", sample=[sample(named)])
+    below = (numbers < 0) & (numbers != store.missing) & (store.feature in NOT_NEGATIVE)
+    for wrong, found, helps in (
+        (np.abs(numbers) > LARGEST, "numbers too large for float32", "send plain numbers"),
+        (below, f"{store.feature} below 0", "send null where nothing was read"),
+    ):
+        if wrong.any():
+            named = [vdid for vdid, row in zip(sent.readings, wrong, strict=True) if row.any()]
+            raise SocialxError("readings", found, helps, sample=[sample(named)])
     values = np.full((rows, len(ids)), np.nan, np.float32)
     values[:, [place[vdid] for vdid in sent.readings]] = numbers.T
     return values

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
 from socialx.data.windows import ALL
 from socialx.dataset import Dataset
 from socialx.errors import Argument, SettingsError
-from socialx.files.time_axis import JITTER_S
+from socialx.files.time_axis import JITTER_S, known_zone
 from socialx.options import Layers
 from socialx.scoring.protocol import Period
 
@@ -22,7 +21,7 @@ def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
 
     Raises SettingsError for what is no time.
     """
-    zone = zone_of(timezone)
+    zone = known_zone(timezone)
     try:
         moment = datetime.fromisoformat(time.strip()) if isinstance(time, str) else time
         if moment.tzinfo is not None and zone is not None:
@@ -33,14 +32,6 @@ def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
         found = "a time with a zone, and the file does not say its zone"
         raise SettingsError(Argument(argument, str(time)), found, "give the wall time without a zone")
     return int(moment.replace(tzinfo=UTC).timestamp())
-
-
-def zone_of(timezone: str | None) -> ZoneInfo | None:
-    """The zone of a file; None where it says none, or none that this machine knows."""
-    try:
-        return ZoneInfo(timezone) if timezone else None
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return None
 
 
 def as_text(seconds: int) -> str:

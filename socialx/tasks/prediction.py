@@ -19,7 +19,7 @@ from socialx.data.source import pages
 from socialx.errors import Argument, Message, Part, SettingsError, SocialxError
 from socialx.files.formats.contents import parse_freq
 from socialx.files.store import NOT_NEGATIVE, Store
-from socialx.files.time_axis import JITTER_S
+from socialx.files.time_axis import JITTER_S, known_zone
 from socialx.forecast import Forecast, Observed
 from socialx.options import Layers
 from socialx.progress import Callback, listening, note, work
@@ -27,7 +27,7 @@ from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import Trained
 from socialx.settings import Settings
 from socialx.tasks.outputs import inputs_of
-from socialx.tasks.period import Time, as_text, wall_seconds, zone_of
+from socialx.tasks.period import Time, as_text, wall_seconds
 from socialx.tasks.trained import load_trained, refuse_overflow
 from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
@@ -267,4 +267,4 @@ def _last_with_a_reading(store: Store, second: int) -> int | None:
 
 def _now(timezone: str | None) -> int:
     """The wall time now in the zone of the file, read as UTC; in UTC where the zone is not known."""
-    return int(datetime.now(zone_of(timezone) or UTC).replace(tzinfo=UTC).timestamp())
+    return int(datetime.now(known_zone(timezone) or UTC).replace(tzinfo=UTC).timestamp())

@@ -404,6 +404,8 @@ def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
 @contextmanager
 def _made(path: Path) -> Iterator[None]:
     """The folder, made if it is missing; SocialxError where it cannot be."""
+    if path.exists() and not path.is_dir():
+        raise SocialxError(path, "a file, where a run needs a folder", ("name a new ", Argument("trainer.run_dir")))
     with ExitStack() as stack:
         try:
             stack.enter_context(folder_for(path))

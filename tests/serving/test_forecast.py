@@ -149,6 +149,7 @@ REFUSED = {
     "texts as numbers": (first_row(["55"] * 12), "valid number"),
     "booleans as numbers": (first_row([True] * 12), "valid number"),
     "larger than float32": (first_row([1e300] * 12), "too large"),
+    "a speed below 0": (first_row([60.0] * 11 + [-5.0]), "avg_speed below 0"),
     "a forecast that overflows": (first_row([3e38] * 12), "overflows"),
     "another key": (change(more=1), "more"),
     "a list": (lambda hour: [hour], "body"),

@@ -45,6 +45,8 @@ def test_minutes_that_are_no_step_are_answered_with_those_that_are(run: Path) ->
     scores = socialx.evaluate([run])[run]
     with pytest.raises(SettingsError, match="minutes=17: no step of the horizon: choose 5, 10, 15, 20"):
         scores.at(minutes=17)
+    with pytest.raises(SettingsError, match="target='flow': not a target of the model: choose avg_speed"):
+        scores.overall("flow")
     assert (
         "--max-mae 17min=3: no step of the horizon: choose 5" in command("evaluate", run, "--max-mae", "17min=3").stderr
     )

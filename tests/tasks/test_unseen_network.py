@@ -181,6 +181,60 @@ def test_other_sensors_are_another_network_though_they_are_as_many(folder: Path,
     assert "network" in result.stderr
 
 
+def edited(data: Path, path: Path, **attributes: str | bytes) -> Path:
+    """A copy with other facts: ``timezone``, ``units``."""
+    path.write_bytes(data.read_bytes())
+    with h5py.File(path, "r+") as file:
+        if "timezone" in attributes:
+            file["metadata"].attrs["timezone"] = attributes["timezone"]
+        if "units" in attributes:
+            del file["metadata/units"]
+            file["metadata/units"] = np.bytes_(attributes["units"])
+    return path
+
+
+def test_the_same_network_by_another_clock_is_refused(shared: Path, folder: Path, tmp_path: Path) -> None:
+    data = file_of(folder, 4)
+    for command in ("evaluate", "predict"):
+        result = socialx(command, shared, "--data", edited(data, tmp_path / "utc.h5", timezone="UTC"))
+        assert result.exit_code == 1
+        assert f"utc.h5: its times are of UTC, those that {shared} was trained on of America/Los_Angeles" in " ".join(
+            result.stderr.split()
+        )
+        assert "convert the readings again" in result.stderr
+
+
+@pytest.mark.parametrize(("zone", "lines"), [("US/Pacific", 0), ("", 1), ("Mars/Base", 1)])
+def test_a_clock_that_is_not_known_is_said_and_another_name_of_it_is_not(
+    zone: str, lines: int, shared: Path, folder: Path, tmp_path: Path
+) -> None:
+    result = socialx("evaluate", shared, "--data", edited(file_of(folder, 4), tmp_path / "zone.h5", timezone=zone))
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("its times are of") == lines
+    assert result.stderr.count(zone or "an unknown zone") == lines
+
+
+def test_another_network_may_have_its_own_clock(shared: Path, folder: Path, tmp_path: Path) -> None:
+    berlin = edited(file_of(folder, 7, 140), tmp_path / "berlin.h5", timezone="Europe/Berlin")
+    result = socialx("evaluate", shared, "--data", berlin)
+    assert result.exit_code == 0, result.stderr
+    assert "its forecasts are right if both are local times" in " ".join(result.stderr.split())
+
+
+def test_a_file_without_a_unit_is_refused_with_the_option_that_says_it(
+    shared: Path, folder: Path, tmp_path: Path
+) -> None:
+    result = socialx("predict", shared, "--data", edited(file_of(folder, 4), tmp_path / "bare.h5", units="{}"))
+    assert result.exit_code == 1
+    assert "avg_speed in an unknown unit, not mph" in " ".join(result.stderr.split())
+    assert "--units" in result.stderr
+    result = socialx(
+        "predict", shared, "--data", edited(file_of(folder, 4), tmp_path / "km.h5", units='{"avg_speed": "km/h"}')
+    )
+    assert result.stderr.count("avg_speed in km/h, not mph") == 1
+    assert "{" not in result.stderr
+
+
 def stored(run: Path) -> dict:
     return json.loads((run / "protocol.json").read_text())
 
@@ -227,7 +281,7 @@ def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) 
     ("options", "code", "says"),
     [
         (["--targets", "avg_sped"], 1, "no feature 'avg_sped', it has avg_speed, latitude, longitude: did you mean"),
-        (["--inputs", "avg_speed,flow"], 1, "no feature 'flow', it has avg_speed, latitude, longitude: choose one"),
+        (["--inputs", "avg_speed,flow"], 1, "no feature 'flow', it has avg_speed, latitude, longitude: forecast it with --targets avg_speed"),
         (["--targets", ""], 2, "data.targets (--targets): "),
         (["--days", "0"], 2, "data.days (--days): "),
         (["--days", "1.5"], 2, "data.days (--days): "),
