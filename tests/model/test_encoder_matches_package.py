@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.model.xlstm.exact import _ConvSilu, _Scan, encode
+from socialx.model.xlstm.exact import _Scan, conv_silu, encode
 from socialx.model.xlstm.weights import weights_of, xlstm
 
 HISTORY = 12
@@ -327,7 +327,8 @@ def test_the_convolutions_backward_is_right(steps: int) -> None:
     x = torch.randn(steps, 2, 3, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     bias = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(_ConvSilu.apply, (x, weight, bias))
+    assert torch.autograd.gradcheck(lambda *given: conv_silu(*given)[0], (x, weight, bias))
+    torch.library.opcheck(conv_silu, (x, weight, bias))
 
 
 @pytest.mark.parametrize(

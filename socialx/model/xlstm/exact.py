@@ -164,7 +164,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     value = _block_diagonal(layer.value.transpose(1, 2), heads)
     m = F.linear(x, up)  # [T,S,I]
     a = _conv_silu(layer.convolution, m)  # [T,S,I]
-    gates = (F.linear(a, gate_a) + F.linear(m, gate_x)).to(_wide(x))  # [T,S,2H]
+    gates = (F.linear(a, gate_a) + F.linear(x, gate_x @ up)).to(_wide(x))  # [T,S,2H]
     gates = gates + torch.cat([layer.input_gate_bias, layer.forget_gate_bias])
     asked = slice(-1, None) if last else slice(None)
     a_q = a[asked]  # [Q,S,I]
@@ -240,9 +240,13 @@ def _conv_silu(convolution: Convolution, x: Tensor) -> Tensor:
     """x [T,S,C] -> [T,S,C]: silu of the package's ``CausalConv1d``."""
     weight = convolution.taps.to(x.dtype).contiguous()  # [K,C], a view of the transposed parameter
     bias = convolution.bias.to(x.dtype)
-    if torch.compiler.is_compiling():
+    # An exported model knows torch's own operations alone, and a GPU's compiler sees through them.  On a CPU it makes
+    # one loop for the gradient of each tap, in the strides of the layer above, and is slower than the sums below.
+    traced = torch.compiler.is_compiling() and x.device.type != "cpu"
+    if traced or torch.compiler.is_exporting():
         return F.silu(_causal_conv(x, weight, bias))
-    return _ConvSilu.apply(x, weight, bias)
+    out: Tensor = conv_silu(x, weight, bias)[0]
+    return out
 
 
 def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -253,28 +257,50 @@ def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return y
 
 
-class _ConvSilu(torch.autograd.Function):
-    """Shifted sums forward and backward: autograd would keep and pad a copy of x per tap."""
+@torch.library.custom_op("socialx::conv_silu", mutates_args=())
+def conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The SiLU of the causal convolution, and what it was applied to; both [T,S,C].
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        y = _causal_conv(x, weight, bias)
-        ctx.save_for_backward(x, weight, y)
-        return F.silu(y)
+    Shifted sums forward and backward: autograd would keep and pad a copy of x per tap.
+    """
+    y = _causal_conv(x, weight, bias)
+    return F.silu(y), y
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, weight, y = ctx.saved_tensors
-        dy = torch.ops.aten.silu_backward(grad.contiguous(), y)
-        dx = dy * weight[-1]
-        dw = torch.zeros_like(weight)
-        products = dy * x  # one buffer for those of all taps
-        dw[-1] = products.sum((0, 1))
-        for back in range(1, min(len(weight), len(x))):
-            dx[:-back].addcmul_(dy[back:], weight[-1 - back])
-            dw[-1 - back] = torch.mul(dy[back:], x[:-back], out=products[back:]).sum((0, 1))
-        return dx, dw, dy.sum((0, 1))
+
+@conv_silu.register_fake
+def _conv_outputs(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+@torch.library.custom_op("socialx::conv_silu_backward", mutates_args=())
+def conv_silu_backward(grad: Tensor, x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, weight and bias, from that of the output [T,S,C]."""
+    dy = torch.ops.aten.silu_backward(grad.contiguous(), y)
+    dx = dy * weight[-1]
+    dw = torch.zeros_like(weight)
+    products = dy * x  # one buffer for those of all taps
+    dw[-1] = products.sum((0, 1))
+    for back in range(1, min(len(weight), len(x))):
+        dx[:-back].addcmul_(dy[back:], weight[-1 - back])
+        dw[-1 - back] = torch.mul(dy[back:], x[:-back], out=products[back:]).sum((0, 1))
+    return dx, dw, dy.sum((0, 1))
+
+
+@conv_silu_backward.register_fake
+def _conv_gradients(grad: Tensor, x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(y), torch.empty_like(weight), weight.new_empty(weight.shape[1])
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:2], output[1])
+
+
+def _gradients(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    return (None, None, None) if grad is None else conv_silu_backward(grad, *ctx.saved_tensors)
+
+
+conv_silu.register_autograd(_gradients, setup_context=_keep)
 
 
 def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
