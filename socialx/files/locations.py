@@ -15,7 +15,7 @@ from typing import TextIO
 import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
-from socialx.errors import Argument, SocialxError, sample
+from socialx.errors import ITEM, Argument, SocialxError, sample
 from socialx.files.formats.texts import SEPARATORS, check_text
 from socialx.files.hdf5 import first_bytes
 from socialx.files.store import DIRECTIONS, Sensors
@@ -277,7 +277,7 @@ def join(
     """
     unknown = [vdid for vdid in ids if match_key(vdid) not in locations]
     if unknown and not allow_missing:
-        few = droppable and len(unknown) < len(ids)
+        few = droppable and len(unknown) < len(ids) and len(unknown[0]) <= ITEM
         leaves_out = (", or leave a column out that is no sensor: ", Argument("drop", unknown[0])) if few else ()
         raise SocialxError(
             path,

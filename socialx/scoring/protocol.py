@@ -186,12 +186,12 @@ class ScoringProtocol:
         known = {f.name for f in fields(cls)} - {"trained"}
         content = {("normaliser" if name == "scaler" else name): value for name, value in found.items()}
         try:
-            text = json.dumps({name: value for name, value in content.items() if name in known})
+            text = json.dumps({name: value for name, value in content.items() if name in known}, allow_nan=False)
             return TypeAdapter(cls).validate_json(text, strict=True)
         except ValidationError as error:
             wrong = ", ".join(".".join(map(str, each["loc"])) for each in error.errors()[:3])
             raise ValueError(f"not a protocol ({wrong})") from None
-        except (TypeError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:  # ValueError: a number that is not finite
             raise ValueError(f"not a protocol ({error})") from None
 
     def of_weights(self, epoch: int | None, parameters: int, weights: str) -> Trained:

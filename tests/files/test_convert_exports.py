@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 import zipfile
@@ -406,3 +407,38 @@ def test_a_large_long_table_is_read_in_pieces(tmp_path: Path, places: Path, monk
     socialx.convert("auto", tmp_path / "long.csv", tmp_path / "out.h5", meta=places)
     values, ids, _ = values_of(tmp_path / "out.h5")
     np.testing.assert_array_equal(values[:, [ids.index(name) for name in IDS]], frame.to_numpy(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("damaged.csv.gz", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" + bytes(range(256))),
+        ("cut.csv.gz", gzip.compress(b"time,S1\n" * 1000)[:40]),
+    ],
+)
+def test_a_damaged_gzip_is_refused_by_name(name: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    for kind in ("auto", "export"):
+        done = run("convert", kind, path, "--output-h5", tmp_path / "out.h5", "--without-positions")
+        assert done.exit_code == 1, done.stderr
+        assert f"{name}: " in " ".join(done.stderr.split())
+
+
+def test_a_byte_of_no_encoding_is_shown_as_a_mark(tmp_path: Path) -> None:
+    path = tmp_path / "odd.csv"
+    path.write_bytes(b"town;\x8dplace\nM\xfcnchen;\x81 5\nUlm;7\n")
+    done = run("convert", "export", path, "--output-h5", tmp_path / "out.h5", "--without-positions")
+    assert done.exit_code == 1
+    assert "no table with a column of times" in done.stderr
+
+
+def test_a_long_name_of_a_column_is_no_option_to_copy(tmp_path: Path) -> None:
+    name = "[" * 500
+    network(days=1).rename(columns={"S2": name}).to_csv(tmp_path / "wide.csv")
+    PLACES.to_csv(tmp_path / "places.csv", index=False)
+    done = run("convert", "csv", tmp_path / "wide.csv", "--meta-csv", tmp_path / "places.csv",
+               "--output-h5", tmp_path / "out.h5", "--units", "km/h")  # fmt: skip
+    assert done.exit_code == 1
+    assert "no position for 1 of 4 sensors" in done.stderr
+    assert len(done.stderr) < 1000

@@ -33,7 +33,14 @@ def counted(rows: int) -> list[str]:
 
 
 def _cells(path: Path) -> list[list[str]]:
-    frame = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    header = text.partition("\n")[0]
+    mark = ";" if header.count(";") > header.count(",") else ","
+    frame = pd.read_csv(io.StringIO(text), header=None, dtype=str, keep_default_na=False, sep=mark)
     return [list(row) for row in frame.itertuples(index=False)]
 
 

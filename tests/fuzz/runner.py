@@ -151,6 +151,9 @@ def _left(case: Case, outcome: child.Outcome, before: dict[str, str], after: dic
     free = case.command.writes if outcome.code in (0, 3) else ()
     if outcome.code == 1 and "loss is not finite" in outcome.stderr:  # found out in an epoch, after the start
         free = case.command.writes
+    if case.kind == "dangling":  # a link stays, and what it points to is written
+        links = [name for name in free if name.endswith(case.named)]
+        free = (*free, *(f"{name.rpartition('/')[0]}/nowhere".lstrip("/") for name in links))
     others = {name for name in changed if not any(name == each or name.startswith(f"{each}/") for each in free)}
     victims = {name for name in others if name in before}
     wrong += [f"{SILENT}{name} changed" for name in sorted(victims)]

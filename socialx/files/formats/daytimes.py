@@ -102,7 +102,7 @@ def _minutes(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _weekdays(values: np.ndarray) -> np.ndarray:
     """0 to 6, or these divided by 7 -> int64 [t] with 0 = Monday; -1 for anything else."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         days = np.where(values < 1, values * 7.0, values)
         whole = np.rint(days)
         right = (np.abs(days - whole) < 0.01) & (whole >= 0) & (whole <= 6)

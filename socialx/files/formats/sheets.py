@@ -262,7 +262,7 @@ def unread_sheets(path: Path, sheets: list[Sheet]) -> list[str]:
 
 def refuse_untimed(path: Path) -> None:
     """Raise for a text with a header and no rows, and for cells without times that commas do not separate."""
-    lines = _head_lines(path, encodings(first_bytes(path, "check the path"))[-1])
+    lines = _shown_lines(path)
     if not all(line.replace("\t", " ").isprintable() for _, line in lines):
         return
     if lines and (len(lines) == 1 or "," not in lines[0][1]) and any(mark in lines[0][1] for mark in SEPARATORS):
@@ -274,7 +274,7 @@ def refuse_sheet(path: Path) -> NoReturn:
     head = first_bytes(path, "download it again")
     kind = kind_of_file(path, head)
     if kind == "text":
-        lines = [line for encoding in encodings(head)[-1:] for _, line in _head_lines(path, encoding)]
+        lines = [line for _, line in _shown_lines(path)]
     else:
         frame = typed(path, kind, rows=HEAD_ROWS)
         lines = [" ".join(cells) for cells in zip(*(written(frame[name]) for name in frame), strict=True)]
@@ -315,9 +315,17 @@ def _look_text(path: Path, head: bytes, request: Request) -> Sheet | None:
     return None
 
 
-def _head_lines(path: Path, encoding: str) -> list[tuple[int, str]]:
+def _shown_lines(path: Path) -> list[tuple[int, str]]:
+    """``_head_lines`` for a message, with a mark for each byte that no encoding has."""
+    try:
+        return _head_lines(path, encodings(first_bytes(path, "check the path"))[-1], "replace")
+    except UNREADABLE as error:
+        raise SocialxError(path, f"cannot be read ({error})", "make or download it again") from None
+
+
+def _head_lines(path: Path, encoding: str, errors: str = "strict") -> list[tuple[int, str]]:
     """The first lines that are not blank, with their numbers; none where one is longer than that of any table."""
-    with opened(path, encoding) as file:
+    with opened(path, encoding, errors) as file:
         lines = list(islice(iter(lambda: file.readline(FIELD), ""), TITLE_ROWS + HEAD_ROWS))
     if any(len(line) == FIELD for line in lines):
         return []
@@ -448,8 +456,8 @@ def _are(form: re.Pattern[str], cells: list[str]) -> bool:
 
 
 @contextmanager
-def opened(path: Path, encoding: str) -> Iterator[IO[str]]:
-    """A text, unpacked if it is packed by gzip or the only member of a zip."""
+def opened(path: Path, encoding: str, errors: str = "strict") -> Iterator[IO[str]]:
+    """A text, unpacked if it is packed by gzip or the only member of a zip.  errors: as of Python's ``open``."""
     head = first_bytes(path, "download it again")
     if head.startswith(ZIP):
         with zipfile.ZipFile(path) as archive:
@@ -457,13 +465,13 @@ def opened(path: Path, encoding: str) -> Iterator[IO[str]]:
             if len(members) != 1:
                 found = f"{len(members)} files in the zip ({sample([member.filename for member in members])})"
                 raise SocialxError(path, found, "unpack it and name the file")
-            with archive.open(members[0]) as raw, io.TextIOWrapper(raw, encoding=encoding, newline="") as file:
+            with archive.open(members[0]) as raw, io.TextIOWrapper(raw, encoding, errors, newline="") as file:
                 yield file
     elif head.startswith(GZIP):
-        with gzip.open(path, "rt", encoding=encoding, newline="") as file:
+        with gzip.open(path, "rt", encoding=encoding, errors=errors, newline="") as file:
             yield file
     else:
-        with path.open(encoding=encoding, newline="") as file:
+        with path.open(encoding=encoding, errors=errors, newline="") as file:
             yield file
 
 
