@@ -149,6 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="timed turns of each (default 5)")
     parser.add_argument("--width", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--output", type=Path, default=RESULT, help="where the numbers go (default %(default)s)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print(
@@ -188,8 +189,8 @@ def main() -> None:
     shape = {"sequences": SEQUENCES, "history": HISTORY, "blocks": BLOCKS, "slstm_at": SLSTM_AT, "heads": HEADS}
     record = {"machine": facts, "shape": {**shape, "chunk": CPU_CHUNK}, "rounds": arguments.rounds, "rows": rows}
     record["loop"] = loops
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(record, indent=2) + "\n")
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Steps of ``examples/metr_la_cpu.yaml`` and ``metr_la_quick.yaml`` take turns in processes of their own, one of which
 works at a time.  The lower bound counts the operations of all matrix products, divided by the rate of a large product,
 and the bytes that must move (docs/performance.md), divided by the rate of a copy; nothing overlaps.  --against: blocks
-of steps of ``socialx profile`` in a copy of that commit and in this one take turns.
+of steps of ``socialx profile`` in a copy of that commit and in this one take turns, eager and compiled.
 """
 
 from __future__ import annotations
@@ -239,10 +239,13 @@ def against(commit: str, data: Path, rounds: int, steps: int) -> dict[str, Any]:
         archive = subprocess.run(command, check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
+        has = "climatology" in (Path(folder) / "socialx" / "settings.py").read_text()
+        compiled = ["--compile", "default"]
         sides = {
-            "then": (Path(folder), []),
+            "then": (Path(folder), older if has else []),
+            "then, compiled": (Path(folder), [*(older if has else []), *compiled]),
             "now": (ROOT, older),
-            "now, compiled": (ROOT, [*older, "--compile", "default"]),
+            "now, compiled": (ROOT, [*older, *compiled]),
         }
         ms: dict[str, list[float]] = {name: [] for name in sides}
         for _ in range(rounds):
@@ -250,7 +253,7 @@ def against(commit: str, data: Path, rounds: int, steps: int) -> dict[str, Any]:
                 ms[name].append(_profile(root, data, steps, flags))
     then = statistics.median(ms["then"])
     found = {name: {"ms": statistics.median(v), "ratio": then / statistics.median(v)} for name, v in ms.items()}
-    return {"commit": commit, "model": "metr_la_cpu.yaml, without climatology and pair bias", **found}
+    return {"model": "metr_la_cpu.yaml, without climatology and pair bias", **found}
 
 
 def _profile(root: Path, data: Path, steps: int, flags: list[str]) -> float:
@@ -274,6 +277,12 @@ def _profile(root: Path, data: Path, steps: int, flags: list[str]) -> float:
     return float(json.loads(done.stdout)["step_ms"]["p50"])
 
 
+def compare(record: dict[str, Any], options: argparse.Namespace, data: Path) -> None:
+    """Add what ``against`` finds to the record, beside what it has of other commits."""
+    found = against(options.against, data, options.rounds, options.steps)
+    record["against"] = {**record.get("against", {}), options.against: found}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="METR-LA as socialx convert writes it")
@@ -293,12 +302,13 @@ def main() -> None:
         return
     if options.only_against:
         record = json.loads(RESULT.read_text())
-        record["against"] = against(options.against, data, options.rounds, options.steps)
+        compare(record, options, data)
         RESULT.write_text(json.dumps(record, indent=1) + "\n")
         return
     machine = rates()
     facts = {"cpu": cpu_field("model name"), "capability": torch.backends.cpu.get_cpu_capability(), "threads": 1}
     record: dict[str, Any] = {"machine": facts | {"torch": torch.__version__} | machine}
+    record["against"] = json.loads(RESULT.read_text()).get("against", {}) if RESULT.exists() else {}
     record["bound"] = bound(data, machine)
     record["parts"] = parts(data)
     for example in ("metr_la_cpu.yaml", "metr_la_quick.yaml"):
@@ -307,7 +317,7 @@ def main() -> None:
         variant["of_bound"] = record["bound"]["bound_ms"] / variant["ms"]
     RESULT.write_text(json.dumps(record, indent=1) + "\n")
     if options.against:
-        record["against"] = against(options.against, data, options.rounds, options.steps)
+        compare(record, options, data)
     RESULT.write_text(json.dumps(record, indent=1) + "\n")
     print(json.dumps(record, indent=1))
 
