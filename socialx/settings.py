@@ -100,7 +100,7 @@ SLSTM_AT = (1, 3)
 class Section(BaseModel):
     """Frozen; a key that is no setting is refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 _BASIC_WINDOWS = Facts(commands=(*STEP, "evaluate", "explain"), scored=True, basic=True)
