@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import os
 import shutil
 import statistics
@@ -227,6 +228,25 @@ def operations_of(data: Path, given: dict[str, Any]) -> int:
     )
 
 
+def products(data: Path) -> dict[str, dict[str, float]]:
+    """Milliseconds and GFLOP/s of the matrix products of a compiled step: those over the history, and all others."""
+    learner, train = learner_of("metr_la_cpu.yaml", data, **VARIANTS["compiled"])
+    example = next(iter(train.epoch(0)))
+    steps = example.batch.history.shape[1]
+    for _ in range(3):
+        learner.step([example])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as trace:
+        learner.step([example])
+    us, work = Counter[str](), Counter[str]()
+    for event in trace.events():
+        if event.name in ("aten::mm", "aten::bmm"):
+            first, second = event.input_shapes[:2]
+            name = f"{steps} steps by {steps}" if (*first[1:], *second[1:]).count(steps) > 1 else "others"
+            us[name] += event.self_cpu_time_total
+            work[name] += 2 * math.prod(first) * second[-1]
+    return {name: {"ms": us[name] / 1e3, "gflop_per_s": work[name] / us[name] / 1e3} for name in us}
+
+
 def _is_operation(event: Any) -> bool:
     return event.name.startswith(("aten::", "socialx::"))
 
@@ -296,9 +316,9 @@ def main() -> None:
     data = options.data.resolve()
     if options.parts:
         record = json.loads(RESULT.read_text())
-        record["parts"] = parts(data)
+        record["parts"], record["products"] = parts(data), products(data)
         RESULT.write_text(json.dumps(record, indent=1) + "\n")
-        print(json.dumps(record["parts"], indent=1))
+        print(json.dumps({name: record[name] for name in ("parts", "products")}, indent=1))
         return
     if options.only_against:
         record = json.loads(RESULT.read_text())
@@ -310,7 +330,7 @@ def main() -> None:
     record: dict[str, Any] = {"machine": facts | {"torch": torch.__version__} | machine}
     record["against"] = json.loads(RESULT.read_text()).get("against", {}) if RESULT.exists() else {}
     record["bound"] = bound(data, machine)
-    record["parts"] = parts(data)
+    record["parts"], record["products"] = parts(data), products(data)
     for example in ("metr_la_cpu.yaml", "metr_la_quick.yaml"):
         record[example] = in_turns(example, data, options.rounds)
     for variant in record["metr_la_cpu.yaml"].values():
