@@ -97,7 +97,7 @@ def test_another_feature_is_never_missing_for_being_zero(tmp_path: Path) -> None
 def test_an_unknown_feature_lists_what_there_is(tmp_path: Path) -> None:
     path = small_store(tmp_path / "out.h5")
     refusal(lambda: open_store(path, "avg_sped"), "avg_speed, latitude, longitude", "did you mean avg_speed?")
-    refusal(lambda: open_store(path, "zzz"), "avg_speed, latitude, longitude", "choose one")
+    refusal(lambda: open_store(path, "zzz"), "avg_speed, latitude, longitude", "forecast it with --targets avg_speed")
 
 
 def completed(path: Path) -> Path:
