@@ -32,12 +32,16 @@ def counted(rows: int) -> list[str]:
     return [str(time).replace("T", " ") for time in times]
 
 
-def _cells(path: Path) -> list[list[str]]:
+def _text(path: Path) -> str:
     content = path.read_bytes()
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = content.decode("latin-1")
+        return content.decode("latin-1")
+
+
+def _cells(path: Path) -> list[list[str]]:
+    text = _text(path)
     header = text.partition("\n")[0]
     mark = ";" if header.count(";") > header.count(",") else ","
     frame = pd.read_csv(io.StringIO(text), header=None, dtype=str, keep_default_na=False, sep=mark)
@@ -106,7 +110,7 @@ def _last_of(members: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _basicts_dat(path: Path) -> Reading:
-    shape = json.loads((path.parent / "desc.json").read_text())["shape"]
+    shape = json.loads((path.parent / "desc.json").read_bytes())["shape"]  # of any encoding of JSON
     return _ids(path), None, np.fromfile(path.parent / "data.dat", "<f4").reshape(shape)[..., 0]
 
 
@@ -223,7 +227,7 @@ def converted(case: Case, folder: Path, stderr: str) -> list[str]:
 
 def _positions(path: Path, places: dict[str, tuple[float, float]]) -> list[str]:
     """Positions against the csv module, as far as the header names the usual columns."""
-    text = path.read_bytes().decode("utf-8-sig")
+    text = _text(path)
     rows = [row for row in csv.reader(io.StringIO(text, newline="")) if any(cell.strip() for cell in row)]
     names = [cell.strip().lower() for cell in rows[0]]
     if not {"sensor_id", "latitude", "longitude"} <= set(names):
@@ -278,7 +282,7 @@ def backfilled(case: Case, folder: Path) -> list[str]:
         rewritten = before.dtype != after.dtype
         if one.shape != other.shape:
             return [f"shape {other.shape} was {one.shape}"]
-        if rewritten and before.dtype == np.float64:
+        if rewritten and before.dtype.kind in "fiu":  # of any size and order of bytes
             same = np.array_equal(one[..., 0].astype(np.float32), other[..., 0], equal_nan=True)
         else:
             same = one.dtype == other.dtype and one.tobytes() == other.tobytes()
