@@ -46,6 +46,9 @@ def load_trained(
     usual = None
     if sensors is not None and stored is not None and stored.dtype == torch.float32:
         usual = sensors, stored.numpy()
+    features = dict.fromkeys((*s.data.targets, *(s.data.inputs or ())))
+    if lacking := [name for name in features if name not in then.normaliser]:
+        raise SocialxError(run.path, f"its protocol has no mean and deviation of {', '.join(lacking)}", "train again")
     problem = build(
         s,
         first.data if first else None,

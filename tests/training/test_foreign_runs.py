@@ -189,6 +189,14 @@ def test_a_protocol_of_other_kinds_is_refused(command: str, name: str, run: Path
     assert "protocol.json" in refused(command, run)
 
 
+@pytest.mark.parametrize("command", ["evaluate", "explain", "predict"])
+def test_a_protocol_without_the_moments_of_a_feature_is_refused(command: str, run: Path) -> None:
+    content = json.loads((run / "protocol.json").read_text())
+    content["normaliser"].pop("avg_speed")
+    (run / "protocol.json").write_text(json.dumps(content))
+    assert "no mean and deviation of avg_speed" in refused(command, run)
+
+
 SETTINGS = {
     "an alias": "a: &a [1]\nmodel: *a\n",
     "an alias in itself": "model: &a\n  b: *a\n",
