@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 from docs.model_picture import draw
-from socialx.cli import app
+from socialx.cli.app import COMMANDS, app
 from socialx.options import KEYS, PREFIX, SIZES, as_typed, flag_of, name_of_type, words_of
 from socialx.settings import Settings, facts
 
@@ -115,8 +115,8 @@ def cli_page() -> str:
         "",
         *block("socialx --help"),
     ]
-    for command in app.registered_commands:
-        lines += ["", f"## {command.name}", "", *block(f"socialx {command.name} --help")]
+    for command in COMMANDS:
+        lines += ["", f"## {command}", "", *block(f"socialx {command} --help")]
     return "\n".join(lines) + "\n"
 
 

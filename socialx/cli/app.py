@@ -1,55 +1,71 @@
-"""The Typer app, and what all commands share: user errors as one line with their exit code, progress on stderr."""
+"""The Typer app: which commands there are and where each lives, and the entry point.
+
+A command's module is imported when the command is called, so that ``socialx --help`` answers without the settings and
+their pydantic models.
+"""
 
 from __future__ import annotations
 
 import errno
-import functools
-import inspect
 import io
-import json
 import os
 import signal
 import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from socialx import __version__
-from socialx.cli.shell import with_own_model, write
-from socialx.errors import Fallback, Message, SocialxError
-from socialx.options import SYNONYMS
+
+# In the order of --help: the module of each command in this package, and the first sentence of its help.
+COMMANDS = {
+    "convert": ("files", "Build the HDF5 file that every other command reads."),
+    "append": ("files", "Add the rows of new tables to a file."),
+    "backfill": ("files", "Complete older HDF5 files: positions, times, units."),
+    "inspect": ("files", "Say what a file is and what it holds."),
+    "download": ("files", "Fetch the published files of a data set."),
+    "config": ("training", "Print every setting and where its value came from."),
+    "train": ("training", "Train the shared social xLSTM."),
+    "profile": ("profiling", "Say where the time of training steps goes."),
+    "evaluate": ("scoring", "Score runs and baselines: MAE, RMSE, MAPE and R2."),
+    "explain": ("scoring", "Say where a run errs and which neighbours it uses."),
+    "calibrate": ("scoring", "Write the prediction intervals of a run into its folder."),
+    "report": ("scoring", "Write one HTML page about runs."),
+    "predict": ("scoring", "Forecast the next horizon of every sensor."),
+    "export": ("scoring", "Write the model of a run as a file that works without socialx."),
+    "serve": ("serving", "Answer requests for forecasts over HTTP."),
+    "doctor": ("doctor", "Check what a training needs."),
+}
 
 
 class _Commands(typer.core.TyperGroup):
     """The commands; an unknown one is refused with the one that is meant."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order of --help."""
+        return list(COMMANDS)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by its name."""
-        found = super().get_command(ctx, cmd_name)
-        if found is None and not ctx.resilient_parsing and (meant := SYNONYMS.get(cmd_name)):
-            ctx.fail(f"no such command {cmd_name!r}: did you mean {meant}?")
+        """A command by its name, whose module is imported; all modules are for a name that is none, to suggest one."""
+        if cmd_name not in self.commands:
+            asked = [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values()
+            for module, _ in asked:
+                import_module(f"socialx.cli.{module}")
+            self.commands = typer.main.get_group(app).commands  # with those that the modules have added
+        found = self.commands.get(cmd_name)
+        if found is None and not ctx.resilient_parsing:
+            from socialx.options import SYNONYMS
+
+            if meant := SYNONYMS.get(cmd_name):
+                ctx.fail(f"no such command {cmd_name!r}: did you mean {meant}?")
         return found
 
-
-class _Command(typer.core.TyperCommand):
-    """A command; an unknown flag is refused with the one that is meant."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As in Typer."""
-        try:
-            return super().parse_args(ctx, args)
-        except typer.Exit:
-            raise
-        except Exception as error:
-            flag = getattr(error, "option_name", None)
-            meant = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"))
-            if flag is not None and meant and meant.startswith("-"):
-                ctx.fail(f"no such option {flag}: did you mean {meant}?")
-            raise
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of --help without importing a command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
 
 
 app = typer.Typer(
@@ -61,7 +77,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 OUTPUT_FULL = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)  # of standard output; files have their own errors
-Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
 
 
 def main() -> None:
@@ -92,91 +107,6 @@ def _interrupt_again(found: Any) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.01)  # SIGALRM, when that has returned
     else:
         sys.__unraisablehook__(found)
-
-
-def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command whose user errors become one ``error:`` line each and the exit code of their kind."""
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(function)
-        def run(*args: Any, **kwargs: Any) -> None:
-            with with_own_model(kwargs):
-                _run(name, functools.partial(function, *args, **kwargs))
-
-        run.__doc__ = _with_examples(function.__doc__ or "")
-        return app.command(name, cls=_Command)(run)
-
-    return decorate
-
-
-def _run(name: str, function: Callable[[], None]) -> None:
-    """Run a command; its user errors become lines and exit codes."""
-    try:
-        with _fallbacks_as_notes(name):
-            function()
-    except SocialxError as error:
-        for line in error.lines(functools.partial(write, name)):
-            typer.echo(f"error: {line}", err=True)
-        raise typer.Exit(error.exit_code) from None
-    except RuntimeError as error:
-        if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
-            found = str(error).splitlines()[0][:160]
-            typer.echo(f"error: loader: {found} fewer --num-workers, or --mode chunk", err=True)
-            raise typer.Exit(1) from None
-        if not _is_out_of_memory(error):
-            raise
-        reason = str(error).splitlines()[0][:120]
-        typer.echo(f"error: out of memory ({reason}): a smaller --batch-size, or a smaller --width", err=True)
-        raise typer.Exit(1) from None
-    except MemoryError as error:
-        reason = f" ({error})" if str(error) else ""
-        typer.echo(f"error: out of memory{reason}: a shorter file, or fewer --days of it", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        raise typer.Exit(130) from None
-
-
-def _with_examples(text: str) -> str:
-    """A docstring whose indented lines stay lines of their own in the help."""
-    parts = inspect.cleandoc(text).split("\n\n")
-    return "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)
-
-
-@contextmanager
-def _fallbacks_as_notes(name: str) -> Iterator[None]:
-    """What could not be done as asked is said in one line, every time."""
-    with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def show_as_note(message: Warning | str, category: type[Warning], *where: Any) -> None:
-            if isinstance(message, Fallback):
-                note(message.message, name)
-            else:
-                show(message, category, *where)
-
-        warnings.showwarning = show_as_note  # type: ignore[assignment]
-        warnings.simplefilter("always", Fallback)
-        yield
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
-        return False
-    from socialx.precision import is_out_of_memory
-
-    return is_out_of_memory(error)
-
-
-def note(message: Message | str, command: str = "") -> None:
-    """A line of progress, on stderr."""
-    text = message if isinstance(message, str) else message.line(functools.partial(write, command))
-    typer.echo(text, err=True)
-
-
-def print_json(content: Any) -> None:
-    """The result as JSON, on stdout."""
-    typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))
 
 
 @app.callback(invoke_without_command=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from socialx.cli.app import Json, command, print_json
+from socialx.cli.command import Json, command, print_json
 from socialx.cli.progress import Show
 from socialx.cli.shell import write
 from socialx.errors import GateError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from socialx.cli.app import Json, command, note, print_json
+from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.progress import Show
 from socialx.cli.shell import write
 from socialx.errors import Argument, GateError, Message, SettingsError

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from socialx.cli.app import Json, command, note, print_json
+from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.progress import Show
 from socialx.errors import Argument, GateError, SettingsError, SocialxError
 from socialx.options import Layers, with_settings

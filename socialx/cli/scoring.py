@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from socialx.cli.app import Json, command, note, print_json
+from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.progress import Show
 from socialx.cli.shell import write
 from socialx.errors import Argument, Command, GateError, SettingsError

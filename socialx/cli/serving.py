@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from socialx.cli.app import command
+from socialx.cli.command import command
 from socialx.cli.progress import Show
 from socialx.cli.scoring import RunArgument
 from socialx.options import Layers, with_settings

@@ -45,6 +45,15 @@ def test_help_needs_no_torch(command: str) -> None:
     assert "Usage:" in done.stdout
 
 
+def test_the_list_of_commands_needs_no_settings() -> None:
+    code = "import sys, runpy, atexit; atexit.register(lambda: print('@', *sys.modules)); sys.argv[1:] = ['--help']"
+    code += "; runpy.run_module('socialx', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    shown, loaded = done.stdout.rsplit("@", 1)
+    assert "  train      Train the shared social xLSTM.\n" in shown
+    assert not {"pydantic", "socialx.options", "socialx.cli.training"} & set(loaded.split())
+
+
 def test_the_version_is_printed() -> None:
     assert re.fullmatch(r"socialx \d+\.\d+\.\d+\n", socialx("--version").stdout)
 
@@ -81,7 +90,8 @@ def test_an_interrupt_that_a_finaliser_swallows_comes_again() -> None:
     script = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
-from socialx.cli.app import command, main
+from socialx.cli.app import main
+from socialx.cli.command import command
 
 class Finalised:
     def __del__(self):

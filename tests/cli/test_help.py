@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
 import pytest
 
-from socialx.cli import app
+from socialx.cli.app import COMMANDS, app
 from socialx.options import KEYS, SYNONYMS, flag_of
 from tests.commands import socialx
-
-COMMANDS = [command.name or "" for command in app.registered_commands]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -47,6 +46,27 @@ def test_a_command_of_other_tools_is_refused_with_ours(word: str, meant: str) ->
     result = socialx(word)
     assert result.exit_code == 2
     assert f"no such command '{word}': did you mean {meant}?" in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_list_says_of_a_command_what_its_own_help_says(command: str) -> None:
+    help_of = " ".join(socialx(command, "--help").stdout.split())
+    assert f"Usage: root {command} " in help_of
+    assert COMMANDS[command][1] in help_of
+
+
+def test_every_registered_command_is_in_the_list() -> None:
+    for module, _ in COMMANDS.values():
+        import_module(f"socialx.cli.{module}")
+    assert {each.name: each.callback.__module__ for each in app.registered_commands if each.callback} == {
+        name: f"socialx.cli.{module}" for name, (module, _) in COMMANDS.items()
+    }
+
+
+def test_a_mistyped_command_is_refused_with_the_one_that_is_near() -> None:
+    result = socialx("trian")
+    assert result.exit_code == 2
+    assert "No such command 'trian'. Did you mean 'train'?" in result.stderr
 
 
 def test_what_other_words_mean_exists() -> None:

@@ -24,8 +24,7 @@ import resource, sys
 limit = int(sys.argv.pop(1))
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-from socialx.cli.app import main
-import socialx.cli
+from socialx.cli import main
 main()
 """
 

@@ -6,13 +6,14 @@ import gzip
 import os
 import shutil
 import typing
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import pytest
 
 import socialx
-from socialx.cli import app
+from socialx.cli.app import COMMANDS, app
 from socialx.errors import SettingsError, SocialxError
 from tests.commands import LOCATIONS, SMALL, cut_csv, small_file
 from tests.commands import socialx as command
@@ -64,6 +65,8 @@ def typed(case: tuple[str, str], there: dict[str, Path], output: Path) -> list[s
 
 def test_every_output_of_every_command_is_one_of_the_cases() -> None:
     found = set()
+    for module, _ in COMMANDS.values():
+        import_module(f"socialx.cli.{module}")
     for each in app.registered_commands:
         assert each.callback is not None
         for name, hint in typing.get_type_hints(each.callback, include_extras=True).items():

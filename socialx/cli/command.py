@@ -1,0 +1,124 @@
+"""What all commands share: registering, user errors as one line with their exit code, notes on stderr, JSON."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+import typer.core
+
+from socialx.cli.app import app
+from socialx.cli.shell import with_own_model, write
+from socialx.errors import Fallback, Message, SocialxError
+from socialx.options import SYNONYMS
+
+Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
+
+
+class _Command(typer.core.TyperCommand):
+    """A command; an unknown flag is refused with the one that is meant."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As in Typer."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.Exit:
+            raise
+        except Exception as error:
+            flag = getattr(error, "option_name", None)
+            meant = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"))
+            if flag is not None and meant and meant.startswith("-"):
+                ctx.fail(f"no such option {flag}: did you mean {meant}?")
+            raise
+
+
+def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command whose user errors become one ``error:`` line each and the exit code of their kind."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> None:
+            with with_own_model(kwargs):
+                _run(name, functools.partial(function, *args, **kwargs))
+
+        run.__doc__ = _with_examples(function.__doc__ or "")
+        return app.command(name, cls=_Command)(run)
+
+    return decorate
+
+
+def _run(name: str, function: Callable[[], None]) -> None:
+    """Run a command; its user errors become lines and exit codes."""
+    try:
+        with _fallbacks_as_notes(name):
+            function()
+    except SocialxError as error:
+        for line in error.lines(functools.partial(write, name)):
+            typer.echo(f"error: {line}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    except RuntimeError as error:
+        if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
+            found = str(error).splitlines()[0][:160]
+            typer.echo(f"error: loader: {found} fewer --num-workers, or --mode chunk", err=True)
+            raise typer.Exit(1) from None
+        if not _is_out_of_memory(error):
+            raise
+        reason = str(error).splitlines()[0][:120]
+        typer.echo(f"error: out of memory ({reason}): a smaller --batch-size, or a smaller --width", err=True)
+        raise typer.Exit(1) from None
+    except MemoryError as error:
+        reason = f" ({error})" if str(error) else ""
+        typer.echo(f"error: out of memory{reason}: a shorter file, or fewer --days of it", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(130) from None
+
+
+def _with_examples(text: str) -> str:
+    """A docstring whose indented lines stay lines of their own in the help."""
+    parts = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)
+
+
+@contextmanager
+def _fallbacks_as_notes(name: str) -> Iterator[None]:
+    """What could not be done as asked is said in one line, every time."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_as_note(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if isinstance(message, Fallback):
+                note(message.message, name)
+            else:
+                show(message, category, *where)
+
+        warnings.showwarning = show_as_note  # type: ignore[assignment]
+        warnings.simplefilter("always", Fallback)
+        yield
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
+        return False
+    from socialx.precision import is_out_of_memory
+
+    return is_out_of_memory(error)
+
+
+def note(message: Message | str, command: str = "") -> None:
+    """A line of progress, on stderr."""
+    text = message if isinstance(message, str) else message.line(functools.partial(write, command))
+    typer.echo(text, err=True)
+
+
+def print_json(content: Any) -> None:
+    """The result as JSON, on stdout."""
+    typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))
