@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Literal, TypeGuard
 
 from socialx.errors import Argument, Message, Remedy, SettingsError, Write, python, sample
-from socialx.files.inspect import LARGEST_SPEED, Report
+from socialx.files.inspect import Report
 from socialx.files.locations import near
-from socialx.files.store import ROWS_ATTR, SPEED
+from socialx.files.store import LARGEST_SPEED, ROWS_ATTR, SPEED
 from socialx.files.time_axis import known_zone
 
 ALL = "all"  # stands for every check

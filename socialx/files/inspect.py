@@ -20,7 +20,6 @@ from socialx.files.store import (
     ROWS_ATTR,
     SECONDS,
     SENSOR_INFO,
-    SPEED,
     TIMESTAMPS,
     Sensors,
     Store,
@@ -31,7 +30,6 @@ from socialx.files.store import (
 from socialx.files.time_axis import DAY, JITTER_S, clock_changes, common_step, gaps, irregular, known_zone
 
 ADVICE = "convert it again"
-LARGEST_SPEED = {"km/h": 200.0, "mph": 124.3, "m/s": 55.6}  # of a road, by unit
 WORST = 5  # sensors listed with their share of missing readings
 GAPS_LISTED = 20  # time gaps listed with their ends, the largest ones
 # A sensor is stuck when it repeats one valid value exactly for 6 hours.  Calm nights repeat too, but less: 5.2 h at
@@ -244,8 +242,7 @@ def _shares(store: Store) -> dict[str, Any]:
 def _range(store: Store) -> dict[str, Any]:
     """Lowest, median, mean and highest valid reading, and speeds that no road has."""
     readings = store.values[store.valid]
-    limit = LARGEST_SPEED.get(store.unit, np.inf) if store.feature == SPEED else np.inf
-    fast = (store.valid & (store.values > limit)).sum(axis=0)
+    fast = (store.valid & (store.values > store.largest)).sum(axis=0)
     found = [float(of(readings)) for of in (np.min, np.median, np.max)] if len(readings) else [None] * 3
     return {
         "lowest": found[0],

@@ -39,6 +39,7 @@ ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imput
 TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
 SPEED = "avg_speed"
 DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
+LARGEST_SPEED = {"km/h": 200.0, "mph": 124.3, "m/s": 55.6}  # of a road, by unit
 NOT_NEGATIVE = (SPEED, "flow", "occupancy")  # quantities that cannot be below 0
 STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
 UNKNOWN = "unknown"  # what ``imputed`` says where it cannot be told
@@ -178,6 +179,11 @@ class Store:
     def checksum(self) -> str:
         """sha256 of what is scored: two conversions of one source agree whatever their dates and file names."""
         return self._scan[0]
+
+    @property
+    def largest(self) -> float:
+        """The highest reading that a road can have; infinite where no speed in a known unit is read."""
+        return LARGEST_SPEED.get(self.unit, np.inf) if self.feature == SPEED else np.inf
 
     def latest_before(self, page: int) -> np.ndarray:
         """The latest valid reading before the first row of a page, float32 [N]; NaN where there never was one."""

@@ -88,10 +88,16 @@ def _values(store: Store, sent: LastHour) -> np.ndarray:
         found = f"{len(odd)} sensors do not have a number or null for each of the {rows} times"
         raise SocialxError("readings", found, "send as many as there are times", sample=[sample(odd)])
     numbers = np.array(list(sent.readings.values()), np.float64).reshape(-1, rows)  # None is NaN
+    most, unit = store.largest, store.unit
     below = (numbers < 0) & (numbers != store.missing) & (store.feature in NOT_NEGATIVE)
     for wrong, found, helps in (
         (np.abs(numbers) > LARGEST, "numbers too large for float32", "send plain numbers"),
         (below, f"{store.feature} below 0", "send null where nothing was read"),
+        (
+            numbers > store.largest,
+            f"{store.feature} above {store.largest:g} {store.unit}",
+            f"send readings in {store.unit}",
+        ),
     ):
         if wrong.any():
             named = [vdid for vdid, row in zip(sent.readings, wrong, strict=True) if row.any()]

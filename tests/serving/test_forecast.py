@@ -150,7 +150,7 @@ REFUSED = {
     "booleans as numbers": (first_row([True] * 12), "valid number"),
     "larger than float32": (first_row([1e300] * 12), "too large"),
     "a speed below 0": (first_row([60.0] * 11 + [-5.0]), "avg_speed below 0"),
-    "a forecast that overflows": (first_row([3e38] * 12), "overflows"),
+    "a speed that no road has": (first_row([60.0] * 11 + [700.0]), "avg_speed above 124.3 mph"),
     "another key": (change(more=1), "more"),
     "a list": (lambda hour: [hour], "body"),
 }
@@ -165,6 +165,15 @@ def test_what_is_wrong_is_refused_in_one_line(name: str, client: TestClient, hou
     assert word in detail
     assert "\n" not in detail
     assert len(detail) < 700
+
+
+def test_a_forecast_that_overflows_is_refused(
+    client: TestClient, hour: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socialx.files.store.LARGEST_SPEED", {})  # as for a feature that has no limit
+    answer = client.post("/forecast", json=first_row([3e38] * 12)(hour))
+    assert (answer.status_code, list(answer.json())) == (422, ["detail"])
+    assert "the forecast overflows" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
