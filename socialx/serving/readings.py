@@ -93,11 +93,7 @@ def _values(store: Store, sent: LastHour) -> np.ndarray:
     for wrong, found, helps in (
         (np.abs(numbers) > LARGEST, "numbers too large for float32", "send plain numbers"),
         (below, f"{store.feature} below 0", "send null where nothing was read"),
-        (
-            numbers > store.largest,
-            f"{store.feature} above {store.largest:g} {store.unit}",
-            f"send readings in {store.unit}",
-        ),
+        (numbers > most, f"{store.feature} above {most:g} {unit}", f"send readings in {unit}"),
     ):
         if wrong.any():
             named = [vdid for vdid, row in zip(sent.readings, wrong, strict=True) if row.any()]
