@@ -398,6 +398,15 @@ def test_a_zip_of_several_files_says_so(tmp_path: Path, places: Path) -> None:
         socialx.convert("auto", tmp_path / "two.zip", tmp_path / "out.h5", meta=places)
 
 
+def test_a_damaged_zip_whose_file_has_no_name_says_so(tmp_path: Path, places: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:
+        archive.writestr("a.csv", network(days=1).to_csv())
+    content = (tmp_path / "one.zip").read_bytes()
+    (tmp_path / "one.zip").write_bytes(content.replace(b"a.csv", b"\0.csv"))  # a name ends at a zero byte
+    with pytest.raises(SocialxError, match=r"one\.zip"):
+        socialx.convert("auto", tmp_path / "one.zip", tmp_path / "out.h5", meta=places)
+
+
 def test_a_large_long_table_is_read_in_pieces(tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.formats.sheets.PIECE", 700)
     frame = network(days=1)

@@ -43,7 +43,7 @@ def _text(path: Path) -> str:
 def _cells(path: Path) -> list[list[str]]:
     text = _text(path)
     header = text.partition("\n")[0]
-    mark = ";" if header.count(";") > header.count(",") else ","
+    mark = max(",;\t", key=header.count)
     frame = pd.read_csv(io.StringIO(text), header=None, dtype=str, keep_default_na=False, sep=mark)
     return [list(row) for row in frame.itertuples(index=False)]
 
@@ -150,7 +150,7 @@ def _libcity(path: Path) -> Reading:
     row, column = {time: n for n, time in enumerate(times)}, {vdid: n for n, vdid in enumerate(ids)}
     channel = frame.columns[4]
     for time, vdid, cell in zip(frame["time"], frame["entity_id"], frame[channel], strict=True):
-        values[row[time], column[vdid.strip()]] = float(cell) if cell.strip() else np.nan
+        values[row[time], column[vdid.strip()]] = np.nan if cell.strip() in NOTHING else float(cell)
     seen = {vdid.strip() for vdid in frame["entity_id"]}  # sensors without rows are left out
     values, ids = values[:, [vdid in seen for vdid in ids]], [vdid for vdid in ids if vdid in seen]
     order = sorted(range(len(times)), key=lambda n: _plain(times[n]))
@@ -295,6 +295,8 @@ def as_undamaged(case: Case, folder: Path, stdout: str, right: results.Result) -
     wrong = results.differing(results.RESULTS[case.command.oracle](folder, stdout), right)
     if Path(case.target).suffix in (".pt", ".h5") and not case.raw:
         # A whole file with other numbers, which no checksum of it can tell from the right one.
+        wrong = [name for name in wrong if name in results.ALWAYS]
+    if Path(case.target).name == "settings.yaml":  # its owner may edit it: other valid settings are other results
         wrong = [name for name in wrong if name in results.ALWAYS]
     return [f"{name} is not that of the undamaged run" for name in wrong[:2]]
 

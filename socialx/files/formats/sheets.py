@@ -461,9 +461,9 @@ def opened(path: Path, encoding: str, errors: str = "strict") -> Iterator[IO[str
     head = first_bytes(path, "download it again")
     if head.startswith(ZIP):
         with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir()]
+            members = _names(archive)
             if len(members) != 1:
-                found = f"{len(members)} files in the zip ({sample([member.filename for member in members])})"
+                found = f"{len(members)} files in the zip ({sample(members)})"
                 raise SocialxError(path, found, "unpack it and name the file")
             with archive.open(members[0]) as raw, io.TextIOWrapper(raw, encoding, errors, newline="") as file:
                 yield file
@@ -475,11 +475,16 @@ def opened(path: Path, encoding: str, errors: str = "strict") -> Iterator[IO[str
             yield file
 
 
+def _names(archive: zipfile.ZipFile) -> list[str]:
+    """Of the files in a zip, without folders; a name that is empty is damage."""
+    return [name for name in archive.namelist() if name and not name.endswith("/")]
+
+
 def refuse_several(path: Path) -> None:
     """Raise for a zip of several tables; return for all else."""
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [member.filename for member in archive.infolist() if not member.is_dir()]
+            names = _names(archive)
     except (OSError, zipfile.BadZipFile):
         return
     if len(names) > 1 and all(name.lower().endswith((".csv", ".txt", ".tsv")) for name in names):
