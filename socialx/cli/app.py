@@ -48,7 +48,7 @@ class _Commands(typer.core.TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by its name.  Its module is imported; an unknown name imports all, to suggest the one that is near."""
+        """A command by its name.  Its module is imported; an unknown name imports all, to suggest a near one."""
         if cmd_name not in self.commands:
             asked = [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values()
             for module, _ in asked:
