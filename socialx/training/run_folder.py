@@ -38,7 +38,7 @@ from torch import Tensor
 import socialx
 from socialx.disk import check_name, check_regular, exclusive, folder_for, read_text, replacing, sweep_folder
 from socialx.environment import environment
-from socialx.errors import Argument, Command, SocialxError
+from socialx.errors import Argument, Command, Remedy, SocialxError
 from socialx.precision import Precision
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import ScoringProtocol
@@ -392,13 +392,19 @@ def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
                 raise SocialxError(path, "holds a run already", (*others, Argument("trainer.run_dir")))
         elif present:
             raise SocialxError(path, "a folder with other files in it", ("name a new ", Argument("trainer.run_dir")))
-        if folders := [name for name in own if (path / name).is_dir() and not (path / name).is_symlink()]:
-            another = ("name a new ", Argument("trainer.run_dir"))
-            raise SocialxError(path / folders[0], "a folder, where a run has a file", another)
+        _refuse_folders(path, ("name a new ", Argument("trainer.run_dir")))
         for name in own:
             (path / name).unlink()
         sweep_folder(path)
         yield RunFolder(path)
+
+
+def _refuse_folders(path: Path, remedy: Remedy) -> None:
+    """SocialxError where a folder stands in the place of a file that training would write at its end."""
+    for each in path.iterdir():
+        own = each.name in NAMES or STATE.fullmatch(each.name)
+        if own and each.is_dir() and not each.is_symlink():
+            raise SocialxError(each, "a folder, where a run has a file", remedy)
 
 
 @contextmanager
@@ -441,8 +447,10 @@ def open_run(path: Path) -> RunFolder:
 def open_to_resume(path: Path) -> RunFolder:
     """The same of a run that can go on: its last state is there, or ``path`` is the state of one of its epochs."""
     if STATE.fullmatch(path.name) and path.is_file():
-        return replace(open_run(path.parent), state=path)
-    run = open_run(path)
-    if not run.last.is_file():
-        raise SocialxError(path, "no last.pt in it", ("start anew: ", Command("train", settings=run.settings)))
+        run = replace(open_run(path.parent), state=path)
+    else:
+        run = open_run(path)
+        if not run.last.is_file():
+            raise SocialxError(path, "no last.pt in it", ("start anew: ", Command("train", settings=run.settings)))
+    _refuse_folders(run.path, "remove or rename it")
     return run

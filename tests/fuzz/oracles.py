@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -301,10 +302,11 @@ def as_undamaged(case: Case, folder: Path, stdout: str, right: results.Result) -
     return [f"{name} is not that of the undamaged run" for name in wrong[:2]]
 
 
-def mapped(folder: Path) -> list[str]:
+def mapped(case: Case, folder: Path) -> list[str]:
     """The points that ``inspect`` writes against the positions of the file; a sensor without one has no point."""
     features = json.loads((folder / results.MAP).read_text(encoding="utf-8"))["features"]
-    with h5py.File(folder / "data.h5") as file:
+    name = next(word for word in case.command.words if word.endswith(".h5"))
+    with h5py.File(os.fsencode(folder / name)) as file:
         info = {vdid: dict(group.attrs) for vdid, group in file["metadata/vd_info"].items()}
     found = {each["properties"]["id"]: each["geometry"]["coordinates"] for each in features}
     return [
@@ -320,7 +322,7 @@ def check(case: Case, folder: Path, outcome: Outcome, corpus: Corpus) -> list[st
     if oracle in results.RESULTS:
         return as_undamaged(case, folder, outcome.stdout, corpus.expected[oracle])
     if oracle == "positions":
-        return mapped(folder)
+        return mapped(case, folder)
     if oracle == "backfill":
         return backfilled(case, folder)
     if oracle == "windows" or oracle in READERS:

@@ -232,6 +232,15 @@ def test_a_half_made_run_folder_can_be_overwritten(name: str, data: Path, tmp_pa
     assert not (folder / "stamp.json").exists()
 
 
+@pytest.mark.parametrize("name", ["intervals.safetensors", "metrics.csv", "epoch-0009.pt"])
+def test_a_folder_in_the_place_of_a_file_is_refused_before_training_goes_on(name: str, run: Path) -> None:
+    (run / name).unlink(missing_ok=True)
+    (run / name).mkdir()
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    assert f"{name}: a folder, where a run has a file" in refused(*resumed(run))
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
 def test_temporaries_alone_are_no_other_files(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "half"
     folder.mkdir()
