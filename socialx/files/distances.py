@@ -16,7 +16,7 @@ import numpy as np
 
 from socialx.disk import check_regular
 from socialx.errors import SAMPLE, SocialxError, fall_back, sample
-from socialx.files.hdf5 import check_first_line
+from socialx.files.file_head import check_first_line, read_head
 
 COLUMNS = ("from", "to", "cost")
 ADVICE = "a CSV with the columns from,to,cost is needed"
@@ -74,7 +74,7 @@ def _km(path: Path, what: str, metres: np.ndarray) -> np.ndarray:
 def _lines(path: Path) -> Iterator[Line]:
     """The lines that are not blank, cell by cell: many times faster than pandas where a line has a million cells."""
     try:
-        check_first_line(path, ADVICE)
+        check_first_line(read_head(path, ADVICE), ADVICE)
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file)
             for cells in lines:
@@ -115,8 +115,8 @@ def _read_list(
         elif len(others) <= SAMPLE:
             others[start] = None
     if not costs:
-        found = f"it has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
-        raise SocialxError(path, f"no pair of it is in the data ({found})", OF_NETWORK)
+        what = f"it has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
+        raise SocialxError(path, f"no pair of it is in the data ({what})", OF_NETWORK)
     places = np.array(pairs, np.int64).reshape(-1, 2)
     return places[:, 0].copy(), places[:, 1].copy(), _km(path, "costs", np.array(costs))
 
@@ -131,13 +131,13 @@ def _read_matrix(path: Path, lines: Iterable[Line], ids: Sequence[str]) -> tuple
     metres = np.empty((sensors, sensors))
     for rows, (number, cells) in enumerate(lines, 1):
         if len(cells) != sensors or rows > sensors:
-            found = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
-            raise SocialxError(path, f"line {number} is {found}, and the data has {sensors} sensors", OTHER)
+            what = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
+            raise SocialxError(path, f"line {number} is {what}, and the data has {sensors} sensors", OTHER)
         for column, cell in enumerate(cells):
             distance = float(cell) if _is_number(cell) else -1.0
             if not distance >= 0 and column != rows - 1:
-                found = f"row {rows}, column {column + 1} is {cell[:40]!a}, no distance"
-                raise SocialxError(path, found, "correct it")
+                what = f"row {rows}, column {column + 1} is {cell[:40]!a}, no distance"
+                raise SocialxError(path, what, "correct it")
             metres[rows - 1, column] = distance
     if rows < sensors:
         raise SocialxError(path, f"{rows} rows of numbers, and the data has {sensors} sensors", OTHER)

@@ -23,17 +23,24 @@ MOST_BYTES = 4 << 30  # far above any published file: a server that sends withou
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before the first, second, ... try without progress; then always the last one
 MAY_PASS = (408, 425, 429, 500, 502, 503, 504)  # answers of a server in trouble
 IMPOSTORS = {b"<!doctype": "a web page", b"<html": "a web page", b"version https://git-lfs": "a Git-LFS pointer"}
-MIRROR = ("try another place with ", Argument("download.mirror"))
+MIRROR = f"try another place with {Argument('download.mirror')}"
 
 
 def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str]]:
     """The files of a dataset and where to fetch each from; ``mirror``: the address of a folder that holds them all."""
-    found = published.dataset(dataset)
-    if found is None:
+    facts = published.dataset(dataset)
+    if facts is None:
         raise SettingsError(dataset, "no data set that can be downloaded", f"choose {' or '.join(published.DATASETS)}")
     if mirror is not None:
-        _check_address(mirror)
-    return [(file, file.url if mirror is None else f"{mirror.rstrip('/')}/{file.name}") for file in found.files]
+        is_address = False
+        with suppress(ValueError):  # a broken host or port
+            parts = urlsplit(mirror)
+            reachable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            is_address = bool(reachable and re.fullmatch(r"[!-~]+", mirror))
+        if not is_address:
+            example = "give one like https://example.org/folder"
+            raise SettingsError(f"{mirror[:200]!a}", "not an http or https address", example)
+    return [(file, file.url if mirror is None else f"{mirror.rstrip('/')}/{file.name}") for file in facts.files]
 
 
 def fetch(
@@ -51,19 +58,32 @@ def fetch(
     from where an earlier call was cut, and the md5 decides whether both parts belong together.
     retries: how many times in a row it tries again without anything new; timeout_s: of connecting and of each read.
     """
-    _check_address(url)
     target = folder / published.name
     part = target.with_name(f".{target.name}.part")
     try:
         if target.is_file() and (published.md5 or not overwrite) and not _fault(target, published):
-            found = "with the published md5" if published.md5 else "a table of positions"
-            note(Message(target, f"there already, {found}", "kept"))
+            what = "with the published md5" if published.md5 else "a table of positions"
+            note(Message(target, f"there already, {what}", "kept"))
             return target
         check_output(target, overwrite)
         with folder_for(folder):
             part.touch()
             with exclusive(part):
-                _fetch(published, url, part, retries, timeout_s)
+                begun = published.md5 is not None and part.stat().st_size > 0
+                try:
+                    _receive_all(part, url, published.md5 is not None, retries, timeout_s)
+                    if begun and _fault(part, published):  # another version or address has left the beginning
+                        part.write_bytes(b"")
+                        _receive_all(part, url, True, retries, timeout_s)
+                    if fault := _fault(part, published):
+                        with part.open("rb") as file:
+                            head = file.read(256).lstrip().lower()
+                        impostors = (kind for start, kind in IMPOSTORS.items() if head.startswith(start))
+                        part.write_bytes(b"")
+                        raise SocialxError(url, f"sends {next(impostors, 'another file')} ({fault})", MIRROR)
+                finally:
+                    if not part.stat().st_size:
+                        part.unlink()
                 with replacing(target) as temporary:
                     shutil.move(part, temporary)  # the target may be a link to another disk
     except OSError as error:  # the network's own errors never come this far
@@ -71,48 +91,16 @@ def fetch(
     return target
 
 
-def _fetch(published: PublishedFile, url: str, part: Path, retries: int, timeout_s: float) -> None:
-    """Receive what is lacking and check the whole; a part that another version or address has left is fetched anew."""
-    begun = published.md5 is not None and part.stat().st_size > 0
-    try:
-        _receive_all(part, url, published.md5 is not None, retries, timeout_s)
-        if begun and _fault(part, published):
-            part.write_bytes(b"")
-            _receive_all(part, url, True, retries, timeout_s)
-        if fault := _fault(part, published):
-            likeness = _likeness(part)
-            part.write_bytes(b"")
-            raise SocialxError(url, f"sends {likeness} ({fault})", MIRROR)
-    finally:
-        if not part.stat().st_size:
-            part.unlink()
-
-
-def _check_address(url: str) -> None:
-    with suppress(ValueError):  # a broken host or port
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and re.fullmatch(r"[!-~]+", url):
-            return
-    raise SettingsError(f"{url[:200]!a}", "not an http or https address", "give one like https://example.org/folder")
-
-
 def _fault(path: Path, published: PublishedFile) -> str:
     """Why a file is not the published one; where its md5 is not known, why it is no table of positions; "": it is."""
     if published.md5:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        return "" if found == published.md5 else f"md5 {found}, not {published.md5}"
+            digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        return "" if digest == published.md5 else f"md5 {digest}, not {published.md5}"
     try:
         return "" if read_locations(path) else "no position"
     except SocialxError as error:
         return str(error).removeprefix(f"{path}: ").replace(": ", ", ")
-
-
-def _likeness(path: Path) -> str:
-    """What a server has sent in place of the file."""
-    with path.open("rb") as file:
-        head = file.read(256).lstrip().lower()
-    return next((kind for start, kind in IMPOSTORS.items() if head.startswith(start)), "another file")
 
 
 def _receive_all(part: Path, url: str, resumed: bool, retries: int, timeout_s: float) -> None:
@@ -128,7 +116,7 @@ def _receive_all(part: Path, url: str, resumed: bool, retries: int, timeout_s: f
             furthest = max(furthest, size)
             state = f"{cut}, {size if resumed else 0:,} bytes are kept"
         if failures > retries:
-            raise SocialxError(url, state, ("run the same command again to go on, or ", *MIRROR))
+            raise SocialxError(url, state, f"run the same command again to go on, or {MIRROR}")
         wait_s = WAITS_S[min(failures, len(WAITS_S)) - 1]
         with work("waiting to try again", None, "B"):
             note(Message(url, state, f"trying again in {wait_s:g} s"))
@@ -150,7 +138,7 @@ def _receive(part: Path, url: str, resumed: bool, timeout_s: float) -> None:
         reached = size > 0 or isinstance(cause, ConnectionResetError)  # otherwise there is no server to begin with
         if reached and isinstance(error, requests.ConnectionError | requests.Timeout):
             raise ConnectionError(answer) from None
-        raise SocialxError(url, answer, ("check the connection and the address, or ", *MIRROR)) from None
+        raise SocialxError(url, answer, f"check the connection and the address, or {MIRROR}") from None
     with response:
         if response.status_code == 416 and size:  # there is no more
             return
@@ -158,7 +146,7 @@ def _receive(part: Path, url: str, resumed: bool, timeout_s: float) -> None:
             answer = f"HTTP {response.status_code} ({(response.reason or '')[:160]!a})"
             if response.status_code in MAY_PASS:
                 raise ConnectionError(answer)
-            raise SocialxError(url, answer, ("check the address, or ", *MIRROR))
+            raise SocialxError(url, answer, f"check the address, or {MIRROR}")
         size = size if response.status_code == 206 else 0
         length = response.headers.get("Content-Length", "")
         total = size + int(length) if length.isdecimal() else None

@@ -31,34 +31,6 @@ def as_onnx(program: ExportedProgram, inputs: Sequence[str], output: str) -> tor
 
     Needs the packages onnx and onnxscript.  RuntimeError where ONNX lacks an operation.
     """
-    made = torch.onnx.export(
-        program,
-        dynamo=True,
-        opset_version=OPSET,
-        input_names=list(inputs),
-        output_names=[output],
-        dynamic_shapes={name: {0: "batch"} for name in inputs},
-        custom_translation_table=_operations(),
-        verbose=False,
-    )
-    if made is None:  # only where torch is given a path to write to
-        raise RuntimeError("torch made no ONNX program")
-    return made
-
-
-def write_onnx(path: Path, program: torch.onnx.ONNXProgram, about: str) -> None:
-    """Write one ONNX file; about: a text in its metadata as ``socialx``."""
-    program.model.metadata_props[ABOUT] = about
-    program.save(path)
-
-
-def write_safetensors(path: Path, tensors: Mapping[str, Tensor], about: str) -> None:
-    """Write named tensors; about: a text in its metadata as ``socialx``."""
-    path.write_bytes(save({name: tensor.detach().clone() for name, tensor in tensors.items()}, {ABOUT: about}))
-
-
-def _operations() -> dict[Callable, Callable]:
-    """Operations of torch in ONNX where torch has no translation, or one that loses digits."""
     op: Any = import_module("onnxscript").opset18
 
     def log_sigmoid(x: Any) -> Any:
@@ -76,4 +48,30 @@ def _operations() -> dict[Callable, Callable]:
         top = op.ReduceMax(pairs, op.Constant(value_ints=[-1]), keepdims=0)
         return top, op.ArgMax(pairs, axis=-1, keepdims=0)
 
-    return {torch.ops.aten.log_sigmoid.default: log_sigmoid, torch.ops.aten.cummax.default: cummax}
+    # Operations of torch in ONNX where torch has no translation, or one that loses digits.
+    aten = torch.ops.aten
+    operations: dict[Callable, Callable] = {aten.log_sigmoid.default: log_sigmoid, aten.cummax.default: cummax}
+    exported = torch.onnx.export(
+        program,
+        dynamo=True,
+        opset_version=OPSET,
+        input_names=list(inputs),
+        output_names=[output],
+        dynamic_shapes={name: {0: "batch"} for name in inputs},
+        custom_translation_table=operations,
+        verbose=False,
+    )
+    if exported is None:  # only where torch is given a path to write to
+        raise RuntimeError("torch made no ONNX program")
+    return exported
+
+
+def write_onnx(path: Path, program: torch.onnx.ONNXProgram, about: str) -> None:
+    """Write one ONNX file; about: a text in its metadata as ``socialx``."""
+    program.model.metadata_props[ABOUT] = about
+    program.save(path)
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Tensor], about: str) -> None:
+    """Write named tensors; about: a text in its metadata as ``socialx``."""
+    path.write_bytes(save({name: tensor.detach().clone() for name, tensor in tensors.items()}, {ABOUT: about}))

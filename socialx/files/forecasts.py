@@ -17,8 +17,8 @@ import numpy as np
 
 from socialx.disk import replacing
 from socialx.errors import SettingsError, SocialxError
-from socialx.files.hdf5 import packed_bytes, reserve, writing
-from socialx.files.store import PACKED, plain_text
+from socialx.files.hdf5_layout import PACKED, plain_text
+from socialx.files.open_hdf5 import packed_bytes, reserve, writing
 
 SCORED_SUFFIXES = (".h5", ".parquet")
 CHUNK_WINDOWS = 16  # of scored forecasts, in one chunk of HDF5
@@ -45,9 +45,7 @@ def write_forecast(path: Path, forecast: Any) -> None:
             "readings": forecast.readings,
             "reported": forecast.reported,
         }
-        for name, array in arrays.items():
-            reserve(file, packed_bytes(array.nbytes))
-            file.create_dataset(name, data=array, chunks=True, **PACKED)
+        _store(file, arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +101,7 @@ def _to_hdf5(path: Path, about: Scored) -> Iterator[Add]:
     chunks, seen = (min(CHUNK_WINDOWS, shape[0]), *shape[1:]), 0
     with writing(path, "w", "v110") as file:
         _describe(file, about)
-        texts = {"issued_at": _text(about.issued_at), "times": _text(about.times())}
-        for name, array in {**texts, **_names(about)}.items():
-            reserve(file, packed_bytes(array.nbytes))
-            file.create_dataset(name, data=array, chunks=True, **PACKED)
+        _store(file, {"issued_at": _text(about.issued_at), "times": _text(about.times()), **_names(about)})
         stored = [file.create_dataset(name, shape, "f4", chunks=chunks, **PACKED) for name in ("forecast", "truth")]
 
         def add(forecast: np.ndarray, truth: np.ndarray) -> None:
@@ -160,6 +155,13 @@ def _to_parquet(path: Path, about: Scored) -> Iterator[Add]:
             file.write_table(pa.table(columns, schema))
 
         yield add
+
+
+def _store(file: h5py.File, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays by their names."""
+    for name, array in arrays.items():
+        reserve(file, packed_bytes(array.nbytes))
+        file.create_dataset(name, data=array, chunks=True, **PACKED)
 
 
 def _describe(file: h5py.File, forecast: Any) -> None:

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
+from socialx.data.calendar import DAY_S
 from socialx.data.geo import nearest, to_plane
 from socialx.errors import SocialxError
-from socialx.files.hdf5 import open_hdf5
-from socialx.files.locations import centre
-from socialx.files.store import (
+from socialx.files.hdf5_layout import (
     FEATURE_NAMES,
-    NOT_NEGATIVE,
     ROWS_ATTR,
     SECONDS,
     SENSOR_INFO,
     TIMESTAMPS,
     Sensors,
-    Store,
-    open_store,
     read_text,
     read_units,
 )
-from socialx.files.time_axis import DAY, JITTER_S, clock_changes, common_step, gaps, irregular, known_zone
+from socialx.files.locations import centre
+from socialx.files.open_hdf5 import open_hdf5
+from socialx.files.quantities import NOT_NEGATIVE
+from socialx.files.store import Store, open_store
+from socialx.files.time_axis import JITTER_S, clock_changes, common_step, gaps, irregular, known_zone
+from socialx.notebook import Shown
 
 ADVICE = "convert it again"
 WORST = 5  # sensors listed with their share of missing readings
@@ -45,8 +46,8 @@ ODD_SHARE, ODD_GAP, ODD_OTHERS = 0.1, 0.25, 10
 FAR_KM, FAR_RATIO, ASTRAY_KM = 10.0, 10.0, 500.0  # METR-LA's loneliest sensor is 6.8 km from the next
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Shown):
     """Findings as plain numbers and texts, ready for JSON; None where the file does not say.  Shares are 0 to 1."""
 
     path: str
@@ -106,6 +107,17 @@ class Report:
     backward_steps: int  # rows that are not later than the row before, by the stored epochs where there are some
     wrong_epochs: int | None  # stored seconds that are not their row's time read as UTC; None = none are stored
 
+    def headline(self) -> str:
+        """The file, its size and its span."""
+        size = f"{self.rows:,} rows of {self.sensors:,} sensors, {self.step_minutes} min apart"
+        span = f"{self.first_timestamp} .. {self.last_timestamp}"
+        return f"{self.path}, {self.dataset}, {self.feature} in {self.unit}: {size}, {span}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """All numbers and texts that are not lists."""
+        plain = {name: value for name, value in asdict(self).items() if not isinstance(value, list | dict)}
+        return [{"what": name.replace("_", " "), "value": value} for name, value in plain.items()]
+
 
 def inspect(path: Path) -> Report:
     """Load the speeds of a canonical file and look at times, readings and sensors."""
@@ -130,7 +142,6 @@ def examine(store: Store) -> Report:
         step_minutes=store.step_minutes,
         **_described(store),
         **_time_axis(store),
-        **_clock_changes(store),
         **_shares(store),
         **_range(store),
         **_doubtful(store),
@@ -142,7 +153,11 @@ def examine(store: Store) -> Report:
 def _described(store: Store) -> dict[str, Any]:
     """What the file says of itself: names, units, counts, seconds."""
     with open_hdf5(store.path, ADVICE) as file:
-        declared, basis = _declared_rows(store.path, file), file["metadata"].attrs.get("epoch_basis")
+        declared, basis = file.attrs.get(ROWS_ATTR), file["metadata"].attrs.get("epoch_basis")
+        number = np.asarray([] if declared is None else declared).ravel()
+        if declared is not None and (len(number) != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number[0])):
+            what = f"its attribute {ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
+            raise SocialxError(store.path, what, ADVICE)
         info, seconds = file.get(SENSOR_INFO), file.get(SECONDS)
         described = set(info) if isinstance(info, h5py.Group) else set()
         stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
@@ -151,40 +166,38 @@ def _described(store: Store) -> dict[str, Any]:
         timed = file[TIMESTAMPS].asstr("utf-8", "replace")[:] != ""
         names = file[FEATURE_NAMES].asstr("utf-8", "replace")[:].tolist()
         units = dict.fromkeys(names, "unknown") | read_units(file)
-    if stored is not None and stored.shape == timed.shape:
-        stored = stored[timed]
+    wrong = None
+    if stored is not None:
+        stored = stored[timed] if stored.shape == timed.shape else stored
+        wrong = int((stored != store.seconds).sum()) if stored.shape == store.seconds.shape else stored.size
     ids = store.sensors.ids
     return {
         "features": names,
         "units": {name: units[name] for name in names},
         "epoch_basis": None if basis is None else read_text(basis),
-        "declared_rows": declared,
+        "declared_rows": None if declared is None else int(number[0]),
         "failed_rows": len(timed) - int(timed.sum()),
         "without_info": [vdid for vdid in ids if vdid not in described],
         "unknown_info": sorted(described - set(ids)),
         "backward_steps": int((np.diff(store.seconds if stored is None else stored) <= 0).sum()),
-        "wrong_epochs": None if stored is None else _differences(stored, store.seconds),
+        "wrong_epochs": wrong,
     }
 
 
-def _declared_rows(path: Path, file: h5py.File) -> int | None:
-    """What the file says of its number of rows; refuses anything but one number."""
-    said = file.attrs.get(ROWS_ATTR)
-    if said is None:
-        return None
-    number = np.asarray(said).ravel()
-    if len(number) != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number[0]):
-        raise SocialxError(path, f"its attribute {ROWS_ATTR} is {str(said)[:40]!a}, not a number", ADVICE)
-    return int(number[0])
-
-
-def _differences(stored: np.ndarray, seconds: np.ndarray) -> int:
-    """How many entries differ; all of them where the lengths do."""
-    return int(np.count_nonzero(stored != seconds)) if stored.shape == seconds.shape else stored.size
-
-
 def _time_axis(store: Store) -> dict[str, Any]:
-    """Gaps, repeated times and steps that fit no grid; a crawler's clock may jitter by ``JITTER_S``."""
+    """Gaps, repeated times, steps that fit no grid, and rows whose wall time the clocks skip or show twice.
+
+    A crawler's clock may jitter by ``JITTER_S``.
+    """
+    nonexistent = nonexistent_read = ambiguous = None
+    if (zone := known_zone(store.timezone)) is not None:
+        skipped, repeated = (np.zeros(len(store.seconds), bool) for _ in range(2))
+        for moment, before, after in clock_changes(zone, np.unique(store.seconds // DAY_S)):
+            first, last = moment + min(before, after), moment + max(before, after)
+            flags = skipped if after > before else repeated
+            flags |= (store.seconds >= first) & (store.seconds < last)
+        nonexistent, ambiguous = int(skipped.sum()), int(repeated.sum())
+        nonexistent_read = int((skipped & store.valid.any(axis=1)).sum())
     common = common_step(store.seconds)
     places, missing = gaps(store.seconds, store.timezone)
     listed = np.sort(np.argsort(-missing, kind="stable")[:GAPS_LISTED])
@@ -201,22 +214,10 @@ def _time_axis(store: Store) -> dict[str, Any]:
         ],
         "irregular_steps": len(irregular(store.seconds)),
         "duplicates": len(store.seconds) - len(np.unique(store.seconds)),
+        "nonexistent_rows": nonexistent,
+        "nonexistent_rows_read": nonexistent_read,
+        "ambiguous_rows": ambiguous,
     }
-
-
-def _clock_changes(store: Store) -> dict[str, Any]:
-    """Rows whose wall time the clocks of the time zone skip or show twice."""
-    names = ("nonexistent_rows", "nonexistent_rows_read", "ambiguous_rows")
-    zone = known_zone(store.timezone)
-    if zone is None:
-        return dict.fromkeys(names)
-    skipped, repeated = (np.zeros(len(store.seconds), bool) for _ in range(2))
-    for moment, before, after in clock_changes(zone, np.unique(store.seconds // DAY)):
-        first, last = moment + min(before, after), moment + max(before, after)
-        flags = skipped if after > before else repeated
-        flags |= (store.seconds >= first) & (store.seconds < last)
-    counts = skipped.sum(), (skipped & store.valid.any(axis=1)).sum(), repeated.sum()
-    return {name: int(count) for name, count in zip(names, counts, strict=True)}
 
 
 def _shares(store: Store) -> dict[str, Any]:
@@ -243,19 +244,18 @@ def _range(store: Store) -> dict[str, Any]:
     """Lowest, median, mean and highest valid reading, and speeds that no road has."""
     readings = store.values[store.valid]
     fast = (store.valid & (store.values > store.largest)).sum(axis=0)
-    found = [float(of(readings)) for of in (np.min, np.median, np.max)] if len(readings) else [None] * 3
     return {
-        "lowest": found[0],
-        "median": found[1],
+        "lowest": float(readings.min()) if len(readings) else None,
+        "median": float(np.median(readings)) if len(readings) else None,
         "mean": float(readings.mean(dtype=np.float64)) if len(readings) else None,
-        "highest": found[2],
+        "highest": float(readings.max()) if len(readings) else None,
         "fast_readings": int(fast.sum()),
         "fast_sensors": [store.sensors.ids[place] for place in np.argsort(-fast, kind="stable") if fast[place]],
     }
 
 
 def _doubtful(store: Store) -> dict[str, Any]:
-    """Valid readings that may stand for none: below 0, or one number far from all others."""
+    """Valid readings that may stand for none: below 0, or the largest or smallest of a sensor, frequent and far off."""
     below: Counter[float] = Counter()
     odd: dict[str, dict[str, float]] = {}
     for place, vdid in enumerate(store.sensors.ids):
@@ -263,26 +263,20 @@ def _doubtful(store: Store) -> dict[str, Any]:
         if store.feature in NOT_NEGATIVE:
             numbers, counts = np.unique(values[values < 0], return_counts=True)
             below.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-        if found := _odd_value(values):
-            odd[vdid] = found
+        for extreme in (values.max(initial=-np.inf), values.min(initial=np.inf)):
+            others = values[values != extreme]
+            if len(others) == 0 or 1 - len(others) / len(values) < ODD_SHARE:
+                continue
+            low, high = float(others.min()), float(others.max())
+            gap = max(float(extreme) - high, low - float(extreme))
+            if gap > ODD_GAP * (high - low) and len(np.unique(others)) >= ODD_OTHERS:
+                odd[vdid] = {"value": float(extreme), "share": 1 - len(others) / len(values)}
+                break
     return {
         "negative_readings": below.total(),
         "most_negative": below.most_common(1)[0][0] if below else None,
         "odd_values": dict(sorted(odd.items(), key=lambda item: -item[1]["share"])),
     }
-
-
-def _odd_value(values: np.ndarray) -> dict[str, float] | None:
-    """The largest or smallest reading [t] of a sensor and its share, if it is frequent and far from the others."""
-    for extreme in (values.max(initial=-np.inf), values.min(initial=np.inf)):
-        others = values[values != extreme]
-        if len(values) == 0 or 1 - len(others) / len(values) < ODD_SHARE or len(others) == 0:
-            continue
-        low, high = float(others.min()), float(others.max())
-        gap = max(float(extreme) - high, low - float(extreme))
-        if gap > ODD_GAP * (high - low) and len(np.unique(others)) >= ODD_OTHERS:
-            return {"value": float(extreme), "share": 1 - len(others) / len(values)}
-    return None
 
 
 def _runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -324,10 +318,10 @@ def _stuck(store: Store) -> dict[str, float]:
     hours = (repeats + 1) * store.step_minutes / 60
     at_cap = values[first, sensor] == values.max(where=valid, initial=-np.inf)
     long = np.flatnonzero(hours >= np.where(at_cap, STUCK_AT_CAP_HOURS, STUCK_HOURS))
-    found: dict[str, float] = {}
+    longest: dict[str, float] = {}
     for run in long[np.argsort(-hours[long], kind="stable")]:
-        found.setdefault(store.sensors.ids[sensor[run]], float(hours[run]))
-    return found
+        longest.setdefault(store.sensors.ids[sensor[run]], float(hours[run]))
+    return longest
 
 
 def _positions(sensors: Sensors) -> dict[str, Any]:

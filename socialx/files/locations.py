@@ -16,9 +16,8 @@ import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
 from socialx.errors import ITEM, Argument, SocialxError, sample
-from socialx.files.formats.texts import SEPARATORS, check_text
-from socialx.files.hdf5 import first_bytes
-from socialx.files.store import DIRECTIONS, Sensors
+from socialx.files.file_head import SEPARATORS, check_text, first_bytes
+from socialx.files.hdf5_layout import DIRECTIONS, Sensors
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
@@ -134,7 +133,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """The line of each row of a locations file, and its cells by the names that ``COLUMNS`` has for them."""
     excel = path.suffix.lower() in (".xlsx", ".xlsm")
     if not excel:
-        check_text(path, ADVICE, any_separator=True)
+        check_text(path, first_bytes(path, ADVICE))
     size = path.stat().st_size
     if size > LOCATIONS_BYTES:
         raise SocialxError(path, f"{size:,} bytes, more than a table of positions has ({LOCATIONS_BYTES:,})", ADVICE)
@@ -197,9 +196,9 @@ def _header(path: Path, line: str, cells: list[str]) -> tuple[dict[str, int], bo
     """The name of each known column -> its place, and whether the first row is a header at all."""
     names = [cell.strip().lower() for cell in cells]
     columns = {
-        column: names.index(found[0])
+        column: names.index(present[0])
         for column, spellings in COLUMNS.items()
-        if (found := [name for name in spellings if name in names])
+        if (present := [name for name in spellings if name in names])
     }
     if {"sensor_id", "latitude", "longitude"} <= columns.keys():
         return columns, True
@@ -213,11 +212,16 @@ def _location(path: Path, line: str, cells: dict[str, str]) -> Location:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
     latitude, longitude = _number(cells["latitude"]), _number(cells["longitude"])
     if not within_degrees(latitude, longitude):
+        remedy = "correct it"
+        if within_degrees(longitude, latitude):
+            remedy = "latitude and longitude look exchanged, so exchange them"
+        elif min(abs(latitude), abs(longitude)) > METRES:
+            remedy = "they look like metres, so convert them to WGS84 (EPSG:4326)"
         raise SocialxError(
             path,
             f"{line} has latitude {cells['latitude'][:40]!a}, longitude {cells['longitude'][:40]!a}, "
             "not degrees within +-90 and +-180",
-            _remedy(latitude, longitude),
+            remedy,
         )
     direction = cells.get("direction", "").upper()
     return Location(
@@ -229,15 +233,6 @@ def _location(path: Path, line: str, cells: dict[str, str]) -> Location:
         direction=direction if direction in DIRECTIONS else "",
         other_direction="" if direction in DIRECTIONS else direction,
     )
-
-
-def _remedy(latitude: float, longitude: float) -> str:
-    """What to do with numbers that are no latitude and longitude."""
-    if within_degrees(longitude, latitude):
-        return "latitude and longitude look exchanged, so exchange them"
-    if min(abs(latitude), abs(longitude)) > METRES:
-        return "they look like metres, so convert them to WGS84 (EPSG:4326)"
-    return "correct it"
 
 
 def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] | None:
@@ -278,23 +273,18 @@ def join(
     unknown = [vdid for vdid in ids if match_key(vdid) not in locations]
     if unknown and not allow_missing:
         few = droppable and len(unknown) < len(ids) and len(unknown[0]) <= ITEM
-        leaves_out = (", or leave a column out that is no sensor: ", Argument("drop", unknown[0])) if few else ()
+        leaves_out = f", or leave a column out that is no sensor: {Argument('drop', unknown[0])}" if few else ()
         raise SocialxError(
             path,
             f"no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
-            ("name the locations of this dataset", *leaves_out),
+            f"name the locations of this dataset{leaves_out}",
         )
     nowhere = Location("", math.nan, math.nan, math.nan, math.nan, "")
     places = [locations.get(match_key(vdid), nowhere) for vdid in ids]
-
-    def column(values: Iterable[float]) -> np.ndarray:
-        return np.fromiter(values, np.float64, len(places))
-
-    return Sensors(
-        ids=ids,
-        latitude=column(place.latitude for place in places),
-        longitude=column(place.longitude for place in places),
-        lanes=column(place.lanes for place in places) if static else None,
-        length=column(place.length for place in places) if static else None,
-        direction=tuple(place.direction for place in places) if static else None,
+    latitude, longitude, lanes, length = (
+        np.array([getattr(place, name) for place in places], np.float64)
+        for name in ("latitude", "longitude", "lanes", "length")
     )
+    if not static:
+        return Sensors(ids, latitude, longitude)
+    return Sensors(ids, latitude, longitude, lanes, length, tuple(place.direction for place in places))

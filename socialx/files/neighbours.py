@@ -33,10 +33,10 @@ def neighbours_of(
         return geo.by_road(start, end, km, xy, count, reach)
     lost = [name for name, known in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not known]
     if lost:
-        found = f"{len(lost)} of {len(ids)} sensors have no position ({sample(lost)})"
+        what = f"{len(lost)} of {len(ids)} sensors have no position ({sample(lost)})"
         command = Command("backfill", path, meta="LOCATIONS.csv")
         if strict:
-            without = (Argument("pooling.kind", "none"), ", or ", Argument("pooling.strict", False))
-            raise SocialxError(path, found, (command, ", or train with ", *without))
-        fall_back(path, f"{found}; {ALONE}", (command, " would give them one"))
+            without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.strict', False)}"
+            raise SocialxError(path, what, f"{command}, or train with {without}")
+        fall_back(path, f"{what}; {ALONE}", f"{command} would give them one")
     return geo.nearest(xy, count, reach)

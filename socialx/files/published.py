@@ -42,7 +42,7 @@ class PublishedScore(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Dataset:
+class PublishedDataset:
     """A published data set: how users name it, what its files do not say, where they are and how others scored."""
 
     name: str  # as in ``socialx convert NAME``
@@ -66,7 +66,7 @@ class Dataset:
 DATASETS = {
     dataset.name: dataset
     for dataset in (
-        Dataset(
+        PublishedDataset(
             name="metr-la",
             aliases=("metrla", "la"),
             dataset_name="metr_la",
@@ -102,7 +102,7 @@ DATASETS = {
                 PublishedScore("D2STGNN", (2.56, 2.91, 3.35), "re-run by another group, mean of 3 seeds"),
             ),
         ),
-        Dataset(
+        PublishedDataset(
             name="pems-bay",
             aliases=("pemsbay", "bay"),
             dataset_name="pems_bay",
@@ -142,7 +142,7 @@ DATASETS = {
 }
 
 
-def dataset(name: str) -> Dataset | None:
+def dataset(name: str) -> PublishedDataset | None:
     """The data set that a user calls ``name``, whatever its case and with ``_`` or ``-``; None for any other."""
     plain = name.strip().lower().replace("_", "-")
-    return next((d for d in DATASETS.values() if plain in (d.name, *d.aliases)), None)
+    return next((each for each in DATASETS.values() if plain in (each.name, *each.aliases)), None)

@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import difflib
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from socialx.disk import check_name
 from socialx.errors import Command, SettingsError, SocialxError, sample
-from socialx.files.formats.arrays import NPY, ZIP, refuse_arrays
+from socialx.files.convert_options import options
+from socialx.files.file_head import AGAIN, FileHead, check_first_line, check_text
+from socialx.files.formats.arrays import refuse_arrays
 from socialx.files.formats.basicts import DAT
 from socialx.files.formats.contents import Format
-from socialx.files.formats.registry import AUTO, FORMATS, every_format, of_packages
-from socialx.files.formats.sheets import kind_of_file, refuse_several, refuse_sheet, refuse_untimed
-from socialx.files.formats.tables import refuse_numbers
-from socialx.files.formats.texts import check_text
+from socialx.files.formats.matrices import refuse_numbers
+from socialx.files.formats.names import AUTO
+from socialx.files.formats.registry import FORMATS, every_format, of_packages
+from socialx.files.formats.tables import CSV, are_locations, refuse_table, refuse_untimed
 from socialx.files.formats.transposed import refuse_transposed
-from socialx.files.hdf5 import HDF5_SIGNATURE, check_first_line, first_bytes, open_hdf5
-from socialx.files.locations import read_locations
+from socialx.files.hdf5_layout import FLAT
 from socialx.files.older.variants import CURRENT, Variant
 from socialx.files.older.variants import recognise as older_variant
-from socialx.files.published import DATASETS, Dataset, dataset
-from socialx.files.store import FLAT
+from socialx.files.open_hdf5 import open_hdf5
+from socialx.files.published import DATASETS, PublishedDataset, dataset
 
+EXPORT = "export"  # an older name of csv
 FORECAST = "name the file of readings that it was made from"
-EXAMPLES = {"start": "YYYY-MM-DD HH:MM:SS", "step_s": "5min", "channel": "0"}  # by field of Request
-ARGUMENTS = {  # field of Request -> argument of convert
-    "ids": "ids",
-    "start": "start",
-    "step_s": "freq",
-    "channel": "channel",
-    "time_format": "time_format",
-    "quantity": "quantity",
-    "more": "data",
-    "transposed": "transposed",
-    "time_column": "time_column",
-    "sensor_column": "sensor_column",
-    "drop": "drop",
-}
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """``next`` makes a file of ours of it; None where it is one already."""
 
     name: str
@@ -50,52 +37,50 @@ class Kind:
     next: Command | None
 
 
-def kind_of(path: Path) -> Kind:
+def kind_of(head: FileHead) -> FileKind:
     """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
-    if variant := _variant(path):
-        completing = Command("backfill", path, rewrite=True if variant.rewrite else None)
-        return Kind(variant.name, variant.what, None if variant.name == CURRENT else completing)
-    format, reason = recognise(path)
-    return Kind(format.name, f"{format.title}: {reason}", command(path, format))
+    if variant := _variant(head):
+        completing = Command("backfill", head.path, rewrite=True if variant.rewrite else None)
+        return FileKind(variant.name, variant.what, None if variant.name == CURRENT else completing)
+    format, reason = recognise(head)
+    return FileKind(format.name, f"{format.title}: {reason}", command(head.path, format))
 
 
-def refuse_ours(path: Path) -> None:
+def refuse_ours(head: FileHead) -> None:
     """Raise for a file that convert has nothing to do with, because it is one of ours already."""
-    if variant := _variant(path):
+    if variant := _variant(head):
         current, rewrite = variant.name == CURRENT, True if variant.rewrite else None
         raise SocialxError(
-            path,
+            head.path,
             f"a socialx file ({variant.name}: {variant.what}), nothing to convert",
-            Command("inspect", path) if current else Command("backfill", path, rewrite=rewrite),
+            Command("inspect", head.path) if current else Command("backfill", head.path, rewrite=rewrite),
         )
 
 
-def _variant(path: Path) -> Variant | None:
+@lru_cache(maxsize=1)  # both of the above ask about one file
+def _variant(head: FileHead) -> Variant | None:
     """What kind of ours an HDF5 file is; None for pandas' frames, other HDF5 files and all else.
 
     Refuses an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
     """
-    check_name(path)
-    if path.is_dir():
+    if head.kind != "hdf5":
+        if head.kind != "folder" and head.path.name != DAT:
+            check_first_line(head, AGAIN)
         return None
-    head = first_bytes(path, "download it again")
-    if not head.startswith(HDF5_SIGNATURE):
-        if not head.startswith((ZIP, NPY)) and path.name != DAT:
-            check_first_line(path, "download it again")
-        return None
-    with open_hdf5(path, "convert its source again") as file:
+    with open_hdf5(head.path, "convert its source again") as file:
         if not len(file):
-            raise SocialxError(path, "an HDF5 file that holds nothing", "download it again, or write it again")
+            raise SocialxError(head.path, "an HDF5 file that holds nothing", "download it again, or write it again")
         if {"forecast", "issued_at", "times", "sensors"} <= set(file):
-            raise SocialxError(path, "a forecast that predict wrote, not readings", FORECAST)
+            raise SocialxError(head.path, "a forecast that predict wrote, not readings", FORECAST)
         ours = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
-        return older_variant(path, file) if ours and not frames else None
+        return older_variant(head.path, file) if ours and not frames else None
 
 
-def find(kind: str) -> Dataset | Format | None:
+def find(kind: str) -> PublishedDataset | Format | None:
     """The data set or format of a name or alias, whatever its case and with ``_`` or ``-``; None for ``auto``."""
     name = kind.strip().lower().replace("_", "-")
+    name = CSV if name == EXPORT else name
     if name == AUTO:
         return None
     if named := dataset(name):
@@ -111,48 +96,40 @@ def find(kind: str) -> Dataset | Format | None:
     raise SettingsError(kind, "unknown data set or format", hint)
 
 
-def recognise(data: Path) -> tuple[Format, str]:
+@lru_cache(maxsize=1)  # the next to ask is the reader of the same file
+def recognise(head: FileHead) -> tuple[Format, str]:
     """The format of a file or folder, and why."""
-    check_name(data)
-    refuse_transposed(data)
+    refuse_transposed(head)
     for format in every_format():
-        if reason := format.recognise(data):
+        if reason := format.recognise(head):
             return format, reason
-    if data.is_dir():
-        inside = sorted(path.name for path in data.iterdir())
-        if not inside:
-            raise SocialxError(data, "an empty folder", "name a folder of tables, or a file")
-        raise SocialxError(data, f"nothing in this folder is known ({sample(inside)})", "name the file itself")
-    head = first_bytes(data, "download it again")
-    if head.startswith(HDF5_SIGNATURE):
+    path = head.path
+    if head.kind == "folder":
+        if inside := sorted(each.name for each in path.iterdir()):
+            raise SocialxError(path, f"nothing in this folder is known ({sample(inside)})", "name the file itself")
+        raise SocialxError(path, "an empty folder", "name a folder of tables, or a file")
+    if head.kind == "hdf5":
         return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it
-    if kind_of_file(data, head) != "text":
-        refuse_sheet(data)
-    if head.startswith((ZIP, NPY)):
-        refuse_several(data)
-        refuse_arrays(data)
-    refuse_numbers(data)
-    try:
-        read_locations(data)
-    except SocialxError:
-        with suppress(UnicodeError):
-            refuse_untimed(data)
-        check_text(data, "download it again")
-        text = head[:40].decode("utf-8-sig", "replace").rstrip("\ufffd")  # the last letter may be cut
-        readable = "\ufffd" not in text and all(letter.isprintable() or letter.isspace() for letter in text)
-        found = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
-    else:
-        raise SocialxError(data, "a table of positions, not of readings", _with_positions(data))
-    raise SocialxError(data, found, f"the formats are {', '.join(format.name for format in every_format())}")
-
-
-def _with_positions(path: Path) -> Command:
-    return Command("convert", "auto", "READINGS", meta=path, output="OUT.h5")
+    if head.kind in ("parquet", "excel"):
+        refuse_table(head)
+    if head.kind in ("zip", "npy"):
+        refuse_arrays(path)
+    refuse_numbers(head)
+    if are_locations(path):
+        remedy = Command("convert", "auto", "READINGS", meta=path, output="OUT.h5")
+        raise SocialxError(path, "a table of positions, not of readings", remedy)
+    refuse_untimed(head)
+    check_text(path, head.first)
+    text = head.first[:40].decode("utf-8-sig", "replace").rstrip("\ufffd")  # the last letter may be cut
+    readable = "\ufffd" not in text and all(letter.isprintable() or letter.isspace() for letter in text)
+    found = f"no known format, {f'it begins {text!a}' if readable else 'and no text'}"
+    raise SocialxError(path, found, f"the formats are {', '.join(format.name for format in every_format())}")
 
 
 def command(data: Path, format: Format) -> Command:
     """How to convert a file of this format: everything that it leaves unsaid is in it."""
     clock = ("start",) if "start" in format.takes else ()
     fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(data)}
-    unsaid = {ARGUMENTS[field]: example for field, example in EXAMPLES.items() if field in fields}
+    known = options().items()
+    unsaid = {option.name: option.example for field, option in known if option.example and field in fields}
     return Command("convert", "auto", data, **unsaid, meta="LOCATIONS.csv", output="OUT.h5")

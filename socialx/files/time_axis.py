@@ -1,17 +1,40 @@
-"""The time axis of a file: its common step, its gaps, and where the clocks of its time zone change.
+"""The time axis of a file: its common step, its gaps, and where the clocks of its time zone change; times of a user.
 
 T rows; times are seconds since 1970, wall times as if they were UTC.
 """
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-DAY = 86_400  # seconds
+from socialx.data.calendar import DAY_S
+from socialx.errors import Argument, SettingsError, SocialxError, sample
+
+Time = str | datetime
 JITTER_S = 5  # a crawler's clock may miss the whole minute by this much
+JITTERED_SHARE = 0.1  # of steps that fit no grid: fewer are odd rows, more are a clock that runs freely
+TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
+
+
+def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
+    """S19 [T] ``YYYY-MM-DD HH:MM:SS``, ``first`` rows into a file -> int64 [T] seconds, the wall time read as UTC."""
+    seconds = np.empty(len(timestamps), np.int64)
+    for row, timestamp in enumerate(timestamps.tolist()):
+        try:
+            if not TIMESTAMP.fullmatch(timestamp):  # fromisoformat alone takes more than one form
+                raise ValueError
+            seconds[row] = datetime.fromisoformat(f"{timestamp.decode()}+00:00").timestamp()
+        except ValueError:
+            raise SocialxError(
+                where,
+                f"row {first + row + 1} has the time {timestamp.decode('latin-1')!a}, not YYYY-MM-DD HH:MM:SS",
+                "correct it and convert again",
+            ) from None
+    return seconds
 
 
 def common_step(seconds: np.ndarray) -> int:
@@ -29,6 +52,29 @@ def irregular(seconds: np.ndarray, step: int | None = None) -> np.ndarray:
     return np.flatnonzero((np.diff(seconds) + JITTER_S) % step > 2 * JITTER_S)
 
 
+def whole_minutes(seconds: np.ndarray, where: str) -> int:
+    """The common step in minutes; refuses times that cannot be forecast from, before they are written or when read."""
+    step = common_step(seconds)
+    minutes = round(step / 60)
+    if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
+        what = f"its rows are {step} s apart, not whole minutes" if step else "no row in it is later than another"
+        raise SocialxError(where, what, "convert a file with such rows")
+    return minutes
+
+
+def refuse_jitter(seconds: np.ndarray, where: str) -> None:
+    """Raise for the times of a clock that runs freely, whose steps are hardly ever the same."""
+    steps = np.diff(seconds)
+    step = 60 * round(float(np.median(steps)) / 60) if len(steps) else 0
+    rows = irregular(seconds, step) if step > 0 else np.empty(0, np.int64)
+    alike = np.count_nonzero(steps == common_step(seconds))
+    if len(rows) > JITTERED_SHARE * len(steps) and 2 * alike < len(steps):
+        texts = np.datetime_as_string(seconds[rows[0] : rows[0] + 3].astype("datetime64[s]")).tolist()
+        what = f"{len(rows):,} of {len(steps):,} steps are no multiple of {step // 60} min"
+        helps = f"{Argument('round_times', True)} moves each time to the nearest whole step"
+        raise SocialxError(where, f"{what} ({sample([text.replace('T', ' ') for text in texts])})", helps)
+
+
 def gaps(seconds: np.ndarray, timezone: str | None) -> tuple[np.ndarray, np.ndarray]:
     """The rows after which time is missing, and the seconds until the next row, int64 [G] each.
 
@@ -38,7 +84,7 @@ def gaps(seconds: np.ndarray, timezone: str | None) -> tuple[np.ndarray, np.ndar
     zone = known_zone(timezone)
     large = np.flatnonzero(elapsed > common_step(seconds) + JITTER_S)
     if zone is not None and len(large):
-        for moment, before, after in clock_changes(zone, np.unique(seconds[large] // DAY)):
+        for moment, before, after in clock_changes(zone, np.unique(seconds[large] // DAY_S)):
             first, last = moment + before, moment + after  # of the hour that is skipped, in wall time
             elapsed[large] -= np.where(
                 (seconds[large] < last) & (seconds[large + 1] >= last) & (last > first), last - first, 0
@@ -55,7 +101,7 @@ def skipped_times(before: int, after: int, step: int, timezone: str | None) -> n
     times = np.arange(before + step, after - JITTER_S, step)
     zone = known_zone(timezone)
     if zone is not None and len(times):
-        for moment, old, new in clock_changes(zone, np.unique(times // DAY)):
+        for moment, old, new in clock_changes(zone, np.unique(times // DAY_S)):
             times = times[(times < moment + old) | (times >= moment + new)]
     return times
 
@@ -73,7 +119,7 @@ def same_clock(one: str | None, other: str | None, first: int, last: int) -> boo
     zones = known_zone(one), known_zone(other)
     if None in zones:
         return True if one is not None and one == other else None
-    days = (datetime.fromtimestamp(second, UTC) for second in range(first, last + 1, DAY))
+    days = (datetime.fromtimestamp(second, UTC) for second in range(first, last + 1, DAY_S))
     return all(day.replace(tzinfo=zones[0]).utcoffset() == day.replace(tzinfo=zones[1]).utcoffset() for day in days)
 
 
@@ -88,14 +134,38 @@ def clock_changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]
         return int((shift or timedelta()).total_seconds())
 
     near = np.unique(days[:, None] + np.arange(-1, 2))
-    found = []
+    changes = []
     for day in near[(near > -700_000) & (near < 2_900_000)].tolist():  # far inside the years that datetime can hold
-        low, high = day * DAY, (day + 1) * DAY
+        low, high = day * DAY_S, (day + 1) * DAY_S
         before, after = offset(low), offset(high)
         if before == after:
             continue
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if offset(middle) == before else (low, middle)
-        found.append((high, before, after))
-    return found
+        changes.append((high, before, after))
+    return changes
+
+
+def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
+    """A wall time that a user gave -> seconds, read as UTC.
+
+    A date is its 00:00; a time with a zone is moved into the zone of the file.  Raises SettingsError for ``argument``
+    where it is no time.
+    """
+    zone = known_zone(timezone)
+    try:
+        moment = datetime.fromisoformat(time.strip()) if isinstance(time, str) else time
+        if moment.tzinfo is not None and zone is not None:
+            moment = moment.astimezone(zone).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # in the first or the last hours that a date can have
+        raise SettingsError(Argument(argument, str(time)), "not a time", "for example 2012-06-27 17:00") from None
+    if moment.tzinfo is not None:
+        unknown = "a time with a zone, and the file does not say its zone"
+        raise SettingsError(Argument(argument, str(time)), unknown, "give the wall time without a zone")
+    return int(moment.replace(tzinfo=UTC).timestamp())
+
+
+def as_text(seconds: int) -> str:
+    """Seconds of a wall time -> ``2012-06-27 17:00:00``."""
+    return str(np.datetime64(seconds, "s")).replace("T", " ")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,9 @@ import socialx
 from socialx.errors import SettingsError
 from socialx.files.append import Appended
 from socialx.files.store import open_store
+from tests import frames
 from tests.commands import socialx as run
-from tests.data_files import refusal
+from tests.data_files import changed, digest, put, refusal, room_for, spoil_copies, unchanged
 
 IDS = ["11", "12", "13", "14"]
 PLACES = pd.DataFrame({"id": IDS, "lat": [48.1, 48.2, 48.3, 48.4], "lon": [11.1, 11.2, 11.3, 11.4], "lanes": 2})
@@ -29,12 +28,9 @@ PLACES["length"], PLACES["direction"] = [0.5, np.nan, 0.25, 1.0], [*"NES", ""]
 
 
 def network(rows: int = 60, first: str = "2024-01-31 20:00", seed: int = 0) -> pd.DataFrame:
-    """Speeds every five minutes with all the digits of a third, some of them 0 and some missing."""
-    rng = np.random.default_rng(seed)
-    values = rng.uniform(20, 110, (rows, 4)) / 3
-    values[rng.random(values.shape) < 0.1] = np.nan
-    values[rng.random(values.shape) < 0.1] = 0.0
-    return pd.DataFrame(values, columns=IDS, index=pd.date_range(first, periods=rows, freq="5min", name="time"))
+    """Speeds of which some are missing and some 0."""
+    frame = frames.network(rows, first, IDS, seed)
+    return frame.mask(np.random.default_rng(seed + 1).random(frame.shape) < 0.1, 0.0)
 
 
 def file_of(frame: pd.DataFrame, folder: Path, name: str = "city", **options: Any) -> Path:
@@ -45,6 +41,15 @@ def file_of(frame: pd.DataFrame, folder: Path, name: str = "city", **options: An
     output = folder / f"{name}.h5"
     socialx.convert("csv", folder / f"{name}.csv", output, meta=folder / "places.csv", overwrite=True, **told)
     return output
+
+
+FRAME = network()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The first half of ``FRAME``."""
+    return file_of(FRAME[:30], tmp_path)
 
 
 def append(path: Path, frame: pd.DataFrame, **options: Any) -> Appended:
@@ -68,10 +73,6 @@ def content(path: Path) -> dict[str, Any]:
     return found
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def wide(frame: pd.DataFrame, path: Path) -> None:
     frame.to_csv(path, sep=";")
 
@@ -81,8 +82,7 @@ def commas(frame: pd.DataFrame, path: Path) -> None:
 
 
 def long(frame: pd.DataFrame, path: Path) -> None:
-    cells = frame.reset_index().melt("time", var_name="sensor", value_name="speed")
-    cells.sort_values(["time", "sensor"], kind="stable").assign(flow=7).to_csv(path, index=False)
+    frames.long(frame).to_csv(path, index=False)
 
 
 @pytest.mark.slow
@@ -137,29 +137,25 @@ def test_a_file_whose_times_cannot_grow_is_appended_to(tmp_path: Path) -> None:
     assert content(path) == whole
 
 
-def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(tmp_path: Path) -> None:
-    frame = network()
-    path = file_of(frame[:30], tmp_path)
-    frame[28:][["13", "12"]].to_csv(tmp_path / "new.csv")
+def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(tmp_path: Path, path: Path) -> None:
+    FRAME[28:][["13", "12"]].to_csv(tmp_path / "new.csv")
     done = run("append", path, tmp_path / "new.csv")
     assert "2 of 4 sensors of" in done.stderr
     assert "(11, 14): their readings are missing" in done.stderr
     assert f"{path}: 30 rows added, now 60 rows x 4 sensors up to 2024-02-01 00:55:00" in done.stdout
     values = open_store(path).values
     assert np.isnan(values[30:, [0, 3]]).all()
-    assert np.array_equal(values[:, [1, 2]], frame[["12", "13"]].to_numpy(np.float32), equal_nan=True)
+    assert np.array_equal(values[:, [1, 2]], FRAME[["12", "13"]].to_numpy(np.float32), equal_nan=True)
 
 
-def test_a_gap_is_filled_with_missing_readings(tmp_path: Path) -> None:
-    frame = network()
-    path = file_of(frame[:30], tmp_path)
-    frame[36:].to_csv(tmp_path / "new.csv")
+def test_a_gap_is_filled_with_missing_readings(tmp_path: Path, path: Path) -> None:
+    FRAME[36:].to_csv(tmp_path / "new.csv")
     done = run("append", path, tmp_path / "new.csv")
     assert "6 rows between it and" in done.stderr
     assert "(2024-01-31 22:30:00 .. 2024-01-31 22:55:00): filled with missing readings" in done.stderr
     assert "24 rows added and 6 of missing readings, now 60 rows" in done.stdout
     store = open_store(path)
-    assert store.timestamps.tolist() == [str(time).encode() for time in frame.index]
+    assert store.timestamps.tolist() == [str(time).encode() for time in FRAME.index]
     assert np.isnan(store.values[30:36]).all()
     assert not store.valid[30:36].any()
     with h5py.File(path) as file:
@@ -194,10 +190,9 @@ def test_a_file_in_utc_takes_wall_times_of_a_zone(tmp_path: Path) -> None:
     append(path, wall[48:52], timezone="Europe/Berlin")
     append(path, zoned[52:56])
     plain[56:].to_csv(tmp_path / "new.csv")
-    before = digest(path)
-    refused = run("append", path, tmp_path / "new.csv")
-    assert "is in UTC: --timezone ZONE says it, or --timezone UTC" in refused.stderr
-    assert digest(path) == before
+    with unchanged(path):
+        refused = run("append", path, tmp_path / "new.csv")
+        assert "is in UTC: --timezone ZONE says it, or --timezone UTC" in refused.stderr
     assert run("append", path, tmp_path / "new.csv", "--timezone", "UTC").exit_code == 0
     assert content(path) == whole
 
@@ -266,7 +261,7 @@ def other_ids(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.rename(columns={"12": "99"})
 
 
-def changed(frame: pd.DataFrame) -> pd.DataFrame:
+def altered(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{"13": frame["13"].fillna(0.0) + 1})
 
 
@@ -280,7 +275,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]
         ("1 of 4 sensors are not in", "(99)", "remove them (--drop 99), or convert all"),
     ),
     "another reading": (
-        lambda f: changed(f)[20:],
+        lambda f: altered(f)[20:],
         ("10 readings are not those of", "13 at 2024-01-31 21:40:00 is ", ", not ", "remove these rows, or convert"),
     ),
     "only older rows": (lambda f: f.shift(freq="-1D"), ("60 rows are before the end", "2024-01-30 20:00:00")),
@@ -294,89 +289,55 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]
 
 
 @pytest.mark.parametrize("change", REFUSED)
-def test_what_does_not_fit_is_refused_and_the_file_stays(tmp_path: Path, change: str) -> None:
-    frame = network()
-    path = file_of(frame[:30], tmp_path)
-    before = digest(path)
-    make, words = REFUSED[change]
-    refusal(lambda: append(path, make(frame)), str(tmp_path / "new.csv"), *words, task="append")
-    assert digest(path) == before
+def test_what_does_not_fit_is_refused_and_the_file_stays(tmp_path: Path, path: Path, change: str) -> None:
+    with unchanged(path):
+        make, words = REFUSED[change]
+        refusal(lambda: append(path, make(FRAME)), str(tmp_path / "new.csv"), *words, task="append")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["city.csv", "city.h5", "new.csv", "places.csv"]
 
 
-def test_two_spellings_of_a_sensor_are_refused(tmp_path: Path) -> None:
-    frame = network()
-    path = file_of(frame[:30], tmp_path)
-    long(frame[30:].assign(**{"011": 1.0}), tmp_path / "new.csv")
+def test_two_spellings_of_a_sensor_are_refused(tmp_path: Path, path: Path) -> None:
+    long(FRAME[30:].assign(**{"011": 1.0}), tmp_path / "new.csv")
     refusal(lambda: socialx.append(path, tmp_path / "new.csv"), "sensors stand twice (011, 11)", task="append")
 
 
-def test_zones_that_contradict_are_refused(tmp_path: Path) -> None:
-    frame = network()
-    path = file_of(frame[:30], tmp_path)
-    unsaid = file_of(frame[:30], tmp_path, "unsaid", timezone=None)
+def test_zones_that_contradict_are_refused(tmp_path: Path, path: Path) -> None:
+    unsaid = file_of(FRAME[:30], tmp_path, "unsaid", timezone=None)
     words = ("does not say the zone of its wall times", "write them as wall times")
-    refusal(lambda: append(unsaid, frame[30:].tz_localize("UTC")), *words, task="append")
-    refusal(lambda: append(path, frame[30:], timezone="Europe/Paris"), "has times of Europe/Berlin", task="append")
+    refusal(lambda: append(unsaid, FRAME[30:].tz_localize("UTC")), *words, task="append")
+    refusal(lambda: append(path, FRAME[30:], timezone="Europe/Paris"), "has times of Europe/Berlin", task="append")
     with pytest.raises(SettingsError):
-        append(path, frame[30:], timezone="Europe/Paris")
-    assert append(path, frame[30:], timezone="Europe/Berlin").rows == 30
+        append(path, FRAME[30:], timezone="Europe/Paris")
+    assert append(path, FRAME[30:], timezone="Europe/Berlin").rows == 30
 
 
-def test_a_file_that_cannot_grow_is_refused(tmp_path: Path) -> None:
-    frame = network()
-    path = file_of(frame[:30], tmp_path)
-    with h5py.File(path, "r+") as file:
-        values = file["data/features"][:]
-        del file["data/features"]
-        file["data/features"] = values
-    refusal(lambda: append(path, frame[30:]), "a fixed number of rows", task="append")
-    path = file_of(frame[:30], tmp_path)
-    with h5py.File(path, "r+") as file:
-        names = file["metadata/feature_names"]
-        names[1] = "flow"
-    refusal(lambda: append(path, frame[30:]), "several measured features (avg_speed, flow)", task="append")
-    refusal(lambda: append(tmp_path / "city.csv", frame[30:]), "not an HDF5 file", task="append")
+def test_a_file_that_cannot_grow_is_refused(tmp_path: Path, path: Path) -> None:
+    changed(path, lambda file: put("data/features", file["data/features"][:])(file))
+    refusal(lambda: append(path, FRAME[30:]), "a fixed number of rows", task="append")
+    path = file_of(FRAME[:30], tmp_path)
+    changed(path, lambda file: file["metadata/feature_names"].__setitem__(1, "flow"))
+    refusal(lambda: append(path, FRAME[30:]), "several measured features (avg_speed, flow)", task="append")
+    refusal(lambda: append(tmp_path / "city.csv", FRAME[30:]), "not an HDF5 file", task="append")
 
 
-def test_a_file_that_somebody_else_has_open_is_left_alone(tmp_path: Path) -> None:
-    frame = network()
-    path = file_of(frame[:30], tmp_path)
-    before = digest(path)
-    with path.open("rb") as other:
+def test_a_file_that_somebody_else_has_open_is_left_alone(path: Path) -> None:
+    with unchanged(path), path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
-        refusal(lambda: append(path, frame[30:]), "another process has it open", task="append")
-    assert digest(path) == before
+        refusal(lambda: append(path, FRAME[30:]), "another process has it open", task="append")
 
 
-def test_a_disk_without_room_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    frame = network()
-    path = file_of(frame[:30], tmp_path)
-    frame[30:].to_csv(tmp_path / "new.csv")
-    before, old = digest(path), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 1000, old[1]))
-    try:
+def test_a_disk_without_room_leaves_the_file_as_it_was(tmp_path: Path, path: Path) -> None:
+    FRAME[30:].to_csv(tmp_path / "new.csv")
+    with unchanged(path), room_for(path.stat().st_size + 1000):
         refusal(lambda: socialx.append(path, tmp_path / "new.csv"), "cannot be written", "its space", task="append")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-    assert digest(path) == before
     assert sorted(each.name for each in tmp_path.iterdir()) == ["city.csv", "city.h5", "new.csv", "places.csv"]
 
 
-def test_a_copy_that_does_not_give_back_the_rows_is_thrown_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from socialx.files import append as module
-
-    frame = network()
-    path = file_of(frame[:30], tmp_path)
-    before, extend = digest(path), module._extend
-
-    def extend_and_damage(temporary: Path, *rest: Any) -> None:
-        extend(temporary, *rest)
-        with h5py.File(temporary, "r+") as file:
+def test_a_copy_that_does_not_give_back_the_rows_is_thrown_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(copy: Path) -> None:
+        with h5py.File(copy, "r+") as file:
             file["data/features"][29, 0, 0] += 1
 
-    monkeypatch.setattr(module, "_extend", extend_and_damage)
-    refusal(lambda: append(path, frame[30:]), "the disk does not give back", task="append")
-    assert digest(path) == before
+    with unchanged(path):
+        spoil_copies(monkeypatch, spoil)
+        refusal(lambda: append(path, FRAME[30:]), "the disk does not give back", task="append")

@@ -15,13 +15,18 @@ import numpy as np
 import pytest
 
 from socialx.files import locations
+from socialx.files.convert_options import Request
+from socialx.files.distances import read_distances
+from socialx.files.file_head import read_head
 from socialx.files.older.backfill import backfill
+from socialx.files.readings import read
 from socialx.files.recognition import kind_of
 from socialx.files.store import open_store
 from tests.commands import ROOT, socialx
-from tests.data_files import refusal, small_store, timestamps, write_locations
+from tests.data_files import IDS, changed, drop, refusal, small_store, timestamps, write_locations
 from tests.older_files import OLDER
 
+CLOCK = {"start": "2012-03-01 00:00:00", "step_s": 300}
 SCRIPT = """
 import sys
 from socialx.cli import app
@@ -48,24 +53,26 @@ def test_what_is_not_a_plain_file_is_refused_before_it_is_opened(tmp_path: Path)
     with special(tmp_path) as paths:
         for odd in paths:
             found = "a device, a pipe or a socket, not a file"
-            refusal(lambda odd=odd: kind_of(odd), str(odd), found)
+            refusal(lambda odd=odd: kind_of(read_head(odd)), str(odd), found)
             refusal(lambda odd=odd: backfill(odd, dry_run=True), str(odd), found)
             refusal(lambda odd=odd: locations.read_locations(odd), str(odd), found)
             refusal(lambda odd=odd: locations.read_ids(odd), str(odd), found)
+            refusal(lambda odd=odd: read_distances(odd, IDS), str(odd), found)
+            for kind, clock in (("libcity", {}), ("matrix-csv", CLOCK), ("npy", CLOCK)):
+                request = Request(odd, without_positions=True, **clock)
+                refusal(lambda kind=kind, request=request: read(kind, request), str(odd))
             for command in (
                 ("inspect", odd),
                 ("convert", "auto", odd),
                 ("convert", "csv", odd, "--meta-csv", positions, *out),
                 ("convert", "csv", tmp_path / "ours.csv", "--meta-csv", odd, *out),
                 ("backfill", path, "--meta", odd),
+                ("backfill", odd),
+                ("backfill", odd, "--dry-run"),
             ):
                 done = socialx(*command)
                 assert done.exit_code == 1
                 assert f"error: {odd}: {found}" in done.stderr.splitlines()[-1]
-
-
-def test_a_folder_that_is_given_for_a_file_is_named(tmp_path: Path) -> None:
-    refusal(lambda: open_store(tmp_path), str(tmp_path), "a folder", task="inspect")
 
 
 @pytest.mark.timeout(60)
@@ -91,7 +98,7 @@ def test_a_wide_header_is_no_line_without_end(tmp_path: Path) -> None:
     ids = [f"sensor-{place:013d}" for place in range(100_000)]
     row = ",".join(["61.5"] * len(ids))
     path.write_text(f"time,{','.join(ids)}\n2012-03-01 00:00:00,{row}\n")
-    assert kind_of(path).name == "csv"
+    assert kind_of(read_head(path)).name == "csv"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +122,7 @@ def declare(path: Path, rows: int, features: int = 1, chunks: tuple[int, ...] | 
     with h5py.File(path, "w") as file:
         packed = {"chunks": chunks, "compression": "gzip"}
         file.create_dataset("data/features", (rows, 3, features), "f4", maxshape=(None, 3, features), **packed)
-        file["metadata/vdids"] = np.array(["773869", "767541", "717447"], "S64")
+        file["metadata/vdids"] = np.array(IDS, "S64")
         names = np.array([f"f{place}" for place in range(features)], "S32")
         file.create_dataset("metadata/feature_names", data=names, compression="gzip", compression_opts=9)
         if rows < 1000:
@@ -133,7 +140,7 @@ def declare(path: Path, rows: int, features: int = 1, chunks: tuple[int, ...] | 
 def test_sizes_that_a_file_cannot_hold_are_refused(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     path = declare(tmp_path / "huge.h5", *sizes)
     assert path.stat().st_size < 1_100_000
-    for action in (open_store, kind_of, backfill):
+    for action in (open_store, lambda path: kind_of(read_head(path)), backfill):
         refusal(lambda action=action: action(path), "/data/features declares float32 (", "stored bytes cannot hold")
     assert socialx("inspect", path).exit_code == 1
 
@@ -148,9 +155,8 @@ def test_a_file_of_very_many_features_is_inspected_quickly(tmp_path: Path) -> No
 
 def test_an_older_flat_file_is_measured_too(tmp_path: Path) -> None:
     path = OLDER["V0"](tmp_path / "old.h5")
-    with h5py.File(path, "r+") as file:
-        del file["features"]
-        file.create_dataset("features", (10**10, 4, 6), "f8", chunks=(288, 4, 6), compression="gzip")
+    large = {"shape": (10**10, 4, 6), "dtype": "f8", "chunks": (288, 4, 6), "compression": "gzip"}
+    changed(path, drop("features"), lambda file: file.create_dataset("features", **large))
     refusal(lambda: backfill(path, rewrite=True), "/features declares float64")
 
 

@@ -5,22 +5,31 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from socialx.files.formats.contents import Clock, Request, parse_freq
+from socialx.files.convert_options import Request, parse_freq
+from socialx.files.file_head import read_head
+from socialx.files.formats.contents import Clock
+from socialx.files.formats.names import NAMES
 from socialx.files.formats.registry import FORMATS
 from socialx.files.published import DATASETS
 from socialx.files.readings import read
 from socialx.files.recognition import find, recognise
 from socialx.files.store import open_store
 from tests.array_files import fractions, tiled
-from tests.commands import EXCERPT, LOCATIONS, ROOT, process, socialx
+from tests.commands import ROOT, socialx
 from tests.data_files import (
     IDS,
+    changed,
+    drop,
     refusal,
     shown,
     speeds,
@@ -31,59 +40,27 @@ from tests.data_files import (
     write_stations,
 )
 from tests.older_files import OLDER
-
-
-def windows_of(folder: Path, values: np.ndarray, times: list[str]) -> Path:
-    """DCRNN's three files: 12 + 12 steps, 70/10/20 in order."""
-    series = tiled(values, fractions(times))
-    count = len(values) - 23
-    index = np.arange(count)[:, None]
-    x, y = series[index + np.arange(12)], series[index + np.arange(12, 24)]
-    test, train = round(count * 0.2), round(count * 0.7)
-    parts = {"train": slice(0, train), "val": slice(train, count - test), "test": slice(count - test, count)}
-    for name, part in parts.items():
-        np.savez_compressed(folder / f"{name}.npz", x=x[part], y=y[part])
-    return folder
-
-
-def libcity(folder: Path, values: np.ndarray, times: list[str]) -> Path:
-    """NAME.geo and NAME.dyna; longitude first."""
-    places = (f'{vdid},Point,"[{-118 - i / 100}, {34 + i / 100}]"' for i, vdid in enumerate(IDS))
-    (folder / "MINE.geo").write_text("\n".join(["geo_id,type,coordinates", *places]) + "\n")
-    rows = [
-        f"{i * len(times) + t},state,{time.replace(' ', 'T')}Z,{vdid},{float(values[t, i])!r}"
-        for i, vdid in enumerate(IDS)
-        for t, time in enumerate(times)
-    ]
-    (folder / "MINE.dyna").write_text("\n".join(["dyna_id,type,time,entity_id,traffic_speed", *rows]) + "\n")
-    return folder
-
+from tests.published_files import cut, write_dat, write_dyna, write_geo, write_t_gcn, write_windows
 
 ROWS = 60
 TIMES, VALUES = timestamps(ROWS), speeds(ROWS)
 
 
+def windows(folder: Path) -> Path:
+    return write_windows(folder, cut(tiled(VALUES, fractions(TIMES)), np.arange(-11, 1), np.arange(1, 13)))
+
+
 def basicts(folder: Path) -> Path:
-    tiled(VALUES, fractions(TIMES)).astype(np.float32).tofile(folder / "data.dat")
-    described = {"shape": [ROWS, 3, 2], "frequency (minutes)": 5, "feature_description": ["speed", "time of day"]}
-    (folder / "desc.json").write_text(json.dumps({"name": "mine"} | described))
-    return folder
+    return write_dat(folder, tiled(VALUES, fractions(TIMES)), feature_description=["speed", "time of day"])
 
 
-def t_gcn(path: Path) -> Path:
-    lines = [",".join(IDS), *(",".join(map(repr, row)) for row in VALUES.tolist())]
-    path.write_text("\n".join(lines) + "\n")
-    return path
+def libcity(folder: Path) -> Path:
+    write_geo(folder)
+    return write_dyna(folder, {"traffic_speed": VALUES}).parent
 
 
 def matrix(path: Path) -> Path:
     np.savetxt(path, VALUES, "%.17e", ",")
-    return path
-
-
-def exported(path: Path) -> Path:
-    rows = [";".join([time, *map(repr, row)]) for time, row in zip(TIMES, VALUES.tolist(), strict=True)]
-    path.write_text("\n".join([";".join(["when", *IDS]), *rows]).replace(".", ",") + "\n")
     return path
 
 
@@ -103,10 +80,10 @@ BUILDERS = {
         ),
         [],
     ),
-    "t-gcn": (lambda f: t_gcn(f / "los_speed.csv"), CLOCK),
+    "t-gcn": (lambda f: write_t_gcn(f / "los_speed.csv", VALUES), CLOCK),
     "matrix-csv": (lambda f: matrix(f / "V_228.csv"), CLOCK),
     "hdfstore": (lambda f: write_frame(f / "d.h5", TIMES, VALUES), []),
-    "windows-npz": (lambda f: windows_of(f, VALUES, TIMES), START),
+    "windows-npz": (windows, START),
     "torch-mts": (lambda f: saved(f / "data.npz", data=tiled(VALUES, fractions(TIMES))), START),
     "largest-npz": (
         lambda f: saved(
@@ -121,8 +98,7 @@ BUILDERS = {
     "npy": (lambda f: np.save(f / "d.npy", VALUES) or f / "d.npy", CLOCK),
     "pyg-t": (lambda f: np.save(f / "node_values.npy", tiled(VALUES, fractions(TIMES))) or f, START),
     "basicts": (basicts, START),
-    "libcity": (lambda f: libcity(f, VALUES, TIMES), []),
-    "export": (lambda f: exported(f / "d.csv"), []),
+    "libcity": (libcity, []),
 }
 
 
@@ -138,7 +114,7 @@ def test_whatever_it_is_one_command_makes_the_same_file(tmp_path: Path, name: st
     meta = write_locations(tmp_path / "meta.csv")
     said = socialx("convert", "auto", data)
     assert said.exit_code == 0, said.stderr
-    told = f"{data}: {FORMATS[name].title}: {FORMATS[name].recognise(data)} ({name})\n"
+    told = f"{data}: {FORMATS[name].title}: {FORMATS[name].recognise(read_head(data))} ({name})\n"
     assert said.stdout == told
     assert said.stderr.startswith("next: socialx convert auto")
     arguments = [data, *options, "--meta-csv", meta, "--output-h5"]
@@ -164,8 +140,23 @@ def test_whatever_it_is_one_command_makes_the_same_file(tmp_path: Path, name: st
     assert socialx("inspect", data, "--require", "all").exit_code == 1
 
 
+OPENED: list[str] = []
+sys.addaudithook(lambda event, given: OPENED.append(str(given[0])) if event == "open" else None)
+
+
+@pytest.mark.parametrize("name", ["published-csv", "csv", "t-gcn", "matrix-csv"])
+def test_a_file_is_opened_three_times_at_most(tmp_path: Path, name: str) -> None:
+    build, options = BUILDERS[name]
+    data, meta = build(tmp_path), write_locations(tmp_path / "meta.csv")
+    for kind in ("auto", name):
+        OPENED.clear()
+        done = socialx("convert", kind, data, *options, "--meta-csv", meta, "--output-h5", tmp_path / f"{kind}.h5")
+        assert done.exit_code == 0, done.stderr
+        assert OPENED.count(str(data)) <= 3, kind
+
+
 def test_libcity_brings_its_own_positions(tmp_path: Path) -> None:
-    done = socialx("convert", "libcity", libcity(tmp_path, VALUES, TIMES), "--output-h5", tmp_path / "out.h5")
+    done = socialx("convert", "libcity", libcity(tmp_path), "--output-h5", tmp_path / "out.h5")
     assert done.exit_code == 0, done.stderr
     sensors = open_store(tmp_path / "out.h5").sensors
     assert sensors.latitude.tolist() == [34.0, 34.01, 34.02]
@@ -179,12 +170,12 @@ def test_a_data_set_is_known_by_its_ids(tmp_path: Path) -> None:
         meta = (write_stations if dataset.static else write_locations)(tmp_path / "meta.csv", ids)
         if dataset.static:  # the helper's places leave the map at 325 sensors
             meta.write_text("sensor_id,latitude,longitude\n" + "".join(f"{vdid},37,-121\n" for vdid in ids))
-        source = read("auto", Request(data), meta)
+        source = read("auto", Request(data, meta=meta))
         assert (source.dataset, source.readings.dataset_name) == (dataset, dataset.dataset_name)
         assert (source.readings.timezone, source.readings.units) == ("America/Los_Angeles", "mph")
         assert any(f"{name}, by the ids of its {len(ids)} sensors" in note for note in shown(source.notes))
         other = write_csv(tmp_path / "mine.csv", timestamps(5), speeds(5, len(ids) - 1), ids[1:])
-        assert read("auto", Request(other), meta).dataset is None
+        assert read("auto", Request(other, meta=meta)).dataset is None
 
 
 def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_path: Path) -> None:
@@ -211,20 +202,20 @@ def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_pat
 def test_ids_from_a_list_from_the_index_column_or_only_numbers(tmp_path: Path) -> None:
     np.save(tmp_path / "d.npy", VALUES)
     meta = write_locations(tmp_path / "meta.csv")
-    request = Request(tmp_path / "d.npy", start=TIMES[0], step_s=300)
-    indexed = read("npy", request, meta)
+    request = Request(tmp_path / "d.npy", meta=meta, start=TIMES[0], step_s=300)
+    indexed = read("npy", request)
     assert indexed.readings.sensors.ids == IDS
     assert f"{meta}: ids from its column index" in shown(indexed.notes)
     (tmp_path / "ids.txt").write_text("\n".join(reversed(IDS)) + "\n")
-    listed = read("npy", Request(tmp_path / "d.npy", tmp_path / "ids.txt", TIMES[0], 300), meta)
+    request = replace(request, ids=tmp_path / "ids.txt")
+    listed = read("npy", request)
     assert listed.readings.sensors.ids == IDS[::-1]
     assert listed.readings.sensors.latitude.tolist() == [34.02, 34.01, 34.0]
     (tmp_path / "ids.txt").write_text("1,2\n")
-    short = Request(tmp_path / "d.npy", tmp_path / "ids.txt", TIMES[0], 300)
-    refusal(lambda: read("npy", short, meta), "2 ids for the 3 sensors")
+    refusal(lambda: read("npy", request), "2 ids for the 3 sensors")
     numbered = tmp_path / "numbered.csv"
     numbered.write_text("sensor_id,latitude,longitude\n2,36,-1\n0,34,-1\n1,35,-1\n")
-    found = read("npy", request, numbered)
+    found = read("npy", replace(request, meta=numbered, ids=None))
     assert found.readings.sensors.ids == ("0", "1", "2")
     assert found.readings.sensors.latitude.tolist() == [34, 35, 36]
     assert any("no sensor ids, so they are 0 to 2: --ids FILE gives them" in note for note in shown(found.notes))
@@ -254,14 +245,14 @@ def test_flow_is_not_called_a_speed(tmp_path: Path) -> None:
 
 
 def test_known_data_sets_know_their_start(tmp_path: Path) -> None:
-    windows_of(tmp_path, VALUES, TIMES)
+    windows(tmp_path)
     meta = write_locations(tmp_path / "meta.csv")
-    source = read("metr-la", Request(tmp_path), meta)
+    source = read("metr-la", Request(tmp_path, meta=meta))
     assert next(source.readings.blocks).timestamps[0] == TIMES[0].encode()
     # PEMS-BAY lacks an hour, so that rows without a clock need the user's word.
-    data = t_gcn(tmp_path / "speed.csv")
-    refusal(lambda: read("pems-bay", Request(data), meta), "--start", "--freq")
-    assert next(read("metr-la", Request(data), meta).readings.blocks).timestamps[1] == TIMES[1].encode()
+    data = write_t_gcn(tmp_path / "speed.csv", VALUES)
+    refusal(lambda: read("pems-bay", Request(data, meta=meta)), "--start", "--freq")
+    assert next(read("metr-la", Request(data, meta=meta)).readings.blocks).timestamps[1] == TIMES[1].encode()
 
 
 def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
@@ -276,14 +267,15 @@ def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
 
 def test_what_nobody_knows_is_listed(tmp_path: Path) -> None:
     (tmp_path / "d.bin").write_bytes(b"\x00\x01\x02")
-    line = refusal(lambda: recognise(tmp_path / "d.bin"), "no known format", *FORMATS)
+    line = refusal(lambda: recognise(read_head(tmp_path / "d.bin")), "no known format", *FORMATS)
     assert str(tmp_path / "d.bin") in line
     (tmp_path / "folder").mkdir()
-    refusal(lambda: recognise(tmp_path / "folder"), "an empty folder")
+    refusal(lambda: recognise(read_head(tmp_path / "folder")), "an empty folder")
     (tmp_path / "folder" / "d.bin").write_bytes(b"\x00\x01")
-    refusal(lambda: recognise(tmp_path / "folder"), "nothing in this folder is known")
-    refusal(lambda: recognise(tmp_path / "gone"), "no such file")
+    refusal(lambda: recognise(read_head(tmp_path / "folder")), "nothing in this folder is known")
+    refusal(lambda: recognise(read_head(tmp_path / "gone")), "no such file")
     refusal(lambda: find("libcty"), "did you mean libcity?")
+    assert find("export") is FORMATS["csv"]  # an older name
     for wrong in (["convert", "auto"], ["convert", "csv", "a.csv", "--data-csv", "b.csv"], ["convert", "csv", "a.csv"]):
         assert socialx(*wrong).exit_code == 2
     assert "for example 5min" in socialx("convert", "auto", tmp_path, "--freq", "often").stderr
@@ -292,6 +284,7 @@ def test_what_nobody_knows_is_listed(tmp_path: Path) -> None:
 def test_help_names_every_format() -> None:
     text = " ".join(socialx("convert", "--help").stdout.split())
     assert [name for name in FORMATS if name not in text] == []
+    assert tuple(FORMATS) == NAMES
     page = (ROOT / "docs/data.md").read_text()
     assert [name for name in FORMATS if f"`{name}`" not in page] == []
 
@@ -315,20 +308,34 @@ def test_the_clock_of_rows_without_dates() -> None:
     refusal(lambda: wrong_start.timestamps_at(np.array([60])), "at 00:01:00, not 00:00:00")
 
 
-@pytest.mark.slow
-def test_output_does_not_depend_on_the_machines_zone(tmp_path: Path) -> None:
+@pytest.fixture
+def machine_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """What moves this machine to another time zone."""
+
+    def move(zone: str) -> None:
+        patch.setenv("TZ", zone)
+        time.tzset()
+
+    with monkeypatch.context() as patch:
+        yield move
+    time.tzset()
+
+
+def test_output_does_not_depend_on_the_machines_zone(tmp_path: Path, machine_zone: Callable[[str], None]) -> None:
+    times = timestamps(60, "2012-03-11T00:00:00")  # over the hour that the clocks of Los Angeles skip
+    data, meta = write_csv(tmp_path / "d.csv", times, speeds(60)), write_locations(tmp_path / "meta.csv")
     written, patched = set(), set()
-    for zone in ("UTC", "America/Los_Angeles", "Asia/Taipei"):
-        output, older = tmp_path / f"{zone.replace('/', '_')}.h5", tmp_path / "older.h5"
-        arguments = ["--data-csv", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", output]
-        assert process("convert", "auto", *arguments, TZ=zone).returncode == 0
+    for number, zone in enumerate(("UTC", "America/Los_Angeles", "Asia/Taipei")):
+        machine_zone(zone)
+        output, older = tmp_path / f"{number}.h5", tmp_path / "older.h5"
+        assert socialx("convert", "auto", data, "--meta-csv", meta, "--output-h5", output).exit_code == 0
+        with h5py.File(output) as file:
+            assert (np.diff(file["metadata/timestamps_epoch"][:]) == 300).all()
         date = rb"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[+]00:00"
         content, count = re.subn(date, b"DATE", output.read_bytes())
         assert count == 1  # creation_date is all that may differ
         written.add(content)
-        OLDER["P0"](older)
-        with h5py.File(older, "r+") as file:
-            del file["metadata/timestamps_epoch"]
-        assert process("backfill", older, TZ=zone).returncode == 0
+        changed(OLDER["P0"](older), drop("metadata/timestamps_epoch"))
+        assert socialx("backfill", older).exit_code == 0
         patched.add(older.read_bytes())
     assert len(written) == len(patched) == 1

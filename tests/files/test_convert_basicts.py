@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,12 @@ from socialx.errors import SettingsError
 from socialx.files.formats import arrays
 from socialx.files.formats.registry import FORMATS
 from tests.array_files import check, contents, fractions, joined, recognised, tiled, weekdays
+from tests.data_files import reason as why
 from tests.data_files import refusal, speeds, timestamps
+from tests.published_files import FEATURES, columns, write_dat, write_parts
 
 ROWS = 700
 START = {"start": "2012-03-01 00:00:00"}
-PARTS = ("train", "val", "test")
-FEATURES = ["traffic speed", "time of day", "day of week"]
 
 
 @pytest.fixture(autouse=True)
@@ -25,41 +24,8 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "PIECE_BYTES", 1000)
 
 
-def write_dat(folder: Path, data: np.ndarray, **described: object) -> Path:
-    """As BasicTS 0.4 and 0.5 write it; None leaves a key out."""
-    data.astype("<f4").tofile(folder / "data.dat")
-    description = {
-        "name": "METR-LA",
-        "domain": "traffic speed",
-        "shape": list(data.shape),
-        "feature_description": FEATURES,
-        "frequency (minutes)": 5,
-        "regular_settings": {"NULL_VAL": float("nan")},
-    } | described
-    kept = {key: value for key, value in description.items() if value is not None}
-    (folder / "desc.json").write_text(json.dumps(kept, indent=4))
-    return folder
-
-
-def write_parts(
-    folder: Path, values: np.ndarray, times: np.ndarray, domain: str = "traffic speed", **described: object
-) -> Path:
-    """As BasicTS 1.0 writes it: values [T,N] or [T,N,C], times [T,K]."""
-    first, second = int(len(values) * 0.7), int(len(values) * 0.8)
-    for what, array in (("data", values), ("timestamps", times)):
-        for part, piece in zip(PARTS, np.split(array.astype(np.float32), [first, second]), strict=True):
-            np.save(folder / f"{part}_{what}.npy", piece)
-    meta = {"name": "METR-LA", "domain": domain, "frequency (minutes)": 5, "shape": list(values.shape), **described}
-    (folder / "meta.json").write_text(json.dumps(meta, indent=4))
-    return folder
-
-
 def channels(times: list[str]) -> np.ndarray:
     return tiled(speeds(len(times)), fractions(times), weekdays(times) / 7)
-
-
-def columns(times: list[str]) -> np.ndarray:
-    return np.stack([fractions(times), weekdays(times) / 7], axis=-1)
 
 
 # ---- data.dat
@@ -69,7 +35,7 @@ def columns(times: list[str]) -> np.ndarray:
 def test_data_dat(tmp_path: Path, name: str) -> None:
     given = write_dat(tmp_path, channels(timestamps(ROWS))) / name
     assert recognised(given) == ["basicts"]
-    assert FORMATS["basicts"].recognise(given) == "a BasicTS folder (data.dat, desc.json)"
+    assert why(FORMATS["basicts"], given) == "a BasicTS folder (data.dat, desc.json)"
     found = contents("basicts", given, **START)
     assert found.notes == ("channel 0 of 3 taken, named avg_speed",)
     check(found, timestamps(ROWS), speeds(ROWS), "avg_speed", None)
@@ -176,7 +142,7 @@ def test_parts(tmp_path: Path, name: str) -> None:
     times = timestamps(ROWS)
     given = write_parts(tmp_path, speeds(ROWS), columns(times)) / name
     assert recognised(given) == ["basicts"]
-    assert "train_data.npy" in str(FORMATS["basicts"].recognise(given))
+    assert "train_data.npy" in str(why(FORMATS["basicts"], given))
     found = contents("basicts", given, **START)
     assert found.notes == ("channel 0 of 1 taken, named avg_speed",)
     check(found, times, speeds(ROWS), "avg_speed", None)

@@ -12,6 +12,7 @@ from socialx.errors import SettingsError
 from socialx.files.formats import arrays
 from socialx.files.formats.registry import FORMATS
 from tests.array_files import check, contents, fractions, joined, npy_bytes, recognised, tiled, weekdays
+from tests.data_files import reason as why
 from tests.data_files import refusal, shown, speeds, timestamps
 
 METR_LA = {"start": "2012-03-01 00:00:00"}  # a Thursday
@@ -52,7 +53,7 @@ def test_pems_of_three_channels(tmp_path: Path, asked: str | None, channel: int,
     assert found.notes == (f"channel {channel} of 3 taken, {name} (flow, occupancy, speed in this order)",)
     check(found, timestamps(300, "2018-01-01T00:00:00"), values[..., channel], feature, units)
     assert recognised(path) == ["pems-npz"]
-    assert "300 rows x 3 sensors x 3 channels" in str(FORMATS["pems-npz"].recognise(path))
+    assert "300 rows x 3 sensors x 3 channels" in str(why(FORMATS["pems-npz"], path))
     assert not FORMATS["pems-npz"].has_clock
 
 
@@ -268,7 +269,7 @@ def test_pyg_t(tmp_path: Path, prefix: str, where: str) -> None:
     check(found, times, values, "avg_speed", None)
     assert recognised(given) == ["pyg-t"]
     refusal(lambda: contents("pyg-t", given, **METR_LA, channel="1"), "--channel 1: not in", "choose 0")
-    assert FORMATS["pyg-t"].recognise(given) == f"{name}, 400 rows x 3 sensors x 2 channels"
+    assert why(FORMATS["pyg-t"], given) == f"{name}, 400 rows x 3 sensors x 2 channels"
     assert recognised(tmp_path / f"{prefix}adj_mat.npy") == []
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import io
-import re
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,26 +17,13 @@ from hypothesis import strategies as st
 import socialx
 from socialx.errors import SettingsError, SocialxError
 from socialx.files.store import open_store
+from tests import frames
 from tests.commands import socialx as run
+from tests.frames import converted, long, places_of, same
 
 IDS = ["S1", "S2", "S3", "S4"]
-PLACES = pd.DataFrame({"id": IDS, "lat": [48.1, 48.2, 48.3, 48.4], "lon": [11.1, 11.2, 11.3, 11.4]})
-
-
-def network(first: str = "2024-01-28", days: int = 9, seed: int = 0) -> pd.DataFrame:
-    """Speeds every five minutes, some of them missing."""
-    rng = np.random.default_rng(seed)
-    times = pd.date_range(first, periods=288 * days, freq="5min")
-    values = np.round(rng.uniform(20, 110, (len(times), 4)), 2)
-    values[rng.random(values.shape) < 0.05] = np.nan
-    return pd.DataFrame(values, columns=IDS, index=times.rename("time"))
-
-
-def long(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row per reading, in order of time."""
-    found = frame.reset_index().melt("time", var_name="sensor", value_name="speed")
-    found["volume"] = np.arange(len(found)) % 7
-    return found.sort_values(["time", "sensor"], kind="stable")
+network = partial(frames.network, ids=IDS)
+DAY = network(288, "2024-01-28")
 
 
 Writer = Callable[[pd.DataFrame, Path], Path | None]
@@ -104,6 +90,7 @@ WAYS: dict[str, tuple[str, Writer]] = {
     "gzip": ("csv.gz", csv(compression="gzip")),
     "zip": ("zip", zipped),
     "Parquet": ("parquet", lambda frame, path: frame.reset_index().to_parquet(path)),
+    "Excel": ("xlsx", lambda frame, path: frame.to_excel(path)),
     "Parquet with an index": ("parquet", lambda frame, path: frame.to_parquet(path)),
     "long, in order of time": ("csv", lambda frame, path: long(frame).to_csv(path, index=False)),
     "long, sensor after sensor": (
@@ -116,37 +103,14 @@ WAYS: dict[str, tuple[str, Writer]] = {
 }
 
 
-@pytest.fixture
-def places(tmp_path: Path) -> Path:
-    PLACES.to_csv(tmp_path / "places.csv", index=False)
-    return tmp_path / "places.csv"
-
-
-def values_of(path: Path, feature: str = "avg_speed") -> tuple[np.ndarray, list[str], np.ndarray]:
-    store = open_store(path, feature)
-    values, valid = store.read(slice(0, len(store.seconds)))
-    return np.where(valid, values, np.nan), list(store.sensors.ids), store.seconds
-
-
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_gives_the_same_readings(way: str, tmp_path: Path, places: Path) -> None:
-    frame, (suffix, write) = network(), WAYS[way]
+def test_every_way_gives_the_same_readings(way: str, tmp_path: Path) -> None:
+    frame, (suffix, write) = network(120, "2024-01-31 18:00"), WAYS[way]
     path = tmp_path / f"speeds.{suffix}"
     path = write(frame, path) or path
-    done = socialx.convert("auto", path, tmp_path / "out.h5", meta=places)
+    done = socialx.convert("auto", path, tmp_path / "first.h5", meta=places_of(IDS, tmp_path / "places.csv"))
     assert done.problems is None
-    values, ids, seconds = values_of(tmp_path / "out.h5")
-    order = [ids.index(name) for name in IDS]
-    np.testing.assert_array_equal(values[:, order], frame.to_numpy(np.float32))
-    np.testing.assert_array_equal(seconds, (frame.index - pd.Timestamp(0)) // pd.Timedelta("1s"))
-
-
-def test_workbooks_are_read(tmp_path: Path, places: Path) -> None:
-    pytest.importorskip("openpyxl")
-    frame = network(days=1)
-    frame.to_excel(tmp_path / "speeds.xlsx")
-    socialx.convert("auto", tmp_path / "speeds.xlsx", tmp_path / "out.h5", meta=places)
-    np.testing.assert_array_equal(values_of(tmp_path / "out.h5")[0], frame.to_numpy(np.float32))
+    same(converted(path), frame)
 
 
 def described(frame: pd.DataFrame, path: Path) -> None:
@@ -179,24 +143,27 @@ TURNED: dict[str, tuple[str, Writer]] = {
 
 
 @pytest.mark.parametrize("way", TURNED)
-def test_a_table_with_a_row_per_sensor_gives_the_same_readings(way: str, tmp_path: Path, places: Path) -> None:
-    frame, (suffix, write) = network(days=1) / 3, TURNED[way]
+def test_a_table_with_a_row_per_sensor_gives_the_same_readings(way: str, tmp_path: Path) -> None:
+    suffix, write = TURNED[way]
     path = tmp_path / f"speeds.{suffix}"
-    write(frame, path)
-    for kind in ("auto", "export"):
-        socialx.convert(kind, path, tmp_path / "out.h5", meta=places, transposed=True, overwrite=True)
-        values, ids, seconds = values_of(tmp_path / "out.h5")
-        assert ids == IDS
-        np.testing.assert_array_equal(values, frame.to_numpy(np.float32))
-        np.testing.assert_array_equal(seconds, (frame.index - pd.Timestamp(0)) // pd.Timedelta("1s"))
+    write(DAY, path)
+    found = converted(path, transposed=True)
+    assert list(found) == IDS
+    same(found, DAY)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Path:
+    return places_of(IDS, tmp_path / "places.csv")
+
+
+def stored(path: Path) -> np.ndarray:
+    return open_store(path).values
 
 
 @pytest.mark.parametrize("ids", [IDS, ["769402", "769403", "769405", "769418"]])
-def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(
-    ids: list[str], tmp_path: Path, places: Path
-) -> None:
-    frame, path, out = network(days=1).set_axis(ids, axis=1), tmp_path / "speeds.csv", tmp_path / "out.h5"
-    PLACES.assign(id=ids).to_csv(places, index=False)
+def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(ids: list[str], tmp_path: Path) -> None:
+    frame, path, out = DAY.set_axis(ids, axis=1), tmp_path / "speeds.csv", tmp_path / "out.h5"
     frame.T.to_csv(path)
     named = [["convert", kind, path, "--output-h5", out] for kind in ("export", "csv", "metr-la")]
     for command in (["convert", "auto", path], ["inspect", path], *named):
@@ -204,13 +171,16 @@ def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(
         assert done.exit_code == 1
         helps = f"socialx convert auto {path} --transposed --meta-csv LOCATIONS.csv --output-h5 OUT.h5"
         assert done.stderr.endswith(f"rows and columns have changed places: {helps}\n")
-    typed = ["--transposed", "--meta-csv", places, "--output-h5", out]
+    typed = ["--transposed", "--meta-csv", places_of(ids, tmp_path / "places.csv"), "--output-h5", out]
     assert run("convert", "auto", path, *typed).exit_code == 0
-    np.testing.assert_array_equal(values_of(out)[0], frame.to_numpy(np.float32))
-    later = network("2024-01-29", days=1).set_axis(ids, axis=1)
+    np.testing.assert_array_equal(stored(out), frame.to_numpy(np.float32))
+    later = network(288, "2024-01-29").set_axis(ids, axis=1)
     later.T.to_csv(path)
     assert run("append", out, path, "--transposed").exit_code == 0
-    np.testing.assert_array_equal(values_of(out)[0], pd.concat([frame, later]).to_numpy(np.float32))
+    np.testing.assert_array_equal(stored(out), pd.concat([frame, later]).to_numpy(np.float32))
+
+
+TURNED_HEADER = ",2024-01-01 00:00,2024-01-01 00:05\n"
 
 
 @pytest.mark.parametrize(
@@ -218,34 +188,21 @@ def test_the_refusal_of_a_row_per_sensor_names_the_command_that_reads_it(
     [
         ("time,S1,S2\n2024-01-01 00:00,1,2\n2024-01-01 00:05,1,2\n", "names no sensors and times .*transposed"),
         ("2024-01-01 00:00,2024-01-01 00:05\n1,2\n", "names no sensors and times"),
-        (",2024-01-01 00:00,2024-01-01 00:05\nS1,1,x\n", "line 2, column '2024-01-01 00:05' is 'x', not a number"),
-        (",2024-01-01 00:00,2024-01-01 00:05\nS1,1,2\nS2,1\n", "line 3 has 2 cells, not 3"),
-        (",2024-01-01 00:00,2024-01-01 00:05\nS1,1,2\nS1,1,2\n", "names sensors more than once"),
-        (",2024-01-01 00:00,2024-01-01 00:05\n,1,2\n", "rows without the name of a sensor"),
-        (",2024-01-01 00:00,2024-01-01 00:05\n", "no row after line 1"),
+        (TURNED_HEADER + "S1,1,x\n", "line 2, column '2024-01-01 00:05' is 'x', not a number"),
+        (TURNED_HEADER + "S1,1,2\nS2,1\n", "line 3 has 2 cells, not 3"),
+        (TURNED_HEADER + "S1,1,2\nS1,1,2\n", "names sensors more than once"),
+        (TURNED_HEADER + ",1,2\n", "rows without the name of a sensor"),
+        (TURNED_HEADER, "no row after line 1"),
         (f"{'x' * 200_000}\nS1,1,2\n", "names no sensors and times"),
-        (f",2024-01-01 00:00,2024-01-01 00:05\nS1,1,{'9' * 200_000}\n", "cannot be read to its end"),
+        (f"{TURNED_HEADER}S1,1,{'9' * 200_000}\n", "row 2 of sensor S1 is infinite"),
     ],
 )
 def test_what_is_no_table_of_a_row_per_sensor_is_refused(text: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "speeds.csv").write_text(text)
     with pytest.raises(SocialxError, match=reason) as refused:
-        socialx.convert(
-            "auto", tmp_path / "speeds.csv", tmp_path / "out.h5", without_positions=True, transposed=True, units="mph"
-        )
+        converted(tmp_path / "speeds.csv", transposed=True, units="mph")
     assert len(refused.value.lines()) == 1
     assert not (tmp_path / "out.h5").exists()
-
-
-@pytest.mark.parametrize("typed", [["export"], ["auto"], ["auto", "--transposed"]], ids=" ".join)
-def test_an_empty_folder_is_refused_in_one_line(typed: list[str], tmp_path: Path) -> None:
-    (tmp_path / "months").mkdir()
-    (kind, *options), output = typed, tmp_path / "out.h5"
-    done = run("convert", kind, tmp_path / "months", *options, "--output-h5", output)
-    assert done.exit_code == 1
-    assert re.fullmatch(
-        rf"error: {tmp_path}/months: (an empty folder|no file in this folder): name [^\n]+\n", done.stderr
-    )
 
 
 def test_only_export_reads_a_row_per_sensor(tmp_path: Path) -> None:
@@ -254,114 +211,94 @@ def test_only_export_reads_a_row_per_sensor(tmp_path: Path) -> None:
         socialx.convert("npy", tmp_path / "a.npy", tmp_path / "out.h5", transposed=True)
 
 
+WRITTEN = DAY.to_csv(sep=";")
+ROWS = long(DAY)
 REFUSED: dict[str, tuple[str, str]] = {
-    "a day that may be a month": (network("2024-02-01", 1).to_csv(date_format="%d/%m/%Y %H:%M"), "day/month or month"),
-    "rows and columns changed": (network(days=1).T.to_csv(), "rows and columns have changed places"),
-    "a word among readings": (network(days=1).to_csv(sep=";").replace("00:15:00;", "00:15:00;x", 1), "not a number"),
-    "a cell too few": (
-        network(days=1).to_csv(sep=";").replace("00:15:00;", "00:15:00", 1),
-        "line 5 has 4 cells, not 5",
+    "a day that may be a month": (
+        network(288, "2024-02-01").to_csv(date_format="%d/%m/%Y %H:%M"),
+        "day/month or month",
     ),
-    "times of two kinds": (
-        network(days=1).to_csv(sep=";").replace("2024-01-28 20:00:00", "28.01.2024 20:00"),
-        "not written like its first one",
-    ),
+    "a word among readings": (WRITTEN.replace("00:15:00;", "00:15:00;x", 1), "not a number"),
+    "a cell too few": (WRITTEN.replace("00:15:00;", "00:15:00", 1), "line 5 has 4 cells, not 5"),
+    "times of two kinds": (WRITTEN.replace("2024-01-28 20:00:00", "28.01.2024 20:00"), "not written like its first"),
     "a reading twice": (
-        long(network(days=1))
-        .pipe(lambda frame: pd.concat([frame, frame.iloc[7:8].assign(speed=1.5)]))
-        .to_csv(index=False),
+        pd.concat([ROWS, ROWS.iloc[7:8].assign(speed=1.5)]).to_csv(index=False),
         "two readings of",
     ),
-    "a column twice": (network(days=1).to_csv(sep=";").replace("S1;S2", "S1;S1"), "names sensors more than once"),
-    "no time": (network(days=1).to_csv(sep=";").replace("2024-01-28 20:00:00", ""), "line 242 has no 'time'"),
+    "a column twice": (WRITTEN.replace("S1;S2", "S1;S1"), "names sensors more than once"),
+    "no time": (WRITTEN.replace("2024-01-28 20:00:00", ""), "line 242 has no 'time'"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_meant_is_refused(name: str, tmp_path: Path, places: Path) -> None:
+def test_what_cannot_be_meant_is_refused(name: str, tmp_path: Path) -> None:
     text, reason = REFUSED[name]
     (tmp_path / "speeds.csv").write_text(text, encoding="utf-8")
     with pytest.raises(SocialxError, match=reason):
-        socialx.convert("auto", tmp_path / "speeds.csv", tmp_path / "out.h5", meta=places)
+        converted(tmp_path / "speeds.csv")
     assert not (tmp_path / "out.h5").exists()
 
 
-def test_a_format_of_times_decides(tmp_path: Path, places: Path) -> None:
-    frame = network("2024-02-01", 1)
-    frame.to_csv(tmp_path / "speeds.csv", date_format="%d/%m/%Y %H:%M")
+def test_a_format_of_times_decides(tmp_path: Path) -> None:
+    path = tmp_path / "speeds.csv"
+    network(288, "2024-02-01").to_csv(path, date_format="%d/%m/%Y %H:%M")
     for form, month in (("%d/%m/%Y %H:%M", 2), ("%m/%d/%Y %H:%M", 1)):
-        socialx.convert(
-            "auto", tmp_path / "speeds.csv", tmp_path / "out.h5", meta=places, time_format=form, overwrite=True
-        )
-        assert pd.Timestamp(int(values_of(tmp_path / "out.h5")[2][0]), unit="s").month == month
+        assert converted(path, time_format=form).index[0].month == month
     for wrong in ("%Y", "day", "%Q"):
         with pytest.raises((SettingsError, SocialxError)):
-            socialx.convert("auto", tmp_path / "speeds.csv", tmp_path / "x.h5", meta=places, time_format=wrong)
+            converted(path, time_format=wrong)
 
 
-def test_files_that_overlap_or_differ_are_refused(tmp_path: Path, places: Path) -> None:
-    frame = network(days=2)
-    frame[:300].to_csv(tmp_path / "a.csv", sep=";")
-    frame[299:].to_csv(tmp_path / "b.csv", sep=";")
-    frame[300:].rename(columns={"S1": "S9"}).to_csv(tmp_path / "c.csv", sep=";")
+def test_files_that_overlap_or_differ_are_refused(tmp_path: Path) -> None:
+    DAY[:30].to_csv(tmp_path / "a.csv", sep=";")
+    DAY[29:].to_csv(tmp_path / "b.csv", sep=";")
+    DAY[30:].rename(columns={"S1": "S9"}).to_csv(tmp_path / "c.csv", sep=";")
     for other, reason in (("b.csv", "begin before those of .* end"), ("c.csv", "other columns than")):
         with pytest.raises(SocialxError, match=reason):
-            socialx.convert("auto", [tmp_path / "a.csv", tmp_path / other], tmp_path / "out.h5", meta=places)
+            converted([tmp_path / "a.csv", tmp_path / other])
 
 
 def test_several_files_are_named_on_the_command_line(tmp_path: Path, places: Path) -> None:
-    frame = network(days=2)
-    for name, part in (("a.csv", frame[300:]), ("b.csv", frame[:300])):
-        part.to_csv(tmp_path / name)
-    out = tmp_path / "out.h5"
-    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    files, out = [tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "out.h5"
+    for path, part in zip(files, (DAY[100:], DAY[:100]), strict=True):
+        part.to_csv(path)
     result = run("convert", "auto", *files, "--meta-csv", places, "--output-h5", out, "--units", "km/h")
     assert result.exit_code == 0, result.stderr
-    np.testing.assert_array_equal(values_of(out)[0], frame.to_numpy(np.float32))
+    np.testing.assert_array_equal(stored(out), DAY.to_numpy(np.float32))
     with pytest.raises(SocialxError, match="has one file"):
         socialx.convert("npy", files, tmp_path / "x.h5", meta=places)
 
 
 def test_a_quantity_of_a_long_table_is_chosen(tmp_path: Path, places: Path) -> None:
-    frame = long(network(days=1))
-    frame.to_csv(tmp_path / "long.csv", index=False)
-    wanted = frame.pivot(index="time", columns="sensor", values="volume").to_numpy(np.float32)
+    path = tmp_path / "long.csv"
+    ROWS.to_csv(path, index=False)
     for options in ({"quantity": "flow"}, {"channel": "volume"}):
-        socialx.convert(
-            "auto", tmp_path / "long.csv", tmp_path / "out.h5", meta=places, overwrite=True, units="veh", **options
-        )
-        values, ids, _ = values_of(tmp_path / "out.h5", "flow")
-        np.testing.assert_array_equal(values[:, [ids.index(name) for name in sorted(IDS)]], wanted)  # 0 is a reading
+        found = converted(path, "flow", meta=places, units="veh", missing=None, **options)
+        same(found, ROWS.pivot(index="time", columns="sensor", values="volume"))  # 0 is a reading
     with pytest.raises(SettingsError, match="no column of readings"):
-        socialx.convert("auto", tmp_path / "long.csv", tmp_path / "x.h5", meta=places, channel="colour")
+        converted(path, channel="colour")
 
 
-def test_counts_of_a_plain_csv_keep_their_zeros(tmp_path: Path, places: Path) -> None:
-    frame = network(days=1).fillna(0).round()
-    frame.to_csv(tmp_path / "flow.csv")
-    socialx.convert("auto", tmp_path / "flow.csv", tmp_path / "out.h5", meta=places, quantity="flow", units="veh")
-    np.testing.assert_array_equal(values_of(tmp_path / "out.h5", "flow")[0], frame.to_numpy(np.float32))
+def test_counts_of_a_plain_csv_keep_their_zeros(tmp_path: Path) -> None:
+    counts, path = DAY.fillna(0).round(), tmp_path / "flow.csv"
+    counts.to_csv(path)
+    same(converted(path, "flow", quantity="flow", units="veh", missing=None), counts)
 
 
-def test_several_numbers_stand_for_no_reading(tmp_path: Path, places: Path) -> None:
-    frame = network(days=1)
-    frame.fillna(-1).replace({float(frame["S2"].iloc[3]): 999}).to_csv(tmp_path / "speeds.csv")
-    socialx.convert("auto", tmp_path / "speeds.csv", tmp_path / "out.h5", meta=places, missing="-1,999,0")
-    values, _, _ = values_of(tmp_path / "out.h5")
-    wanted = frame.to_numpy(np.float32).copy()
-    wanted[3, 1] = np.nan
-    np.testing.assert_array_equal(values, wanted)
+def test_several_numbers_stand_for_no_reading(tmp_path: Path) -> None:
+    path, place = tmp_path / "speeds.csv", DAY.index[3]
+    assert np.isfinite(DAY.loc[place, "S2"])
+    DAY.fillna(-1).mask(DAY.loc[place, "S2"] == DAY, 999).to_csv(path)
+    same(converted(path, missing="-1,999,0"), DAY.mask(DAY.loc[place, "S2"] == DAY))
 
 
-def test_times_with_an_offset_are_written_in_utc(tmp_path: Path, places: Path) -> None:
-    frame = network("2024-03-30", 3).tz_localize("UTC").tz_convert("Europe/Berlin")  # the clock jumps on the 31st
-    frame.to_csv(tmp_path / "speeds.csv")
-    socialx.convert("auto", tmp_path / "speeds.csv", tmp_path / "out.h5", meta=places)
-    store = open_store(tmp_path / "out.h5")
-    assert store.timezone == "UTC"
-    assert (np.diff(store.seconds) == 300).all()
+def test_times_with_an_offset_are_written_in_utc(tmp_path: Path) -> None:
+    path = tmp_path / "speeds.csv"  # the clock jumps on the 31st
+    network(864, "2024-03-30").tz_localize("UTC").tz_convert("Europe/Berlin").to_csv(path)
+    assert (converted(path).index.diff()[1:] == pd.Timedelta("5min")).all()
+    assert open_store(tmp_path / "out.h5").timezone == "UTC"
     with pytest.raises(SettingsError, match="say themselves"):
-        socialx.convert("auto", tmp_path / "speeds.csv", tmp_path / "x.h5", meta=places, timezone="Europe/Berlin")
+        converted(path, timezone="Europe/Berlin")
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -385,37 +322,30 @@ def test_any_mixture_reads_back(
     text = table.to_csv(index=False, sep=separator, decimal=decimal, date_format=form, na_rep=nothing)
     path = tmp_path / "any.csv"
     path.write_text(text)
-    out = tmp_path / "any.h5"
-    socialx.convert("auto", path, out, without_positions=True, missing="none", overwrite=True)
-    np.testing.assert_array_equal(values_of(out)[0], frame.to_numpy(np.float32))
+    same(converted(path), frame)
 
 
-def test_a_zip_of_several_files_says_so(tmp_path: Path, places: Path) -> None:
+def test_a_zip_of_several_files_says_so(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
         for name in ("a.csv", "b.csv"):
-            archive.writestr(name, network(days=1).to_csv())
+            archive.writestr(name, DAY.to_csv())
     with pytest.raises(SocialxError, match="2 tables in it"):
-        socialx.convert("auto", tmp_path / "two.zip", tmp_path / "out.h5", meta=places)
+        converted(tmp_path / "two.zip")
 
 
-def test_a_damaged_zip_whose_file_has_no_name_says_so(tmp_path: Path, places: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:
-        archive.writestr("a.csv", network(days=1).to_csv())
-    content = (tmp_path / "one.zip").read_bytes()
-    (tmp_path / "one.zip").write_bytes(content.replace(b"a.csv", b"\0.csv"))  # a name ends at a zero byte
+def test_a_damaged_zip_whose_file_has_no_name_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "one.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.csv", DAY.to_csv())
+    path.write_bytes(path.read_bytes().replace(b"a.csv", b"\0.csv"))  # a name ends at a zero byte
     with pytest.raises(SocialxError, match=r"one\.zip"):
-        socialx.convert("auto", tmp_path / "one.zip", tmp_path / "out.h5", meta=places)
+        converted(path)
 
 
-def test_a_large_long_table_is_read_in_pieces(tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.formats.sheets.PIECE", 700)
-    frame = network(days=1)
-    buffer = io.StringIO()
-    long(frame).to_csv(buffer, index=False)
-    (tmp_path / "long.csv").write_text(buffer.getvalue(), encoding="utf-8")
-    socialx.convert("auto", tmp_path / "long.csv", tmp_path / "out.h5", meta=places)
-    values, ids, _ = values_of(tmp_path / "out.h5")
-    np.testing.assert_array_equal(values[:, [ids.index(name) for name in IDS]], frame.to_numpy(np.float32))
+def test_a_large_long_table_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socialx.files.formats.text_cells.PIECE_BYTES", 700)
+    ROWS.to_csv(tmp_path / "long.csv", index=False)
+    same(converted(tmp_path / "long.csv"), DAY)
 
 
 @pytest.mark.parametrize(
@@ -443,11 +373,9 @@ def test_a_byte_of_no_encoding_is_shown_as_a_mark(tmp_path: Path) -> None:
     assert "no table with a column of times" in done.stderr
 
 
-def test_a_long_name_of_a_column_is_no_option_to_copy(tmp_path: Path) -> None:
-    name = "[" * 500
-    network(days=1).rename(columns={"S2": name}).to_csv(tmp_path / "wide.csv")
-    PLACES.to_csv(tmp_path / "places.csv", index=False)
-    done = run("convert", "csv", tmp_path / "wide.csv", "--meta-csv", tmp_path / "places.csv",
+def test_a_long_name_of_a_column_is_no_option_to_copy(tmp_path: Path, places: Path) -> None:
+    DAY.rename(columns={"S2": "[" * 500}).to_csv(tmp_path / "wide.csv")
+    done = run("convert", "csv", tmp_path / "wide.csv", "--meta-csv", places,
                "--output-h5", tmp_path / "out.h5", "--units", "km/h")  # fmt: skip
     assert done.exit_code == 1
     assert "no position for 1 of 4 sensors" in done.stderr

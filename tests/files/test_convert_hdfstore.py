@@ -10,13 +10,17 @@ import h5py
 import numpy as np
 import pytest
 
+from socialx.files.convert_options import Request
 from socialx.files.formats import hdfstore
-from socialx.files.formats.contents import Contents, Request
+from socialx.files.formats.contents import Contents
 from socialx.files.store import open_store
 from tests.data_files import (
     BAY_IDS,
     IDS,
+    changed,
     convert,
+    drop,
+    put,
     refusal,
     small_store,
     speeds,
@@ -26,6 +30,7 @@ from tests.data_files import (
     write_locations,
     write_stations,
 )
+from tests.data_files import reason as why
 
 FORMAT = hdfstore.FORMATS[0]
 
@@ -54,11 +59,12 @@ def test_columns_are_found_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_frame_of_two_blocks(tmp_path: Path) -> None:
     values = np.round(speeds(30))
     path = write_frame(tmp_path / "data.h5", timestamps(30), values[:, :2], ids=IDS[:2])
-    with h5py.File(path, "r+") as file:
-        del file["df/axis0"]
-        file["df/axis0"] = np.array(IDS, "S")
-        file["df/block1_items"] = np.array(IDS[2:], "S")
-        file["df/block1_values"] = values[:, 2:].astype(np.int64)
+    changed(
+        path,
+        put("df/axis0", np.array(IDS, "S")),
+        put("df/block1_items", np.array(IDS[2:], "S")),
+        put("df/block1_values", values[:, 2:].astype(np.int64)),
+    )
     convert("la", path, write_locations(tmp_path / "meta.csv"), tmp_path / "out.h5")
     assert (open_store(tmp_path / "out.h5").values == values).all()
 
@@ -67,11 +73,9 @@ def test_any_only_frame_is_taken_and_the_expected_one_of_several(tmp_path: Path)
     meta = write_locations(tmp_path / "meta.csv")
     path = write_frame(tmp_path / "data.h5", timestamps(30), speeds(30), key="mine")
     assert convert("la", path, meta, tmp_path / "out1.h5").rows == 30
-    with h5py.File(path, "r+") as file:
-        file.copy("mine", "other")
+    changed(path, lambda file: file.copy("mine", "other"))
     refusal(lambda: convert("la", path, meta, tmp_path / "out2.h5"), str(path), "2 frames (mine, other)", "'df'")
-    with h5py.File(path, "r+") as file:
-        file.copy("mine", "df")
+    changed(path, lambda file: file.copy("mine", "df"))
     assert convert("la", path, meta, tmp_path / "out2.h5").rows == 30
 
 
@@ -95,7 +99,7 @@ def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
     values = speeds(40)
     values[3, 1] = np.nan
     path = write_frame(tmp_path / "metr-la.h5", timestamps(40), values, key=key)
-    assert FORMAT.recognise(path) == f"a pandas HDFStore in fixed format, its key {key}"
+    assert why(FORMAT, path) == f"a pandas HDFStore in fixed format, its key {key}"
     contents = read(path)
     assert (contents.ids, contents.sensors) == (IDS, 3)
     assert (contents.feature, contents.units, contents.locations, contents.notes) == ("avg_speed", None, None, ())
@@ -136,12 +140,9 @@ def test_the_file_name_says_flow(tmp_path: Path) -> None:
 
 def test_one_of_several_frames(tmp_path: Path) -> None:
     path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9), key="other")
-    with h5py.File(path, "r+") as file:
-        file.copy("other", "speed")
-        file.copy("other", "third")
+    changed(path, lambda file: file.copy("other", "speed"), lambda file: file.copy("other", "third"))
     assert read(path).notes == ()  # "speed" says what it holds
-    with h5py.File(path, "r+") as file:
-        file.copy("other", "df")
+    changed(path, lambda file: file.copy("other", "df"))
     refusal(lambda: read(path), "4 frames (df, other, speed, ...)", "'df' or 'speed'")
 
 
@@ -158,51 +159,9 @@ def test_what_is_no_hdfstore(tmp_path: Path) -> None:
         file["soft"], file["external"] = h5py.SoftLink("/gone"), h5py.ExternalLink("gone.h5", "/")
     small_store(tmp_path / "done.h5")
     for name in ("random", "cut", "empty", "links.h5", "done.h5", "done.csv", "gone", "."):
-        assert FORMAT.recognise(tmp_path / name) is None, name
-    _table(tmp_path / "table.h5")
-    assert "table format" in str(FORMAT.recognise(tmp_path / "table.h5"))
-
-
-def _replace(path: Path, name: str, data: object) -> None:
-    with h5py.File(path, "r+") as file:
-        kept = dict(file[name].attrs)
-        del file[name]
-        file[name] = data
-        file[name].attrs.update(kept)
-
-
-def _attribute(path: Path, name: str, value: object) -> None:
-    with h5py.File(path, "r+") as file:
-        file["df/axis1"].attrs[name] = value
-
-
-def _delete(path: Path, name: str) -> None:
-    with h5py.File(path, "r+") as file:
-        del file[name]
-
-
-BAD = {
-    "a table": (lambda p: _table(p), "format='table'"),
-    "pickled labels": (lambda p: _replace(p, "df/axis0", _pickled()), "neither text nor integers"),
-    "no values": (lambda p: _delete(p, "df/block0_values"), "block0_values is not there"),
-    "no index": (lambda p: _delete(p, "df/axis1"), "axis1 is not there"),
-    "no blocks": (lambda p: _delete(p, "df/block0_items"), "do not hold each of its 3 sensors once"),
-    "short values": (lambda p: _replace(p, "df/block0_values", np.zeros((9, 3))), "(9, 3) for 10 rows"),
-    "flat values": (lambda p: _replace(p, "df/block0_values", np.zeros(30)), "has shape (30,)"),
-    "text values": (lambda p: _replace(p, "df/block0_values", np.zeros((10, 3), "S4")), "|S4"),
-    "another item": (lambda p: _replace(p, "df/block0_items", np.array(["1", "2", "3"], "S")), "not a plain frame"),
-    "an item twice": (lambda p: _replace(p, "df/block0_items", np.array(IDS[:1] * 3, "S")), "once"),
-    "a sensor twice": (lambda p: _replace(p, "df/axis0", np.array([*IDS[:2], "0773869"], "S")), "more than once"),
-    "plain index": (lambda p: _attribute(p, "kind", np.bytes_("integer")), "integer, not a time index"),
-    "a zone": (lambda p: _attribute(p, "tz", np.bytes_("UTC")), "time zone"),
-    "half seconds": (lambda p: _replace(p, "df/axis1", np.arange(10) * 500_000_000), "not whole seconds"),
-    "no time": (lambda p: _replace(p, "df/axis1", np.full(10, np.iinfo(np.int64).min)), "NaT"),
-    "backwards": (lambda p: _replace(p, "df/axis1", np.arange(10)[::-1] * 10**9), "rows 1 and 2"),
-    "no rows": (
-        lambda p: (_replace(p, "df/axis1", np.empty(0, "i8")), _replace(p, "df/block0_values", np.empty((0, 3)))),
-        "no rows",
-    ),
-}
+        assert why(FORMAT, tmp_path / name) is None, name
+    changed(write_frame(tmp_path / "table.h5", timestamps(9), speeds(9)), _table)
+    assert "table format" in str(why(FORMAT, tmp_path / "table.h5"))
 
 
 def _pickled() -> np.ndarray:
@@ -211,16 +170,40 @@ def _pickled() -> np.ndarray:
     return rows.astype(h5py.vlen_dtype(np.uint8))
 
 
-def _table(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["df/table"] = np.zeros(3, [("index", "i8"), ("values_block_0", "f8", (3,))])
+def _table(file: h5py.File) -> None:
+    """A frame in pandas' table format."""
+    drop("df")(file)
+    file["df/table"] = np.zeros(3, [("index", "i8"), ("values_block_0", "f8", (3,))])
+
+
+BAD = {
+    "a table": (_table, "format='table'"),
+    "pickled labels": (put("df/axis0", _pickled()), "neither text nor integers"),
+    "no values": (drop("df/block0_values"), "block0_values is not there"),
+    "no index": (drop("df/axis1"), "axis1 is not there"),
+    "no blocks": (drop("df/block0_items"), "do not hold each of its 3 sensors once"),
+    "short values": (put("df/block0_values", np.zeros((9, 3))), "(9, 3) for 10 rows"),
+    "flat values": (put("df/block0_values", np.zeros(30)), "has shape (30,)"),
+    "text values": (put("df/block0_values", np.zeros((10, 3), "S4")), "|S4"),
+    "another item": (put("df/block0_items", np.array(["1", "2", "3"], "S")), "not a plain frame"),
+    "an item twice": (put("df/block0_items", np.array(IDS[:1] * 3, "S")), "once"),
+    "a sensor twice": (put("df/axis0", np.array([*IDS[:2], "0773869"], "S")), "more than once"),
+    "plain index": (lambda file: file["df/axis1"].attrs.update(kind=np.bytes_("integer")), "integer, not a time index"),
+    "a zone": (lambda file: file["df/axis1"].attrs.update(tz=np.bytes_("UTC")), "time zone"),
+    "half seconds": (put("df/axis1", np.arange(10) * 500_000_000), "not whole seconds"),
+    "no time": (put("df/axis1", np.full(10, np.iinfo(np.int64).min)), "NaT"),
+    "backwards": (put("df/axis1", np.arange(10)[::-1] * 10**9), "rows 1 and 2"),
+    "no rows": (
+        lambda file: (put("df/axis1", np.empty(0, "i8"))(file), put("df/block0_values", np.empty((0, 3)))(file)),
+        "no rows",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_frame_of_another_kind_is_refused(tmp_path: Path, case: str) -> None:
     change, words = BAD[case]
-    path = write_frame(tmp_path / "data.h5", timestamps(10), speeds(10))
-    change(path)
+    path = changed(write_frame(tmp_path / "data.h5", timestamps(10), speeds(10)), change)
     meta = write_locations(tmp_path / "meta.csv")
     refusal(lambda: convert("la", path, meta, tmp_path / "out.h5"), str(path), words)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data.h5", "meta.csv"]
@@ -240,10 +223,10 @@ def test_pandas_is_not_needed_for_a_frame(tmp_path: Path) -> None:
     frame = write_frame(tmp_path / "data.h5", timestamps(10), speeds(10))
     meta = write_locations(tmp_path / "meta.csv")
     code = (
-        "import sys; from pathlib import Path; from socialx.files import readings, store;"
-        "from socialx.files.formats.contents import Request;"
-        f"r = readings.read('la', Request(Path({str(frame)!r})), Path({str(meta)!r})).readings;"
-        f"store.create(Path({str(tmp_path / 'out.h5')!r}), r);"
+        "import sys; from pathlib import Path; from socialx.files import readings, writer;"
+        "from socialx.files.convert_options import Request;"
+        f"r = readings.read('la', Request(Path({str(frame)!r}), meta=Path({str(meta)!r}))).readings;"
+        f"writer.create(Path({str(tmp_path / 'out.h5')!r}), r);"
         "assert not {'pandas', 'tables', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,49 +9,19 @@ import numpy as np
 import pytest
 
 from socialx.errors import SettingsError
-from socialx.files.formats import libcity, tables
-from socialx.files.formats.contents import Contents, Request
+from socialx.files.convert_options import Request
+from socialx.files.formats import libcity, text_cells
+from socialx.files.formats.contents import Contents
+from tests.array_files import joined
 from tests.data_files import IDS, refusal, speeds, timestamps
+from tests.data_files import reason as why
+from tests.published_files import GEO_ORDER, iso, write_both, write_dyna, write_geo
 
 FORMAT = libcity.FORMATS[0]
-GEO_ORDER = (2, 0, 1)
-
-
-def iso(time: str) -> str:
-    return time.replace(" ", "T") + "Z"
-
-
-def write_geo(folder: Path, ids: tuple[str, ...] = IDS) -> None:
-    rows = [f'{vdid},Point,"[{-118 - i / 100}, {34 + i / 100}]"' for i, vdid in enumerate(ids)]
-    (folder / "METR_LA.geo").write_text("\n".join(["geo_id,type,coordinates", *rows]) + "\n")
-
-
-def write_dyna(folder: Path, channels: dict[str, np.ndarray], form: Callable[[str], str] = iso) -> Path:
-    lines = [",".join(["dyna_id,type,time,entity_id", *channels])]
-    for column, vdid in enumerate(IDS):
-        for row, time in enumerate(timestamps(len(next(iter(channels.values()))))):
-            values = (repr(float(values[row, column])) for values in channels.values())
-            lines.append(",".join([str(len(lines) - 1), "state", form(time), vdid, *values]))
-    path = folder / "METR_LA.dyna"
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def write_both(folder: Path, rows: int = 30) -> tuple[Path, np.ndarray]:
-    values = speeds(rows)
-    write_geo(folder, tuple(IDS[place] for place in GEO_ORDER))
-    return write_dyna(folder, {"traffic_speed": values}), values
 
 
 def read(path: Path, channel: str | None = None) -> Contents:
     return FORMAT.read(Request(path, channel=channel))
-
-
-def cells(contents: Contents) -> tuple[list[str], np.ndarray]:
-    blocks = list(contents.blocks)
-    assert all(block.speeds.dtype == np.float32 and block.timestamps.dtype == "S19" for block in blocks)
-    assert all(block.speeds.flags.c_contiguous for block in blocks)
-    return [time.decode() for block in blocks for time in block.timestamps], np.concatenate([b.speeds for b in blocks])
 
 
 def edit(path: Path, change: Callable[[list[str]], object]) -> None:
@@ -63,7 +33,7 @@ def edit(path: Path, change: Callable[[list[str]], object]) -> None:
 @pytest.mark.parametrize("size", [1, 700, 1 << 22])
 @pytest.mark.parametrize("block", [1, 200, 1 << 23])
 def test_every_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, block: int) -> None:
-    monkeypatch.setattr(tables, "PIECE_BYTES", size)
+    monkeypatch.setattr(text_cells, "PIECE_BYTES", size)
     monkeypatch.setattr(libcity, "BLOCK_BYTES", block)
     path, values = write_both(tmp_path)
     contents = read(path)
@@ -71,7 +41,7 @@ def test_every_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int,
     assert (contents.ids, contents.sensors) == (tuple(order), 3)
     assert (contents.feature, contents.units) == ("avg_speed", None)
     assert contents.notes == (f"{path}: its times end with Z, which LibCity writes after wall times: taken as those",)
-    times, read_speeds = cells(contents)
+    times, read_speeds = joined(contents)
     assert times == timestamps(30)
     assert read_speeds.tobytes() == values[:, GEO_ORDER].astype(np.float32).tobytes()
     assert list(contents.locations or ()) == [int(vdid) for vdid in order]
@@ -91,9 +61,9 @@ def test_the_folder_and_either_file(tmp_path: Path) -> None:
     (tmp_path / "METR_LA.rel").write_text("rel_id,type,origin_id,destination_id,cost\n")
     reason = "LibCity's METR_LA.geo and METR_LA.dyna with traffic_speed"
     for source in (tmp_path, path, path.with_suffix(".geo")):
-        assert FORMAT.recognise(source) == reason
-        assert np.array_equal(cells(read(source))[1], values[:, GEO_ORDER].astype(np.float32))
-    assert FORMAT.recognise(tmp_path / "METR_LA.rel") is None
+        assert why(FORMAT, source) == reason
+        assert np.array_equal(joined(read(source))[1], values[:, GEO_ORDER].astype(np.float32))
+    assert why(FORMAT, tmp_path / "METR_LA.rel") is None
     assert FORMAT.has_clock
 
 
@@ -103,7 +73,7 @@ def test_the_folder_and_either_file(tmp_path: Path) -> None:
 def test_forms_of_time(tmp_path: Path, form: Callable[[str], str]) -> None:
     write_geo(tmp_path)
     contents = read(write_dyna(tmp_path, {"traffic_speed": speeds(5)}, form=form))
-    assert cells(contents)[0] == timestamps(5)
+    assert joined(contents)[0] == timestamps(5)
     assert len(contents.notes) == form(timestamps(1)[0]).endswith("Z")
 
 
@@ -116,7 +86,7 @@ def test_missing_cells_rows_and_sensors(tmp_path: Path) -> None:
     assert contents.ids == tuple(IDS[place] for place in GEO_ORDER)
     expected = values.copy()
     expected[7, 1] = expected[2, 0] = np.nan
-    assert np.array_equal(cells(contents)[1], expected[:, GEO_ORDER].astype(np.float32), equal_nan=True)
+    assert np.array_equal(joined(contents)[1], expected[:, GEO_ORDER].astype(np.float32), equal_nan=True)
     assert contents.notes[1:] == (
         f"{path}: 1 rows are not in it: taken as missing readings",
         f"{path.with_suffix('.geo')}: 1 of 4 sensors have no rows in METR_LA.dyna (999): they are left out",
@@ -130,7 +100,7 @@ def test_several_channels(tmp_path: Path) -> None:
     for asked, feature in ((None, "avg_speed"), ("traffic_speed", "avg_speed"), ("traffic_flow", "traffic_flow")):
         contents = read(path, asked)
         assert (contents.feature, contents.units) == (feature, None)
-        assert np.array_equal(cells(contents)[1], channels[asked or "traffic_speed"].astype(np.float32))
+        assert np.array_equal(joined(contents)[1], channels[asked or "traffic_speed"].astype(np.float32))
     refusal(lambda: read(path, "speed"), str(path), "no column 'speed'", "traffic_flow, occupancy, traffic_speed")
     write_dyna(tmp_path, {"traffic_flow": channels["traffic_flow"], "occupancy": channels["occupancy"]})
     refusal(lambda: read(path), "traffic_flow, occupancy: choose one with --channel")
@@ -138,7 +108,7 @@ def test_several_channels(tmp_path: Path) -> None:
         read(path)
     write_dyna(tmp_path, {"inflow": channels["occupancy"]})
     assert read(path).feature == "inflow"
-    assert np.array_equal(cells(read(path))[1], channels["occupancy"].astype(np.float32))
+    assert np.array_equal(joined(read(path))[1], channels["occupancy"].astype(np.float32))
 
 
 def test_sensors_without_positions(tmp_path: Path) -> None:
@@ -162,7 +132,7 @@ def test_other_columns_quotes_and_spellings_of_ids(tmp_path: Path) -> None:
     rows = '0,state,"2012-03-01T00:00:00Z",7.0,"x, y",5.5\r\n\r\n1,state,2012-03-01T00:05:00Z,7,z,"nan"\r\n'
     (tmp_path / "a.dyna").write_bytes(b"dyna_id,type,time,entity_id,note,traffic_speed\r\n" + rows.encode())
     contents = read(tmp_path)
-    times, values = cells(contents)
+    times, values = joined(contents)
     assert (contents.ids, times) == (("007",), ["2012-03-01 00:00:00", "2012-03-01 00:05:00"])
     assert np.array_equal(values, [[5.5], [np.nan]], equal_nan=True)
     location = (contents.locations or {})[7]
@@ -210,13 +180,13 @@ BAD_DYNA = {
     "unknown sensor": (replace(9, IDS[1], "12"), "METR_LA.geo has no sensor '12'"),
     "no sensor": (replace(9, IDS[1], ""), "line 10 has no time or no entity_id"),
     "empty time": (replace(9, "2012-03-01T00:15:00Z", ""), "line 10 has no time or no entity_id"),
-    "offset": (each(lambda line: line.replace("Z", "-0800")), "'2012-03-01T00:00:00-0800' with an offset"),
-    "late offset": (replace(2, "Z", "+08:00"), "line 3 has the time '2012-03-01T00:05:00+08:00' with an offset"),
+    "offset": (each(lambda line: line.replace("Z", "-0800")), "'2012-03-01T00:00:00-0800', not YYYY"),
+    "late offset": (replace(2, "Z", "+08:00"), "line 3 has the time '2012-03-01T00:05:00+08:00', not YYYY"),
     "late Z": (replace(2, "Z", ""), "line 3 has the time '2012-03-01T00:05:00', not"),
     "epoch": (replace(1, "2012-03-01T00:00:00Z", "1330560000"), "line 2 has the time '1330560000', not YYYY"),
-    "text": (lambda lines: lines.__setitem__(7, lines[7] + "x"), "line 8, traffic_speed is"),
-    "true": (each(lambda line: line.rpartition(",")[0] + ",True"), "line 2, traffic_speed is 'True'"),
-    "infinite": (last_cell(7, ",inf"), "line 8, traffic_speed is 'inf'"),
+    "text": (lambda lines: lines.__setitem__(7, lines[7] + "x"), "line 8, column 'traffic_speed' is"),
+    "true": (each(lambda line: line.rpartition(",")[0] + ",True"), "line 2, column 'traffic_speed' is 'True'"),
+    "infinite": (last_cell(7, ",inf"), "line 8, column 'traffic_speed' is 'inf'"),
     "short": (last_cell(7, ""), "line 8 has 4 cells, not 5"),
     "long": (lambda lines: lines.__setitem__(7, lines[7] + ",1"), "line 8 has 6 cells, not 5"),
     "cut off": (lambda lines: lines.__setitem__(-1, lines[-1][:9]), "line 16 has 3 cells, not 5"),
@@ -240,7 +210,7 @@ BAD_GEO = {
 @pytest.mark.parametrize("size", [1, 1 << 22])
 @pytest.mark.parametrize("case", BAD_DYNA)
 def test_bad_readings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, size: int) -> None:
-    monkeypatch.setattr(tables, "PIECE_BYTES", size)
+    monkeypatch.setattr(text_cells, "PIECE_BYTES", size)
     change, words = BAD_DYNA[case]
     path, _ = write_both(tmp_path, rows=5)
     edit(path, change)
@@ -251,7 +221,7 @@ def test_a_long_row_before_a_short_one(tmp_path: Path, monkeypatch: pytest.Monke
     path, _ = write_both(tmp_path, rows=5)
     lines = path.read_text().splitlines(keepends=True)
     edit(path, lambda lines: (last_cell(11, ",1,2")(lines), last_cell(12, "")(lines)))
-    monkeypatch.setattr(tables, "PIECE_BYTES", len("".join(lines[1:11])) - 1)
+    monkeypatch.setattr(text_cells, "PIECE_BYTES", len("".join(lines[1:11])) - 1)
     refusal(lambda: read(path), "line 12 has 6 cells, not 5")
 
 
@@ -269,11 +239,11 @@ def test_what_is_not_libcity(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     refusal(lambda: read(tmp_path / "b"), str(tmp_path / "b"), "no file .dyna")
     refusal(lambda: read(tmp_path / "x.csv"), "neither .geo nor .dyna")
-    for gone in (tmp_path / "b", tmp_path / "x.csv", tmp_path / "gone.dyna", Path("/dev/null"), Path("a\0.geo")):
-        assert FORMAT.recognise(gone) is None
+    for gone in (tmp_path / "b", tmp_path / "x.csv", tmp_path / "gone.dyna", Path("/dev/null")):
+        assert why(FORMAT, gone) is None
     (tmp_path / "C.dyna").write_text("")
-    assert FORMAT.recognise(tmp_path) is None
-    assert FORMAT.recognise(geo) is not None
+    assert why(FORMAT, tmp_path) is None
+    assert why(FORMAT, geo) is not None
     refusal(lambda: read(tmp_path), "2 files .dyna (C.dyna, METR_LA.dyna): name one")
     refusal(lambda: read(tmp_path / "C.dyna"), "C.geo: no such file")
     (tmp_path / "C.dyna").unlink()
@@ -281,12 +251,12 @@ def test_what_is_not_libcity(tmp_path: Path) -> None:
         kept = broken.read_bytes()
         for content in (b"", np.random.default_rng(0).bytes(999), b"a,b\n1,2\n", b"\xff\xfe\n"):
             broken.write_bytes(content)
-            assert FORMAT.recognise(tmp_path) is None
+            assert why(FORMAT, tmp_path) is None
             refusal(lambda: read(tmp_path), str(broken))
         broken.unlink()
-        assert FORMAT.recognise(tmp_path) is None
+        assert why(FORMAT, tmp_path) is None
         broken.mkdir()
-        assert FORMAT.recognise(tmp_path) is None
+        assert why(FORMAT, tmp_path) is None
         broken.rmdir()
         broken.write_bytes(kept)
-    assert FORMAT.recognise(tmp_path) is not None
+    assert why(FORMAT, tmp_path) is not None

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.files.formats import tables
+from socialx.files.convert_options import Request
+from socialx.files.formats import text_cells
+from socialx.files.formats.registry import FORMATS
 from socialx.files.recognition import find
 from socialx.files.store import open_store
 from tests.data_files import BAY_IDS, convert, refusal, speeds, timestamps, write_csv, write_locations, write_stations
@@ -61,7 +63,7 @@ def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     data = write_csv(tmp_path / "data.csv", timestamps(900), values)
     meta = write_locations(tmp_path / "meta.csv")
     for size in (1, 700, 5000, 1 << 22):
-        monkeypatch.setattr(tables, "PIECE_BYTES", size)
+        monkeypatch.setattr(text_cells, "PIECE_BYTES", size)
         convert("la", data, meta, tmp_path / "out.h5", overwrite=True)
         store = open_store(tmp_path / "out.h5")
         assert store.values.tobytes() == values.astype(np.float32).tobytes()
@@ -77,14 +79,6 @@ def test_empty_and_nan_cells_are_missing_and_stay_raw(tmp_path: Path) -> None:
     assert np.isnan(store.values).tolist() == [[True, True, False], [True, False, True]]
     assert store.values[0, 2] == 0
     assert store.valid.tolist() == [[False, False, False], [False, True, False]]
-
-
-def test_windows_lines_quotes_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
-    data = tmp_path / "data.csv"
-    text = '\ufeff"","1","2"\r\n"2012-03-01 00:00:00",1.5,2.5\r\n\r\n"2012-03-01 00:05:00",3.5,"4.5"'
-    data.write_bytes(text.encode())
-    convert("published-csv", data, write_locations(tmp_path / "meta.csv", ("1", "2")), tmp_path / "out.h5")
-    assert open_store(tmp_path / "out.h5").values.tolist() == [[1.5, 2.5], [3.5, 4.5]]
 
 
 def test_the_daylight_hour_and_a_gap_are_kept(tmp_path: Path) -> None:
@@ -112,7 +106,7 @@ def test_a_speed_is_its_text_rounded_once(rows: list[tuple[float, float]]) -> No
     rows = [(a, b if abs(b) < 3e38 else 1.0) for a, b in rows]
     with tempfile.TemporaryDirectory() as folder:
         path = write_csv(Path(folder) / "data.csv", timestamps(len(rows)), np.array(rows), ("1", "2"))
-        _, blocks = tables.read_table(path)
+        blocks = FORMATS["published-csv"].read(Request(path)).blocks
         read = np.concatenate([block.speeds for block in blocks])
     for got, row in zip(read, rows, strict=True):
         for cell, value in zip(got, row, strict=True):

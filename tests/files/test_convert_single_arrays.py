@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from socialx.files.file_head import read_head
 from socialx.files.formats import arrays
 from socialx.files.formats.arrays import only_array, open_array
 from socialx.files.recognition import recognise
@@ -90,7 +91,7 @@ def test_the_only_array_has_any_name(tmp_path: Path, name: str, channels: int) -
     others = {"ids": np.array(["a", "b", "c"]), "steps": np.arange(60), "known": np.ones((60, 3), bool)}
     path = saved(tmp_path / "mine.npz", **{name: array, **others})
     assert recognised(path) == ["npy"]
-    assert f"an .npz with one such array, {name!a}, 60 rows x 3 sensors" in recognise(path)[1]
+    assert f"an .npz with one such array, {name!a}, 60 rows x 3 sensors" in recognise(read_head(path))[1]
     asked = {"channel": "0"} if channels == 2 else {}
     check(contents("npy", path, **CLOCK, **asked), timestamps(60), values, "avg_speed", None)
     if channels == 2:
@@ -101,7 +102,7 @@ def test_the_only_array_has_any_name(tmp_path: Path, name: str, channels: int) -
 def test_several_arrays_are_listed_with_their_shapes(tmp_path: Path) -> None:
     path = saved(tmp_path / "mine.npz", speed=speeds(60), flow=speeds(60, 4), step=np.arange(3))
     words = ("2 arrays of numbers with 2 or 3 dimensions in it (speed (60, 3), flow (60, 4), step (3,))", "numpy.save")
-    refusal(lambda: recognise(path), str(path), *words)
+    refusal(lambda: recognise(read_head(path)), str(path), *words)
     refusal(lambda: contents("npy", path, **CLOCK), str(path), *words)
     assert socialx("convert", "auto", path).exit_code == 1
 
@@ -118,7 +119,7 @@ def test_several_arrays_are_listed_with_their_shapes(tmp_path: Path) -> None:
 )
 def test_what_else_is_in_an_npz_is_said(tmp_path: Path, named: dict[str, np.ndarray], words: str) -> None:
     path = saved(tmp_path / "mine.npz", **named)
-    refusal(lambda: recognise(path), str(path), words)
+    refusal(lambda: recognise(read_head(path)), str(path), words)
 
 
 def test_the_usual_names_keep_their_formats(tmp_path: Path) -> None:
@@ -141,13 +142,15 @@ def test_the_usual_names_keep_their_formats(tmp_path: Path) -> None:
 def test_no_binary_is_shown(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "mine.npz"
     path.write_bytes(content + b"\n")
-    line = refusal(lambda: recognise(path), str(path))
+    line = refusal(lambda: recognise(read_head(path)), str(path))
     assert line.isprintable()
     assert "\\x" not in line
 
 
 def test_one_dimension_is_no_series(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones(9))
-    refusal(lambda: recognise(tmp_path / "a.npy"), "has shape (9,), not [rows, sensors]")
+    refusal(lambda: recognise(read_head(tmp_path / "a.npy")), "has shape (9,), not [rows, sensors]")
     np.save(tmp_path / "adj_mat.npy", np.ones((9, 9)))
-    refusal(lambda: recognise(tmp_path / "adj_mat.npy"), "holds an array of shape (9, 9)", "name the format npy")
+    refusal(
+        lambda: recognise(read_head(tmp_path / "adj_mat.npy")), "holds an array of shape (9, 9)", "name the format npy"
+    )

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.errors import SettingsError
+from socialx.files.convert_options import Request
 from socialx.files.formats import walltimes
-from socialx.files.formats.contents import Request
 from socialx.files.formats.walltimes import goes_back, in_utc
-from socialx.files.readings import Choices, Source, read
-from socialx.files.store import create, open_store
+from socialx.files.readings import SourceReadings, read
+from socialx.files.store import open_store
+from socialx.files.writer import create
 from tests.commands import socialx
 from tests.data_files import IDS, refusal, shown, speeds, write_csv, write_frame, write_locations
 
@@ -58,8 +59,8 @@ def csv_of(path: Path, times: list[str]) -> Path:
     return write_csv(path, times, speeds(len(times)))
 
 
-def source(path: Path, zone: str | None) -> Source:
-    return read("auto", Request(path), None, Choices(timezone=zone, without_positions=True))
+def source(path: Path, zone: str | None) -> SourceReadings:
+    return read("auto", Request(path, timezone=zone, without_positions=True))
 
 
 @pytest.mark.parametrize("zone", CHANGES)
@@ -132,7 +133,7 @@ def test_several_years_are_converted_at_once() -> None:
 def test_a_file_with_the_hour_twice_keeps_every_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, size: int
 ) -> None:
-    monkeypatch.setattr("socialx.files.formats.tables.PIECE_BYTES", size)
+    monkeypatch.setattr("socialx.files.formats.text_cells.PIECE_BYTES", size)
     monkeypatch.setattr("socialx.files.formats.hdfstore.BLOCK_BYTES", size)
     times = moments("2023-10-29T01:00", 5) + moments("2024-03-31T01:00", 5)
     wall, values = texts(times, PARIS), speeds(len(times))
@@ -180,7 +181,7 @@ def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:
 
 def test_a_known_data_set_names_its_zone(tmp_path: Path) -> None:
     data = csv_of(tmp_path / "data.csv", texts(moments("2012-11-04T09:00", 5), "America/Los_Angeles"))
-    found = read("metr-la", Request(data), None, Choices(without_positions=True))
+    found = read("metr-la", Request(data, without_positions=True))
     refusal(lambda: create(tmp_path / "out.h5", found.readings), "--timezone America/Los_Angeles keeps both hours")
 
 
@@ -242,7 +243,7 @@ def test_rows_out_of_order_are_not_called_that_hour(tmp_path: Path, times: list[
 
 
 def test_a_machine_without_time_zones_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.readings.available_timezones", set)
+    monkeypatch.setattr("socialx.files.convert_options.available_timezones", set)
     data = csv_of(tmp_path / "data.csv", FALL)
     with pytest.raises(SettingsError, match="not in this machine's time zone data"):
         source(data, "Mars/Phobos")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,33 +13,13 @@ from hypothesis import strategies as st
 from socialx.files.formats import arrays
 from socialx.files.formats.registry import FORMATS
 from tests.array_files import check, contents, fractions, joined, recognised, tiled, weekdays
+from tests.data_files import reason as why
 from tests.data_files import refusal, speeds, timestamps
+from tests.published_files import NAMES, Windows, cut, write_windows
 
-NAMES = ("train.npz", "val.npz", "test.npz")
 ROWS = 150
 START = {"start": "2012-03-01 00:00:00"}
 GAPS = "the times follow from the times of day, which do not show gaps of whole days"
-Windows = dict[str, dict[str, np.ndarray]]
-
-
-def cut(series: np.ndarray, x_offsets: np.ndarray, y_offsets: np.ndarray) -> Windows:
-    """DCRNN's windows of [T,N,C], split 7:1:2 (at least one each)."""
-    moments = range(-x_offsets[0], len(series) - y_offsets[-1])
-    x = np.stack([series[moment + x_offsets] for moment in moments])
-    y = np.stack([series[moment + y_offsets] for moment in moments])
-    first = min(round(len(x) * 0.7), len(x) - 2)
-    ends = (0, first, min(max(round(len(x) * 0.8), first + 1), len(x) - 1), len(x))
-    offsets = {"x_offsets": x_offsets[:, None], "y_offsets": y_offsets[:, None]}
-    return {
-        name: {"x": x[first:last], "y": y[first:last], **offsets}
-        for name, (first, last) in zip(NAMES, pairwise(ends), strict=True)
-    }
-
-
-def write(folder: Path, windows: Windows) -> Path:
-    for name, members in windows.items():
-        np.savez_compressed(folder / name, **members)
-    return folder
 
 
 def series(times: list[str]) -> np.ndarray:
@@ -62,10 +41,10 @@ any_pieces = pytest.mark.parametrize("pieces", SIZES, indirect=True)
 
 @pytest.mark.parametrize("given_name", ["", *NAMES])
 def test_a_folder_or_any_of_its_files(tmp_path: Path, given_name: str) -> None:
-    given_path = write(tmp_path, usual()) / given_name
+    given_path = write_windows(tmp_path, usual()) / given_name
     assert recognised(given_path) == ["windows-npz"]
     reason = "a zip of x and y windows (train.npz, val.npz, test.npz)"
-    assert FORMATS["windows-npz"].recognise(given_path) == reason
+    assert why(FORMATS["windows-npz"], given_path) == reason
     assert FORMATS["windows-npz"].has_clock
     found = contents("windows-npz", given_path, **START)
     assert found.notes == (GAPS,)
@@ -77,7 +56,7 @@ def test_the_missing_hour_of_pems_bay(tmp_path: Path) -> None:
     times = [time for time in timestamps(500, "2017-03-11T12:00:00") if not time.startswith("2017-03-12 02:")]
     assert times[times.index("2017-03-12 01:55:00") + 1] == "2017-03-12 03:00:00"
     assert len(times) == 488
-    found = contents("windows-npz", write(tmp_path, usual(times)), start=times[0])
+    found = contents("windows-npz", write_windows(tmp_path, usual(times)), start=times[0])
     check(found, times, speeds(488), "avg_speed", None)
 
 
@@ -86,19 +65,31 @@ def test_more_channels_float32_and_missing_readings(tmp_path: Path) -> None:
     values[40:60, 1] = np.nan
     data = tiled(values, fractions(times), weekdays(times)).astype(np.float32)
     windows = cut(data, np.arange(-11, 1), np.arange(1, 13))
-    check(contents("windows-npz", write(tmp_path, windows), **START), times, values, "avg_speed", None)
+    check(contents("windows-npz", write_windows(tmp_path, windows), **START), times, values, "avg_speed", None)
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 1), (0, 12), (-11, 3), (-5, 1), (1, 24)])
 def test_other_offsets(tmp_path: Path, first: int, last: int) -> None:
     windows = cut(series(timestamps(ROWS)), np.arange(-11, 1), np.arange(first, last + 1))
-    check(contents("windows-npz", write(tmp_path, windows), **START), timestamps(ROWS), speeds(ROWS), "avg_speed", None)
+    check(
+        contents("windows-npz", write_windows(tmp_path, windows), **START),
+        timestamps(ROWS),
+        speeds(ROWS),
+        "avg_speed",
+        None,
+    )
 
 
 def test_without_offsets_the_usual_ones_are_meant(tmp_path: Path) -> None:
     windows = cut(series(timestamps(ROWS)), np.arange(-6, 1), np.arange(1, 4))
     bare = {name: {key: members[key] for key in "xy"} for name, members in windows.items()}
-    check(contents("windows-npz", write(tmp_path, bare), **START), timestamps(ROWS), speeds(ROWS), "avg_speed", None)
+    check(
+        contents("windows-npz", write_windows(tmp_path, bare), **START),
+        timestamps(ROWS),
+        speeds(ROWS),
+        "avg_speed",
+        None,
+    )
 
 
 @settings(max_examples=25)
@@ -116,7 +107,7 @@ def test_any_series_comes_back(data: st.DataObject) -> None:
     windows = cut(tiled(values, fractions(times), *more), np.arange(1 - before, 1), np.arange(1, after + 1))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrays, "PIECE_BYTES", data.draw(st.sampled_from(SIZES), "bytes"))
-        found = contents("windows-npz", write(Path(folder), windows), start=times[0])
+        found = contents("windows-npz", write_windows(Path(folder), windows), start=times[0])
         check(found, times, values, "avg_speed", None)
 
 
@@ -124,7 +115,7 @@ def test_any_series_comes_back(data: st.DataObject) -> None:
 
 
 def _all(folder: Path, windows: Windows) -> None:
-    joined(contents("windows-npz", write(folder, windows), **START))
+    joined(contents("windows-npz", write_windows(folder, windows), **START))
 
 
 def _order(windows: Windows, name: str, places: np.ndarray | slice, keys: str = "xy") -> Windows:
@@ -177,7 +168,7 @@ def test_a_test_file_of_one_window(tmp_path: Path) -> None:
     windows = usual()
     rows = len(windows["train.npz"]["x"]) + len(windows["val.npz"]["x"]) + 1 + 11 + 12
     windows = _order(windows, "test.npz", slice(0, 1))
-    found = contents("windows-npz", write(tmp_path, windows), **START)
+    found = contents("windows-npz", write_windows(tmp_path, windows), **START)
     check(found, timestamps(ROWS)[:rows], speeds(ROWS)[:rows], "avg_speed", None)
 
 
@@ -225,10 +216,10 @@ def test_windows_of_another_kind_are_refused(tmp_path: Path, case: str) -> None:
 
 
 def test_missing_and_damaged_files_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, usual())
+    write_windows(tmp_path, usual())
     (tmp_path / "val.npz").unlink()
     refusal(lambda: contents("windows-npz", tmp_path / "train.npz", **START), "val.npz: no such file")
-    write(tmp_path, usual())
+    write_windows(tmp_path, usual())
     content = (tmp_path / "test.npz").read_bytes()
     (tmp_path / "test.npz").write_bytes(content[: len(content) // 2])
     refusal(lambda: contents("windows-npz", tmp_path, **START), "test.npz: truncated or damaged")
@@ -236,7 +227,7 @@ def test_missing_and_damaged_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_start_is_checked(tmp_path: Path) -> None:
-    write(tmp_path, usual())
+    write_windows(tmp_path, usual())
     refusal(lambda: contents("windows-npz", tmp_path), "add --start")
     found = contents("windows-npz", tmp_path, start="2012-03-01 00:05:00")
     refusal(lambda: joined(found), "its first row is at 00:00:00, not 00:05:00")

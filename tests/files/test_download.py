@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import resource
 import socket
 import struct
 import threading
@@ -19,7 +18,7 @@ from socialx.files import download
 from socialx.files.download import addresses, fetch
 from socialx.files.published import DATASETS, PublishedFile
 from socialx.progress import Event, Note, Work, listening
-from tests.data_files import refusal, shown, write_stations
+from tests.data_files import refusal, room_for, shown, write_stations
 
 CONTENT = bytes(range(256)) * 40  # 10,240 bytes
 MD5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
@@ -406,12 +405,8 @@ def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
 @pytest.mark.parametrize("framing", ["length", "none"])
 def test_a_full_disk_keeps_what_fits(site: Site, tmp_path: Path, framing: str) -> None:
     site.framing = framing
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, old[1]))  # writing beyond fails, as on a full disk
-    try:
+    with room_for(10_000):
         refusal(lambda: get(site, tmp_path), NAME, "cannot be written", "File too large", "its space")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
     assert names(tmp_path) == PART
     site.seen.clear()
     get(site, tmp_path)
@@ -437,12 +432,10 @@ def test_an_interrupt_leaves_the_part_for_the_next_time(site: Site, tmp_path: Pa
     "url",
     ["", "x", "ftp://h/f", "file:///etc/passwd", "http://", "http://h:x/", "http://[h/", "http://h/a b", "http://ü/"],
 )
-def test_only_web_addresses(tmp_path: Path, url: str) -> None:
-    assert "http" in refusal(lambda: addresses("metr-la", url))
+def test_only_web_addresses(url: str) -> None:
+    refusal(lambda: addresses("metr-la", url), "not an http or https address")
     with pytest.raises(SettingsError):
         addresses("metr-la", url)
-    refusal(lambda: fetch(published(), url, tmp_path / "new"), "not an http or https address")
-    assert names(tmp_path) == []
 
 
 def test_addresses() -> None:

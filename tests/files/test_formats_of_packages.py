@@ -65,33 +65,41 @@ def test_without_the_package_the_file_is_unknown(site: Path) -> None:
     assert "error: json-lines: unknown data set or format" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("import no_such_package\n", "cannot be imported (No module named 'no_such_package')"),
-        ("def f(:\n", "cannot be imported (invalid syntax"),
-        ("raise RuntimeError('of another version\\nof socialx')\n", "cannot be imported (of another version)"),
-        ("number = 1\n", "has no attribute 'FORMATS')"),
-        ("FORMATS = ['json-lines']\n", "FORMATS of other_formats holds something else"),
-    ],
-)
-def test_a_package_that_cannot_be_used_is_one_line(code: str, reason: str, site: Path) -> None:
-    install(site, "other", "other_formats", code)
+UNUSABLE = {
+    "absent": ("import no_such_package\n", "cannot be imported (No module named 'no_such_package')"),
+    "syntax": ("def f(:\n", "cannot be imported (invalid syntax"),
+    "raises": (
+        "raise RuntimeError('of another version\\nof socialx')\n",
+        "cannot be imported (of another version)",
+    ),
+    "without": ("number = 1\n", "has no attribute 'FORMATS')"),
+    "else": ("FORMATS = ['json-lines']\n", "FORMATS of else_formats holds something else"),
+}
+
+
+def test_a_package_that_cannot_be_used_is_one_line(site: Path) -> None:
+    for name, (code, _) in UNUSABLE.items():
+        install(site, name, f"{name}_formats", code)
     install(site, "city", "city_formats.json_lines", READER)
     done = convert(site, "auto", *WRITE)
     assert done.returncode == 0, done.stderr
-    (said,) = [line for line in done.stderr.splitlines() if "other" in line]
-    assert said.startswith("package other: its formats are left out, because ")
-    assert reason in said
+    for name, (_, reason) in UNUSABLE.items():
+        (line,) = [line for line in done.stderr.splitlines() if line.startswith(f"package {name}: ")]
+        assert line.startswith(f"package {name}: its formats are left out, because ")
+        assert reason in line
 
 
-@pytest.mark.parametrize("taken", ["csv", "metr-la", "auto"])
-def test_a_name_that_exists_is_not_replaced(taken: str, site: Path) -> None:
-    install(site, "other", "other_formats", READER[: READER.index("FORMATS =")] + NAMED.format(taken))
+def test_a_name_that_exists_is_not_replaced(site: Path) -> None:
+    taken = {"other_a": "auto", "other_b": "csv", "other_c": "metr-la"}
+    for package, name in taken.items():
+        install(site, package, package, READER[: READER.index("FORMATS =")] + NAMED.format(name))
     done = convert(site, "auto", *WRITE)
     assert done.returncode == 1
-    line = f"package other: its format {taken} is left out, because convert has another of that name"
-    assert done.stderr.splitlines()[0].startswith(line)
+    *warnings, _ = done.stderr.splitlines()
+    for line, (package, name) in zip(sorted(warnings), taken.items(), strict=True):
+        assert line.startswith(
+            f"package {package}: its format {name} is left out, because convert has another of that name"
+        )
     assert "no known format" in done.stderr
 
 

@@ -19,10 +19,12 @@ from rich.console import Console
 from socialx.errors import SettingsError
 from socialx.files import time_axis
 from socialx.files.checks import CHECKS, failed, parse, problems, remarks
+from socialx.files.hdf5_layout import Sensors
 from socialx.files.inspect import Report, examine, inspect
-from socialx.files.store import Sensors, create, open_store
-from socialx.report.file import print_report
-from socialx.report.tables import percent
+from socialx.files.store import open_store
+from socialx.files.writer import create
+from socialx.report.file_tables import print_report
+from socialx.report.terminal import percent
 from tests.data_files import (
     IDS,
     block,
@@ -30,7 +32,6 @@ from tests.data_files import (
     made_up,
     refusal,
     small_store,
-    speeds,
     timestamps,
     write_csv,
     write_locations,
@@ -136,12 +137,6 @@ def test_what_fails_a_file(tmp_path: Path, case: str) -> None:
     with h5py.File(path, "r+") as file:
         change(file)
     assert problems(inspect(path)) == expected
-
-
-def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
-    refusal(lambda: inspect(tmp_path / "gone.h5"), "gone.h5")
-    (tmp_path / "data.csv").write_text("\n".join(map(str, speeds(3))))
-    refusal(lambda: inspect(tmp_path / "data.csv"), "not an HDF5 file")
 
 
 def reported(
@@ -486,7 +481,7 @@ def test_names_of_checks_as_typed() -> None:
 
 def test_an_unknown_check_is_a_wrong_setting(clean: Report) -> None:
     with pytest.raises(SettingsError, match=r"'possitions'.*did you mean positions"):
-        failed(clean, ["rows", "possitions"])
+        parse(["rows", "possitions"])
 
 
 def printed(report: Report) -> str:

@@ -10,10 +10,14 @@ from xml.etree import ElementTree
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from socialx.errors import SettingsError
+from socialx.files.hdf5_layout import Sensors
 from socialx.files.inspect import Report, examine
-from socialx.files.store import Sensors, Store, create, open_store
+from socialx.files.store import Store, open_store
+from socialx.files.writer import create
 from socialx.report import file_picture
 from socialx.report.file_picture import plot_report
 from tests.data_files import block, left_behind, made_up, refusal, timestamps
@@ -60,7 +64,7 @@ def month() -> np.ndarray:
 
 
 def test_a_png_is_written(tmp_path: Path) -> None:
-    plot_report(*drawn(tmp_path, month()), tmp_path / "new" / "out.PNG")
+    plot_report(*drawn(tmp_path, speeds(30, 3)), tmp_path / "new" / "out.PNG")
     data = (tmp_path / "new" / "out.PNG").read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert (int.from_bytes(data[16:20]), int.from_bytes(data[20:24])) == (1500, 720)
@@ -87,16 +91,18 @@ def test_a_map_without_missing_readings_shows_their_mean(tmp_path: Path) -> None
     found = svg(tmp_path, values)
     assert {"Sensors by their mean reading", "mean avg speed, km/h", "V0000", "V0003", "V0004"} <= set(found)
     assert not {"V0001", "V0002", "V0005", "share of rows without a valid reading"} & set(found)
+    week = "Readings of Mon 5 Mar to Sun 11 Mar 2012, the week with the most"  # the first of equals
+    assert week in "\n".join(found)
 
 
-def test_the_week_with_the_most_readings_is_shown(tmp_path: Path) -> None:
-    values = speeds(MONTH, 2)
-    # The first of equals.
-    assert "Readings of Mon 5 Mar to Sun 11 Mar 2012, the week with the most" in svg(
-        tmp_path, values
-    )  # first of equals
-    values[5 * 288, 0] = np.nan  # on Tuesday, 6 March
-    assert "Readings of Mon 12 Mar to Sun 18 Mar 2012, the week with the most" in svg(tmp_path, values)
+def week(store: Store) -> tuple[np.ndarray, float, str]:
+    """Cells [C,N] of the picture of a week, the seconds that they span, and all texts beside them."""
+    figure = Figure()
+    axes = figure.subplots()
+    file_picture._draw_week(figure, axes, store)
+    (image,) = axes.get_images()
+    words = "\n".join(text.get_text() for text in axes.findobj(Text))
+    return np.ma.filled(image.get_array(), np.nan).T, image.get_extent()[1], words
 
 
 def test_the_cells_are_means_of_valid_readings(tmp_path: Path) -> None:
@@ -105,29 +111,30 @@ def test_the_cells_are_means_of_valid_readings(tmp_path: Path) -> None:
     values[monday : monday + 3, 0] = [10, np.nan, 20]
     values[monday + 3 : monday + 6, 1] = np.nan
     values[15 * 288 :, 2] = np.nan  # makes the second week the worse one
-    span = file_picture._a_week(drawn(tmp_path, values)[0])
-    assert (span.start, span.length_s, span.width) == (1330905600, 7 * 86400, 900)
-    assert span.cells.shape == (672, 3)
-    assert span.cells[:2].tolist()[0] == [15, 30, 30]
-    assert np.isnan(span.cells[1, 1])
-    assert np.isnan(span.cells).sum() == 1
+    cells, seconds, words = week(drawn(tmp_path, values)[0])
+    assert "Readings of Mon 5 Mar to Sun 11 Mar 2012" in words
+    assert (seconds, cells.shape) == (7 * 86400, (672, 3))
+    assert cells[0].tolist() == [15, 30, 30]
+    assert np.isnan(cells[1, 1])
+    assert np.isnan(cells).sum() == 1
+    values[monday : 8 * 288, 2] = np.nan  # four days: now the first week is the worse one
+    assert "Readings of Mon 12 Mar to Sun 18 Mar 2012, the week with the most" in week(drawn(tmp_path, values)[0])[2]
 
 
 def test_a_short_file_is_shown_from_its_first_row_on(tmp_path: Path) -> None:
-    values = speeds(10 * 288, 2)
-    span = file_picture._a_week(
-        drawn(tmp_path, values, timestamps(2880, "2012-03-06T10:00:00"))[0]
-    )  # no week from a Monday
-    assert (span.start, span.length_s) == (1331028000, 7 * 86400)
-    assert span.cells[0] == pytest.approx(values[:3].mean(axis=0), rel=1e-5)
-    span = file_picture._a_week(drawn(tmp_path, values[:288])[0])
-    assert (span.length_s, span.width, span.cells.shape) == (86400, 300, (288, 2))
+    values, times = speeds(10 * 288, 2), timestamps(2880, "2012-03-06T10:00:00")  # no week from a Monday
+    cells, seconds, words = week(drawn(tmp_path, values, times)[0])
+    assert "Readings of Tue 6 Mar to Tue 13 Mar 2012\n" in words + "\n"
+    assert seconds == 7 * 86400
+    assert sorted(cells[0]) == pytest.approx(sorted(values[:3].mean(axis=0)), rel=1e-5)
+    cells, seconds, _ = week(drawn(tmp_path, values[:288])[0])
+    assert (seconds, cells.shape) == (86400, (288, 2))
 
 
 def test_a_gap_is_grey(tmp_path: Path) -> None:
     times = timestamps(100)
     store, _ = drawn(tmp_path, speeds(90, 2), times[:40] + times[50:])
-    assert np.flatnonzero(np.isnan(file_picture._a_week(store).cells[:, 0])).tolist() == list(range(40, 50))
+    assert np.flatnonzero(np.isnan(week(store)[0][:, 0])).tolist() == list(range(40, 50))
 
 
 def test_sensors_are_in_order_of_their_mean() -> None:
@@ -146,25 +153,20 @@ def test_many_sensors_share_a_row() -> None:
     assert rows[1, [0, 1, 2, -1]] == pytest.approx([np.nan, 16 / 3, 7, 999], nan_ok=True)
 
 
-def test_two_renders_are_equal(tmp_path: Path) -> None:
+def test_two_renders_are_equal_and_nothing_global_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = drawn(tmp_path, month())
-    for name in ("out_a.svg", "out_b.svg", "out_a.pdf", "out_b.pdf"):
+    for name in ("out_a.svg", "out_a.pdf"):
         plot_report(*made, tmp_path / name)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it would fail
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path"}):
+        before = matplotlib.rcParams.copy()
+        for name in ("out_b.svg", "out_b.pdf"):
+            plot_report(*made, tmp_path / name)
+        assert matplotlib.rcParams.copy() == before
     assert (tmp_path / "out_a.svg").read_bytes() == (tmp_path / "out_b.svg").read_bytes()
     assert (tmp_path / "out_a.pdf").read_bytes() == (tmp_path / "out_b.pdf").read_bytes()
     assert (tmp_path / "out_a.pdf").read_bytes().startswith(b"%PDF-")
     assert "dc:date" not in (tmp_path / "out_a.svg").read_text()
-
-
-def test_nothing_global_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = drawn(tmp_path, speeds(30, 3))
-    plot_report(*made, tmp_path / "before.svg")
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it would fail
-    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path"}):
-        before = matplotlib.rcParams.copy()
-        plot_report(*made, tmp_path / "after.svg")
-        assert matplotlib.rcParams.copy() == before
-    assert (tmp_path / "before.svg").read_bytes() == (tmp_path / "after.svg").read_bytes()
 
 
 NOWHERE = np.full((3, 2), np.nan)
@@ -190,8 +192,10 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_any_file_can_be_drawn(tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture) -> None:
     values, degrees, words = CASES[case]
+    (tmp_path / "out.svg").write_text("an earlier picture")
     assert words in "\n".join(svg(tmp_path, values, degrees=degrees))
     assert not caplog.records
+    assert left_behind(tmp_path) == ["out.svg"]
 
 
 @pytest.mark.slow
@@ -222,12 +226,6 @@ def test_nothing_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
     refusal(lambda: plot_report(*made, tmp_path / "file.h5" / "out.svg"), "out.svg", "cannot be written")
     assert left_behind(tmp_path) == ["out.png"]
     assert list((tmp_path / "out.png").iterdir()) == []
-
-
-def test_a_picture_is_replaced_whole(tmp_path: Path) -> None:
-    (tmp_path / "out.svg").write_text("old")
-    svg(tmp_path, speeds(3, 2))
-    assert left_behind(tmp_path) == ["out.svg"]
 
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from socialx.files.checks import remarks
 from socialx.files.inspect import Report, inspect
-from socialx.files.store import create
+from socialx.files.writer import create
 from tests.commands import EXCERPT, LOCATIONS, ROOT, socialx
 from tests.data_files import IDS, block, made_up, timestamps, write_csv, write_locations
 

@@ -9,11 +9,25 @@ import numpy as np
 import pytest
 
 from socialx.files.distances import read_distances
+from socialx.files.file_head import read_head
 from socialx.files.older.backfill import backfill
 from socialx.files.recognition import recognise
 from socialx.files.store import open_store
 from tests.commands import socialx
-from tests.data_files import IDS, convert, refusal, small_store, speeds, timestamps, write_frame, write_locations
+from tests.data_files import (
+    IDS,
+    changed,
+    convert,
+    drop,
+    put,
+    refusal,
+    small_store,
+    speeds,
+    timestamps,
+    unchanged,
+    write_frame,
+    write_locations,
+)  # fmt: skip
 from tests.older_files import OLDER, meta
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -31,9 +45,7 @@ def test_roads_whose_rows_are_longer_than_line_1(tmp_path: Path, extra: int) -> 
 
 def test_vd_info_that_is_a_type_says_nothing_of_any_sensor(tmp_path: Path) -> None:
     path = small_store(tmp_path / "data.h5")
-    with h5py.File(path, "r+") as file:
-        del file["metadata/vd_info"]
-        file["metadata/vd_info"] = np.dtype("f8")
+    changed(path, drop("metadata/vd_info"), put("metadata/vd_info", np.dtype("f8")))
     assert np.isnan(open_store(path).sensors.latitude).all()
     done = socialx("train", "--data", path, "--run-dir", tmp_path / "run")
     assert done.exit_code == 1
@@ -41,21 +53,15 @@ def test_vd_info_that_is_a_type_says_nothing_of_any_sensor(tmp_path: Path) -> No
 
 
 def test_backfill_does_not_take_a_type_for_vd_info(tmp_path: Path) -> None:
-    path = OLDER["P1"](tmp_path / "old.h5")
-    with h5py.File(path, "r+") as file:
-        del file["metadata/vd_info"]
-        file["metadata/vd_info"] = np.dtype("f8")
-    before = path.read_bytes()
-    refusal(lambda: backfill(path, meta(tmp_path / "meta.csv")), "metadata/vd_info is not a group", task="backfill")
-    assert path.read_bytes() == before
+    path, locations = OLDER["P1"](tmp_path / "old.h5"), meta(tmp_path / "meta.csv")
+    changed(path, drop("metadata/vd_info"), put("metadata/vd_info", np.dtype("f8")))
+    with unchanged(path):
+        refusal(lambda: backfill(path, locations), "metadata/vd_info is not a group", task="backfill")
 
 
 def test_a_complex_position_is_none(tmp_path: Path) -> None:
     path = small_store(tmp_path / "data.h5")
-    with h5py.File(path, "r+") as file:
-        attributes = file[f"metadata/vd_info/{IDS[1]}"].attrs
-        del attributes["position_lat"]
-        attributes["position_lat"] = np.complex64(34 + 1j)
+    changed(path, lambda file: file[f"metadata/vd_info/{IDS[1]}"].attrs.create("position_lat", np.complex64(34 + 1j)))
     assert np.isnan(open_store(path).sensors.latitude).tolist() == [False, True, False]
 
 
@@ -68,10 +74,7 @@ def test_readings_too_large_for_a_float32_are_refused_without_a_warning(tmp_path
 
 def test_a_name_of_a_data_set_that_is_no_text(tmp_path: Path) -> None:
     path = OLDER["P0"](tmp_path / "old.h5")
-    with h5py.File(path, "r+") as file:
-        del file.attrs["dataset_name"]
-        file.attrs["dataset_name"] = np.void(b"abc")
-    assert backfill(path).actions
+    assert backfill(changed(path, lambda file: file.attrs.create("dataset_name", np.void(b"abc")))).actions
 
 
 @pytest.mark.parametrize("name", ["axis0", "axis1", "block0_items", "block0_values"])
@@ -88,4 +91,4 @@ def test_a_frame_that_declares_more_than_it_stores_is_not_read(name: str, tmp_pa
 def test_a_huge_number_is_no_time_of_day(tmp_path: Path) -> None:
     values = np.stack([np.ones((30, 3)), np.full((30, 3), 1e308), np.ones((30, 3))], axis=-1)
     np.savez(tmp_path / "data.npz", data=values)
-    assert recognise(tmp_path / "data.npz")[0].name == "pems-npz"
+    assert recognise(read_head(tmp_path / "data.npz"))[0].name == "pems-npz"

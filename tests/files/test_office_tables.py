@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +15,29 @@ import pytest
 
 import socialx
 from socialx.errors import SettingsError
-from socialx.files.store import open_store
+from socialx.progress import Event, Note
+from tests import frames
 from tests.commands import small_file
 from tests.commands import socialx as run
 from tests.data_files import refusal
+from tests.frames import IDS, converted, same
 
 
-@pytest.mark.parametrize("kind", ["auto", "export"])
+@pytest.mark.parametrize("kind", ["auto", "export", "auto --transposed"])
 def test_no_file_is_one_line(kind: str, tmp_path: Path) -> None:
     empty, out = tmp_path / "empty", tmp_path / "out.h5"
     empty.mkdir()
     city = small_file(tmp_path)
-    refusal(lambda: socialx.convert(kind, empty, out, without_positions=True), str(empty), "folder")
+    kind, *transposed = kind.split()
+    named = {"without_positions": True, "transposed": bool(transposed)}
+    line = refusal(lambda: socialx.convert(kind, empty, out, **named), str(empty))
+    assert re.search(r": (an empty folder|no file in this folder): name ", line)
     refusal(lambda: socialx.append(city, empty), "no file in this folder", task="append")
     refusal(lambda: socialx.convert(kind, [], out, without_positions=True), "no file in it")
     refusal(lambda: socialx.append(city, []), "no file in it", task="append")
 
 
-IDS = ["4001", "4002", "4003", "4004"]
-
-
-def network(rows: int = 60, first: str = "2024-01-31 20:00") -> pd.DataFrame:
-    """Speeds every five minutes, with one decimal and some of them missing."""
-    rng = np.random.default_rng(0)
-    values = np.round(rng.uniform(20, 110, (rows, 4)), 1) + 0.1
-    values[rng.random(values.shape) < 0.05] = np.nan
-    return pd.DataFrame(values, columns=IDS, index=pd.date_range(first, periods=rows, freq="5min", name="Zeit"))
-
-
-def converted(path: Path, **options: Any) -> pd.DataFrame:
-    """What convert makes of a table."""
-    options = {"without_positions": True, "missing": "none", "overwrite": True} | options
-    output = path.parent / "out.h5"
-    socialx.convert("auto", path, output, **options)
-    store = open_store(output)
-    times = pd.to_datetime(store.seconds, unit="s")
-    return pd.DataFrame(store.values, index=times, columns=list(store.sensors.ids))
-
-
-def same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
-    wanted = wanted.astype(np.float32)
-    assert sorted(found.columns) == sorted(wanted.columns)
-    assert (found.index == wanted.index).all()
-    np.testing.assert_array_equal(found[list(wanted.columns)].to_numpy(), wanted.to_numpy())
+network = partial(frames.network, times="Zeit")
 
 
 def semicolons(frame: pd.DataFrame) -> str:
@@ -210,6 +192,13 @@ def test_the_end_of_a_day_may_be_24_00(write: Callable[[pd.DataFrame], str], tmp
     same(converted(path), frame)
 
 
+def noted(path: Path, frame: pd.DataFrame, told: dict[str, Any]) -> str:
+    """The notes of a conversion that gives back all readings."""
+    events: list[Event] = []
+    same(converted(path, progress=events.append, **told), frame)
+    return " ".join(str(event.message) for event in events if isinstance(event, Note))
+
+
 @pytest.mark.parametrize("told", [{}, {"timezone": "Europe/Berlin"}, {"round_times": True}])
 def test_a_row_that_stands_twice_is_read_once(
     told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -217,16 +206,13 @@ def test_a_row_that_stands_twice_is_read_once(
     frame, path = network(), tmp_path / "a.csv"
     again = pd.concat([frame[:20], frame[19:40], frame[39:40], frame[39:]])
     for piece in (1 << 22, 300):
-        monkeypatch.setattr("socialx.files.formats.tables.PIECE_BYTES", piece)
-        monkeypatch.setattr("socialx.files.formats.sheets.PIECE", piece)
+        monkeypatch.setattr("socialx.files.formats.text_cells.PIECE_BYTES", piece)
         for text in (again.to_csv(), semicolons(again)):
             path.write_text(text)
-            same(converted(path, **told), frame)
-            assert "3 rows stand twice with the same readings" in " ".join(said(path, told))
+            assert "3 rows stand twice with the same readings" in noted(path, frame, told)
         for cells in (again, again[::-1]):
             cells.reset_index().melt("Zeit", var_name="id", value_name="v").to_csv(path, index=False)
-            same(converted(path, **told), frame)
-            assert "12 rows stand twice" in " ".join(said(path, told))
+            assert "12 rows stand twice" in noted(path, frame, told)
     again.iloc[20, 0] = 9.0
     again.to_csv(path)
     refusal(lambda: converted(path, **told), "2024-01-31 21:35:00")
@@ -247,13 +233,6 @@ def test_times_of_a_long_table_are_rounded_sensor_by_sensor(tmp_path: Path) -> N
     same(converted(path, round_times=True, freq="5min"), frame)
     with pytest.raises(SettingsError, match="freq"):
         converted(path, freq="5min")
-
-
-def said(path: Path, told: dict[str, Any]) -> list[str]:
-    """The notes of a conversion."""
-    lines: list[str] = []
-    converted(path, progress=lambda event: lines.append(str(event)), **told)
-    return lines
 
 
 def test_a_folder_says_which_table_does_not_fit(tmp_path: Path) -> None:

@@ -16,6 +16,14 @@ from tests.commands import LOCATIONS, cut_csv, socialx
 from tests.data_files import refusal
 
 
+@pytest.fixture(scope="module")
+def gone() -> int:
+    """The id of a process that has ended."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
 def write(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text)
@@ -38,44 +46,39 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, there: bool) ->
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_what_a_killed_process_left_beside_the_target_of_a_link_is_swept_away(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_beside_the_target_of_a_link_is_swept_away(tmp_path: Path, gone: int) -> None:
     target, link = tmp_path / "disk/real.h5", tmp_path / "link.h5"
     target.parent.mkdir()
     link.symlink_to(target)
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
     living = temporary_for(target, os.getppid())
-    for stale in (living, temporary_for(target, gone.pid)):
+    for stale in (living, temporary_for(target, gone)):
         stale.write_text("half")
     write(link, "new")
     assert sorted(target.parent.iterdir()) == [living, target]
 
 
-def test_what_another_machine_writes_is_left_alone_for_a_week(tmp_path: Path) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    dead, elsewhere, older, unlike = (
-        temporary_for(tmp_path / "out.h5", gone.pid),
-        tmp_path / f".out.h5.00000000-{gone.pid}.tmp",
-        tmp_path / f".out.h5.{gone.pid}.tmp",
+def test_what_another_machine_writes_is_left_alone_for_a_week(tmp_path: Path, gone: int) -> None:
+    dead, of_another, elsewhere, older, unlike = (
+        temporary_for(tmp_path / "out.h5", gone),
+        temporary_for(tmp_path / "other.h5", gone),
+        tmp_path / f".out.h5.00000000-{gone}.tmp",
+        tmp_path / f".out.h5.{gone}.tmp",
         tmp_path / ".out.h5.mine.tmp",
     )
-    for name in (dead, elsewhere, older, unlike):
+    for name in (dead, of_another, elsewhere, older, unlike):
         name.write_text("half")
     write(tmp_path / "out.h5", "new")
-    assert sorted(tmp_path.iterdir()) == sorted((elsewhere, older, unlike, tmp_path / "out.h5"))
+    assert sorted(tmp_path.iterdir()) == sorted((of_another, elsewhere, older, unlike, tmp_path / "out.h5"))
     for name in (elsewhere, older, unlike):
         os.utime(name, (0, time.time() - 8 * 86_400))
     write(tmp_path / "out.h5", "newer")
-    assert sorted(tmp_path.iterdir()) == sorted((unlike, tmp_path / "out.h5"))
+    assert sorted(tmp_path.iterdir()) == sorted((of_another, unlike, tmp_path / "out.h5"))
 
 
-def test_a_folder_is_swept_of_temporaries_of_all_names(tmp_path: Path) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
+def test_a_folder_is_swept_of_temporaries_of_all_names(tmp_path: Path, gone: int) -> None:
     kept = [
         temporary_for(tmp_path / "last.pt", os.getpid()),
-        tmp_path / f".best.pt.00000000-{gone.pid}.tmp",
+        tmp_path / f".best.pt.00000000-{gone}.tmp",
         tmp_path / "notes.tmp",
         tmp_path / ".hidden",
     ]
@@ -83,8 +86,8 @@ def test_a_folder_is_swept_of_temporaries_of_all_names(tmp_path: Path) -> None:
     for path in (
         *kept,
         old,
-        temporary_for(tmp_path / "best.pt", gone.pid),
-        temporary_for(tmp_path / "a.b.c", gone.pid),
+        temporary_for(tmp_path / "best.pt", gone),
+        temporary_for(tmp_path / "a.b.c", gone),
     ):
         path.write_text("half")
     os.utime(old, (0, time.time() - 8 * 86_400))

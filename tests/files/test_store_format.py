@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,8 @@ import pytest
 
 from socialx import disk
 from socialx.errors import SocialxError
-from socialx.files.store import create, open_store
+from socialx.files.store import open_store
+from socialx.files.writer import create
 from tests.data_files import (
     BAY_IDS,
     IDS,
@@ -208,28 +206,3 @@ def test_the_ancestor_can_read_it(tmp_path: Path) -> None:
     assert seen["times"] == timestamps(700)
     assert (seen["window"] == speeds(700)[10:22].astype(np.float32)).all()
     assert seen["coordinates"][BAY_IDS[2]] == (37.02, -121.02)
-
-
-def test_the_time_zone_of_the_machine_does_not_show(tmp_path: Path) -> None:
-    times = timestamps(60, "2012-03-11T00:00:00")  # over the hour that the clocks of Los Angeles skip
-    data, meta = write_csv(tmp_path / "data.csv", times, speeds(60)), write_stations(tmp_path / "meta.csv")
-    code = (
-        "import sys; from pathlib import Path; from socialx.files import readings, store\n"
-        "from socialx.files.formats.contents import Request\n"
-        "data, meta, output = map(Path, sys.argv[1:])\n"
-        "store.create(output, readings.read('la', Request(data), meta).readings)\n"
-    )
-    contents = []
-    for zone in ("UTC", "America/Los_Angeles", "Asia/Taipei"):
-        output = tmp_path / f"{zone.replace('/', '-')}.h5"
-        command = [sys.executable, "-c", code, str(data), str(meta), str(output)]
-        subprocess.run(command, check=True, env=os.environ | {"TZ": zone})
-        with h5py.File(output) as file:
-            names: list[str] = []
-            file.visit(names.append)
-            raw = {name: file[name][()].tobytes() for name in names if isinstance(file[name], h5py.Dataset)}
-            attributes = {name: dict(file[name].attrs) for name in ["/", *names]}
-            assert attributes["/"].pop("creation_date")
-            assert (np.diff(file["metadata/timestamps_epoch"][:]) == 300).all()
-        contents.append((raw, repr(attributes)))
-    assert contents[0] == contents[1] == contents[2]

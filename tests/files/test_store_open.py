@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -20,38 +19,24 @@ from socialx.files.store import open_store
 from tests.data_files import (
     BAY_IDS,
     IDS,
+    Change,
+    changed,
     convert,
+    drop,
+    put,
     refusal,
     small_store,
     speeds,
     timestamps,
     write_csv,
     write_frame,
-    write_locations,
 )
 from tests.networks import carry_forward
 
-Change = Callable[[h5py.File], object]
 
-
-def changed(path: Path, change: Change) -> Path:
-    small_store(path)
-    with h5py.File(path, "r+") as file:
-        change(file)
-    return path
-
-
-def put(name: str, value: object) -> Change:
-    def change(file: h5py.File) -> None:
-        if name in file:
-            del file[name]
-        file[name] = value
-
-    return change
-
-
-def drop(*names: str) -> Change:
-    return lambda file: [file.pop(name) for name in names]
+def store_with(folder: Path, *changes: Change) -> Path:
+    """A file of ours after changes."""
+    return changed(small_store(folder / "out.h5"), *changes)
 
 
 def test_what_it_gives(tmp_path: Path) -> None:
@@ -121,47 +106,43 @@ def test_older_files_open_once_completed(tmp_path: Path) -> None:
         for name in list(file["metadata"].attrs):
             del file["metadata"].attrs[name]
 
-    new, path = open_store(small_store(tmp_path / "new.h5")), changed(tmp_path / "old.h5", older)
+    new, path = open_store(small_store(tmp_path / "new.h5")), changed(small_store(tmp_path / "old.h5"), older)
     old = open_store(completed(path))
     assert old.checksum == new.checksum
     assert (old.seconds == new.seconds).all()
     assert (old.unit, old.missing, old.timezone) == ("km/h", 0.0, None)
     assert (old.sensors.latitude == new.sensors.latitude.astype(np.float32)).all()  # of the file's columns
-    with h5py.File(path, "r+") as file:
-        drop("metadata/vd_info", "metadata/timestamps_epoch")(file)
-    bare = open_store(path)
+    bare = open_store(changed(path, drop("metadata/vd_info", "metadata/timestamps_epoch")))
     assert (bare.checksum, bare.seconds.tolist()) == (new.checksum, new.seconds.tolist())
     assert np.isnan(bare.sensors.latitude).all()
 
 
 def test_what_an_older_file_does_not_say_is_unknown(tmp_path: Path) -> None:
     def silent(file: h5py.File) -> None:
-        drop("metadata/units")(file)
-        del file.attrs["dataset_name"]
-        del file["metadata"].attrs["missing_value"]
+        del file["metadata/units"], file.attrs["dataset_name"], file["metadata"].attrs["missing_value"]
 
-    store = open_store(completed(changed(tmp_path / "out.h5", silent)))
+    store = open_store(completed(store_with(tmp_path, silent)))
     assert (store.unit, store.dataset_name, store.missing) == ("unknown", "unknown", None)
     assert store.valid.all()
+    path = small_store(tmp_path / "new.h5")
     for units in ("mph", "[1]", json.dumps({"lanes": "count"})):
-        assert open_store(changed(tmp_path / "out2.h5", put("metadata/units", units))).unit == "unknown"
-        (tmp_path / "out2.h5").unlink()
+        assert open_store(changed(path, put("metadata/units", units))).unit == "unknown"
 
 
 def test_iso_times_with_an_offset_are_wall_times(tmp_path: Path) -> None:
     texts = np.array([time.replace(" ", "T") + "+08:00" for time in timestamps(40)], "S")
-    store = open_store(changed(tmp_path / "out.h5", put("metadata/timestamps", texts)))
+    store = open_store(store_with(tmp_path, put("metadata/timestamps", texts)))
     assert store.timestamps.astype(str).tolist() == timestamps(40)
 
 
 def test_stored_epochs_are_not_believed(tmp_path: Path) -> None:
-    path = changed(tmp_path / "out.h5", put("metadata/timestamps_epoch", np.zeros(40, np.int64)))
-    assert open_store(path).seconds[1] == 1330560300
+    store = open_store(store_with(tmp_path, put("metadata/timestamps_epoch", np.zeros(40, np.int64))))
+    assert store.seconds[1] == 1330560300
 
 
 @pytest.mark.parametrize(("said", "imputed"), [(True, True), (False, False), ("unknown", None)])
 def test_imputed_is_what_the_file_says(tmp_path: Path, said: object, imputed: bool | None) -> None:
-    path = changed(tmp_path / "out.h5", lambda file: file["metadata"].attrs.__setitem__("imputed", said))
+    path = store_with(tmp_path, lambda file: file["metadata"].attrs.update(imputed=said))
     assert open_store(path).imputed is imputed
 
 
@@ -172,7 +153,7 @@ def test_unusable_positions_are_nan(tmp_path: Path) -> None:
         del info[IDS[1]].attrs["position_lon"]
         info[IDS[2]].attrs["position_lat"] = "north"
 
-    sensors = open_store(changed(tmp_path / "out.h5", spoil)).sensors
+    sensors = open_store(store_with(tmp_path, spoil)).sensors
     assert np.isnan(sensors.latitude).all()
     assert np.isnan(sensors.longitude).all()
 
@@ -204,27 +185,24 @@ BAD: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_file_that_lacks_something(tmp_path: Path, case: str) -> None:
     change, words = BAD[case]
-    path = changed(tmp_path / "out.h5", change)
+    path = store_with(tmp_path, change)
     refusal(lambda: open_store(path), str(path), words)
 
 
 def test_no_rows(tmp_path: Path) -> None:
-    def emptied(file: h5py.File) -> None:
-        put("data/features", np.zeros((0, 3, 3), "f4"))(file)
-        put("metadata/timestamps", np.zeros(0, "S19"))(file)
-
-    refusal(lambda: open_store(changed(tmp_path / "out.h5", emptied)), "holds nothing")
+    empty = put("data/features", np.zeros((0, 3, 3), "f4")), put("metadata/timestamps", np.zeros(0, "S19"))
+    refusal(lambda: open_store(store_with(tmp_path, *empty)), "holds nothing")
 
 
 def test_steps_that_are_no_minutes(tmp_path: Path) -> None:
     times = np.datetime64("2012-03-01T00:00:00") + 20 * np.arange(40)
     texts = np.char.replace(times.astype(str), "T", " ").astype("S19")
-    refusal(lambda: open_store(changed(tmp_path / "out.h5", put("metadata/timestamps", texts))), "20 s apart")
+    refusal(lambda: open_store(store_with(tmp_path, put("metadata/timestamps", texts))), "20 s apart")
 
 
 def test_files_of_another_kind(tmp_path: Path) -> None:
     refusal(lambda: open_store(tmp_path / "gone.h5"), "gone.h5", "no such file", "make one with convert")
-    refusal(lambda: open_store(tmp_path), str(tmp_path))
+    refusal(lambda: open_store(tmp_path), str(tmp_path), "a folder")
     for text, words in (
         ("", "empty"),
         ("version https://git-lfs.github.com/spec/v1\n", "Git-LFS"),
@@ -299,7 +277,3 @@ def test_a_flipped_bit_anywhere_is_found_or_harmless(tmp_path: Path) -> None:
         assert (found.sensors.latitude == expected.sensors.latitude).all()
     assert len(refused) > 40
     assert not any("\n" in line for line in refused)
-
-
-def test_the_locations_fixture_is_not_a_store(tmp_path: Path) -> None:
-    refusal(lambda: open_store(write_locations(tmp_path / "meta.csv")), "not an HDF5 file")

@@ -10,18 +10,23 @@ import numpy as np
 import pytest
 
 from socialx.errors import SocialxError
-from socialx.files.hdf5 import open_hdf5
+from socialx.files.file_head import read_head
 from socialx.files.inspect import inspect
 from socialx.files.older.backfill import backfill
-from socialx.files.recognition import kind_of
+from socialx.files.open_hdf5 import open_hdf5
+from socialx.files.recognition import FileKind, kind_of
 from socialx.files.store import open_store
 from tests.commands import socialx
-from tests.data_files import refusal, small_store
+from tests.data_files import changed, drop, put, refusal, small_store
 from tests.older_files import OLDER
 
 DATASETS = ("data/features", "metadata/vdids", "metadata/feature_names", "metadata/timestamps")
 FURTHER = ("metadata/timestamps_epoch", "metadata/units")
 ATTRIBUTES = (("/", "dataset_name"), ("/", "num_timesteps"), ("metadata", "missing_value"), ("metadata", "timezone"))
+
+
+def what_it_is(path: Path) -> FileKind:
+    return kind_of(read_head(path))
 
 
 def of_time(file: h5py.File, name: str) -> None:
@@ -70,11 +75,8 @@ def test_a_strange_dataset_is_one_line(tmp_path: Path, name: str, strange: Calla
         OLDER["P1"](tmp_path / "older.h5"),
         OLDER["V0b"](tmp_path / "o.h5"),
     ):
-        with h5py.File(path, "r+") as file:
-            if name in file:
-                del file[name]
-            strange(file, name)
-        for action in (kind_of, open_store, inspect, lambda path: backfill(path, rewrite=True)):
+        changed(path, drop(name), lambda file: strange(file, name))
+        for action in (what_it_is, open_store, inspect, lambda path: backfill(path, rewrite=True)):
             one_line_or_right(lambda action=action, path=path: action(path))
     if name in DATASETS:
         with pytest.raises(SocialxError):
@@ -84,11 +86,8 @@ def test_a_strange_dataset_is_one_line(tmp_path: Path, name: str, strange: Calla
 @pytest.mark.parametrize("strange", STRANGE)
 @pytest.mark.parametrize("name", ["features", "dates", "sensors"])
 def test_a_strange_flat_file_is_one_line(tmp_path: Path, name: str, strange: Callable[[h5py.File, str], None]) -> None:
-    path = OLDER["V0"](tmp_path / "older.h5")
-    with h5py.File(path, "r+") as file:
-        del file[name]
-        strange(file, name)
-    one_line_or_right(lambda: kind_of(path))
+    path = changed(OLDER["V0"](tmp_path / "older.h5"), drop(name), lambda file: strange(file, name))
+    one_line_or_right(lambda: what_it_is(path))
     for action in (open_store, backfill, lambda path: backfill(path, rewrite=True)):
         with pytest.raises(SocialxError) as caught:
             action(path)
@@ -101,32 +100,27 @@ def test_a_strange_attribute_is_one_line(tmp_path: Path, where: str, name: str, 
     path = small_store(tmp_path / "ours.h5")
     with h5py.File(path, "r+") as file:
         file[where].attrs[name] = value
-    for action in (kind_of, open_store, inspect, backfill):
+    for action in (what_it_is, open_store, inspect, backfill):
         one_line_or_right(lambda action=action: action(path))
 
 
 @pytest.mark.parametrize("value", ["40", np.array([40, 40]), np.nan])
 def test_a_number_of_rows_that_is_none_is_named(tmp_path: Path, value: object) -> None:
-    path = small_store(tmp_path / "ours.h5")
-    with h5py.File(path, "r+") as file:
-        file.attrs["num_timesteps"] = value
+    path = changed(small_store(tmp_path / "ours.h5"), lambda file: file.attrs.update(num_timesteps=value))
     refusal(lambda: inspect(path), "its attribute num_timesteps is ", "not a number")
     assert socialx("inspect", path).exit_code == 1
 
 
 def test_one_number_of_rows_in_an_array_is_read(tmp_path: Path) -> None:
     path = small_store(tmp_path / "ours.h5")
-    with h5py.File(path, "r+") as file:
-        file.attrs["num_timesteps"] = np.array([40.0])
+    changed(path, lambda file: file.attrs.update(num_timesteps=np.array([40.0])))
     assert inspect(path).declared_rows == 40
 
 
 def test_epochs_that_are_text_are_named_and_backfill_replaces_them(tmp_path: Path) -> None:
     path, older = small_store(tmp_path / "ours.h5"), OLDER["P1"](tmp_path / "older.h5")
     for each in (path, older):
-        with h5py.File(each, "r+") as file:
-            del file["metadata/timestamps_epoch"]
-            file["metadata/timestamps_epoch"] = file["metadata/timestamps"][:]
+        changed(each, lambda file: put("metadata/timestamps_epoch", file["metadata/timestamps"][:])(file))
     refusal(lambda: inspect(path), "metadata/timestamps_epoch holds |S19, not numbers")
     backfill(older)
     assert inspect(older).wrong_epochs == 0

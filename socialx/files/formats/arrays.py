@@ -21,8 +21,8 @@ from typing import IO, NoReturn
 import numpy as np
 
 from socialx.errors import Argument, SettingsError, SocialxError, sample
-from socialx.files.formats.contents import Request
-from socialx.files.hdf5 import first_bytes
+from socialx.files.convert_options import Request
+from socialx.files.file_head import NPY, ZIP, FileHead, first_bytes, members_of
 
 PIECE_BYTES = 1 << 23  # 8 MiB at once
 ROW_BYTES = 1 << 28  # no network has rows this long, but a damaged or hostile header may
@@ -30,7 +30,6 @@ SMALL_BYTES = 1 << 20
 COLUMNS_BYTES = 1 << 27  # 128 MiB of rows at once, of an array whose columns are packed one after the other
 NAMED = 10  # arrays that a message lists
 DATA = "data"  # the usual name of the only array
-NPY, ZIP = b"\x93NUMPY", b"PK"
 ADVICE = "download it again"
 PLAIN = "write it with numpy.save or numpy.savez_compressed"
 ROWS = "save it row by row, with numpy.ascontiguousarray"
@@ -174,6 +173,10 @@ def only_array(path: Path) -> Array:
 
 def refuse_arrays(path: Path) -> NoReturn:
     """Raise for an .npy, .npz or zip that no format recognises, with what is in it."""
+    with suppress(*FAULTS), zipfile.ZipFile(path) as archive:
+        names = members_of(archive)
+        if len(names) > 1 and all(name.lower().endswith((".csv", ".txt", ".tsv")) for name in names):
+            raise SocialxError(path, f"{len(names)} tables in it ({sample(names)})", "unpack it, and name the folder")
     if not array_names(path):
         open_array(path, DATA if first_bytes(path, ADVICE).startswith(ZIP) else None)  # says what is wrong
     array = series(only_array(path), 2, 3)
@@ -215,12 +218,12 @@ def inside(path: Path, *names: str) -> Path:
     return path
 
 
-def quiet(look: Callable[[Path], str | None]) -> Callable[[Path], str | None]:
-    """``look`` with None for a refusal: to be another kind of file is no fault."""
+def quiet(look: Callable[[Path], str | None]) -> Callable[[FileHead], str | None]:
+    """``look`` at what may hold arrays, with None for a refusal: to be another kind of file is no fault."""
 
-    def recognise(path: Path) -> str | None:
+    def recognise(head: FileHead) -> str | None:
         with suppress(SocialxError, OSError):
-            return look(path)
+            return look(head.path) if head.kind in ("npy", "zip", "folder") else None
         return None
 
     return recognise
@@ -232,7 +235,7 @@ def pick_channel(request: Request, count: int, names: tuple[str, ...] = (), defa
     if request.channel is None:
         if default is None:
             raise SettingsError(
-                request.data, f"{count} channels without names", ("add ", Argument("channel"), f" with {numbers}")
+                request.data, f"{count} channels without names", f"add {Argument('channel')} with {numbers}"
             )
         return default
     text = request.channel.strip().lower()

@@ -8,17 +8,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from socialx.errors import SocialxError
-from socialx.files.formats.arrays import Array, float32, inside, open_array, pick_channel, quiet, raw_array, series
+from socialx.files.convert_options import Request
+from socialx.files.file_head import FileHead, first_bytes
+from socialx.files.formats.arrays import Array, float32, inside, open_array, pick_channel, raw_array, series
 from socialx.files.formats.channels import UNITS, cells_of, read_blocks, time_channel
-from socialx.files.formats.contents import Contents, Format, Request
+from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.daytimes import Calendar
-from socialx.files.hdf5 import first_bytes
-from socialx.files.store import SPEED, Block
+from socialx.files.hdf5_layout import Block
+from socialx.files.quantities import SPEED
 from socialx.progress import work
 
 DAT, DESC, META = "data.dat", "desc.json", "meta.json"
@@ -30,7 +33,7 @@ ADVICE = "download the folder again"
 
 
 @dataclass(frozen=True)
-class Part:
+class SplitPart:
     """One of the three parts from 1.0 on."""
 
     data: Array  # [t,N] or [t,N,C]
@@ -41,14 +44,16 @@ def _folder(path: Path) -> Path:
     return path.parent if path.name in (DAT, DESC, META, *NPY) else path
 
 
-@quiet
-def _recognise(path: Path) -> str | None:
-    folder = _folder(path)
+def _recognise(head: FileHead) -> str | None:
+    folder = _folder(head.path)
+    if head.kind != "folder" and folder == head.path:
+        return None
     if inside(folder, NPY[0]) != folder and inside(folder, NPY[1]) != folder:
         return f"a BasicTS folder ({NPY[0]}, {NPY[1]} and so on)"
-    if inside(folder, DAT) != folder and inside(folder, DESC) != folder:
-        _shape(folder / DESC, _described(folder / DESC))
-        return f"a BasicTS folder ({DAT}, {DESC})"
+    with suppress(SocialxError, OSError):
+        if inside(folder, DAT) != folder and inside(folder, DESC) != folder:
+            _shape(folder / DESC, _described(folder / DESC))
+            return f"a BasicTS folder ({DAT}, {DESC})"
     return None
 
 
@@ -81,7 +86,7 @@ def _read_dat(request: Request, folder: Path) -> Contents:
 def _read_parts(request: Request, folder: Path) -> Contents:
     """From 1.0 on: the parts one after the other are the series."""
     described = _described(folder / META) if inside(folder, META) != folder else {}
-    parts: list[Part] = []
+    parts: list[SplitPart] = []
     for name in PARTS:
         data = series(open_array(folder / f"{name}_data.npy"), 2, 3)
         times = series(open_array(folder / f"{name}_timestamps.npy"), 2)
@@ -93,7 +98,7 @@ def _read_parts(request: Request, folder: Path) -> Contents:
             raise SocialxError(
                 times.path, f"has {times.shape[0]} rows for the {data.shape[0]} of {data.path.name}", ADVICE
             )
-        parts.append(Part(data, times))
+        parts.append(SplitPart(data, times))
     names = _names(described, "timestamps_description") or ("time of day", "day of week")
     time, day = _index(names, "time (of|in) day"), _index(names, "day (of|in) week")
     columns = min(part.times.shape[1] for part in parts)
@@ -109,7 +114,9 @@ def _read_parts(request: Request, folder: Path) -> Contents:
     return Contents(None, shape[1], blocks, feature, units, notes=notes, paths=paths)
 
 
-def _part_blocks(folder: Path, parts: list[Part], channel: int, calendar: Calendar) -> Generator[Block, None, None]:
+def _part_blocks(
+    folder: Path, parts: list[SplitPart], channel: int, calendar: Calendar
+) -> Generator[Block, None, None]:
     with work(f"reading {folder.name}", sum(part.data.shape[0] for part in parts), "rows") as bar:
         for part in parts:
             rows = part.data.piece_rows

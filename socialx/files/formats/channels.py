@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from socialx.errors import Argument, Message, Remedy, SocialxError
+from socialx.files.convert_options import Request
 from socialx.files.formats.arrays import (
     DATA,
     Array,
@@ -25,9 +26,10 @@ from socialx.files.formats.arrays import (
     read_small,
     series,
 )
-from socialx.files.formats.contents import Contents, Format, Request
+from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.daytimes import Calendar, is_time_of_day
-from socialx.files.store import SPEED, Block
+from socialx.files.hdf5_layout import Block
+from socialx.files.quantities import SPEED
 from socialx.progress import work
 
 HEAD_ROWS = 288  # a day of 5-minute steps shows whether a channel is a time of day
@@ -93,7 +95,7 @@ def _unnamed(request: Request, count: int, default: int | None = 0) -> tuple[int
     if count == 1 and said == "speed":
         return 0, SPEED, None, Message(request.data, f"channel 0 taken, named {SPEED} as asked")
     channel = pick_channel(request, count, default=default)
-    hint = (Argument("channel", "flow"), " or ", Argument("channel", "occupancy"), " names it") if count == 1 else ()
+    hint = f"{Argument('channel', 'flow')} or {Argument('channel', 'occupancy')} names it" if count == 1 else ""
     return channel, SPEED, None, _taken_for_speed(request, channel, count, hint)
 
 
@@ -148,7 +150,7 @@ def _read_torch_mts(request: Request) -> Contents:
         raise SocialxError(
             path,
             "1 channel, no time of day",
-            ("name the format pems-npz and say ", Argument("start"), " and ", Argument("freq")),
+            f"name the format pems-npz and say {Argument('start')} and {Argument('freq')}",
         )
     channel, feature, units, note = _unnamed(request, 1)
     calendar = Calendar(request, array.head(2), 1, 2 if count > 2 else None)

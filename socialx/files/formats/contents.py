@@ -12,38 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
+from socialx.data.calendar import DAY_S
 from socialx.errors import Argument, Message, SettingsError, SocialxError
+from socialx.files.convert_options import Request
+from socialx.files.file_head import FileHead
+from socialx.files.hdf5_layout import Block
 from socialx.files.locations import Location
-from socialx.files.store import SPEED, Block
+from socialx.files.quantities import SPEED
 
-DAY_S = 86_400
 START = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?")
-UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a user says about a source; everything but ``data`` may be left out."""
-
-    data: Path  # a file, or the folder of the formats that have several
-    ids: Path | None = None  # the sensors' ids in column order, for formats that only number them
-    start: str | None = None  # the wall time of the first row, for formats without times
-    step_s: int | None = None  # seconds between two rows, for formats without times
-    channel: str | None = None  # which of several channels, by name or number
-    time_format: str | None = None  # how times are written, as strptime takes it
-    quantity: str | None = None  # what the readings are, as a feature is called
-    more: tuple[Path, ...] = ()  # further files of the same columns
-    transposed: bool = False  # a row for each sensor, a column for each time
-    round_times: bool = False  # to whole steps, of step_s where that is said
-    time_column: str | None = None  # the name of the column of times, where the content does not tell
-    sensor_column: str | None = None  # that of the sensors, in a table that has a row for each reading
-    drop: tuple[str, ...] = ()  # names of columns that are left out
-    published: bool = False  # ``start`` was not said: it is that of the data set as published
-
-    @property
-    def said_start(self) -> str:
-        """How a message calls ``start``."""
-        return "the published start" if self.published else "the given start"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +48,7 @@ class Format:
 
     name: str  # as convert takes it
     title: str
-    recognise: Callable[[Path], str | None]  # why a file or folder is one, or None; never raises for another kind
+    recognise: Callable[[FileHead], str | None]  # why a file or folder is one, or None; never raises for another kind
     read: Callable[[Request], Contents]
     has_clock: bool = True  # False: rows without date and time of day, so start and freq must say both
     takes: frozenset[str] = frozenset({"ids", "start", "step_s", "channel"})  # what of a Request it does not ignore
@@ -89,9 +66,9 @@ class Clock:
             )
         step_s = step_s or request.step_s
         if request.start is None or step_s is None:
-            freq = () if step_s else (" ", Argument("freq", "5min"))
+            freq = "" if step_s else f" {Argument('freq', '5min')}"
             start = Argument("start", "YYYY-MM-DD HH:MM:SS")
-            raise SocialxError(request.data, "its rows have no dates", ("add ", start, *freq))
+            raise SocialxError(request.data, "its rows have no dates", f"add {start}{freq}")
         if not START.fullmatch(request.start):
             raise SettingsError(
                 Argument("start", request.start), "not YYYY-MM-DD HH:MM:SS", "for example 2012-03-01 00:00:00"
@@ -124,7 +101,7 @@ class Clock:
             raise SocialxError(
                 self._where,
                 f"its first row is at {found}, not {said} as {self._said}",
-                ("say the right ", Argument("start")),
+                f"say the right {Argument('start')}",
             )
         days = seconds.astype(np.int64)
         steps = (days[1:] - days[:-1]) % DAY_S
@@ -133,15 +110,6 @@ class Clock:
         self._next = int(times[-1]) + 1
         self._row += len(seconds)
         return as_timestamps(times)
-
-
-def parse_freq(text: str, argument: str = "freq") -> int:
-    """``5min``, ``300s`` or ``1h`` -> seconds; ``argument`` is what an error names."""
-    match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
-    step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
-    if not step or step % 60:
-        raise SettingsError(Argument(argument, text), "not a time between rows in whole minutes", "for example 5min")
-    return step
 
 
 def as_timestamps(times: np.ndarray) -> np.ndarray:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from socialx.data.calendar import DAY_S
 from socialx.errors import Argument, SocialxError
-from socialx.files.formats.contents import DAY_S, Clock, Request
+from socialx.files.convert_options import Request
+from socialx.files.formats.contents import Clock
 
 DAY_MINUTES = 1440
 SLACK = 0.1  # minutes; a float32 fraction of a day is off by milliseconds
@@ -50,7 +52,7 @@ class Calendar:
             raise SocialxError(
                 self._where,
                 f"its first row is on a {WEEKDAYS[found]}, and {self._said}, {date}, is a {WEEKDAYS[said]}",
-                ("say the right ", Argument("start")),
+                f"say the right {Argument('start')}",
             )
         # Files made of arrays without dates, PEMS08.npz among them, count the days from 0 whatever the first one was.
         self._shift = said - found

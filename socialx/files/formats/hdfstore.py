@@ -15,10 +15,13 @@ import h5py
 import numpy as np
 
 from socialx.errors import Command, SocialxError, sample
-from socialx.files.formats.contents import Contents, Format, Request
-from socialx.files.hdf5 import check_dataset, open_hdf5
+from socialx.files.convert_options import Request
+from socialx.files.file_head import FileHead
+from socialx.files.formats.contents import Contents, Format
+from socialx.files.hdf5_layout import Block
 from socialx.files.locations import repeated
-from socialx.files.store import SPEED, Block
+from socialx.files.open_hdf5 import check_dataset, open_hdf5
+from socialx.files.quantities import SPEED
 from socialx.progress import work
 
 BLOCK_BYTES = 1 << 23  # 8 MiB of float64 at once
@@ -37,12 +40,6 @@ class Frame:
     ids: tuple[str, ...]
     unit: str  # of its times
     places: dict[str, np.ndarray]  # name of a values dataset -> the column of each of its items
-
-
-def read_frame(path: Path, expected: str) -> tuple[tuple[str, ...], Generator[Block, None, None]]:
-    """Sensor ids in column order, and the rows in blocks, of the frame ``expected`` or of the only one there is."""
-    frame = _open(path, (expected,))
-    return frame.ids, _blocks(frame)
 
 
 def _read(request: Request) -> Contents:
@@ -65,12 +62,12 @@ def _read(request: Request) -> Contents:
     return Contents(ids, len(ids), blocks, FLOW, "vehicles per step", notes=tuple(notes), times=times)
 
 
-def _recognise(path: Path) -> str | None:
+def _recognise(head: FileHead) -> str | None:
     """Also for a frame in format='table' or with parts missing, which the reader refuses: it says best why."""
-    if not path.is_file():
+    if head.kind != "hdf5":
         return None
     try:
-        with open_hdf5(path, ADVICE) as file:
+        with open_hdf5(head.path, ADVICE) as file:
             frames, tables = _groups(file, "axis0"), _groups(file, "table")
     except SocialxError:
         return None

@@ -5,28 +5,27 @@ N sensors, T times, t rows of one block.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
 from socialx.errors import Argument, SettingsError, SocialxError, sample
-from socialx.files.formats import tables
-from socialx.files.formats.contents import Contents, Format, Request
-from socialx.files.hdf5 import first_bytes
+from socialx.files.convert_options import Request
+from socialx.files.file_head import FileHead, read_head
+from socialx.files.formats.contents import Contents, Format
+from socialx.files.formats.moments import TIMES, timestamp
+from socialx.files.formats.sheets import cells_of
+from socialx.files.formats.text_cells import NO_READING, Piece, TextColumns
+from socialx.files.hdf5_layout import Block
 from socialx.files.locations import Location, match_key
-from socialx.files.store import SPEED, Block
-
-if TYPE_CHECKING:
-    import pandas as pd
+from socialx.files.quantities import SPEED
 
 GEO, DYNA = ".geo", ".dyna"
 ID, TYPE, PLACE = "geo_id", "type", "coordinates"
@@ -36,25 +35,15 @@ BLOCK_BYTES = 1 << 23
 ADVICE = "use the folder of NAME.geo and NAME.dyna as LibCity publishes it"
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The columns of a .dyna file."""
-
-    path: Path
-    header: int  # bytes of line 1
-    names: tuple[str, ...]
-    channel: str  # the column that is read
-
-
 def _read(request: Request) -> Contents:
     """Both files.  The readings stay in memory, 4 N T bytes: 28 MB for METR-LA, 3.6 GB for a year of 8,600 sensors."""
     geo, dyna = _pair(request.data)
     ids, locations = _sensors(geo)
-    layout = _layout(dyna, request.channel)
-    grid = _Grid(layout, geo, ids)
-    with closing(tables.pieces(dyna, layout.header)) as parts:
-        for line, piece in parts:
-            grid.add(_frame(layout, piece, line))
+    columns, channel = _columns(dyna, request.channel)
+    grid = _Grid(columns, geo, ids)
+    with closing(columns.read()) as pieces:
+        for piece in pieces:
+            grid.add(piece)
     rows = np.flatnonzero(grid.seen)
     known = tuple(ids[row] for row in rows)
     notes = grid.notes()
@@ -64,8 +53,8 @@ def _read(request: Request) -> Contents:
     return Contents(
         ids=known,
         sensors=len(known),
-        blocks=_blocks(grid.speeds, rows, np.array([tables.timestamp(time) for time in grid.times], "S19")),
-        feature=SPEED if layout.channel == SPEED_COLUMN else layout.channel,
+        blocks=_blocks(grid.speeds, rows, np.array([timestamp(time) for time in grid.times], "S19")),
+        feature=SPEED if channel == SPEED_COLUMN else channel,
         locations=locations or None,
         notes=tuple(notes),
         paths=(geo, dyna),
@@ -74,21 +63,25 @@ def _read(request: Request) -> Contents:
 
 def _needs(path: Path) -> tuple[str, ...]:
     """A channel, where there are several and none is the speed."""
-    names, _ = _header(_pair(path)[1], TIME, SENSOR)
-    channels = names[names.index(SENSOR) + 1 :]
+    channels = _channels(_header(_pair(path)[1], TIME, SENSOR))
     return () if SPEED_COLUMN in channels or len(channels) == 1 else ("channel",)
 
 
-def _recognise(path: Path) -> str | None:
+def _recognise(head: FileHead) -> str | None:
     try:
-        geo, dyna = _pair(path)
+        geo, dyna = _pair(head.path)
         if not (geo.is_file() and dyna.is_file()):
             return None
         _header(geo, ID, TYPE, PLACE)
-        names, _ = _header(dyna, TIME, SENSOR)
+        channels = _channels(_header(dyna, TIME, SENSOR))
     except (SocialxError, OSError):
         return None
-    return f"LibCity's {geo.name} and {dyna.name} with {', '.join(names[names.index(SENSOR) + 1 :])}"
+    return f"LibCity's {geo.name} and {dyna.name} with {', '.join(channels)}"
+
+
+def _channels(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns of readings."""
+    return names[names.index(SENSOR) + 1 :]
 
 
 def _pair(path: Path) -> tuple[Path, Path]:
@@ -106,25 +99,27 @@ def _pair(path: Path) -> tuple[Path, Path]:
     return path.with_suffix(GEO), path.with_suffix(DYNA)
 
 
-def _header(path: Path, *needed: str) -> tuple[tuple[str, ...], int]:
-    """The names of the columns, and the bytes of line 1."""
-    first_bytes(path, ADVICE)
-    line, _ = tables.first_lines(path)
-    names = tuple(name.strip() for name in tables.cells_of(line) or [])
+def _header(path: Path, *needed: str) -> tuple[str, ...]:
+    """The names of the columns."""
+    lines = read_head(path, ADVICE).lines
+    names = tuple(cells_of(lines[0][1], ",")) if lines and lines[0][0] == 1 else ()
     if not set(needed) <= set(names) or len(set(names)) < len(names):
-        found = line[:60].decode("utf-8", "replace")
+        found = lines[0][1][:60] if lines else ""
         raise SocialxError(path, f"line 1 is {found!a}, not columns with {', '.join(needed)}", ADVICE)
-    return names, len(line)
+    return names
 
 
 def _sensors(path: Path) -> tuple[tuple[str, ...], dict[int | str, Location]]:
     """Sensor ids in the order of the file, and locations by ``match_key`` of those that have coordinates."""
-    names, header = _header(path, ID, TYPE, PLACE)
+    names = _header(path, ID, TYPE, PLACE)
     ids: dict[int | str, str] = {}
     locations = {}
-    with closing(tables.pieces(path, header)) as parts:
-        for place, cells in (row for line, piece in parts for row in tables.walk(path, piece, line, len(names))):
-            sensor_id, kind, coordinates = (cells[names.index(name)].strip() for name in (ID, TYPE, PLACE))
+    columns = TextColumns(path, names, tuple(names.index(name) for name in (ID, TYPE, PLACE)), ())
+    with closing(columns.read()) as pieces:
+        cells = (
+            (piece.place(row), *each) for piece in pieces for row, each in enumerate(zip(*piece.texts, strict=True))
+        )
+        for place, sensor_id, kind, coordinates in cells:
             key = match_key(sensor_id)
             if not sensor_id or key in ids:
                 raise SocialxError(
@@ -154,57 +149,63 @@ def _position(path: Path, place: str, text: str) -> tuple[float, float] | None:
     return (longitude, latitude) if on_earth(latitude, longitude) else None
 
 
-def _layout(path: Path, wanted: str | None) -> Layout:
-    names, header = _header(path, TIME, SENSOR)
-    channels = names[names.index(SENSOR) + 1 :]
+def _columns(path: Path, wanted: str | None) -> tuple[TextColumns, str]:
+    """The columns of a .dyna file that are read, and the name of the one with the readings."""
+    names = _header(path, TIME, SENSOR)
+    channels = _channels(names)
     has = f"its columns are {', '.join(channels) or 'none'}"
     if wanted is None and SPEED_COLUMN not in channels and len(channels) > 1:
-        raise SettingsError(path, has, ("choose one with ", Argument("channel")))
+        raise SettingsError(path, has, f"choose one with {Argument('channel')}")
     channel = wanted or (channels[0] if len(channels) == 1 else SPEED_COLUMN)
     if channel not in channels:
-        raise SettingsError(path, f"no column {channel!a}, {has}", ("choose one of them with ", Argument("channel")))
-    return Layout(path, header, names, channel)
+        raise SettingsError(path, f"no column {channel!a}, {has}", f"choose one of them with {Argument('channel')}")
+    texts = tuple(names.index(name) for name in (TIME, SENSOR, TYPE) if name in names)
+    return TextColumns(path, names, texts, (names.index(channel),)), channel
 
 
 class _Grid:
     """The readings as the rows come in, which are sorted by sensor, then time."""
 
-    def __init__(self, layout: Layout, geo: Path, ids: tuple[str, ...]) -> None:
-        import pandas as pd
-
-        self._first, self.times = _first_sensor(layout)
-        self._index = pd.Index(self.times, dtype=object)
+    def __init__(self, columns: TextColumns, geo: Path, ids: tuple[str, ...]) -> None:
+        self._path, self._geo, self._ids = columns.path, geo, ids
+        self._first, self.times = _first_sensor(columns)
+        self._place_of = {time: place for place, time in enumerate(self.times)}
         self.speeds = np.full((len(ids), len(self.times)), np.nan, np.float32)
         self.seen = np.zeros(len(ids), bool)  # [N] the sensors that have rows
-        self._layout, self._geo, self._ids = layout, geo, ids
         self._row = {match_key(vdid): row for row, vdid in enumerate(ids)}
         self._now, self._place = -1, -1  # row of ``speeds`` and place of the reading before
         self._count = 0  # readings
 
-    def add(self, frame: pd.DataFrame) -> None:
+    def add(self, piece: Piece) -> None:
         """The next rows of the file."""
-        sensors, times = frame[SENSOR].to_numpy(object), frame[TIME].to_numpy(object)
-        places = self._index.get_indexer(times)  # type: ignore[arg-type]  # -1 = not among them
-        speeds = frame[self._layout.channel].to_numpy()
-        edges = [0, *(np.flatnonzero(sensors[1:] != sensors[:-1]) + 1).tolist(), len(frame)]
+        times, sensors, *kinds = piece.texts
+        for row, pair in enumerate(zip(times, sensors, strict=True)):
+            if not NO_READING.isdisjoint(pair):
+                raise SocialxError(self._path, f"{piece.place(row)} has no {TIME} or no {SENSOR}", "correct it")
+        if others := {kind for each in kinds for kind in each} - {"state"}:
+            found = f"it has rows of type {min(others)[:40]!a}, not state"
+            raise SocialxError(self._path, found, "only those are read")
+        places = np.array([self._place_of.get(time, -1) for time in times])  # -1 = not among them
+        names = np.array(sensors, object)
+        edges = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
         for first, last in pairwise(edges):
-            name, found = sensors[first], places[first:last]
-            self._enter(name, times[first])
-            wrong = np.diff(found, prepend=self._place) <= 0
+            self._enter(sensors[first], times[first])
+            wrong = np.diff(places[first:last], prepend=self._place) <= 0
             if wrong.any():
                 row = first + int(wrong.argmax())
                 reason, remedy = "after a later or the same one", "sort the rows of each sensor"
                 if places[row] < 0:
                     reason = f"which the first sensor, {self._first}, has not"
                     remedy = "give all sensors the same times"
-                raise SocialxError(self._layout.path, f"sensor {name} has the time {times[row]}, {reason}", remedy)
-            self.speeds[self._now, found] = speeds[first:last]
-            self._place = int(found[-1])
-        self._count += len(frame)
+                found = f"sensor {sensors[first]} has the time {times[row]}, {reason}"
+                raise SocialxError(self._path, found, remedy)
+            self.speeds[self._now, places[first:last]] = piece.numbers[first:last, 0]
+            self._place = int(places[last - 1])
+        self._count += len(names)
 
     def _enter(self, name: str, time: str) -> None:
         """The rows from ``time`` on are those of the sensor ``name``."""
-        path, row = self._layout.path, self._row.get(match_key(name))
+        path, row = self._path, self._row.get(match_key(name))
         if row is None:
             raise SocialxError(path, f"{self._geo.name} has no sensor {name[:40]!a}", "use the two of one data set")
         if row == self._now:
@@ -220,7 +221,7 @@ class _Grid:
 
     def notes(self) -> list[str]:
         """What was assumed, after the last rows."""
-        path, notes = self._layout.path, []
+        path, notes = self._path, []
         if self.times[0].endswith("Z"):
             notes.append(f"{path}: its times end with Z, which LibCity writes after wall times: taken as those")
         if lacking := int(self.seen.sum()) * len(self.times) - self._count:
@@ -232,76 +233,29 @@ class _Grid:
         return notes
 
 
-def _first_sensor(layout: Layout) -> tuple[str, list[str]]:
+def _first_sensor(columns: TextColumns) -> tuple[str, list[str]]:
     """The id of the first sensor, and its times as they are written; they are those of all sensors."""
-    sensor, time = layout.names.index(SENSOR), layout.names.index(TIME)
-    name, form, end = "", "YYYY-MM-DDTHH:MM:SS", ""
+    path, name, form, end = columns.path, "", "YYYY-MM-DDTHH:MM:SS", ""
     times: list[str] = []
-    with closing(tables.pieces(layout.path, layout.header)) as parts:
-        rows = (row for line, piece in parts for row in tables.walk(layout.path, piece, line, len(layout.names)))
-        for place, cells in rows:
-            text = cells[time]
+    with closing(replace(columns, numbers=()).read()) as pieces:
+        rows = ((piece, row, each) for piece in pieces for row, each in enumerate(zip(*piece.texts, strict=True)))
+        for piece, row, (text, sensor, *_) in rows:
             if not times:
-                name, end = cells[sensor], "Z" * text.endswith("Z")
+                name, end = sensor, "Z" * text.endswith("Z")
                 plain = text.removesuffix(end)
-                form = next((form for form in tables.TIMES if tables.TIMES[form].fullmatch(plain)), form)
-            if match_key(cells[sensor]) != match_key(name):
+                form = next((form for form in TIMES if TIMES[form].fullmatch(plain)), form)
+            if match_key(sensor) != match_key(name):
                 break
-            if not (text.endswith(end) and tables.TIMES[form].fullmatch(text.removesuffix(end))):
-                tables.refuse_time(layout.path, place, text, form)
+            if not (text.endswith(end) and TIMES[form].fullmatch(text.removesuffix(end))):
+                remedy = f"write wall times as {form}"
+                raise SocialxError(path, f"{piece.place(row)} has the time {text[:40]!a}, not {form}", remedy)
             if times and text <= times[-1]:
                 remedy = "sort the rows of each sensor, or write times in UTC if daylight saving time repeats this one"
-                raise SocialxError(layout.path, f"{place} has the time {text}, not after {times[-1]}", remedy)
+                raise SocialxError(path, f"{piece.place(row)} has the time {text}, not after {times[-1]}", remedy)
             times.append(text)
     if not times:
-        raise SocialxError(layout.path, "it has no rows", ADVICE)
+        raise SocialxError(path, "it has no rows", ADVICE)
     return name, times
-
-
-def _frame(layout: Layout, piece: bytes, line: int) -> pd.DataFrame:
-    """Whole lines -> time and entity_id as text, none absent, and the channel as float32."""
-    import pandas as pd
-
-    # pandas would take True for 1, fill a row that is too short, and take the length of all from a long first one.
-    words = any(word in piece for word in (b"rue", b"RUE", b"alse", b"ALSE"))
-    rows, commas = piece.count(b"\n") + (not piece.endswith(b"\n")), len(layout.names) - 1
-    if words or piece.partition(b"\n")[0].count(b",") != commas or piece.count(b",") != commas * rows:
-        _refuse_faults(layout, piece, line)
-    dtypes: dict[str, Any] = {name: str for name in (TIME, SENSOR, TYPE) if name in layout.names}
-    dtypes[layout.channel] = np.float32
-    try:
-        with np.errstate(over="ignore"):
-            frame = pd.read_csv(
-                io.BytesIO(piece),
-                header=None,
-                names=list(layout.names),
-                index_col=False,
-                dtype=dtypes,
-                keep_default_na=False,
-                na_values=tables.ABSENT,
-                low_memory=False,
-                **tables.exact_floats(),
-            )
-    except ValueError as error:  # pandas' ParserError is one
-        _refuse_faults(layout, piece, line)
-        reason = " ".join(str(error).split())[:160]
-        raise SocialxError(layout.path, f"from line {line} on: {reason}", "correct it") from error
-    if np.isinf(frame[layout.channel]).any() or frame[[TIME, SENSOR]].isna().any(axis=None):
-        _refuse_faults(layout, piece, line)
-    others = set(frame[TYPE].fillna("").unique()) - {"state"} if TYPE in dtypes else ()
-    if others:
-        raise SocialxError(layout.path, f"it has rows of type {min(others)[:40]!a}, not state", "only those are read")
-    return frame
-
-
-def _refuse_faults(layout: Layout, piece: bytes, line: int) -> None:
-    """Raise for the first row or cell that is not as it must be; return when there is none."""
-    time, sensor, channel = (layout.names.index(name) for name in (TIME, SENSOR, layout.channel))
-    for place, cells in tables.walk(layout.path, piece, line, len(layout.names)):
-        if cells[time] in tables.ABSENT or cells[sensor] in tables.ABSENT:
-            raise SocialxError(layout.path, f"{place} has no {TIME} or no {SENSOR}", "correct it")
-        if cells[channel] not in tables.ABSENT and not tables.NUMBER.fullmatch(cells[channel]):
-            tables.refuse_cell(layout.path, f"{place}, {layout.channel}", cells[channel])
 
 
 def _blocks(speeds: np.ndarray, rows: np.ndarray, timestamps: np.ndarray) -> Generator[Block, None, None]:

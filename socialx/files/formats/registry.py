@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
-from socialx.files.formats import basicts, channels, export, hdfstore, libcity, tables, windowed
 from socialx.files.formats.contents import Format
+from socialx.files.formats.names import AUTO, NARROW, WIDE
 from socialx.files.formats.packages import added
 
-AUTO = "auto"  # in place of the name of one
-# The first that recognises a file reads it, so that the narrower stand before the wider.
-NARROW = (hdfstore, windowed, channels, basicts, libcity)
-WIDE = (export, tables)
-FORMATS = {format.name: format for module in (*NARROW, *WIDE) for format in module.FORMATS}
+
+def _formats(modules: Mapping[str, tuple[str, ...]]) -> dict[str, Format]:
+    loaded = (import_module(f"socialx.files.formats.{module}") for module in modules)
+    return {format.name: format for module in loaded for format in module.FORMATS}
+
+
+_NARROW, _WIDE = _formats(NARROW), _formats(WIDE)
+FORMATS = _NARROW | _WIDE
 
 
 def of_packages() -> tuple[Format, ...]:
@@ -22,8 +26,6 @@ def of_packages() -> tuple[Format, ...]:
 
 def every_format() -> Iterator[Format]:
     """In the order in which a file is shown to them: those of packages before the wide ones, which read any table."""
-    for module in NARROW:
-        yield from module.FORMATS
+    yield from _NARROW.values()
     yield from of_packages()
-    for module in WIDE:
-        yield from module.FORMATS
+    yield from _WIDE.values()

@@ -1,439 +1,464 @@
-"""CSV tables with a column for each sensor: METR-LA and PEMS-BAY as published, any other network's, and T-GCN's."""
+"""Tables with times: METR-LA and PEMS-BAY as published, and those of any city, office or database.
+
+T times, N sensors, t rows of one piece.  sheets.py finds out how a table is written; here its rows become readings, of
+a column per sensor or of a row each.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-from collections.abc import Generator, Iterator
-from contextlib import closing, suppress
-from dataclasses import dataclass
-from datetime import date, timedelta
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-from socialx.errors import Argument, SocialxError, sample
-from socialx.files.formats.contents import Clock, Contents, Format, Request
-from socialx.files.formats.texts import check_text
-from socialx.files.locations import match_key, repeated
-from socialx.files.store import SPEED, Block
-from socialx.progress import work
+from socialx.errors import Argument, Message, SettingsError, SocialxError, sample, shortened
+from socialx.files.convert_options import Request
+from socialx.files.file_head import GZIP, SEPARATORS, UTF16, FileHead, check_text, read_head, separator_of
+from socialx.files.formats.contents import Contents, Format, as_timestamps
+from socialx.files.formats.matrices import refuse_numbers, two_lines
+from socialx.files.formats.moments import COPIED, MOMENT, PLAIN, TIMES, UNKNOWN, Times, candidates
+from socialx.files.formats.sheets import QUANTITY_COLUMNS, TITLE_ROWS, Sheet, cells_of, check_ids, look, typed, written
+from socialx.files.formats.text_cells import Piece, pieces
+from socialx.files.formats.transposed import refuse_transposed, turned
+from socialx.files.formats.walltimes import free_step, goes_back, nearest_step
+from socialx.files.hdf5_layout import Block
+from socialx.files.locations import match_key, read_locations
+from socialx.files.quantities import SPEED
+from socialx.progress import note
 
-PIECE_BYTES = 1 << 22  # about 2,000 rows of METR-LA: small beside pandas itself, large beside the cost of a call
-HEADER_BYTES = 1 << 24
-PUBLISHED_CSV, CSV, UNTIMED, MATRIX = "published-csv", "csv", "t-gcn", "matrix-csv"
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-ID_RATIO = 10  # ids without times are so many times as large as readings
-# Cells that mean "no reading"; any other text is refused.
-ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?"]
-NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
-COUNT = re.compile(r"[0-9]+(\.0*)?")
-PLAIN = "YYYY-MM-DD HH:MM:SS"
-TIMES = {
-    form: re.compile(re.sub("[YMDHS]", "[0-9]", form))
-    for form in (PLAIN, "YYYY-MM-DDTHH:MM:SS", "YYYY-MM-DD HH:MM", "YYYY-MM-DDTHH:MM")
-}
-BEGINS_WITH_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}")
-OFFSET = re.compile(BEGINS_WITH_TIME.pattern + r"\S*?(Z|[+-][0-9]{2}(:?[0-9]{2})?)")
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What sets one kind of table apart from the others."""
-
-    reason: str
-    advice: str
-    published: bool  # integer ids, and an empty header cell over the times
-    times: tuple[str, ...]  # the forms of column 0; empty = there is no such column
-    header: bool = True  # False: line 1 is a row like all others
-
-
-PUBLISHED = Shape(
-    reason="an empty header cell, then sensor ids",
-    advice="use the CSV as published: an empty header cell, then sensor ids",
-    published=True,
-    times=(PLAIN,),
-)
-ANY = Shape(
-    reason="a header line of sensor ids",
-    advice="write a header line (time, then one id per sensor), then rows of a time and numbers",
-    published=False,
-    times=tuple(TIMES),
-)
-T_GCN = Shape(
-    reason="a header line of integer sensor ids only; rows of numbers without a time",
-    advice="use the CSV as T-GCN published it: a line of sensor ids, then rows of numbers",
-    published=True,
-    times=(),
-)
-BARE = Shape(
-    reason="rows of numbers without a header and without times",
-    advice="write rows of numbers with commas between them, a row per time and a column per sensor",
-    published=False,
-    times=(),
-    header=False,
-)
+PUBLISHED_CSV, CSV = "published-csv", "csv"
+SHARE = 0.5  # of the free memory, for a table that must be turned as a whole
+WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A file whose header is right."""
+    """Sheets of the same columns in order of time, and what is known of their times and sensors.
 
-    path: Path
-    ids: tuple[str, ...] | None  # None = it has no header
-    header: int  # bytes before the first row
-    form: str | None  # how its times are written; None = it has none
-    width: int  # cells of each row
-
-    @property
-    def sensors(self) -> int:
-        """Cells of each row that are readings."""
-        return self.width - (self.form is not None)
-
-
-def read_table(path: Path) -> tuple[tuple[str, ...], Generator[Block, None, None]]:
-    """Sensor ids in column order, and the rows in blocks, of a CSV as published.
-
-    A stored float32 is the float64 nearest to the text, rounded once.
+    ids: of the columns of readings, or of the column of sensors.  moments: the times of all rows, seconds int64 [T],
+    each once in a table that has a row for each reading; None where they have not been read ahead.  by_time: whether
+    the rows of such a table are in their order.  told: what else a note must say about the times.
     """
-    table = _open(path, PUBLISHED)
-    return table.ids or (), _blocks(table, None)
+
+    sheets: tuple[Sheet, ...]
+    times: Times
+    ids: tuple[str, ...]
+    moments: np.ndarray | None = None
+    by_time: bool = True
+    told: str = ""
 
 
-def _read(shape: Shape, request: Request) -> Contents:
-    table = _open(request.data, shape) if shape.header else _open_bare(request.data)
-    clock = None if shape.times else Clock(request)
-    counted = f"{table.path}: its rows have no times, so they are counted on from {request.start}"
-    times = None if clock else partial(_times, table)
-    feature = request.quantity or SPEED
-    notes, missing = ((counted,) if clock else ()), 0.0 if feature == SPEED else None
-    return Contents(table.ids, table.sensors, _blocks(table, clock), feature, notes=notes, times=times, missing=missing)
+def _recognise_published(head: FileHead) -> str | None:
+    header, row = two_lines(head)
+    if len(header) < 2 or not row or header[0] or not all(isinstance(match_key(name), int) for name in header[1:]):
+        return None
+    return "an empty header cell, then sensor ids; rows begin with a time" if TIMES[PLAIN].fullmatch(row[0]) else None
 
 
-def _recognise(shape: Shape, path: Path) -> str | None:
+def _recognise(head: FileHead) -> str | None:
+    heads = [head]
+    if head.kind == "folder":
+        heads = []
+        for path in _files(head.path):
+            try:
+                heads.append(read_head(path))
+            except SocialxError:
+                continue
+    sheets = [sheet for each in heads for sheet in look(each)]
+    several = f", {len(heads)} files" if len(heads) > 1 else f", {len(sheets)} sheets"
+    return sheets[0].described() + (several if len(sheets) > 1 else "") if sheets else None
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a folder that are not hidden."""
     try:
-        header, row = map(cells_of, first_lines(path)) if path.is_file() else (None, None)
+        return sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     except OSError:
-        return None
-    if not header or len(header) < 2:
-        return None
-    if not shape.header:
-        told = _are_numbers(header, row) and not _could_be_others(header, row) and not _is_square(path, len(header))
-        return f"{shape.reason}, {len(header)} columns" if told else None
-    look = _timed if shape.times else _untimed
-    return look(shape, header, row or [""])
+        return []
 
 
-def _timed(shape: Shape, header: list[str], row: list[str]) -> str | None:
-    """An empty corner over integer ids is the published shape also where what follows is wrong: it says best what."""
-    timed = bool(BEGINS_WITH_TIME.match(row[0]))
-    if COUNT.fullmatch(row[0]):
-        return None
-    published = not header[0].strip() and all(isinstance(match_key(cell), int) for cell in header[1:])
-    published = published and (not timed or bool(TIMES[PLAIN].fullmatch(row[0])))
-    rows = "; rows begin with a time" if timed else ""
-    return shape.reason + rows if published == shape.published and (published or timed) else None
+def refuse_table(head: FileHead) -> NoReturn:
+    """Raise for a file that is no table with times, with the reason."""
+    path, lines = head.path, [line for _, line in head.lines]
+    header, row = two_lines(head)
+    if not head.first.startswith((GZIP, *UTF16)):  # those are read
+        check_text(path, head.first)
+    if head.kind in ("text", "zip") and not lines:
+        next(pieces(path, encoding=head.encoding), None)  # which says what is wrong with it
+    if head.kind in ("parquet", "excel"):
+        frame = next(iter(typed(head).values())).head(TITLE_ROWS)
+        lines = [" ".join(cells) for cells in zip(*(written(frame[name]) for name in frame), strict=True)]
+        lines = [line for line in lines if line.strip()]
+    if {"latitude", "lat"} & {name.lower() for name in header}:
+        remedy = f"swap {Argument('data')} and {Argument('meta')}"
+        raise SocialxError(path, "line 1 is that of a table of positions", remedy)
+    if header and MOMENT.fullmatch(header[0]):
+        raise SocialxError(path, f"line 1 has a header that begins {','.join(header)[:40]!a}", WANTED)
+    if row and MOMENT.fullmatch(row[0]):
+        separator = separator_of(lines[0])
+        for number, line in head.lines[1:]:
+            if (count := len(cells_of(line, separator))) != len(header):
+                raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct it")
+    if len(lines) == 1:
+        raise SocialxError(path, f"no row after the header ({shortened(lines[0], 60)})", "use a file with rows")
+    begin = f"; line 1 is {lines[0][:60]!a}, line 2 {lines[1][:60]!a}" if lines else ""
+    raise SocialxError(path, f"no table with a column of times{begin}", WANTED)
 
 
-def _untimed(shape: Shape, header: list[str], row: list[str]) -> str | None:
-    """Ids are far larger than any reading, or line 1 may itself be a row of readings."""
-    if not _could_be_ids(header, row):
-        return None
-    largest = max(float(cell) for cell in row if cell not in ABSENT)
-    return shape.reason if min(int(float(cell)) for cell in header) >= ID_RATIO * max(largest, 100) else None
+def refuse_untimed(head: FileHead) -> None:
+    """Raise for a header without rows, and for cells without times; return for what may be no table at all."""
+    lines = [line for _, line in head.lines]
+    readable = bool(lines) and all(line.replace("\t", " ").isprintable() for line in lines)
+    if readable and (len(lines) == 1 or "," not in lines[0]) and any(mark in lines[0] for mark in SEPARATORS):
+        refuse_table(head)
 
 
-def is_matrix(path: Path) -> bool:
-    """Whether line 1 is a row of numbers like the one that follows, and cannot be sensor ids."""
-    if not path.is_file():
-        return False
-    header, row = map(cells_of, first_lines(path))
-    return _are_numbers(header, row) and not _could_be_ids(header or [], row or [""])
+def _published(head: FileHead) -> Sheet:
+    """A CSV as METR-LA and PEMS-BAY are published; refuses any other header."""
+    names, _ = two_lines(head)
+    if not names or names[0]:
+        found = f"line 1 has a header that begins {','.join(names)[:40]!a}" if names else "no CSV text"
+        raise SocialxError(head.path, found, "use the CSV as published: an empty header cell, then sensor ids")
+    refuse_numbers(head)
+    check_ids(head.path, tuple(names[1:]), integers=True)
+    begin, line = head.lines[0]
+    columns = tuple(range(1, len(names)))
+    mark = separator_of(line)
+    return Sheet(head.path, "text", tuple(names), (0,), columns, None, head.encoding, mark, begin=begin)
 
 
-def refuse_numbers(path: Path) -> None:
-    """Raise for rows of numbers that may be more than one thing, or whose rows are counted; return for all else."""
-    header, row = map(cells_of, first_lines(path))
-    if not header or not row:
-        return
-    if _could_be_ids(header, row):
-        raise SocialxError(
-            path,
-            "rows of numbers, and line 1 may be such a row or sensor ids",
-            f"name the format {UNTIMED} if it holds ids, {MATRIX} if it is a row",
-        )
-    if len(header) == len(row) and not header[0].strip() and COUNT.fullmatch(row[0]):
-        _refuse_count(path, row[0])
-    if len(header) > 1 and _are_numbers(header, row) and _is_square(path, len(header)):
-        raise SocialxError(
-            path,
-            f"a square matrix, {len(header)} x {len(header)}, as of distances between sensors",
-            f"name the format {MATRIX} if its rows are times",
-        )
-
-
-def _are_numbers(header: list[str] | None, row: list[str] | None) -> bool:
-    """Whether both lines are as many numbers; a cell may be absent, but an empty one over the rest is a corner."""
-    if not header or not row or len(header) != len(row) or not header[0].strip():
-        return False
-    lines = (header, row)
-    right = all(cell in ABSENT or NUMBER.fullmatch(cell) for cells in lines for cell in cells)
-    return right and all(any(cell not in ABSENT for cell in cells) for cells in lines)
-
-
-def _could_be_others(header: list[str], row: list[str] | None) -> bool:
-    """Whether line 1 may be ids; three columns may also be id,lat,lon or from,to,cost without a header."""
-    integers = all(isinstance(match_key(cell), int) for cell in header)
-    return integers or (len(header) == 3 and isinstance(match_key(header[0]), int)) or _could_be_ids(header, row or [])
-
-
-def _is_square(path: Path, width: int) -> bool:
-    """Whether a file has ``width`` lines that are not blank; reads one more at most."""
-    with path.open("rb") as file:
-        lines = (line for line in iter(partial(file.readline, HEADER_BYTES), b"") if not line.isspace())
-        return sum(1 for _ in islice(lines, width + 1)) == width
-
-
-def _could_be_ids(header: list[str], row: list[str]) -> bool:
-    """Ids are distinct, which the first row of a matrix of distances is not."""
-    keys = [match_key(cell) for cell in header]
-    integers = len(set(keys)) == len(keys) == len(row) and all(isinstance(key, int) for key in keys)
-    return integers and row[0] not in ABSENT and all(cell in ABSENT or NUMBER.fullmatch(cell) for cell in row)
-
-
-def first_lines(path: Path) -> tuple[bytes, bytes]:
-    """Line 1 and the first line after it that is not blank."""
-    with path.open("rb") as file:
-        header, row = file.readline(HEADER_BYTES), b"\n"
-        while row.isspace():
-            row = file.readline(HEADER_BYTES)
-    return header, row
-
-
-def cells_of(line: bytes) -> list[str] | None:
-    """The cells of a line, or None where it is no text."""
-    try:
-        return next(csv.reader([line.decode("utf-8-sig")]), [])
-    except (UnicodeDecodeError, csv.Error):
-        return None
-
-
-def _open(path: Path, shape: Shape) -> Table:
-    check_text(path, shape.advice)
-    line, row = first_lines(path)
-    cells = cells_of(line)
-    if cells is None:
-        raise SocialxError(path, "neither a CSV text nor an HDF5 file", f"unpack it, or {shape.advice}")
-    ids = tuple(cell.strip() for cell in (cells[1:] if shape.times else cells))
-    if {"latitude", "lat"} & {text.lower() for text in ids}:
-        raise SocialxError(
-            path, "line 1 is that of a table of positions", ("swap ", Argument("data"), " and ", Argument("meta"))
-        )
-    wrong = [ascii(text[:40]) for text in ids if not (isinstance(match_key(text), int) if shape.published else text)]
-    corner = cells[0].strip() if shape.times and cells else ""
-    if not ids or wrong or (corner and shape.published) or BEGINS_WITH_TIME.match(corner):
-        found = f"sensor ids like {sample(wrong)}" if wrong else f"a header that begins {','.join(cells)[:40]!a}"
-        raise SocialxError(path, f"line 1 has {found}", shape.advice)
-    if twice := repeated(ids):
-        raise SocialxError(path, f"line 1 names sensors more than once ({sample(twice)})", "remove the repeated ones")
-    time = (cells_of(row) or [""])[0]
-    if shape.times and COUNT.fullmatch(time):
-        _refuse_count(path, time)
-    form = next((form for form in shape.times if TIMES[form].fullmatch(time)), shape.times[0] if shape.times else None)
-    return Table(path, ids, len(line), form, width=len(cells))
-
-
-def _open_bare(path: Path) -> Table:
-    check_text(path, BARE.advice)
-    line, _ = first_lines(path)
-    cells = cells_of(line) or []
-    for column, cell in enumerate(cells, 1):
-        if cell not in ABSENT and not NUMBER.fullmatch(cell):
-            raise SocialxError(path, f"line 1, column {column} is {cell[:40]!a}, not a number", BARE.advice)
-    if not cells:
-        raise SocialxError(path, "line 1 is empty", BARE.advice)
-    return Table(path, None, len(BYTE_ORDER_MARK) * line.startswith(BYTE_ORDER_MARK), None, len(cells))
-
-
-def _refuse_count(path: Path, cell: str) -> NoReturn:
-    raise SocialxError(
-        path,
-        f"its first row begins with the number {cell[:40]}, not with a time",
-        "write a time there, YYYY-MM-DD HH:MM:SS, or leave out a column that only counts the rows",
+def _read(request: Request, *, published: bool = False) -> Contents:
+    sheets, aside = _sheets(request, published=published)
+    first = sheets[0]
+    feature, column = _chosen(first, request)
+    table = _table([first, *(sheet.as_in(first) for sheet in sheets[1:])], request)
+    notes = []
+    if table.told or table.times.form not in COPIED:
+        utc = ", and written in UTC" if table.times.zoned else ""
+        notes.append(f"{request.data}: times are read as {table.times.form or 'seconds since 1970'}{table.told}{utc}")
+    if column is not None and len(first.values) > 1:
+        others = ", ".join(first.names[place] for place in first.values if first.names[place] != column)
+        notes.append(f"{request.data}: the readings are those of {column}, not of {others}")
+    notes += [f"{path}: positions of sensors, set aside" for path in aside]
+    return Contents(
+        table.ids,
+        len(table.ids),
+        _rows(table) if column is None else _pivoted(table, column),
+        feature,
+        notes=(*notes, *(line for sheet in sheets for line in sheet.left_out())),
+        paths=tuple(sheet.path for sheet in sheets),
+        times=lambda: as_timestamps(_moments(table)),
+        timezone="UTC" if table.times.zoned else None,
+        missing=0.0 if feature == SPEED else None,
+        rounded=table.times.step is not None,
+        droppable=column is None and not request.transposed,
     )
 
 
-def _times(table: Table) -> np.ndarray:
-    """All times, S19 [T], as far as they are times: for others the refusal is that of the rows."""
-    found = [np.empty(0, "S19")]
-    form = TIMES[table.form or PLAIN]
-    with closing(pieces(table.path, table.header, what="looking at the times of")) as parts:
-        for _, piece in parts:
-            times = [row.partition(b",")[0].decode("ascii", "replace") for row in _rows(piece)]
-            if not all(map(form.fullmatch, times)):
-                break
-            found.append(np.array([timestamp(time) for time in times], "S19"))
-    return np.concatenate(found)
+def _sheets(request: Request, *, published: bool) -> tuple[list[Sheet], list[Path]]:
+    """The sheets of all files, which have the same columns; and the files with positions, which are set aside."""
+    paths = [path for each in (request.data, *request.more) for path in (_files(each) if each.is_dir() else [each])]
+    sheets: list[Sheet] = []
+    aside = []
+    for path in paths:
+        head = request.head if path == request.data else read_head(path)
+        found = [_published(head)] if published else look(head, request)
+        if not found and len(paths) > 1 and are_locations(path):
+            aside.append(path)
+        elif request.transposed:
+            sheets.append(turned(head))
+        else:
+            sheets += found or _refuse(head, request)
+    if not sheets:
+        raise SocialxError(request.data, "no file in this folder", "name a folder of tables, or a file")
+    first = sheets[0]
+    columns = [("time_column", request.time_column), ("sensor_column", request.sensor_column)]
+    for argument, name in (*columns, *(("drop", name) for name in request.drop)):
+        if name is not None and name not in first.names:
+            names = sample([each for each in first.names if each], 12)
+            raise SettingsError(Argument(argument, name), f"no column of {first.where} ({names})", "name one of them")
+    for sheet in sheets[1:]:
+        if other := sorted(set(sheet.names) ^ set(first.names)):
+            differ = f"other columns than {first.where} ({sample(other)})"
+            raise SocialxError(sheet.where, differ, "convert it alone, or give all the same columns")
+    return sheets, aside
 
 
-def _blocks(table: Table, clock: Clock | None) -> Generator[Block, None, None]:
-    """The rows as they are read; ``clock`` gives the times of a table that has none."""
-    line_1 = 1 if table.ids is None else 2  # the number of the first row's line
-    with closing(pieces(table.path, table.header, line_1)) as parts:  # a refusal takes the progress bar away at once
-        for line, piece in parts:
-            times, speeds = _parse(table, piece, line)
-            yield Block(np.array(times, "S19") if clock is None else clock.timestamps(len(speeds)), speeds)
+def _refuse(head: FileHead, request: Request) -> NoReturn:
+    """Raise for a file in which no times were found."""
+    refuse_transposed(head)
+    if request.time_column is not None:
+        argument = Argument("time_column", request.time_column)
+        raise SettingsError(argument, f"no column of times of {head.path}", "name one")
+    refuse_numbers(head)
+    refuse_table(head)
 
 
-def pieces(path: Path, header: int, line: int = 2, what: str = "reading") -> Generator[tuple[int, bytes], None, None]:
-    """Whole lines after the first ``header`` bytes, each piece with the number of its first line, from ``line`` on."""
-    with path.open("rb") as file, work(f"{what} {path.name}", path.stat().st_size - header, "B") as bar:
-        file.seek(header)
-        while piece := file.read(PIECE_BYTES):
-            piece += file.readline()
-            if not piece.isspace():
-                yield line, piece
-            line += piece.count(b"\n")
-            bar.advance(len(piece))
-
-
-def _parse(table: Table, piece: bytes, line: int) -> tuple[list[str], np.ndarray]:
-    """Whole lines -> times as stored [t] (none without a form) and speeds float32 [t,N].
-
-    The fast parser decides, the slow walk over the cells only words the refusal.
-    """
-    rows, times = _rows(piece), []
-    right = all(row.count(b",") == table.width - 1 for row in rows)
-    if form := table.form:
-        cut = [row.partition(b",") for row in rows]
-        times = [time.decode("ascii", "replace") for time, _, _ in cut]
-        right = right and all(map(TIMES[form].fullmatch, times))
-        rows = [numbers for _, _, numbers in cut]
-    text = b",".join([*rows, b""])
-    # A parser may take True for 1, and other alphabets' digits for ours.
-    if not right or not text.isascii() or any(letter in text for letter in (b"T", b"t", b"F", b"f")):
-        _refuse(table, piece, line, "not rows of numbers")
+def are_locations(path: Path) -> bool:
+    """Whether a file is a table of positions."""
     try:
-        speeds = _numbers(text).reshape(len(rows), table.sensors)
-    except ValueError as error:  # pandas' ParserError is one
-        _refuse(table, piece, line, " ".join(str(error).split())[:160])
-    if form and (form != PLAIN or b"24:00:00" in piece):
-        times = [timestamp(time) for time in times]
-    return times, speeds
+        return bool(read_locations(path))
+    except SocialxError:
+        return False
 
 
-def timestamp(time: str) -> str:
-    """A time in one of the forms of ``TIMES``, a Z after it or not, as it is stored; 24:00 is 0:00 of the next day."""
-    day, clock = time[:10], f"{time[11:16]}:{time[17:19] or '00'}"
-    if clock == "24:00:00":
-        with suppress(ValueError):  # no such day, which is refused where times are read
-            return f"{date.fromisoformat(day) + timedelta(days=1)} 00:00:00"
-    return f"{day} {clock}"
+def _chosen(sheet: Sheet, request: Request) -> tuple[str, str | None]:
+    """What the readings are, and the name of their column where a row has several quantities."""
+    if sheet.sensors is None:
+        if request.channel is not None:
+            raise SettingsError(Argument("channel"), f"{sheet.path} has a column per sensor", "drop it")
+        return request.quantity or SPEED, None
+    names = [sheet.names[place] for place in sheet.values]
+    column = request.channel
+    if column is None:
+        wanted = QUANTITY_COLUMNS[request.quantity or SPEED]
+        named = [name for name in names if wanted.fullmatch(name)] or (names if len(names) == 1 else [])
+        if len(named) != 1:
+            found = f"several columns of readings ({', '.join(names)})"
+            raise SocialxError(sheet.path, found, f"{Argument('channel', names[0])} chooses one")
+        column = named[0]
+    if column not in names:
+        listed = f"for example {Argument('channel', names[0])}, of {', '.join(names)}"
+        raise SettingsError(Argument("channel", column), "no column of readings", listed)
+    found_as = (quantity for quantity, form in QUANTITY_COLUMNS.items() if form.fullmatch(column))
+    return request.quantity or next(found_as, SPEED), column
 
 
-def _rows(piece: bytes) -> list[bytes]:
-    """The lines that are not blank, without the quotes around cells."""
-    rows = piece.splitlines()
-    if b'"' in piece:
-        lines = csv.reader(row.decode("utf-8", "replace") for row in rows)
-        with suppress(csv.Error):  # the quotes that stay are no numbers
-            rows = [",".join(cell.replace(",", ";") for cell in cells).encode() for cells in lines]
-    return [row for row in rows if row and not row.isspace()]
+# ---- times
 
 
-def _numbers(text: bytes) -> np.ndarray:
-    """Cells that each end with a comma -> float32 [cells], NaN where absent; ValueError where one is no number.
+def _table(sheets: list[Sheet], request: Request) -> Table:
+    """The sheets with what a walk over their times tells; there is none where one sheet tells all by its first row."""
+    first = sheets[0]
+    ids = () if first.sensors is not None else tuple(first.names[place] for place in first.values)
+    if ids:
+        check_ids(first.path, ids)
+    ways = candidates(first.first or "2012-03-01 00:00:00")
+    if request.time_format is not None:
+        ways = [Times(request.time_format, zoned="%z" in request.time_format)]
+    if not ways:
+        remedy = f"say how they are written: {Argument('time_format', '%d/%m/%Y %H:%M')}"
+        raise SocialxError(first.where, f"its first time is {first.first[:40]!a}, of no known form", remedy)
+    if ids and len(sheets) == len(ways) == 1:
+        return Table((first,), ways[0], ids)
+    walked = _walk(sheets, ways)
+    times = _one_way(first, walked)
+    moments, told = walked.moments[times], ", which the order of its rows tells" if len(ways) > 1 else ""
+    if request.round_times and not ids:
+        step = request.step_s or free_step(np.concatenate(walked.one_sensor[times]))
+        times, moments = replace(times, step=step), [nearest_step(each, step) for each in moments]
+        moments = [each[np.append(True, np.diff(each) != 0)] for each in moments]
+        told += f", each sensor's rounded to whole {step // 60} min"
+    order = sorted(range(len(sheets)), key=lambda place: int(moments[place][0]))
+    for before, after in pairwise(order):
+        if moments[after].min() <= moments[before].max():
+            found = f"its times begin before those of {sheets[before].where} end"
+            raise SocialxError(sheets[after].where, found, "remove the rows that both have")
+    ordered, every = tuple(sheets[place] for place in order), np.concatenate([moments[place] for place in order])
+    if ids:
+        return Table(ordered, times, ids, every, told=told)
+    if "" in walked.sensors:
+        raise SocialxError(first.path, f"rows without a sensor in {first.names[first.sensors or 0]!r}", "remove them")
+    by_time = bool((np.diff(every) > 0).all())
+    return Table(ordered, times, tuple(walked.sensors), np.unique(every), by_time, told)
 
-    One long column, because pandas spends 0.1 ms on each column of each piece: 10 times the parsing of 8,600.
+
+@dataclass
+class Walk:
+    """What the times of all sheets tell, for each way to read them.
+
+    moments: seconds of the rows of each sheet, int64 [T]; of a table with a row for each reading without those of the
+    row above.  one_sensor: those of the first sensor, in pieces.  sensors: the names of all, in order.
     """
-    import pandas as pd
 
-    absent = text.startswith(b",") or any(sign in text for sign in (b",,", b"n", b"N", b"-,", b"?"))
-    with np.errstate(over="ignore"):
-        column = pd.read_csv(
-            io.BytesIO(text),
-            header=None,
-            names=[0],
-            index_col=False,
-            dtype=np.float32,
-            sep="t",  # a letter that is not in the text
-            lineterminator=",",
-            quoting=csv.QUOTE_NONE,
-            skip_blank_lines=False,
-            keep_default_na=False,
-            na_values=ABSENT,
-            na_filter=absent,  # a search per cell
-            low_memory=False,
-            **exact_floats(),
-        )[0]
-    return column.to_numpy()
+    moments: dict[Times, list[np.ndarray]]
+    one_sensor: dict[Times, list[np.ndarray]]
+    sensors: dict[str, None]
 
 
-def exact_floats() -> dict[str, Any]:
-    """What makes ``pandas.read_csv`` round every float correctly; since 3.1 it does, and the option is deprecated."""
-    import pandas as pd
-
-    old = tuple(int(part) for part in pd.__version__.split(".")[:2]) < (3, 1)
-    return {"float_precision": "round_trip"} if old else {}
-
-
-def _refuse(table: Table, piece: bytes, line: int, reason: str) -> NoReturn:
-    """Raise for the first row or cell that is not as it must be, else with ``reason``."""
-    for place, cells in walk(table.path, piece, line, table.width):
-        if table.form and not TIMES[table.form].fullmatch(cells[0]):
-            refuse_time(table.path, place, cells[0], table.form)
-        for column, cell in enumerate(cells[1:] if table.form else cells, 1):
-            if cell not in ABSENT and not NUMBER.fullmatch(cell):
-                refuse_cell(table.path, f"{place}, column {column}", cell)
-    raise SocialxError(table.path, f"from line {line} on: {reason}", "correct it")
-
-
-def walk(path: Path, piece: bytes, line: int, width: int) -> Iterator[tuple[str, list[str]]]:
-    """``line 7`` of each row of a piece and its cells, slowly; refuses a row that has not ``width`` of them."""
-    for number, row in enumerate(piece.splitlines(), line):
-        place = f"line {number}"
-        try:
-            cells = next(csv.reader([row.decode("utf-8", "replace")]), [])
-        except csv.Error as error:
-            raise SocialxError(path, f"{place}: {error}", "correct it") from None
-        if cells and len(cells) != width:
-            raise SocialxError(path, f"{place} has {len(cells)} cells, not {width}", "correct it")
-        if cells:
-            yield place, cells
+def _walk(sheets: list[Sheet], ways: list[Times]) -> Walk:
+    """The times of all rows, and the sensors where they are cells; a way in which one is no time is given up."""
+    walk = Walk({way: [] for way in ways}, {way: [] for way in ways}, {})
+    for sheet in sheets:
+        parts: dict[Times, list[np.ndarray]] = {way: [] for way in walk.moments}
+        columns = sheet.times if sheet.sensors is None else (*sheet.times, sheet.sensors)
+        with closing(sheet.rows(columns)) as rows:
+            for piece in rows:
+                texts = _times_of(sheet, piece)
+                names = [] if sheet.sensors is None else piece.texts[-1]
+                walk.sensors.update(dict.fromkeys(names))
+                one = next(iter(walk.sensors), "")
+                for way in list(walk.moments):
+                    seconds = way.seconds(texts)
+                    if (seconds == UNKNOWN).any():
+                        if len(walk.moments) == 1:
+                            _refuse_times(sheet, piece, texts, seconds == UNKNOWN)
+                        del walk.moments[way]
+                        continue
+                    if names:
+                        walk.one_sensor[way].append(seconds[[name == one for name in names]])
+                        seconds = seconds[np.append(True, np.diff(seconds) != 0)]
+                    parts[way].append(seconds)
+        for way in walk.moments:
+            if not parts[way]:
+                raise SocialxError(sheet.path, "no row after line 1", "use a file with rows")
+            walk.moments[way].append(np.concatenate(parts[way]))
+    return walk
 
 
-def refuse_time(path: Path, place: str, time: str, form: str) -> NoReturn:
-    """Raise for a time that is not written as ``form``."""
-    found = f"{place} has the time {time[:40]!a}"
-    if OFFSET.fullmatch(time):
-        raise SocialxError(path, f"{found} with an offset from UTC", f"write wall times as {form}")
-    raise SocialxError(path, f"{found}, not {form}", "correct it")
+def _one_way(sheet: Sheet, walk: Walk) -> Times:
+    """How the times are written.
+
+    Day and month are told apart by a number above 12, else by the order of the rows, which must be that of time, and
+    by their steps: the wrong reading jumps by months.
+    """
+    good = list(walk.moments)
+    if len(good) > 1:
+        steps = {way: [np.diff(each) for each in walk.moments[way]] for way in good}
+        increasing = [way for way in good if all((each >= 0).all() for each in steps[way])]
+        steady = [way for way in increasing if all(len(set(each[each != 0].tolist())) == 1 for each in steps[way])]
+        good = steady if len(steady) == 1 else increasing if len(increasing) == 1 else good
+    if len(good) > 1:
+        found = f"times like {sheet.first!r}, which may be day/month or month/day"
+        either = " or ".join(str(Argument("time_format", way.form)) for way in good)
+        raise SocialxError(sheet.path, found, f"say which: {either}")
+    return good[0]
 
 
-def refuse_cell(path: Path, place: str, cell: str) -> NoReturn:
-    """Raise for a cell that is neither a number nor absent."""
-    raise SocialxError(path, f"{place} is {cell[:40]!a}, not a number", "correct it, or leave it empty if missing")
+def _times_of(sheet: Sheet, piece: Piece) -> list[str]:
+    """The times of a piece as they are written; of dates and times of day the two with a space between."""
+    columns = piece.texts[: len(sheet.times)]
+    for place, cells in zip(sheet.times, columns, strict=True):
+        if "" in cells:
+            missing = f"{piece.place(cells.index(''))} has no {sheet.names[place] or 'time'!r}"
+            raise SocialxError(sheet.where, missing, "correct it")
+    return columns[0] if len(columns) == 1 else [" ".join(cells) for cells in zip(*columns, strict=True)]
 
 
-FORMATS = tuple(
+def _refuse_times(sheet: Sheet, piece: Piece, texts: list[str], wrong: np.ndarray) -> None:
+    """Raise for the first of some texts that are no times; return where there is none."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        like = f"its first one, {sheet.first!r}" if sheet.first else PLAIN
+        found = f"{piece.place(row)} has the time {texts[row][:40]!a}, not written like {like}"
+        example = Argument("time_format", "%d/%m/%Y %H:%M")
+        raise SocialxError(sheet.where, found, f"correct it, or say how all are written: {example}")
+
+
+def _moments(table: Table) -> np.ndarray:
+    """The times of all rows, seconds int64 [T]; refuses a table with a column per sensor in which most stand often."""
+    if table.moments is not None:
+        moments = table.moments
+    else:
+        [[moments]] = _walk(list(table.sheets), [table.times]).moments.values()
+    wide = table.sheets[0].sensors is None and table.sheets[0].first  # but for those as published
+    if wide and 3 * len(np.unique(moments)) <= 2 * len(moments):
+        found = f"{len(moments):,} rows of {len(np.unique(moments)):,} times, as of a table with a row per reading"
+        remedy = f"say which column names the sensor: {Argument('sensor_column')}"
+        raise SocialxError(table.sheets[0].where, found, remedy)
+    return moments
+
+
+# ---- readings
+
+
+def _rows(table: Table) -> Generator[Block, None, None]:
+    """The rows of a table with a column per sensor."""
+    last, forward = np.empty(0, "S19"), True
+    for sheet in table.sheets:
+        with closing(sheet.rows(sheet.times, sheet.values)) as rows:
+            for piece in rows:
+                texts = _times_of(sheet, piece)
+                stamps = table.times.stamps(texts)
+                _refuse_times(sheet, piece, texts, stamps == b"")
+                if forward and goes_back(np.concatenate([last, stamps])):
+                    _moments(table)
+                    forward = False
+                yield Block(stamps, piece.numbers)
+                last = stamps[-1:]
+
+
+Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds, number of the sensor and reading, [t] each
+
+
+def _cells(table: Table, column: str) -> Iterator[Cells]:
+    """The rows of a table that has one for each reading."""
+    place = {name: number for number, name in enumerate(table.ids)}
+    for sheet in table.sheets:
+        value = next(number for number in sheet.values if sheet.names[number] == column)
+        with closing(sheet.rows((*sheet.times, sheet.sensors or 0), (value,))) as rows:
+            for piece in rows:
+                texts = _times_of(sheet, piece)
+                seconds = table.times.seconds(texts)
+                _refuse_times(sheet, piece, texts, seconds == UNKNOWN)
+                yield seconds, np.array([place[name] for name in piece.texts[-1]], np.int64), piece.numbers[:, 0]
+
+
+def _pivoted(table: Table, column: str) -> Generator[Block, None, None]:
+    """A row per time of a table with a row per reading: as it is read where it is in order of time, else as a whole."""
+    cells, moments = _cells(table, column), _moments(table)
+    again: list[int] = []
+    if not table.by_time:
+        from socialx.environment import free_memory  # which loads torch: few tables need it
+
+        need, free = 4 * len(moments) * len(table.ids), free_memory()
+        if free is not None and need > SHARE * free:
+            found = f"rows that are not in order of time, and {need / 2**30:.1f} GiB as a whole"
+            raise SocialxError(table.sheets[0].path, found, "sort its rows by time")
+        yield _turned(table, cells, moments, again)
+        cells = iter(())
+    waiting: list[Cells] = []
+    for seconds, numbers, readings in cells:
+        waiting.append((seconds, numbers, readings))
+        if seconds[-1] == waiting[0][0][0]:
+            continue
+        joined: Cells = tuple(np.concatenate(each) for each in zip(*waiting, strict=True))  # type: ignore[assignment]
+        ready = joined[0] < seconds[-1]  # the last time may go on in the next piece
+        yield _turned(table, [tuple(each[ready] for each in joined)], np.unique(joined[0][ready]), again)
+        waiting = [tuple(each[~ready] for each in joined)]
+    if waiting:
+        yield _turned(table, waiting, np.unique(np.concatenate([each[0] for each in waiting])), again)
+    if sum(again):
+        note(Message(table.sheets[0].path, f"{sum(again):,} rows stand twice with the same reading", "read once"))
+
+
+def _turned(table: Table, cells: Iterable[Cells], moments: np.ndarray, again: list[int]) -> Block:
+    """Readings of these times as rows [t,N], NaN where there is none; refuses two of one sensor and time.
+
+    again: gets the number of rows that stand twice with the same reading.
+    """
+    values = np.full((len(moments), len(table.ids)), np.nan, np.float32)
+    taken = np.zeros(values.shape, bool)
+    for seconds, numbers, readings in cells:
+        places = np.searchsorted(moments, seconds) * len(table.ids) + numbers
+        found, first = np.unique(places, return_index=True)
+        first = first[~taken.reshape(-1)[found]]
+        values.reshape(-1)[places[first]] = readings[first]
+        taken.reshape(-1)[found] = True
+        known = values.reshape(-1)[places]
+        other = (known != readings) & ~(np.isnan(known) & np.isnan(readings))
+        if other.any():
+            row = int(other.argmax())
+            when = as_timestamps(seconds[row : row + 1])[0].decode()
+            what = f"two readings of {table.ids[numbers[row]]} at {when} ({known[row]:g}, {readings[row]:g})"
+            raise SocialxError(table.sheets[0].path, what, "remove one of them")
+        again.append(len(places) - len(first))
+    return Block(as_timestamps(moments), values)
+
+
+TABLE = frozenset({"channel", "time_format", "quantity", "more", "transposed", "time_column", "sensor_column", "drop"})
+FORMATS = (
     Format(
-        name,
-        title,
-        partial(_recognise, shape),
-        partial(_read, shape),
-        has_clock=bool(shape.times),
-        takes=frozenset(
-            {"quantity"} | (set() if shape.times else {"start", "step_s"}) | (set() if shape.header else {"ids"})
-        ),
-    )
-    for name, title, shape in (
-        (PUBLISHED_CSV, "METR-LA.csv and PEMS-BAY.csv as published", PUBLISHED),
-        (CSV, "a CSV of any network: a time column, then one column per sensor", ANY),
-        (UNTIMED, "los_speed.csv and sz_speed.csv as T-GCN published them, without times", T_GCN),
-        (MATRIX, "V_228.csv as STGCN published it: a CSV of numbers only", BARE),
-    )
+        PUBLISHED_CSV,
+        "METR-LA.csv and PEMS-BAY.csv as published",
+        _recognise_published,
+        partial(_read, published=True),
+        takes=frozenset({"quantity"}),
+    ),
+    Format(CSV, "a table of any network, a column per sensor or a row per reading", _recognise, _read, takes=TABLE),
 )

@@ -14,10 +14,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import numpy as np
 
+from socialx.data.calendar import DAY_S
 from socialx.errors import Argument, Message, SettingsError, SocialxError
-from socialx.files.formats.contents import DAY_S, as_timestamps
-from socialx.files.store import Block, timestamp_seconds
-from socialx.files.time_axis import JITTER_S, common_step
+from socialx.files.formats.contents import as_timestamps
+from socialx.files.hdf5_layout import Block
+from socialx.files.time_axis import JITTER_S, common_step, timestamp_seconds
 from socialx.progress import note
 
 SORT = "sort the rows and remove repeated ones"
@@ -42,7 +43,7 @@ def in_utc(timestamps: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, 
     if (skipped := second < first).any():
         row = int(skipped.argmax())
         found = f"row {row + 1} has the time {texts[row]}, which the start of daylight saving time skips in {name}"
-        raise SocialxError(where, found, ("say the right ", Argument("timezone")))
+        raise SocialxError(where, found, f"say the right {Argument('timezone')}")
     utc, returns = first.copy(), []
     for begin, end in _runs(wall, second > first):
         backs = begin + 1 + np.flatnonzero(np.diff(wall[begin:end]) <= 0)
@@ -64,7 +65,7 @@ def in_utc(timestamps: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, 
     if (wrong := np.diff(utc) <= 0).any():
         row = int(wrong.argmax())
         found = f"rows {row + 1} and {row + 2} ({texts[row]}, {texts[row + 1]}) are not in order of time"
-        remedy = (f"{SORT}, or say the right ", Argument("timezone"))
+        remedy = f"{SORT}, or say the right {Argument('timezone')}"
         raise SocialxError(where, f"{found}, also with the hours that come twice in {name}", remedy)
     found = f"times that come twice at the end of daylight saving time in {name}"
     return as_timestamps(utc), Message(where, found, "all times are written in UTC", returns)
@@ -165,7 +166,7 @@ def watched(blocks: Generator[Block, None, None], where: Path, likely: str | Non
                     raise SocialxError(
                         where,
                         f"{found} at the end of daylight saving time",
-                        (Argument("timezone", likely or "ZONE"), " keeps both hours"),
+                        f"{Argument('timezone', likely or 'ZONE')} keeps both hours",
                     )
             yield block
             last, row = times[-2:], row + len(block.timestamps)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from socialx.errors import SocialxError
+from socialx.files.convert_options import Request
 from socialx.files.formats.arrays import (
     Array,
     array_names,
@@ -23,9 +24,9 @@ from socialx.files.formats.arrays import (
     read_small,
     series,
 )
-from socialx.files.formats.contents import Contents, Format, Request
+from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.daytimes import Calendar
-from socialx.files.store import Block
+from socialx.files.hdf5_layout import Block
 from socialx.progress import work
 
 NAMES = ("train.npz", "val.npz", "test.npz")
@@ -33,7 +34,7 @@ AGAIN = "cut the windows again, in order and one row apart"
 
 
 @dataclass(frozen=True)
-class Part:
+class WindowsFile:
     """One of the three files."""
 
     path: Path
@@ -45,7 +46,7 @@ class Part:
 class Parts:
     """All windows in order."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[WindowsFile, ...]
     known: int  # the first rows of a window's y that are also in its x; usually none
 
 
@@ -78,7 +79,7 @@ def _open(path: Path) -> Parts:
     parts = []
     for name in NAMES:
         file = folder / name
-        parts.append(Part(file, series(open_array(file, "x"), 4), series(open_array(file, "y"), 4)))
+        parts.append(WindowsFile(file, series(open_array(file, "x"), 4), series(open_array(file, "y"), 4)))
         x, y, first = parts[-1].x.shape, parts[-1].y.shape, parts[0]
         if x[0] != y[0] or x[2:] != y[2:] or x[1:] != first.x.shape[1:] or y[1:] != first.y.shape[1:]:
             raise SocialxError(file, f"x is {x} and y is {y}, not like {first.path.name}'s {first.x.shape}", AGAIN)
@@ -88,7 +89,7 @@ def _open(path: Path) -> Parts:
     return Parts(tuple(parts), _known(parts[0]))
 
 
-def _known(part: Part) -> int:
+def _known(part: WindowsFile) -> int:
     """How many rows of y are also in x: 0 in the usual case that y begins where x ends."""
     x = _offsets(part, "x_offsets", part.x.shape[1], 1 - part.x.shape[1])
     y = _offsets(part, "y_offsets", part.y.shape[1], 1)
@@ -102,7 +103,7 @@ def _known(part: Part) -> int:
     return known
 
 
-def _offsets(part: Part, name: str, count: int, first: int) -> np.ndarray:
+def _offsets(part: WindowsFile, name: str, count: int, first: int) -> np.ndarray:
     """int64 [count]: the rows of a window, counted from the last observed one."""
     expected = np.arange(first, first + count)
     if name not in array_names(part.path):

@@ -7,11 +7,11 @@ T rows, N sensors, F features, t rows of one block.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -20,14 +20,10 @@ import numpy as np
 from socialx.data.geo import EARTH_RADIUS_KM, on_earth
 from socialx.disk import check_name, exclusive, replacing
 from socialx.errors import Argument, Command, Message, SocialxError, sample
+from socialx.files.amend import ADVICE, amend, check_writable
 from socialx.files.formats.arrays import float32
-from socialx.files.hdf5 import open_hdf5, reserve, writing
-from socialx.files.locations import Location, match_key, read_locations
-from socialx.files.older.variants import BLOCK_ROWS, Variant, lacking_units, missing_value, recognise
-from socialx.files.published import DATASETS
-from socialx.files.store import (
+from socialx.files.hdf5_layout import (
     DIRECTIONS,
-    ENTRIES,
     FEATURES,
     FLAT,
     IMPUTED_ATTR,
@@ -40,16 +36,18 @@ from socialx.files.store import (
     Block,
     Readings,
     Sensors,
-    check_parts,
     read_layout,
     read_number,
     read_text,
     read_units,
-    timestamp_seconds,
-    write,
 )
+from socialx.files.locations import Location, match_key, read_locations
+from socialx.files.older.variants import BLOCK_ROWS, Variant, lacking_units, missing_value, recognise
+from socialx.files.open_hdf5 import open_hdf5, reserve
+from socialx.files.published import DATASETS
+from socialx.files.time_axis import timestamp_seconds
+from socialx.files.writer import ENTRIES, write
 
-ADVICE = "convert its source again"
 CRS_ATTR, CRS = "coord_crs", "EPSG:4326"
 NO_TIME = np.iinfo(np.int64).min  # numpy's NaT: the epoch of a row without a time
 COMPARED_BYTES = 1 << 20  # of the old and the new file at once
@@ -67,11 +65,11 @@ class Plan:
     actions: tuple[str, ...]
     unplaced: tuple[str, ...]  # ids for which nothing gives a position in range; they fail the command
     locations: Mapping[str, Location]  # by vdid: the entries of vd_info that are new or change
-    add_crs: bool
-    seconds: np.ndarray | None  # int64 [T] to be stored
-    attributes: Mapping[str, float | bool | str]  # of metadata: the rules that the file does not state
-    units: dict[str, str]  # feature -> unit, where the file states none
-    meta: Path | None  # the locations file, and ``rewrite``, as they were given
+    add_crs: bool = False
+    seconds: np.ndarray | None = None  # int64 [T] to be stored
+    attributes: Mapping[str, float | bool | str] = field(default_factory=dict)  # the rules that metadata does not state
+    units: dict[str, str] = field(default_factory=dict)  # feature -> unit, where the file states none
+    meta: Path | None = None  # the locations file, and the next two options, as the caller gave them
     rewrite: bool = False
     without_positions: bool = False
 
@@ -81,8 +79,8 @@ class Plan:
         if self.unplaced and not self.without_positions:
             lost = f"{len(self.unplaced)} of {self.sensors} sensors ({sample(self.unplaced, 10)})"
             command = Command("backfill", self.path, rewrite=rewrite, meta="LOCATIONS.csv")
-            without = (Argument("without_positions", True), " leaves them without one, and this gives them one: ")
-            return Message(self.path, f"no position in range for {lost}", (*without, command))
+            without = f"{Argument('without_positions', True)} leaves them without one, and this gives them one: "
+            return Message(self.path, f"no position in range for {lost}", f"{without}{command}")
         if self.variant.rewrite and not self.rewrite:
             what = f"{self.variant.name}, {self.variant.what}: it must be written anew"
             return Message(self.path, what, Command("backfill", self.path, rewrite=rewrite, meta=self.meta))
@@ -108,26 +106,25 @@ def backfill(
     """
     if known is None:
         known = read_locations(meta) if meta else {}
-    if not dry_run and path.exists() and not os.access(path, os.W_OK):
-        raise SocialxError(path, "read-only", "make it writable, or work on a copy")
+    if not dry_run:
+        check_writable(path)
     with nullcontext() if dry_run else exclusive(path):
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
-            plan = replace(_plan(path, file, meta, known), rewrite=rewrite, without_positions=without_positions)
+            plan = _plan(path, file, known)
+            plan = replace(plan, meta=meta, rewrite=rewrite, without_positions=without_positions)
             if plan.actions and not plan.variant.rewrite:
                 _read_all(path, file[FEATURES])
         if dry_run:
             return plan
-        if found := plan.refusal():
-            raise SocialxError.together([found])
+        if refusal := plan.refusal():
+            raise SocialxError.together([refusal])
         if plan.actions:
-            with _kept(path) if backup else nullcontext(), replacing(path) as temporary:
+            with _kept(path) if backup else nullcontext():
                 if plan.variant.rewrite:
-                    with open_hdf5(path, ADVICE, locking=False) as file:
+                    with replacing(path) as temporary, open_hdf5(path, ADVICE, locking=False) as file:
                         write(temporary, _readings(path, file, plan))
                 else:
-                    shutil.copyfile(path, temporary)
-                    _patch(temporary, plan)
-                    _check_patched(path, temporary, plan)
+                    amend(path, partial(_patch, plan), partial(_is_patched, plan))
         return plan
 
 
@@ -152,35 +149,60 @@ def _kept(path: Path) -> Iterator[None]:
         raise
 
 
-def _plan(path: Path, file: h5py.File, meta: Path | None, known: Mapping[int | str, Location]) -> Plan:
+def _plan(path: Path, file: h5py.File, known: Mapping[int | str, Location]) -> Plan:
     variant = recognise(path, file)
     features, ids, names, timestamps = _layout(path, file, variant)
-    info = None if variant.rewrite else file.get(SENSOR_INFO)
+    if variant.rewrite:
+        locations, actions, unplaced = _locate(ids, known, _columns(features, ids, names, variant), dict)
+        actions.insert(0, "written anew in the canonical layout: float32, directions in degrees")
+        return Plan(path, variant, len(timestamps), len(ids), tuple(actions), unplaced, locations)
+    info = file.get(SENSOR_INFO)
     if info is not None and not isinstance(info, h5py.Group):
         raise SocialxError(path, f"{SENSOR_INFO} is not a group", ADVICE)
     described = {} if info is None else {name: _location(path, name, info[name]) for name in info}
-    if variant.rewrite:
-        described = _columns(features, ids, names, variant)
     crs = "" if info is None else read_text(info.attrs.get(CRS_ATTR, ""))
     if crs not in ("", CRS):
-        raise SocialxError(
-            path,
-            f"its positions are in {crs}, not degrees",
-            ("drop vd_info and give ", Argument("meta", "LOCATIONS.csv")),
-        )
+        remedy = f"drop vd_info and give {Argument('meta', 'LOCATIONS.csv')}"
+        raise SocialxError(path, f"its positions are in {crs}, not degrees", remedy)
     locations, actions, unplaced = _locate(ids, known, described, lambda: _columns(features, ids, names, variant))
-    seconds, wrong = None, 0
-    if variant.rewrite:
-        actions.insert(0, "written anew in the canonical layout: float32, directions in degrees")
-    else:
-        seconds, wrong = _lacking_seconds(path, file, timestamps)
-    if crs != CRS and not variant.rewrite:
+    if crs != CRS:
         actions.append(f"{CRS_ATTR} {CRS}")
-    if seconds is not None:
+
+    seconds, timed = np.full(len(timestamps), NO_TIME, np.int64), timestamps != b""
+    seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
+    stored = file.get(SECONDS)
+    wrong = None  # of the stored seconds; None = there are none
+    if isinstance(stored, h5py.Dataset):
+        values = stored[()]
+        comparable = values.shape == seconds.shape and values.dtype.kind in "iuf"
+        wrong = int(np.count_nonzero(values[timed] != seconds[timed])) if comparable else len(seconds)
+    if wrong != 0:
         actions.append(f"timestamps_epoch corrected in {wrong:,} rows" if wrong else "timestamps_epoch added")
-    attributes, units, stated = ({}, {}, []) if variant.rewrite else _lacking_rules(file, names, variant)
-    found = (tuple(actions + stated), unplaced, locations, crs != CRS, seconds, attributes, units)
-    return Plan(path, variant, len(timestamps), len(ids), *found, meta)
+
+    attributes: dict[str, float | bool | str] = {}
+    stated = file["metadata"].attrs
+    if MISSING_ATTR not in stated:
+        missing = attributes[MISSING_ATTR] = missing_value(file)
+        actions.append(f"missing readings: {'only NaN' if np.isnan(missing) else f'{missing:g}'}")
+    if IMPUTED_ATTR not in stated and variant.imputed is not False:
+        attributes[IMPUTED_ATTR] = UNKNOWN if variant.imputed is None else True
+        perhaps = "marked as perhaps imputed"
+        actions.append(perhaps if variant.imputed is None else "marked as imputed: its zeros had been replaced")
+    if units := lacking_units(file, names):
+        actions.append(f"units of {', '.join(units)}")
+    return Plan(
+        path,
+        variant,
+        len(timestamps),
+        len(ids),
+        tuple(actions),
+        unplaced,
+        locations,
+        add_crs=crs != CRS,
+        seconds=None if wrong == 0 else seconds,
+        attributes=attributes,
+        units=units,
+    )
 
 
 def _read_all(path: Path, features: h5py.Dataset) -> None:
@@ -195,28 +217,8 @@ def _read_all(path: Path, features: h5py.Dataset) -> None:
             features[part]
         except (OSError, RuntimeError, ValueError) as error:
             first = (part[0] if isinstance(part, tuple) else part).start
-            found = f"{FEATURES} cannot be read from row {first + 1} on ({str(error)[:160]!a})"
-            raise SocialxError(path, found, ADVICE) from error
-
-
-def _lacking_rules(
-    file: h5py.File, names: list[str], variant: Variant
-) -> tuple[dict[str, float | bool | str], dict[str, str], list[str]]:
-    """Attributes and units that the file does not state, and the actions that say so."""
-    attributes: dict[str, float | bool | str] = {}
-    actions, known = [], file["metadata"].attrs
-    if MISSING_ATTR not in known:
-        missing = attributes[MISSING_ATTR] = missing_value(file)
-        actions.append(f"missing readings: {'only NaN' if np.isnan(missing) else f'{missing:g}'}")
-    if IMPUTED_ATTR not in known and variant.imputed:
-        attributes[IMPUTED_ATTR] = True
-        actions.append("marked as imputed: its zeros had been replaced")
-    if IMPUTED_ATTR not in known and variant.imputed is None:
-        attributes[IMPUTED_ATTR] = UNKNOWN
-        actions.append("marked as perhaps imputed")
-    if units := lacking_units(file, names):
-        actions.append(f"units of {', '.join(units)}")
-    return attributes, units, actions
+            what = f"{FEATURES} cannot be read from row {first + 1} on ({str(error)[:160]!a})"
+            raise SocialxError(path, what, ADVICE) from error
 
 
 def _layout(
@@ -264,14 +266,17 @@ def _locate(
     added: dict[str, list[str]] = {}  # by vdid: what else the locations file tells of it, and vd_info does not
     moved_km, pending = 0.0, []
     for vdid in ids:
-        known, given = described.get(vdid), meta.get(match_key(vdid))
-        if given is not None:
-            if known is None or (known.latitude, known.longitude) != (given.latitude, given.longitude):
-                changed[vdid] = given
+        known, listed = described.get(vdid), meta.get(match_key(vdid))
+        if listed is not None:
+            if known is None or (known.latitude, known.longitude) != (listed.latitude, listed.longitude):
+                changed[vdid] = listed
                 counts["the locations file"] += 1
-                moved_km = max(moved_km, _distance_km(known, given))
-            if lacking := _lacking(known, given):
-                changed[vdid], added[vdid] = given, lacking
+                if known is not None and on_earth(known.latitude, known.longitude):
+                    north = np.radians(listed.latitude - known.latitude)  # near places: exact to about 0.1 %
+                    east = np.radians(listed.longitude - known.longitude) * np.cos(np.radians(known.latitude))
+                    moved_km = max(moved_km, float(EARTH_RADIUS_KM * np.hypot(north, east)))
+            if lacking := _lacking(known, listed):
+                changed[vdid], added[vdid] = listed, lacking
         elif known and on_earth(known.latitude, known.longitude):
             continue
         elif (other := respelt.get(match_key(vdid))) and on_earth(other.latitude, other.longitude):
@@ -279,9 +284,9 @@ def _locate(
             counts["another spelling of the id"] += 1
         else:
             pending.append(vdid)
-    found = columns() if pending else {}
+    stated = columns() if pending else {}
     for vdid in pending:
-        if (place := found.get(vdid)) and on_earth(place.latitude, place.longitude):
+        if (place := stated.get(vdid)) and on_earth(place.latitude, place.longitude):
             changed[vdid] = place
             counts["the file's columns"] += 1
     actions = [f"vd_info: {count} positions from {origin}" for origin, count in counts.items() if count]
@@ -293,21 +298,12 @@ def _locate(
     return changed, actions, tuple(vdid for vdid in pending if vdid not in changed)
 
 
-def _lacking(known: Location | None, given: Location) -> list[str]:
+def _lacking(known: Location | None, location: Location) -> list[str]:
     """What one location says of its sensor besides the position and the other does not."""
     unknown = known or Location("", np.nan, np.nan, np.nan, np.nan, "")
-    numbers = {"lanes": (unknown.lanes, given.lanes), "length": (unknown.length, given.length)}
-    found = [name for name, (old, new) in numbers.items() if np.isfinite(new) and not np.isfinite(old)]
-    return [*found, "direction"] if given.direction and not unknown.direction else found
-
-
-def _distance_km(one: Location | None, other: Location) -> float:
-    """Along the Earth between two near places, to about 0.1 %; 0 where one has no position."""
-    if one is None or not on_earth(one.latitude, one.longitude):
-        return 0.0
-    north = np.radians(other.latitude - one.latitude)
-    east = np.radians(other.longitude - one.longitude) * np.cos(np.radians(one.latitude))
-    return float(EARTH_RADIUS_KM * np.hypot(north, east))
+    numbers = {"lanes": (unknown.lanes, location.lanes), "length": (unknown.length, location.length)}
+    lacking = [name for name, (old, new) in numbers.items() if np.isfinite(new) and not np.isfinite(old)]
+    return [*lacking, "direction"] if location.direction and not unknown.direction else lacking
 
 
 def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Location]:
@@ -328,32 +324,8 @@ def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], var
     return {row[0]: Location(*row, letters.get(code, "")) for row, code in zip(columns, codes.tolist(), strict=True)}
 
 
-def _lacking_seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> tuple[np.ndarray | None, int]:
-    """The seconds that the file lacks or has wrong, and in how many rows they are wrong; None where all is well."""
-    seconds = np.full(len(timestamps), NO_TIME, np.int64)
-    timed = timestamps != b""
-    seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
-    stored = file.get(SECONDS)
-    if not isinstance(stored, h5py.Dataset):
-        return seconds, 0
-    values = stored[()]
-    if values.shape != seconds.shape or values.dtype.kind not in "iuf":
-        return seconds, len(seconds)
-    wrong = int(np.count_nonzero(values[timed] != seconds[timed]))
-    return (seconds, wrong) if wrong else (None, 0)
-
-
-def _patch(path: Path, plan: Plan) -> None:
-    """Write what the plan adds; objects are in the oldest form that HDF5 knows, so that every reader reads them."""
-    try:
-        with writing(path, "r+", ("earliest", "v110")) as file:
-            check_parts(plan.path, file)  # of the very file that is written
-            _add(file, plan)
-    except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet
-        raise SocialxError(plan.path, f"damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
-
-
-def _add(file: h5py.File, plan: Plan) -> None:
+def _patch(plan: Plan, file: h5py.File) -> None:
+    """Write what the plan adds."""
     info = file.require_group(SENSOR_INFO)
     if plan.add_crs:
         info.attrs[CRS_ATTR] = CRS
@@ -379,29 +351,27 @@ def _add(file: h5py.File, plan: Plan) -> None:
         file[UNITS] = np.bytes_(json.dumps(units))
 
 
-def _check_patched(old: Path, new: Path, plan: Plan) -> None:
-    """Refuse a patched copy whose features are not the very bytes of the old file, or in which the plan is not done."""
-    with open_hdf5(old, ADVICE, locking=False) as before, open_hdf5(new, ADVICE) as after:
-        extents = _extents(before[FEATURES])
-        same = extents == _extents(after[FEATURES])
-        info = after[SENSOR_INFO]
-        for vdid, place in plan.locations.items():
-            attributes = info[vdid].attrs
-            same &= (attributes["position_lat"], attributes["position_lon"]) == (place.latitude, place.longitude)
-            same &= not _lacking(_location(new, vdid, info[vdid]), place)
-        same &= plan.seconds is None or np.array_equal(after[SECONDS][:], plan.seconds)
-        rules = after["metadata"].attrs
-        same &= all(read_text(rules[name]) == str(value) for name, value in plan.attributes.items())
-        same &= read_units(after).items() >= plan.units.items()
-    with old.open("rb") as left, new.open("rb") as right:
+def _is_patched(plan: Plan, old: h5py.File, new: h5py.File) -> bool:
+    """Whether the features of a patched copy are the very bytes of the old file, and the plan is done in it."""
+    extents = _extents(old[FEATURES])
+    same = extents == _extents(new[FEATURES])
+    info = new[SENSOR_INFO]
+    for vdid, place in plan.locations.items():
+        attributes = info[vdid].attrs
+        same &= (attributes["position_lat"], attributes["position_lon"]) == (place.latitude, place.longitude)
+        same &= not _lacking(_location(plan.path, vdid, info[vdid]), place)
+    same &= plan.seconds is None or np.array_equal(new[SECONDS][:], plan.seconds)
+    rules = new["metadata"].attrs
+    same &= all(read_text(rules[name]) == str(value) for name, value in plan.attributes.items())
+    same &= read_units(new).items() >= plan.units.items()
+    with Path(old.filename).open("rb") as left, Path(new.filename).open("rb") as right:
         for offset, size in extents:
             left.seek(offset)
             right.seek(offset)
             for first in range(0, size, COMPARED_BYTES):
                 part = min(COMPARED_BYTES, size - first)
                 same &= left.read(part) == right.read(part)
-    if not same:
-        raise SocialxError(old, "the disk does not give back what was written", "check the disk")
+    return same
 
 
 def _extents(features: h5py.Dataset) -> list[tuple[int, int]]:
@@ -409,9 +379,9 @@ def _extents(features: h5py.Dataset) -> list[tuple[int, int]]:
     if features.chunks is None:
         offset = features.id.get_offset()
         return [] if offset is None else [(offset, features.id.get_storage_size())]
-    found: list[tuple[int, int]] = []
-    features.id.chunk_iter(lambda chunk: found.append((chunk.byte_offset, chunk.size)))
-    return sorted(found)
+    extents: list[tuple[int, int]] = []
+    features.id.chunk_iter(lambda chunk: extents.append((chunk.byte_offset, chunk.size)))
+    return sorted(extents)
 
 
 def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
@@ -423,9 +393,9 @@ def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
         ids,
         np.array([place.latitude for _, place in places]),
         np.array([place.longitude for _, place in places]),
-        np.array([own.lanes if np.isfinite(own.lanes) else place.lanes for own, place in places]),
-        np.array([own.length if np.isfinite(own.length) else place.length for own, place in places]),
-        tuple(own.direction or place.direction for own, place in places),
+        np.array([stated.lanes if np.isfinite(stated.lanes) else place.lanes for stated, place in places]),
+        np.array([stated.length if np.isfinite(stated.length) else place.length for stated, place in places]),
+        tuple(stated.direction or place.direction for stated, place in places),
     )
 
     def blocks() -> Generator[Block, None, None]:
@@ -433,9 +403,10 @@ def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
             rows = slice(first, first + BLOCK_ROWS)
             yield Block(timestamps[rows], float32(features[rows, :, 0]))
 
-    d = DATASETS["pems-bay"]
-    origin, name = f"{path} ({plan.variant.name})", read_text(file.attrs.get("dataset_name", d.dataset_name))
-    return Readings(name, d.feature_set, sensors, blocks(), d.units, d.missing, d.timezone, origin, "the same file")
+    bay = DATASETS["pems-bay"]
+    name = read_text(file.attrs.get("dataset_name", bay.dataset_name))
+    facts = (bay.units, bay.missing, bay.timezone, f"{path} ({plan.variant.name})", "the same file")
+    return Readings(name, bay.feature_set, sensors, blocks(), *facts)
 
 
 def expand(path: Path) -> list[Path]:
@@ -443,7 +414,7 @@ def expand(path: Path) -> list[Path]:
     check_name(path)
     if not path.is_dir():
         return [path]
-    found = sorted(p for p in path.iterdir() if p.suffix in (".h5", ".hdf5") and not p.name.startswith("."))
-    if not found:
+    files = sorted(each for each in path.iterdir() if each.suffix in (".h5", ".hdf5") and each.name[0] != ".")
+    if not files:
         raise SocialxError(path, "no .h5 or .hdf5 file in this folder", "name the files")
-    return found
+    return files

@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 
 from socialx.errors import SocialxError
+from socialx.files.hdf5_layout import FLAT, MISSING_ATTR, SENSOR_INFO, check_parts, read_layout, read_text, read_unit
 from socialx.files.published import DATASETS
-from socialx.files.store import FLAT, MISSING_ATTR, SENSOR_INFO, check_parts, read_layout, read_text, read_unit
 
 
 @dataclass(frozen=True)
@@ -69,30 +69,28 @@ def recognise(path: Path, file: h5py.File) -> Variant:
             "convert its source",
         )
     features, _, names, _ = read_layout(path, file)
-    return VARIANTS[_name(file, features, names)]
-
-
-def _name(file: h5py.File, features: h5py.Dataset, names: list[str]) -> str:
-    if MISSING_ATTR in file["metadata"].attrs:
-        return CURRENT
-    if "metadata/cleaning_info" in file:
-        return "TW2"
-    if names[0] == "speed" and features.dtype == np.float64:
-        return "V0b"
     dataset, described = read_text(file.attrs.get("dataset_name", "")), SENSOR_INFO in file
-    kilometres = in_kilometres(read_unit(file, names[0]))
-    if dataset == "pems_bay":
-        return ("P1" if described else "P0") if kilometres else "P2"
-    if dataset == "metr_la":
+    kilometres = read_unit(file, names[0]).replace(" ", "") in ("km/h", "kmh", "kph")
+    name = OTHER
+    if MISSING_ATTR in file["metadata"].attrs:
+        name = CURRENT
+    elif "metadata/cleaning_info" in file:
+        name = "TW2"
+    elif names[0] == "speed" and features.dtype == np.float64:
+        name = "V0b"
+    elif dataset == "pems_bay":
+        name = ("P1" if described else "P0") if kilometres else "P2"
+    elif dataset == "metr_la":
         replaced = zeros_replaced(features, names, kilometres)
         if not kilometres and not read_text(file.attrs.get("feature_set", "")).endswith("_reduced"):
-            return {True: "M4", False: "M3", None: "M3/M4"}[replaced]
-        if replaced:
-            return "M2" if described else "M1"
-        return OTHER if has_places(features, names) else "M0"
-    if is_taiwan(file):
-        return "TW1" if dataset else "TW0"
-    return OTHER
+            name = {True: "M4", False: "M3", None: "M3/M4"}[replaced]
+        elif replaced:
+            name = "M2" if described else "M1"
+        elif not has_places(features, names):
+            name = "M0"
+    elif is_taiwan(file):
+        name = "TW1" if dataset else "TW0"
+    return VARIANTS[name]
 
 
 def lacking_units(file: h5py.File, names: Sequence[str]) -> dict[str, str]:
@@ -116,11 +114,6 @@ def is_taiwan(file: h5py.File) -> bool:
     info = file.get("metadata/vd_info")
     first = [info[name] for name in list(info)[:1]] if isinstance(info, h5py.Group) else []
     return "metadata/cleaning_info" in file or any("road_id" in entry.attrs for entry in first)
-
-
-def in_kilometres(unit: str) -> bool:
-    """Whether speeds are in km/h, however it is spelt."""
-    return unit.replace(" ", "") in ("km/h", "kmh", "kph")
 
 
 def _blocks(features: h5py.Dataset, column: int) -> Iterator[np.ndarray]:

@@ -12,51 +12,15 @@ from typing import Literal
 
 import h5py
 
-from socialx.disk import WriteFailed, check_regular
+from socialx.disk import WriteFailed
 from socialx.errors import SocialxError
+from socialx.files.file_head import HDF5, first_bytes
 
-HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-LINE_BYTES = 1 << 24  # a header of 100,000 sensors with names of 160 bytes
 # A file of N bytes can honestly hold more: deflate packs 1,032 bytes into one at most, and what was never written takes
 # no room.  16 MiB of these are 24 hours of 14,000 sensors.
 PACKED_RATIO, UNWRITTEN_BYTES = 1100, 1 << 24
 DESCRIBING_BYTES = 1 << 18  # 100 entries of vd_info take less than 2 KiB each, also in the oldest form of HDF5
 INSIDE = "copy what it points to into this file"
-
-
-AGAIN = "download it again"  # helps with a damaged file, and not with one that is not there
-
-
-def first_bytes(path: Path, advice: str) -> bytes:
-    """The head of a file that a user named; refuses what is missing, empty, no plain file or a Git-LFS pointer."""
-    try:
-        check_regular(path)
-        with path.open("rb") as file:
-            head = file.read(256)
-    except FileNotFoundError:
-        raise SocialxError(
-            path, "no such file", f"check the path{'' if advice == AGAIN else f', or {advice}'}"
-        ) from None
-    except IsADirectoryError:
-        raise SocialxError(path, "a folder", "name a file in it") from None
-    except OSError as error:
-        raise SocialxError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
-    if not head:
-        raise SocialxError(path, "the file is empty", advice)
-    if head.startswith(b"version https://git-lfs"):
-        raise SocialxError(path, "a Git-LFS pointer, not the data", "git lfs pull, or download it again")
-    return head
-
-
-def check_first_line(path: Path, advice: str) -> None:
-    """Refuse a text whose first line ends nowhere in its first 16 MiB, such as a download that holds only zeros."""
-    first_bytes(path, advice)
-    with path.open("rb") as file:
-        for _ in range(LINE_BYTES >> 20):
-            piece = file.read(1 << 20)
-            if len(piece) < 1 << 20 or b"\n" in piece or b"\r" in piece:
-                return
-    raise SocialxError(path, f"no line ends in its first {LINE_BYTES >> 20} MiB, so it is no table", advice)
 
 
 @contextmanager
@@ -65,7 +29,7 @@ def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[
 
     locking: False inside ``exclusive``, which holds the lock that HDF5 would ask for.
     """
-    if not first_bytes(path, advice).startswith(HDF5_SIGNATURE):
+    if not first_bytes(path, advice).startswith(HDF5):
         raise SocialxError(path, "not an HDF5 file", advice)
     with broken_as_lines(path, advice), h5py.File(path, "r", locking=locking) as file:
         yield file

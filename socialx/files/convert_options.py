@@ -1,0 +1,234 @@
+"""What a user says about the data that ``convert`` and ``append`` read: a field for each option.
+
+An option is a field of ``Request`` with its help.  The flags of the commands, the arguments of ``socialx.convert`` and
+``socialx.append``, and the refusal of what a format does not take are made of these fields.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+from zoneinfo import available_timezones
+
+from socialx.errors import Argument, SettingsError
+from socialx.files.file_head import FileHead, read_head
+from socialx.files.quantities import QUANTITIES
+
+UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
+Function = TypeVar("Function", bound=Callable)
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of an option besides its type and its default.
+
+    help: one line.  metavar: what stands for its value in the help of the command.  parse: the value of the field from
+    the one that a user gives; it raises SettingsError.  append: whether ``append`` takes it too, or its help there.
+    example: its value in a command that an error shows.  name: of the argument and the flag, where the field has
+    another.
+    """
+
+    help: str
+    metavar: str = ""
+    parse: Callable[[Any], Any] = str
+    append: bool | str = False
+    example: str = ""
+    name: str = ""
+
+
+def parse_freq(text: str, argument: str = "freq") -> int:
+    """``5min``, ``300s`` or ``1h`` -> seconds; ``argument`` is what an error names."""
+    match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
+    step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
+    if not step or step % 60:
+        raise SettingsError(Argument(argument, text), "not a time between rows in whole minutes", "for example 5min")
+    return step
+
+
+def _time_format(text: str) -> str:
+    """A format of strptime that says date and time."""
+    complete = False
+    with suppress(ValueError):
+        datetime.strptime(datetime(2024, 1, 31, 13, 5, tzinfo=UTC).strftime(text), text)
+        complete = "%" in text
+    if not complete:
+        example = f"for example {Argument('time_format', '%d/%m/%Y %H:%M')}"
+        raise SettingsError(Argument("time_format", text), "not a format of times", example)
+    return text
+
+
+def _quantity(text: str) -> str:
+    """What readings are, as a feature is called."""
+    if quantity := QUANTITIES.get(text.strip().lower()):
+        return quantity
+    raise SettingsError(Argument("quantity", text), "no quantity", f"choose {', '.join(QUANTITIES)}")
+
+
+def _units(text: str) -> str:
+    if not (text.strip() and text.isprintable()):
+        raise SettingsError(Argument("units", ascii(text)[1:-1]), "not a unit", "for example mph")
+    return text
+
+
+def _missing(value: float | str | Sequence[float]) -> tuple[float, ...]:
+    """Numbers that stand for no reading, in a text with commas between them; ``none`` or NaN: there is no such one."""
+    codes: Sequence[Any] = value if isinstance(value, Sequence) else [value]
+    numbers = []
+    for code in value.split(",") if isinstance(value, str) else codes:
+        if isinstance(code, str) and code.lower() == "none":
+            continue
+        try:
+            number = float(code)
+        except ValueError:
+            number = math.inf
+        if math.isinf(number) or (isinstance(code, str) and math.isnan(number)):
+            example = f"for example {Argument('missing', 0)}"
+            raise SettingsError(Argument("missing", code), "neither a number nor none", example)
+        if not math.isnan(number):
+            numbers.append(number)
+    return tuple(numbers)
+
+
+def _timezone(name: str) -> str:
+    if (zones := available_timezones()) and name not in zones:
+        near = difflib.get_close_matches(name, zones, 1) or ["Europe/Paris"]
+        raise SettingsError(Argument("timezone", name), "no such zone", f"for example {near[0]}")
+    return name
+
+
+def _names(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _text(value: str | int) -> str:
+    return str(value)
+
+
+def _path(value: str | Path) -> Path:
+    return Path(value)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user says about a source; everything but ``data`` may be left out.
+
+    data: a file, or the folder of the formats that have several.  more: further files of the same columns.  published:
+    ``start`` was not given, it is that of the data set as published.  missing: empty means that every number is a
+    reading; None is 0, and of counts no number.
+    """
+
+    data: Path
+    more: tuple[Path, ...] = ()
+    published: bool = False
+    meta: Annotated[Path | None, Option("locations of the sensors, joined by id", "FILE", _path)] = None
+    ids: Annotated[Path | None, Option("sensor ids in column order, where the data has none", "FILE", _path)] = None
+    start: Annotated[
+        str | None,
+        Option("time of the first row, where the data has no dates", "TIME", example="YYYY-MM-DD HH:MM:SS"),
+    ] = None
+    step_s: Annotated[
+        int | None,
+        Option("time between rows, where the data has no times", "5min", parse_freq, example="5min", name="freq"),
+    ] = None
+    channel: Annotated[
+        str | None, Option("which of several quantities, by name or number", "NAME", _text, append=True, example="0")
+    ] = None
+    time_format: Annotated[
+        str | None, Option("how times are written, such as '%d/%m/%Y %H:%M'", "FORMAT", _time_format, append=True)
+    ] = None
+    quantity: Annotated[
+        str | None, Option("what the readings are; 0 is a reading of the last two", "|".join(QUANTITIES), _quantity)
+    ] = None
+    name: Annotated[str | None, Option("name of a data set that is not built in", "NAME")] = None
+    units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", _units)] = None
+    missing: Annotated[
+        tuple[float, ...] | None,
+        Option("numbers that stand for no reading", "0|-1,0|none", _missing, "more numbers that stand for no reading"),
+    ] = None
+    timezone: Annotated[
+        str | None,
+        Option(
+            "its time zone, such as Europe/Paris", "ZONE", _timezone, "time zone of the tables, where FILE is in UTC"
+        ),
+    ] = None
+    round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
+    transposed: Annotated[bool, Option("a row for each sensor, a column for each time", append=True)] = False
+    time_column: Annotated[str | None, Option("the column of times of a table", "NAME", append=True)] = None
+    sensor_column: Annotated[
+        str | None, Option("the column of sensors of a table with a row per reading", "NAME", append=True)
+    ] = None
+    drop: Annotated[
+        tuple[str, ...], Option("leave out a column of a table (may be repeated)", "COLUMN", _names, append=True)
+    ] = ()
+    without_positions: Annotated[bool, Option("write sensors without a position too")] = False
+
+    @cached_property
+    def head(self) -> FileHead:
+        """The beginning of ``data``, read once."""
+        return read_head(self.data)
+
+    @property
+    def said_start(self) -> str:
+        """How a message calls ``start``."""
+        return "the published start" if self.published else "the given start"
+
+    @classmethod
+    def of(cls, task: str, data: str | Path | Sequence[str | Path], arguments: Mapping[str, Any]) -> Request:
+        """The request of a call of ``convert`` or ``append``; an argument of None is not given.
+
+        Raises SettingsError for a value that cannot be, and for an argument that the task does not have.
+        """
+        paths = [Path(data)] if isinstance(data, str | Path) else list(map(Path, data))
+        if not paths:
+            raise SettingsError(Argument("data"), "no file in it", "name one or several files")
+        known = {option.name: (field, option) for field, option in options(task).items()}
+        values: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+                raise SettingsError(Argument(name), f"{task} has no such argument", hint)
+            field, option = known[name]
+            if value is not None:
+                values[field] = bool(value) if getattr(cls, field) is False else option.parse(value)
+        return cls(paths[0], tuple(paths[1:]), **values)
+
+
+def options(task: str = "convert") -> dict[str, Option]:
+    """The options of ``convert`` or ``append`` by their field, with the name and the help that they have there."""
+    known = {}
+    for field, hint in get_type_hints(Request, include_extras=True).items():
+        for option in getattr(hint, "__metadata__", ()):
+            if task == "convert" or option.append:
+                text = option.append if task == "append" and isinstance(option.append, str) else option.help
+                known[field] = replace(option, name=option.name or field, help=text)
+    return known
+
+
+def with_options(task: str) -> Callable[[Function], Function]:
+    """Show the options of a task in the signature and the docstring of a function that takes them as keywords."""
+
+    def decorate(function: Function) -> Function:
+        signature, keyword = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
+        parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        lines = []
+        for field, option in options(task).items():
+            default = getattr(Request, field)
+            takes = next(iter(getattr(option.parse, "__annotations__", {}).values()), "str")
+            hint = "bool" if default is False else f"{takes} | None" if default is None else takes
+            parameters.append(inspect.Parameter(option.name, keyword, default=default, annotation=hint))
+            lines.append(f"    {option.name}: {option.help}")
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        function.__doc__ = "\n".join([f"{function.__doc__}", *lines])
+        return function
+
+    return decorate

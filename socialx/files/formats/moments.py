@@ -1,0 +1,132 @@
+"""How times are written in texts: which forms there are, and the moment that each text stands for."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from socialx.files.formats.contents import as_timestamps
+from socialx.files.formats.walltimes import nearest_step
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DATE = r"(?:[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.](?:[0-9]{4}|[0-9]{2}))"
+CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?[AaPp][Mm])?"
+ZONE = r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
+EPOCH = re.compile(r"[0-9]{9,10}(?:\.[0-9]{1,6})?|[0-9]{12,13}")
+MOMENT = re.compile(rf"{DATE}[ T]{CLOCK}{ZONE}")
+ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(CLOCK)
+MIDNIGHT = r"(?<=[ T])24:00(?=$|:00|[ Z+-])"  # the end of a day
+UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
+PLAIN = "YYYY-MM-DD HH:MM:SS"
+# The forms that are copied digit by digit.
+TIMES = {
+    form: re.compile(re.sub("[YMDHS]", "[0-9]", form))
+    for form in (PLAIN, "YYYY-MM-DDTHH:MM:SS", "YYYY-MM-DD HH:MM", "YYYY-MM-DDTHH:MM")
+}
+COPIED = {
+    "%Y-%m-%d %H:%M:%S": TIMES[PLAIN],
+    "%Y-%m-%dT%H:%M:%S": TIMES["YYYY-MM-DDTHH:MM:SS"],
+    "%Y-%m-%d %H:%M": TIMES["YYYY-MM-DD HH:MM"],
+    "%Y-%m-%dT%H:%M": TIMES["YYYY-MM-DDTHH:MM"],
+}
+
+
+def is_time(text: str) -> bool:
+    """Whether a text is a moment, a date, or seconds since 1970."""
+    return bool(MOMENT.fullmatch(text) or ONLY_DATE.fullmatch(text) or EPOCH.fullmatch(text))
+
+
+def timestamp(time: str) -> str:
+    """A time in one of the forms of ``TIMES``, a Z after it or not, as it is stored; 24:00 is 0:00 of the next day."""
+    day, clock = time[:10], f"{time[11:16]}:{time[17:19] or '00'}"
+    if clock == "24:00:00":
+        with suppress(ValueError):  # no such day, which is refused where times are read
+            return f"{date.fromisoformat(day) + timedelta(days=1)} 00:00:00"
+    return f"{day} {clock}"
+
+
+@dataclass(frozen=True)
+class Times:
+    """How times are written: a format of strptime, or None for seconds or milliseconds since 1970.
+
+    zoned: they carry an offset from UTC, or count from 1970; they are then written in UTC.  step: seconds to whose
+    multiples they are rounded.
+    """
+
+    form: str | None
+    zoned: bool
+    step: int | None = None
+
+    def stamps(self, texts: list[str]) -> np.ndarray:
+        """Texts [t] -> times as they are stored, S19 [t]; b"" for a text that is written otherwise."""
+        copied = COPIED.get(self.form or "")
+        if copied and self.step is None and all(map(copied.fullmatch, texts)):
+            as_it_is = copied is TIMES[PLAIN] and not any("24:00:00" in text for text in texts)
+            return np.array(texts if as_it_is else [timestamp(text) for text in texts], "S19")
+        seconds = self.seconds(texts)
+        unknown = seconds == UNKNOWN
+        return np.where(unknown, b"", as_timestamps(np.where(unknown, 0, seconds)))
+
+    def seconds(self, texts: list[str]) -> np.ndarray:
+        """Texts [t] -> seconds since 1970 int64 [t], UNKNOWN for a text that is written otherwise.
+
+        Times without an offset count as if they were UTC.
+        """
+        import pandas as pd
+
+        codes, unique = pd.factorize(np.array(texts, object))  # rows of many sensors repeat their times
+        seconds = self._exact(pd.Series(unique, dtype="str"))[codes]
+        return seconds if self.step is None else np.where(seconds == UNKNOWN, UNKNOWN, nearest_step(seconds, self.step))
+
+    def _exact(self, texts: pd.Series[str]) -> np.ndarray:
+        import pandas as pd
+
+        if self.form is None:
+            numbers = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64)
+            numbers = np.where(numbers >= 1e11, numbers / 1000, numbers)
+            return np.where(np.isfinite(numbers), np.rint(np.nan_to_num(numbers)), UNKNOWN).astype(np.int64)
+        if self.zoned:
+            texts = texts.str.replace(r" ?UTC$", "Z", regex=True)
+        late = texts.str.contains(MIDNIGHT, regex=True)
+        texts = texts.str.replace(MIDNIGHT, "00:00", regex=True) if late.any() else texts
+        found = pd.to_datetime(texts, format=self.form, utc=self.zoned, errors="coerce")
+        found = found + pd.to_timedelta(late.astype(int), unit="D") if late.any() else found
+        if self.zoned:
+            found = found.dt.tz_localize(None)
+        moments = found.to_numpy("datetime64[ms]")
+        rounded = np.rint(moments.astype(np.int64) / 1000)
+        return np.where(np.isnat(moments), UNKNOWN, rounded).astype(np.int64)
+
+
+def candidates(text: str) -> list[Times]:
+    """The ways in which a time can be read; two where day and month could change places."""
+    if EPOCH.fullmatch(text):
+        return [Times(None, zoned=True)]
+    found = re.match(DATE, text)
+    if found is None:
+        return []
+    day, rest = found[0], text[found.end() :]
+    mark = next(letter for letter in day if not letter.isdigit())
+    first, _, last = day.split(mark)
+    year = "%Y" if max(len(first), len(last)) == 4 else "%y"
+    if len(first) == 4:
+        orders = ["%Y-%m-%d"]
+    else:  # a date with dots begins with the day wherever it is written so
+        orders = [f"%d-%m-{year}"] if mark == "." else [f"%d-%m-{year}", f"%m-%d-{year}"]
+    between, clock = rest[:1], re.match(CLOCK, rest[1:])
+    form, zone = "", ""
+    if clock is not None:
+        half = clock[0][-1:] in "mM"
+        form = between + ("%I" if half else "%H") + ":%M" + (":%S" if clock[0].count(":") == 2 else "")
+        form += ".%f" if "." in clock[0] else ""
+        form += (" %p" if " " in clock[0] else "%p") if half else ""
+        zone = rest[1 + clock.end() :]
+        form += (" %z" if zone.startswith(" ") and "UTC" not in zone else "%z") if zone else ""
+    return [Times(order.replace("-", mark) + form, zoned=bool(zone)) for order in orders]

@@ -1,0 +1,227 @@
+"""Cells of texts: which stand for a number or for no reading, and the columns of a text as arrays.
+
+t rows of one piece, N columns of numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import numpy as np
+
+from socialx.errors import SocialxError
+from socialx.files.file_head import UNREADABLE, unpacked
+from socialx.progress import work
+
+PIECE_BYTES = 1 << 22  # about 2,000 rows of METR-LA: small beside pandas itself, large beside the cost of a call
+# Cells that mean "no reading"; any other text is refused.
+ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?", "NaT"]
+NO_READING = frozenset(ABSENT)
+NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
+COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")  # a number with a decimal comma
+NARROW = 16  # rows of so many cells are cut cell by cell
+UNQUOTED = "\x1f"  # stands between the cells of rows that had quotes
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows: the cells of each column of texts, and the numbers float32 [t,N], NaN where there is none.
+
+    lines: the rows as they stand in the file, the first of them in line ``line``; None where it is no text.
+    """
+
+    texts: list[list[str]]
+    numbers: np.ndarray
+    line: int
+    lines: bytes | None = None
+
+    def place(self, row: int) -> str:
+        """How a message calls a row."""
+        if self.lines is None:
+            return f"line {self.line + row}"
+        filled = (number for number, line in enumerate(self.lines.splitlines(), self.line) if line.strip())
+        return f"line {next(islice(filled, row, None))}"
+
+
+@dataclass(frozen=True)
+class TextColumns:
+    """The columns of a text that are read, by their numbers from 0, and how its cells are written.
+
+    names: of all columns; an empty one is called by its number.  begin: lines before the first row.  encoding: as of
+    ``FileHead``.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    texts: tuple[int, ...]
+    numbers: tuple[int, ...]
+    separator: str = ","
+    decimal: str = "."
+    begin: int = 1
+    encoding: str = "utf-8-sig"
+
+    def read(self, what: str = "reading") -> Generator[Piece, None, None]:
+        """All rows; refuses a row with more or fewer cells, and a cell that is neither a number nor absent.
+
+        The fast parser reads what it is sure of.  All else is read cell by cell.
+        """
+        for line, lines in pieces(self.path, self.begin, self.encoding, what):
+            yield Piece(*(self._fast(lines) or self._careful(lines, line)), line, lines)
+
+    def _rows(self, lines: bytes) -> tuple[list[bytes], bytes]:
+        """The lines that are not blank, without quotes around cells, and what separates these; none if it fails."""
+        rows = [row for row in lines.splitlines() if row and not row.isspace()]
+        if b'"' not in lines:
+            return rows, self.separator.encode()
+        texts = (row.decode("utf-8", "replace") for row in rows)
+        try:
+            cells = list(csv.reader(texts, delimiter=self.separator))
+        except csv.Error:
+            return [], b""
+        return [UNQUOTED.join(row).encode() for row in cells], UNQUOTED.encode()
+
+    def _fast(self, lines: bytes) -> tuple[list[list[str]], np.ndarray] | None:
+        """The columns of texts and numbers; None where a row or a cell needs a closer look."""
+        rows, mark = self._rows(lines)
+        width = len(self.names)
+        if not rows or not all(row.count(mark) == width - 1 for row in rows):
+            return None
+        first, count = (self.numbers[0] if self.numbers else width), len(self.numbers)
+        if width > NARROW and self.numbers == tuple(range(first, first + count)):
+            # Numbers that stand side by side are cut out as one.
+            cut = [row.split(mark, first) for row in rows]
+            if first + count < width:
+                cut = [[*cells[:first], *cells[first].rsplit(mark, width - first - count)] for cells in cut]
+            places = [column if column < first else column - count + 1 for column in self.texts]
+            texts = [[cells[place] for cells in cut] for place in places]
+            joined = mark.join([*(cells[first] for cells in cut), b""]) if self.numbers else b""
+        else:
+            cells = mark.join(rows).split(mark)
+            texts, ordered = [cells[column::width] for column in self.texts], [b""] * (len(rows) * count + 1)
+            for place, column in enumerate(self.numbers):
+                ordered[place:-1:count] = cells[column::width]
+            joined = mark.join(ordered)
+        values = _parse(joined, mark, self.decimal)
+        if values is None or len(values) != len(rows) * count:
+            return None
+        columns = [mark.join(column).decode("utf-8", "replace").split(mark.decode()) for column in texts]
+        return [list(map(str.strip, column)) for column in columns], values.reshape(len(rows), count)
+
+    def _careful(self, lines: bytes, line: int) -> tuple[list[list[str]], np.ndarray]:
+        """The same cell by cell, or a refusal with its place."""
+        texts: list[list[str]] = [[] for _ in self.texts]
+        rows = []
+        for place, cells in walk(self.path, lines, line, len(self.names), self.separator):
+            for column, found in zip(self.texts, texts, strict=True):
+                found.append(cells[column])
+            rows.append([self._number(place, column, cells[column]) for column in self.numbers])
+        with np.errstate(over="ignore"):
+            return texts, np.array(rows, np.float64).astype(np.float32).reshape(len(rows), len(self.numbers))
+
+    def _number(self, place: str, column: int, cell: str) -> float:
+        if cell in NO_READING:
+            return float("nan")
+        if not (COMMA if self.decimal == "," else NUMBER).fullmatch(cell):
+            refuse_cell(self.path, place, self.names[column] or column, cell)
+        return float(cell.replace(",", "."))
+
+
+def pieces(
+    path: Path, begin: int = 1, encoding: str = "utf-8-sig", what: str = "reading"
+) -> Generator[tuple[int, bytes], None, None]:
+    """The lines of a text after the first ``begin``, as UTF-8: pieces of whole lines with the number of the first."""
+    try:
+        with unpacked(path) as stream, work(f"{what} {path.name}", path.stat().st_size, "B") as bar:
+            lines: IO[Any] = stream if encoding == "utf-8-sig" else io.TextIOWrapper(stream, encoding)
+            for _ in range(begin):
+                lines.readline()
+            line = begin + 1
+            while piece := lines.read(PIECE_BYTES) + lines.readline():
+                piece = piece if isinstance(piece, bytes) else piece.encode()
+                if not piece.isspace():
+                    yield line, piece.removeprefix(b"\xef\xbb\xbf") if line == 1 else piece
+                line += piece.count(b"\n")
+                bar.advance(len(piece))
+    except UNREADABLE as error:
+        raise SocialxError(path, f"cannot be read to its end ({error})", "make or download it again") from None
+
+
+def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") -> Iterator[tuple[str, list[str]]]:
+    """``line 7`` of each row, and its cells without spaces around; refuses a row that has not ``width`` of them."""
+    rows = ("" if row.isspace() else row.decode("utf-8", "replace") for row in lines.splitlines())
+    reader = csv.reader(rows, delimiter=separator)
+    try:
+        for cells in reader:
+            place = f"line {line + reader.line_num - 1}"
+            if cells and len(cells) != width:
+                raise SocialxError(path, f"{place} has {len(cells)} cells, not {width}", "correct it")
+            if cells:
+                yield place, [cell.strip() for cell in cells]
+    except csv.Error as error:
+        raise SocialxError(path, f"line {line + reader.line_num - 1}: {error}", "correct it") from None
+
+
+def refuse_cell(where: object, place: str, column: str | int, cell: str) -> NoReturn:
+    """Raise for a cell that is neither a number nor absent; a column without a name is called by its number from 0."""
+    called = f"column {column + 1}" if isinstance(column, int) else f"column {column[:40]!a}"
+    found = f"{place}, {called} is {cell[:40]!a}, not a number"
+    raise SocialxError(where, found, "correct it, or leave it empty if missing")
+
+
+def decimal_sign(separator: str, columns: list[list[str]]) -> str:
+    """The sign before the decimals: a comma where a number has one, and no column needs a point.
+
+    Between cells that are separated by commas, one before three digits may be that of the thousands.
+    """
+    form = re.compile(r"[+-]?[0-9]*,(?![0-9]{3}$)[0-9]+") if separator == "," else COMMA
+    commas = any("," in cell and form.fullmatch(cell) for column in columns for cell in column)
+    points = commas and any("." in cell and NUMBER.fullmatch(cell) for column in columns for cell in column)
+    return "," if commas and not points else "."
+
+
+def _parse(text: bytes, mark: bytes, decimal: str) -> np.ndarray | None:
+    """Cells that each end with a mark -> float32 [cells], NaN where absent; None where the parser is not to be trusted.
+
+    One long column, because pandas spends 0.1 ms on each column of each piece: 10 times the parsing of 8,600.
+    """
+    # A parser may take True for 1, inf for a reading, and other alphabets' digits for ours.
+    if not text.isascii() or any(letter in text for letter in (b"T", b"t", b"F", b"f")):
+        return None
+    if not text:
+        return np.empty(0, np.float32)
+    import pandas as pd
+
+    signs = (mark + mark, b"n", b"N", b"-" + mark, b"?", b" ")
+    # Since 3.1 pandas rounds every float correctly, and the option is deprecated.
+    old = tuple(int(part) for part in pd.__version__.split(".")[:2]) < (3, 1)
+    exact: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
+    try:
+        with np.errstate(over="ignore"):
+            column = pd.read_csv(
+                io.BytesIO(text),
+                header=None,
+                names=[0],
+                index_col=False,
+                dtype=np.float32,
+                sep="t",  # a letter that is not in the text
+                lineterminator=mark.decode(),
+                decimal=decimal,
+                quoting=csv.QUOTE_NONE,
+                skip_blank_lines=False,
+                skipinitialspace=b" " in text,
+                keep_default_na=False,
+                na_values=ABSENT,
+                na_filter=text.startswith(mark) or any(sign in text for sign in signs),  # a search per cell
+                low_memory=False,
+                **exact,
+            )[0]
+    except ValueError:  # pandas' ParserError is one
+        return None
+    return column.to_numpy()

@@ -1,0 +1,159 @@
+"""The layout of the canonical HDF5 file: names, dtypes and units.  T rows, N sensors, F features, t rows of a block."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from socialx.errors import Command, SocialxError, sample
+from socialx.files.open_hdf5 import check_dataset, check_links
+from socialx.files.quantities import SPEED
+
+FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
+FLAT = ("features", "dates", "sensors")  # the root of the oldest files, before there were groups
+TIMESTAMPS, SECONDS, SENSOR_INFO = "metadata/timestamps", "metadata/timestamps_epoch", "metadata/vd_info"
+UNITS = "metadata/units"
+PARTS = (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS, SECONDS, UNITS, *FLAT)  # every dataset that is read
+ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
+DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
+STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
+UNKNOWN = "unknown"  # what ``imputed`` says where it cannot be told
+PACKED = {"compression": "gzip", "compression_opts": 1, "fletcher32": True}  # any HDF5 reads it, bit flips raise
+
+
+@dataclass(frozen=True, eq=False)
+class Sensors:
+    """The N sensors in column order; NaN or an empty direction = unknown, None = the dataset has no such column."""
+
+    ids: tuple[str, ...]
+    latitude: np.ndarray  # float64 [N], degrees
+    longitude: np.ndarray
+    lanes: np.ndarray | None = None
+    length: np.ndarray | None = None
+    direction: tuple[str, ...] | None = None
+
+    def select(self, columns: np.ndarray) -> Sensors:
+        """These columns, in this order."""
+
+        def numbers(values: np.ndarray | None) -> np.ndarray | None:
+            return None if values is None else values[columns]
+
+        chosen = columns.tolist()
+        return Sensors(
+            ids=tuple(self.ids[column] for column in chosen),
+            latitude=self.latitude[columns],
+            longitude=self.longitude[columns],
+            lanes=numbers(self.lanes),
+            length=numbers(self.length),
+            direction=None if self.direction is None else tuple(self.direction[column] for column in chosen),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Neighbouring rows of a source: timestamps S19 [t], speeds float32 [t,N]."""
+
+    timestamps: np.ndarray
+    speeds: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """What a source yields.  ``blocks`` can be walked once and never holds the whole file in memory."""
+
+    dataset_name: str
+    feature_set: str
+    sensors: Sensors
+    blocks: Generator[Block, None, None]
+    units: str
+    missing: float | None  # the speed that stands for "no reading"; NaN always does
+    timezone: str | None
+    source_data: str
+    source_meta: str
+    feature: str = SPEED  # what the blocks hold, if not speeds
+    inputs: tuple[Path, ...] = ()  # all files that are read, so that none is overwritten
+
+
+def check_parts(path: Path, file: h5py.File) -> None:
+    """Refuse a file that keeps a part of what is read from it elsewhere, or declares more than it holds."""
+    check_links(path, file, ("data", "metadata", *FLAT))
+    for name in PARTS:
+        if isinstance(part := file.get(name), h5py.Dataset):
+            check_dataset(path, part, "convert its source again")
+
+
+def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, ...], list[str], np.ndarray]:
+    """The features [T,N,F], ids [N], feature names [F] and timestamps S19 [T] of a file whose shapes agree."""
+    for group in file.values():
+        if isinstance(group, h5py.Group) and ("axis0" in group or "table" in group):
+            raise SocialxError(
+                path,
+                "a pandas HDFStore, not a socialx file",
+                Command("convert", "auto", path, meta="LOCATIONS.csv", output="OUT.h5"),
+            )
+    check_parts(path, file)
+    if set(FLAT) <= set(file):
+        raise SocialxError(path, "an older flat file", Command("backfill", path, rewrite=True))
+    lacking = [n for n in (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS) if not isinstance(file.get(n), h5py.Dataset)]
+    if lacking:
+        raise SocialxError(path, f"it lacks {', '.join(lacking)}", "convert its source again")
+    features, shape = file[FEATURES], file[FEATURES].shape
+    for name, axis in ((TIMESTAMPS, 0), (VDIDS, 1), (FEATURE_NAMES, 2)):
+        right = len(shape) == 3 and features.dtype.kind == "f" and h5py.check_string_dtype(file[name].dtype)
+        if not right or file[name].shape != shape[axis : axis + 1]:
+            raise SocialxError(
+                path,
+                f"types or shapes do not agree ({FEATURES} is {features.dtype} {shape}, "
+                f"{name} is {file[name].dtype} {file[name].shape})",
+                "convert it again",
+            )
+    ids, names, timestamps = (
+        [read_text(item) for item in file[name][:]] for name in (VDIDS, FEATURE_NAMES, TIMESTAMPS)
+    )
+    repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
+    if repeated or 0 in shape:
+        what = f"sensors appear twice ({sample(repeated)})" if repeated else f"it holds nothing {shape}"
+        raise SocialxError(path, what, "convert it again")
+    # Older files may write 2025-03-18T00:46:11+08:00: the wall time is what counts.
+    wall = [text[:19].replace("T", " ").encode("ascii", "replace") for text in timestamps]
+    return features, tuple(ids), names, np.array(wall, "S19")
+
+
+def plain_text(text: str) -> str:
+    """A text that can be stored: bytes of a file name that are no UTF-8 become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def read_text(value: object) -> str:
+    """An attribute or an element of a dataset as text, whichever way it was written."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def read_units(file: h5py.File) -> dict[str, str]:
+    """The units that a file says, by feature."""
+    units = file.get(UNITS)
+    try:
+        return {name: str(unit) for name, unit in json.loads(read_text(units[()])).items()}
+    except (TypeError, ValueError, AttributeError):
+        return {}
+
+
+def read_unit(file: h5py.File, feature: str) -> str:
+    """The unit of a feature, "unknown" where the file does not say."""
+    return read_units(file).get(feature, "unknown")
+
+
+def read_number(value: object) -> float:
+    """An attribute as a number, NaN where it is none."""
+    if isinstance(value, complex | np.complexfloating):
+        return np.nan  # NumPy would warn and drop a part of it
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return np.nan

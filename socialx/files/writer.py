@@ -1,0 +1,230 @@
+"""Writing the canonical HDF5 file.  T rows, N sensors, F features, t rows of one block."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from contextvars import copy_context
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain, islice
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from socialx.disk import check_output, replacing
+from socialx.errors import SocialxError, sample
+from socialx.files.hdf5_layout import (
+    DIRECTIONS,
+    FEATURE_NAMES,
+    FEATURES,
+    MISSING_ATTR,
+    PACKED,
+    ROWS_ATTR,
+    SECONDS,
+    SENSOR_INFO,
+    STATIC_UNITS,
+    TIMESTAMPS,
+    UNITS,
+    VDIDS,
+    Block,
+    Readings,
+    plain_text,
+)
+from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
+from socialx.files.time_axis import common_step, gaps, refuse_jitter, timestamp_seconds, whole_minutes
+
+CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
+CHUNK_BYTES = 1 << 23  # fewer rows where one day would be larger than this
+ENTRIES = 100  # of vd_info, for which room is kept at once
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``create`` wrote, and the seconds it took."""
+
+    rows: int
+    sensors: int
+    features: int
+    elapsed_s: float
+    first_timestamp: str
+    last_timestamp: str
+    gaps: int
+    zeros: int  # readings that are exactly 0
+
+
+def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summary:
+    """Write the canonical file, streamed and atomically: ``path`` is either complete or untouched."""
+    check_output(path, overwrite, (readings.source_data, readings.source_meta, *map(str, readings.inputs)))
+    with replacing(path) as temporary:
+        return write(temporary, readings)
+
+
+def write(path: Path, readings: Readings) -> Summary:
+    """Write the canonical file to a path that nobody else reads before this returns."""
+    started = time.perf_counter()
+    columns = _columns(readings)
+    with closing(readings.blocks):
+        with writing(path, "w", "v110") as file:
+            for group in ("data", "metadata"):  # HDF5 notes the time in those that it makes by itself
+                file.create_group(group)
+            timestamps, seconds, last, zeros = _write_features(file, readings, columns)
+            refuse_jitter(seconds, readings.source_data)
+            whole_minutes(seconds, readings.source_data)
+            _write_metadata(file, readings, columns, timestamps, seconds)
+        with open_hdf5(path, "convert it again") as file:  # what the disk gives back before it replaces a file
+            same = file[FEATURES].shape == (len(timestamps), *last.shape) and np.array_equal(
+                file[TIMESTAMPS][:], timestamps
+            )
+            if not same or not np.array_equal(file[FEATURES][-1], last, equal_nan=True):
+                raise SocialxError(path, "the disk does not give back what was written", "check the disk")
+    return Summary(
+        rows=len(timestamps),
+        sensors=len(readings.sensors.ids),
+        features=len(columns),
+        elapsed_s=time.perf_counter() - started,
+        first_timestamp=timestamps[0].decode(),
+        last_timestamp=timestamps[-1].decode(),
+        gaps=len(gaps(seconds, readings.timezone)[0]),
+        zeros=zeros,
+    )
+
+
+def _columns(readings: Readings) -> dict[str, np.ndarray]:
+    """Feature name -> its constant column [N] in the order of the file; the speeds replace the zeros."""
+    sensors = readings.sensors
+    bad = [ascii(text[:40]) for text in sensors.ids if not re.fullmatch(r"(?![.]+$)[!-.0-~]{1,64}", text)]
+    if bad:  # an id becomes fixed-width ASCII text and the name of an HDF5 group
+        raise SocialxError(
+            readings.source_data,
+            f"{len(bad)} sensor ids are not 1 to 64 plain ASCII characters without spaces and '/' ({sample(bad)})",
+            "rename them",
+        )
+    columns = {readings.feature: np.zeros(len(sensors.ids)), "lanes": sensors.lanes, "length": sensors.length}
+    columns |= {"latitude": sensors.latitude, "longitude": sensors.longitude}
+    if sensors.direction is not None:
+        columns["direction"] = np.array([DIRECTIONS.get(letter, np.nan) for letter in sensors.direction])
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def _write_features(
+    file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Append the blocks -> all timestamps [T], all seconds [T], the last row as written [N,F], the number of zeros."""
+    sensors, zeros = len(readings.sensors.ids), 0
+    timestamps, seconds = np.empty(0, "S19"), np.empty(0, np.int64)
+    head = list(islice(readings.blocks, 2))
+    if not head:
+        raise SocialxError(readings.source_data, "it has no rows", "download it again")
+    rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
+    rows = rows if len(head) > 1 else min(rows, len(head[0].timestamps))
+    shape, limits = (0, sensors, len(columns)), (None, sensors, len(columns))
+    chunk_bytes = packed_bytes(4 * rows * sensors)
+    chunks, cache = (rows, sensors, 1), 3 * 4 * rows * sensors  # the chunk that two blocks share is compressed once
+    features = file.create_dataset(
+        FEATURES, shape, "f4", maxshape=limits, chunks=chunks, shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **PACKED
+    )
+    for block in chain(head, _ahead(readings.blocks)):
+        first = len(timestamps)
+        timestamps = np.concatenate([timestamps, block.timestamps])
+        seconds = np.concatenate([seconds, checked_seconds(readings, block, timestamps, seconds)])
+        reserve(file, packed_bytes(block.speeds.nbytes) + chunk_bytes)
+        features.resize(len(timestamps), axis=0)
+        features[first:, :, 0] = block.speeds
+        zeros += int((block.speeds == 0).sum())
+    for place, column in enumerate(list(columns.values())[1:], 1):
+        reserve(file, chunk_bytes)
+        features[:rows, :, place] = column
+        file.flush()
+        # All chunks of a constant column are the same bytes: HDF5 compresses the first, the others are copies of it.
+        mask, packed = features.id.read_direct_chunk((0, 0, place))
+        reserve(file, len(packed) * (len(timestamps) // rows))
+        for first in range(rows, len(timestamps), rows):
+            features.id.write_direct_chunk((first, 0, place), packed, mask)
+    last = np.stack([block.speeds[-1], *list(columns.values())[1:]], axis=1).astype(np.float32)
+    return timestamps, seconds, last, zeros
+
+
+def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
+    """The same blocks, the next parsed while one is compressed: pandas parses without the GIL, which saves a sixth."""
+    context = copy_context()  # whose callback hears the notes of the reader
+
+    def following() -> Block | None:
+        return context.run(next, blocks, None)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(following)
+        while (block := waiting.result()) is not None:
+            waiting = pool.submit(following)
+            yield block
+
+
+def checked_seconds(readings: Readings, block: Block, timestamps: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """The seconds [t] of a block whose times go on from ``before`` and whose speeds are numbers."""
+    where, first = readings.source_data, len(before)
+    seconds = timestamp_seconds(block.timestamps, where, first)
+    steps = np.diff(np.concatenate([before[-1:], seconds]))
+    if (steps <= 0).any():
+        row = int((steps <= 0).argmax()) + max(first, 1)  # the later one of the two, from 0
+        raise SocialxError(
+            where,
+            f"rows {row} and {row + 1} ({timestamps[row - 1].decode()}, {timestamps[row].decode()}) "
+            "are not in order of time",
+            "sort the rows and remove repeated ones",
+        )
+    if np.isinf(block.speeds).any():
+        at, sensor = np.argwhere(np.isinf(block.speeds))[0]
+        raise SocialxError(
+            where,
+            f"row {first + at + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
+            "correct it",
+        )
+    return seconds
+
+
+def _write_metadata(
+    file: h5py.File, readings: Readings, columns: dict[str, np.ndarray], timestamps: np.ndarray, seconds: np.ndarray
+) -> None:
+    sensors = readings.sensors
+    units = {name: STATIC_UNITS.get(name, readings.units) for name in columns}
+    step = common_step(seconds)
+    frequency = f"{step // 60}min" if step % 60 == 0 else f"{step}s"
+    dataset_name, feature_set, source_data, source_meta = map(
+        plain_text, (readings.dataset_name, readings.feature_set, readings.source_data, readings.source_meta)
+    )
+    file.attrs.update(dataset_name=dataset_name, feature_set=feature_set)
+    file.attrs.update(feature_schema_version="1.0", creation_date=datetime.now(UTC).isoformat(timespec="seconds"))
+    file.attrs["description"] = f"{dataset_name} traffic speeds and sensor positions"
+    file.attrs.update(source_data=source_data, source_meta=source_meta)
+    for name, count in zip((ROWS_ATTR, "num_locations", "num_features"), file[FEATURES].shape, strict=True):
+        file.attrs[name] = np.int64(count)
+    texts = {VDIDS: np.array(sensors.ids, "S64"), FEATURE_NAMES: np.array(list(columns), "S32")}
+    for name, column in (texts | {TIMESTAMPS: timestamps, SECONDS: seconds}).items():
+        reserve(file, packed_bytes(column.nbytes))
+        file.create_dataset(name, data=column, maxshape=(None,), chunks=True, **PACKED)
+    metadata = file["metadata"]
+    reserve(file, 0)
+    metadata["frequency"] = np.bytes_(frequency)
+    file[UNITS] = np.bytes_(json.dumps(units))
+    metadata["source"] = np.bytes_(f"{source_data} with positions of {source_meta}".encode())
+    metadata.attrs["epoch_basis"] = "naive-utc"
+    metadata.attrs["timezone"] = readings.timezone or ""
+    metadata.attrs[MISSING_ATTR] = np.nan if readings.missing is None else readings.missing
+    info = file.create_group(SENSOR_INFO)
+    info.attrs["coord_crs"] = "EPSG:4326"
+    for index, vdid in enumerate(sensors.ids):
+        if index % ENTRIES == 0:
+            reserve(file, 0)
+        attributes = info.create_group(vdid).attrs
+        attributes.update(position_lat=sensors.latitude[index], position_lon=sensors.longitude[index])
+        for name in ("lanes", "length"):
+            if name in columns and np.isfinite(columns[name][index]):
+                attributes[name] = columns[name][index]
+        if sensors.direction is not None and sensors.direction[index]:
+            attributes["direction"] = sensors.direction[index]
+    reserve(file, 0)

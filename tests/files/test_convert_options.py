@@ -1,0 +1,98 @@
+"""The options of ``convert`` and ``append`` are the fields of ``Request``: flags, arguments and refusals follow."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import socialx
+from socialx.errors import SettingsError
+from socialx.files.convert_options import Request, options
+from tests.data_files import refusal, speeds, timestamps, write_csv
+
+# What whoever adds an option writes: one field, here in a class that takes the place of Request.
+ADDED = """
+from dataclasses import make_dataclass, replace
+from typing import Annotated
+from socialx.files import convert_options
+
+option = convert_options.Option("the colour of the sensors", "NAME", str.upper, append=True)
+field = ("colour", Annotated[str | None, option], None)
+convert_options.Request = make_dataclass("Request", [field], bases=(convert_options.Request,), frozen=True)
+
+import inspect, sys
+import socialx
+from socialx.cli import app
+from socialx.files.formats.registry import FORMATS
+
+reader = FORMATS["npy"]
+FORMATS["npy"] = replace(reader, takes=reader.takes | {"colour"})  # the reader that takes notice of it
+for function in (socialx.convert, socialx.append):
+    assert inspect.signature(function).parameters["colour"].annotation == "str | None"
+    assert "colour: the colour of the sensors" in function.__doc__
+assert convert_options.Request.of("append", "new.csv", {"colour": "red"}).colour == "RED"
+app(sys.argv[1:])
+"""
+
+
+def test_a_new_option_is_one_field(tmp_path: Path) -> None:
+    for command in ("convert", "append"):
+        done = subprocess.run([sys.executable, "-c", ADDED, command, "--help"], capture_output=True, text=True)
+        assert "--colour NAME" in done.stdout, done.stderr
+        assert "the colour of the sensors" in done.stdout
+    data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9))
+    typed = ("convert", "metr-la", data, "--colour", "red", "--output-h5", tmp_path / "out.h5")
+    done = subprocess.run([sys.executable, "-c", ADDED, *map(str, typed)], capture_output=True, text=True)
+    assert (done.returncode, "error: --colour: " in done.stderr) == (2, True), done.stderr
+
+
+def test_the_arguments_are_those_of_the_commands() -> None:
+    for task in ("convert", "append"):
+        names = set(inspect.signature(getattr(socialx, task)).parameters)
+        assert {option.name for option in options(task).values()} <= names
+    assert "ids" not in options("append")
+    assert inspect.signature(socialx.convert).parameters["drop"].default == ()
+
+
+def test_an_argument_that_is_none_is_refused_with_the_one_that_is_meant(tmp_path: Path) -> None:
+    data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9))
+    refusal(lambda: socialx.convert("csv", data, tmp_path / "out.h5", unit="mph"), "no such argument", "units?")
+    with pytest.raises(SettingsError, match="append has no such argument"):
+        socialx.append(tmp_path / "out.h5", data, ids="ids.txt")
+    with pytest.raises(SettingsError, match="name one or several files"):
+        socialx.convert("csv", [], tmp_path / "out.h5")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "words"),
+    [
+        ("freq", "5 parsecs", "whole minutes"),
+        ("time_format", "today", "not a format of times"),
+        ("quantity", "colour", "choose speed, flow, occupancy"),
+        ("units", " ", "not a unit"),
+        ("missing", "inf", "neither a number nor none"),
+        ("missing", "nan", "neither a number nor none"),
+        ("missing", "0,zero", "neither a number nor none"),
+        ("timezone", "Europe/Pari", "for example Europe/Paris"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_its_option(argument: str, value: str, words: str) -> None:
+    refusal(lambda: Request.of("convert", "data.csv", {argument: value}), words, f"--{argument.replace('_', '-')} ")
+
+
+def test_values_are_read_by_their_option() -> None:
+    given = {"freq": "5min", "channel": 2, "quantity": "Speed", "missing": "-1,none,0", "drop": "a", "meta": "at.csv"}
+    request = Request.of("convert", ["a.csv", "b.csv"], given | {"units": None})
+    assert (request.data, request.more, request.meta) == (Path("a.csv"), (Path("b.csv"),), Path("at.csv"))
+    assert (request.step_s, request.channel, request.quantity) == (300, "2", "avg_speed")
+    assert (request.missing, request.drop, request.units) == ((-1.0, 0.0), ("a",), None)
+    assert [Request.of("convert", "a", {"missing": value}).missing for value in (None, "none", float("nan"), 3)] == [
+        None,
+        (),
+        (),
+        (3.0,),
+    ]
