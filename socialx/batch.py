@@ -13,10 +13,10 @@ from torch import Tensor
 class Batch(NamedTuple):
     """What is known of B windows of all sensors when a forecast is issued; values in the file's units.
 
-    history float32 [B,T,N,F], valid bool [B,T,N,F]: a missing value is 0 with valid False.  Of the targets: last
-    float32 [B,N,G], the reading at the end of the history (0 where missing), and carried float32 [B,N,G], the latest
-    valid reading, however old; NaN where there never was one.  slot, weekday int64 [B,R]: the calendar of history and
-    horizon.
+    history float32 [B,T,N,F], valid bool [B,T,N,F]: a missing value is 0, and valid is False there.  last float32
+    [B,N,G]: the targets' readings at the end of the history, 0 where missing.  carried float32 [B,N,G]: the latest
+    valid reading of each target, however old, NaN where no reading came before.  slot, weekday int64 [B,R]: the
+    calendar of history and horizon.
     """
 
     history: Tensor

@@ -24,10 +24,10 @@ from socialx.environment import keep_freed_memory
 from socialx.errors import Argument, Command, SettingsError, SocialxError
 from socialx.files.neighbours import neighbours_of
 from socialx.kinds import POOLINGS, OwnModel, model_of
-from socialx.model.pooling import Social
+from socialx.model.pooling import Geometry, Social
 from socialx.precision import Precision, resolve_device, resolve_precision
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings import Model, Settings
+from socialx.settings import ModelSettings, Settings
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Problem:
 
 
 def build(
-    s: Settings,
+    settings: Settings,
     data: Dataset | None = None,
     *,
     split: bool = True,
@@ -57,87 +57,90 @@ def build(
     a trained run; a file of other sensors has a climatology of its own.  Raises SettingsError where settings do not fit
     together and SocialxError where the file does not fit them.
     """
-    s.refuse_conflicts()
-    device = resolve_device(s.trainer.device)
+    settings.refuse_conflicts()
+    device = resolve_device(settings.trainer.device)
     if device.type == "cuda":
-        torch.set_float32_matmul_precision(s.trainer.float32_matmul_precision)
+        torch.set_float32_matmul_precision(settings.trainer.float32_matmul_precision)
         # The gradient of a weight sums over all tokens in parts; torch would add those parts up in 16 bits.
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         torch.cuda.set_device(device)
-    elif s.trainer.threads is not None:
-        torch.set_num_threads(s.trainer.threads)
+    elif settings.trainer.threads is not None:
+        torch.set_num_threads(settings.trainer.threads)
     if device.type == "cpu":
-        keep_freed_memory(not s.model.checkpointing)
-    precision = resolve_precision(s.trainer.precision, device)
+        keep_freed_memory(not settings.model.checkpointing)
+    precision = resolve_precision(settings.trainer.precision, device)
     if data is None:
-        if s.data.path is None:
-            helps = (Argument("data.path", "FILE.h5"), ", which ", Command("convert", "auto", "FILE"), " makes")
-            raise SettingsError("data.path", "no data file", helps)
+        if settings.data.path is None:
+            remedy = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
+            raise SettingsError("data.path", "no data file", remedy)
         data = open_dataset(
-            s.data.path,
-            targets=s.data.targets,
-            inputs=s.data.inputs,
-            history=s.data.history,
-            horizon=s.data.horizon,
+            settings.data.path,
+            targets=settings.data.targets,
+            inputs=settings.data.inputs,
+            history=settings.data.history,
+            horizon=settings.data.horizon,
             device=device,
-            split=s.data.split if split else None,
-            days=s.data.days if split else None,
+            split=settings.data.split if split else None,
+            days=settings.data.days if split else None,
             moments=moments,
             sensors=sensors,
-            loading=loading_of(s),
+            loading=loading_of(settings),
         )
-    network, kind, pooling = data.network, model_of(s.model.kind), POOLINGS[s.pooling.kind]
-    if kind.social and s.model.climatology:
+    kind, pooling = model_of(settings.model.kind), POOLINGS[settings.pooling.kind]
+    roads = None if "pooling.distances" in settings.unread() else settings.pooling.distances
+    graph = (settings.pooling.neighbours, settings.pooling.reach_km, roads, settings.pooling.strict)
+    network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))
+    if kind.social and settings.model.climatology:
         network = replace(network, usual=data.climatology(usual))
-    roads = None if "pooling.distances" in s.unread() else s.pooling.distances
-    torch.manual_seed(s.trainer.seed)
-    made = kind.load()
-    reads = kind.arguments(made, [name for name in Model.model_fields if name != "kind"])
-    arguments: dict[str, Any] = {name: getattr(s.model, name) for name in reads}
+    torch.manual_seed(settings.trainer.seed)
+    model_class = kind.load()
+    reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
+    arguments: dict[str, Any] = {name: getattr(settings.model, name) for name in reads}
     if kind.social and pooling.path is not None:
-        p = s.pooling
-        own = p.kind == "own"
-        arguments["social"] = Social(
-            pooling.load(),
-            itself(network.sensors) if own else neighbours_of(data.store, p.neighbours, p.reach_km, roads, p.strict),
-            layers=p.layers,
-            heads=p.heads,
-            radius_km=p.radius_km,
-            learnable=p.learnable_radius,
-            positional=p.use_positional and "pooling.use_positional" not in pooling.ignores,
-            mask_mode=p.mask_mode,
-            pair_rank=0 if "pooling.pair_rank" in pooling.ignores else p.pair_rank,
-            interleaved=p.placement == "interleaved",
+        social = settings.pooling
+        geometry = partial(
+            Geometry,
+            social.heads,
+            itself(network.sensors) if social.kind == "own" else network.neighbours,
+            radius_km=social.radius_km,
+            learnable=social.learnable_radius,
+            positional=social.use_positional and "pooling.use_positional" not in pooling.ignores,
+            mask_mode=social.mask_mode,
+            pair_rank=0 if "pooling.pair_rank" in pooling.ignores else social.pair_rank,
         )
+        arguments["social"] = Social(pooling.load(), geometry, social.layers, social.placement == "interleaved")
     try:
-        model = made(network, **arguments)
+        model = model_class(network, **arguments)
     except ValueError as error:  # a combination of sizes that cannot be built
-        sizes = (Argument("model.width"), Argument("model.blocks"), Argument("model.slstm_at"), Argument("model.heads"))
-        listed = tuple(part for argument in sizes for part in (", ", argument))[1:]
-        raise SettingsError("model", error, ("see ", *listed)) from None
+        sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at", "heads"))
+        raise SettingsError("model", error, f"see {', '.join(map(str, sizes))}") from None
     if isinstance(kind, OwnModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
-    return Problem(s, precision, data, model, ScoringProtocol.of(data, precision.name, s.trainer.seed, roads))
+    checksum = data.checksum  # reads the whole file
+    protocol = ScoringProtocol.of(data, checksum, precision.name, settings.trainer.seed, roads)
+    return Problem(settings, precision, data, model, protocol)
 
 
 def _check_shape(name: str, network: Network, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:
     """Refuse what a model of the user's own returns where it is no forecast [B,P,N,G]: it might be broadcast."""
+    if torch.compiler.is_exporting():  # whose graph would hold for this number of windows alone
+        return
     wanted = (len(inputs[0].history), network.horizon, network.sensors, len(network.targets))
     if not isinstance(forecast, Tensor) or forecast.shape != wanted:
-        found = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
-        helps = "return windows x horizon x sensors x targets"
-        raise SocialxError(f"model.kind {name}", f"its forward returns {found}, not {wanted}", helps)
+        returned = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
+        remedy = "return windows x horizon x sensors x targets"
+        raise SocialxError(f"model.kind {name}", f"its forward returns {returned}, not {wanted}", remedy)
 
 
-def loading_of(s: Settings) -> Loading:
+def loading_of(settings: Settings) -> Loading:
     """How windows become batches, as plain numbers."""
     return Loading(
-        mode=s.loader.mode,
-        chunk_bytes=None if s.loader.chunk_gb is None else int(s.loader.chunk_gb * (1 << 30)),
-        workers=s.loader.num_workers,
-        prefetch=s.loader.prefetch_factor,
-        pin_memory=s.loader.pin_memory,
-        persistent=s.loader.persistent_workers,
-        timeout_s=s.loader.timeout,
+        mode=settings.loader.mode,
+        chunk_bytes=None if settings.loader.chunk_gb is None else int(settings.loader.chunk_gb * (1 << 30)),
+        workers=settings.loader.num_workers,
+        prefetch=settings.loader.prefetch_factor,
+        pin_memory=settings.loader.pin_memory,
+        persistent=settings.loader.persistent_workers,
+        timeout_s=settings.loader.timeout,
     )

@@ -17,16 +17,24 @@ import torch
 from socialx.data.calendar import slots_per_day
 from socialx.data.climatology import KINDS_OF_DAY, climatology
 from socialx.data.history import Histories
-from socialx.data.loaders import READING_BYTES, ChunkLoader, Loader, Loading, ResidentLoader, WorkerLoader
+from socialx.data.loaders import (
+    READING_BYTES,
+    ChunkLoader,
+    Loader,
+    Loading,
+    ResidentLoader,
+    WorkerLoader,
+)
 from socialx.data.network import Network
 from socialx.data.normaliser import Moments, measure
-from socialx.data.order import ALONE, Share
+from socialx.data.order import ALONE, Order, Share
 from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS, pages
 from socialx.data.windows import Windows, split_windows
 from socialx.environment import free_bytes
 from socialx.errors import Argument, Message, SocialxError
-from socialx.files.store import Sensors, Store, open_store
+from socialx.files.hdf5_layout import Sensors
+from socialx.files.store import Store, open_store
 from socialx.progress import note
 
 GIB = 1 << 30
@@ -88,6 +96,12 @@ class Dataset:
     moments: Mapping[str, Moments]
     windows: Windows | None
     loading: Loading
+
+    @property
+    def _split(self) -> Windows:
+        if self.windows is None:
+            raise ValueError("this file was not split into parts")
+        return self.windows
 
     @property
     def store(self) -> Store:
@@ -172,23 +186,19 @@ class Dataset:
         chunk: windows of a chunk, of which the shuffled order is made; None: as the loading says, 0: all of them.
         share: of this process.  some: which windows of the part, as places in it.
         """
-        if self.windows is None:
-            raise ValueError("this file was not split into parts")
-        starts = self.windows.part(part)[some]
+        starts = self._split.part(part)[some]
         chunk = self.chunk_windows(len(starts)) if chunk is None else chunk
-        rest = (starts, batch_size, shuffle, seed, chunk, share)
+        order = Order(starts, batch_size, shuffle, seed, chunk, share)
         length = self.history + self.horizon
         if self.loading.mode == "chunk":
-            return ChunkLoader(self._part, length, self.device, *rest)
+            return ChunkLoader(self._part, length, self.device, order)
         if self.loading.mode == "workers":
-            return WorkerLoader(self._part, length, self.device, self.loading, 2 * self._chunk_bytes, *rest)
-        return ResidentLoader(self.series, *rest)
+            return WorkerLoader(self._part, length, self.device, self.loading, 2 * self._chunk_bytes, order)
+        return ResidentLoader(self.series, order)
 
     def forecast_rows(self, part: str, some: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """The first and the last row, int64 [W] each, that some windows of a part forecast."""
-        if self.windows is None:
-            raise ValueError("this file was not split into parts")
-        first = self.windows.part(part)[some] + self.history
+        first = self._split.part(part)[some] + self.history
         return first, first + self.horizon - 1
 
     @property
@@ -216,9 +226,7 @@ class Dataset:
 
     def training_readings(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Values and valid [t,N,G] of the targets and seconds [t] of the rows that training windows may look at."""
-        if self.windows is None:
-            raise ValueError("this file was not split into parts")
-        source, span = self.target_source, self.windows.training_rows
+        source, span = self.target_source, self._split.training_rows
         for rows in pages(span.start, span.stop):
             yield (*source.read(rows), self.store.seconds[rows])
 
@@ -228,18 +236,16 @@ class Dataset:
 
         A sensor without any has the median of the others.  Of a long file every second, third ... row is taken.
         """
-        if self.windows is None:
-            raise ValueError("this file was not split into parts")
-        span = self.windows.training_rows
+        span = self._split.training_rows
         every = -(-(span.stop - span.start) * 4 * math.prod(self.target_source.shape) // FREE_FLOW_BYTES)
         kept = (np.where(valid, values, np.nan)[::every] for values, valid, _ in self.training_readings())
         values = np.sort(np.concatenate(list(kept), dtype=np.float32), axis=0)  # NaN goes to the end
         count = np.isfinite(values).sum(axis=0)  # [N,G]
-        found = np.take_along_axis(values, (FREE_FLOW * (count - 1)).clip(min=0).astype(int)[None], axis=0)[0]
-        for target in found.T:
+        speeds = np.take_along_axis(values, (FREE_FLOW * (count - 1)).clip(min=0).astype(int)[None], axis=0)[0]
+        for target in speeds.T:
             known = np.isfinite(target)
             target[~known] = np.median(target[known]) if known.any() else 0
-        return found
+        return speeds
 
 
 HOST = torch.device("cpu")
@@ -272,16 +278,16 @@ def open_dataset(
         stores = {name: store.with_sensors(sensors) for name, store in stores.items()}
     first = stores[names[0]]
     if len(first.seconds) < history:
-        found = f"{len(first.seconds)} rows, and one history is {history}"
-        raise SocialxError(path, found, "use a file with more rows")
+        reason = f"{len(first.seconds)} rows, and one history is {history}"
+        raise SocialxError(path, reason, "use a file with more rows")
     windows = None if split is None else split_windows(first.seconds, first.step_minutes, history, horizon, split)
-    loading = chosen(loading or Loading(), path, first, len(names), device) if windows else Loading("chunk")
+    loading = with_mode(loading or Loading(), path, first, len(names), device) if windows else Loading("chunk")
     if windows is not None and moments is None:
         moments = dict(zip(names, measure(Columns(tuple(stores.values())), windows.training_rows, path), strict=True))
     return Dataset(stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows, loading)
 
 
-def chosen(loading: Loading, path: Path, store: Store, features: int, device: torch.device) -> Loading:
+def with_mode(loading: Loading, path: Path, store: Store, features: int, device: torch.device) -> Loading:
     """The loading with a mode: resident where the series fits into half of the free memory, else in chunks.
 
     Says so for large data.  Raises SocialxError where the series was asked for and does not fit at all.
@@ -290,14 +296,14 @@ def chosen(loading: Loading, path: Path, store: Store, features: int, device: to
     need, free = series_bytes(rows, sensors, features), free_bytes(device)
     fits = free is None or need <= RESIDENT_SHARE * free
     mode = ("resident" if fits else "chunk") if loading.mode == "auto" else loading.mode
-    there = "" if free is None else f", {free / GIB:.1f} GiB are free"
+    room = "" if free is None else f", {free / GIB:.1f} GiB are free"
     several = f" x {features} features" if features > 1 else ""
-    found = f"{rows:,} rows x {sensors:,} sensors{several} are {need / GIB:.1f} GiB on {device}{there}"
+    size = f"{rows:,} rows x {sensors:,} sensors{several} are {need / GIB:.1f} GiB on {device}{room}"
     if mode == "resident" and free is not None and need > free:
-        remedy = (Argument("loader.mode", "chunk"), ", or fewer days: ", Argument("data.days", "N"))
-        raise SocialxError(path, found, remedy)
+        remedy = f"{Argument('loader.mode', 'chunk')}, or fewer days: {Argument('data.days', 'N')}"
+        raise SocialxError(path, size, remedy)
     if need >= WORTH_A_LINE or mode != "resident":
-        note(Message(path, found, f"loader mode {mode}"))
+        note(Message(path, size, f"loader mode {mode}"))
     return replace(loading, mode=mode)
 
 

@@ -19,7 +19,6 @@ from socialx.errors import Argument, SocialxError
 
 # A name without a machine is of an older version, and is swept only by its age.
 OWNER = r"\.(?:(?P<machine>[0-9a-f]{8})-)?(?P<process>[0-9]{1,9})\.tmp"
-TEMPORARY = re.compile(rf"\..+{OWNER}")
 STALE_S = 7 * 86_400  # no file takes a week to be written
 
 
@@ -84,12 +83,12 @@ def exclusive(path: Path) -> Iterator[None]:
 @contextmanager
 def folder_for(folder: Path) -> Iterator[None]:
     """A folder to write in, made if it is missing; those made go again where the block fails and leaves them empty."""
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
-        for each in made:
+        for each in missing:
             with suppress(OSError):  # it is not empty, or never came to be
                 each.rmdir()
         raise
@@ -107,7 +106,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         with folder_for(target.parent):
             try:
-                _sweep(target.parent, re.compile(rf"\.{re.escape(target.name)}{OWNER}"))
+                sweep_folder(target.parent, target.name)
                 yield temporary
                 if target.exists():
                     shutil.copymode(target, temporary)
@@ -137,32 +136,26 @@ def _machine() -> str:
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def sweep_folder(folder: Path) -> None:
-    """Remove the temporaries of all names in a folder that nobody writes any more.
+def sweep_folder(folder: Path, name: str | None = None) -> None:
+    """Remove the temporaries of a name, or of all names, in a folder that nobody writes any more.
 
     These are the ones of this machine whose process is gone, and all that nobody changed for a week: whether a process
     of another machine lives cannot be told from here.
     """
-    _sweep(folder, TEMPORARY)
-
-
-def _sweep(folder: Path, names: re.Pattern[str]) -> None:
+    pattern = re.compile(rf"\.{'.+' if name is None else re.escape(name)}{OWNER}")
     for stale in folder.iterdir():
-        if found := names.fullmatch(stale.name):
+        if owner := pattern.fullmatch(stale.name):
+            gone = False
+            if owner["machine"] == _machine():
+                try:
+                    os.kill(int(owner["process"]), 0)
+                except ProcessLookupError:
+                    gone = True
+                except PermissionError:
+                    pass  # it lives, and is somebody else's
             with suppress(FileNotFoundError):  # somebody else swept it, or it took its place
-                gone = found["machine"] == _machine() and not _lives(int(found["process"]))
                 if gone or time.time() - stale.stat().st_mtime > STALE_S:
                     stale.unlink()
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True  # somebody else's
-    return True
 
 
 def _cause(error: Exception) -> str:
@@ -194,4 +187,4 @@ def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ())
     if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):
         raise SocialxError(path, "is an input of this command", "choose another output")
     if path.exists() and not overwrite:
-        raise SocialxError(path, "exists already", ("add ", Argument("overwrite", True), " to replace it"))
+        raise SocialxError(path, "exists already", f"add {Argument('overwrite', True)} to replace it")

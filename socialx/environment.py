@@ -60,8 +60,8 @@ def cpu_field(name: str) -> str:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return ""
-    found = re.search(rf"^{name}\s*:\s*(.*)$", text, re.MULTILINE)
-    return found[1].strip() if found else ""
+    line = re.search(rf"^{name}\s*:\s*(.*)$", text, re.MULTILINE)
+    return line[1].strip() if line else ""
 
 
 def free_memory() -> int | None:

@@ -1,12 +1,14 @@
 """The exceptions that a user can cause, as data: where it is, what was found, a sample, and what helps.
 
-A remedy is plain text, or a tuple of text, ``Argument`` and ``Command``.  ``str(error)`` writes it as Python, for a
-notebook; the command line writes the same remedy with flags and commands.  Any other exception that escapes is a bug of
-socialx and keeps its traceback.
+A message is text in which ``Argument`` and ``Command`` are marked: ``f"add {Argument('data.path', 'FILE.h5')}"``.
+``str(error)`` writes the marks as Python, for a notebook; the command line writes the same marks as flags and commands.
+Any other exception that escapes is a bug of socialx and keeps its traceback.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,66 +27,72 @@ class Argument:
     name: str
     value: Any = None
 
+    def __str__(self) -> str:
+        return _mark([self.name, self.value])
 
-@dataclass(frozen=True, init=False)
+
 class Command:
     """A task to run next, with its arguments; an argument that is None is left out."""
 
-    task: str
-    arguments: tuple[Any, ...]
-    options: dict[str, Any]
-
     def __init__(self, task: str, *arguments: Any, **options: Any) -> None:
-        given = {name: value for name, value in options.items() if value is not None}
-        for name, value in (("task", task), ("arguments", arguments), ("options", given)):
-            object.__setattr__(self, name, value)
+        self.task, self.arguments = task, arguments
+        self.options = {name: value for name, value in options.items() if value is not None}
 
     def __str__(self) -> str:
-        return python(self)
+        return _mark([self.task, self.arguments, self.options])
 
 
-Part = str | Argument | Command
-Remedy = Part | tuple[Part, ...]
+# A mark is JSON between two control characters, which no text to a user holds.
+MARK = re.compile("\x0e([^\x0e\x0f]*)\x0f")
+Remedy = str | Argument | Command
 Write = Callable[[Argument | Command], str]
 
 
 def python(part: Argument | Command) -> str:
     """An argument or a task as it is written in Python."""
     if isinstance(part, Command):
-        given = [_literal(value) for value in part.arguments]
-        given += [python(Argument(name, value)) for name, value in part.options.items()]
-        return f"socialx.{part.task}({', '.join(given)})"
+        arguments = [_literal(value) for value in part.arguments]
+        arguments += [python(Argument(name, value)) for name, value in part.options.items()]
+        return f"socialx.{part.task}({', '.join(arguments)})"
     section, _, name = part.name.rpartition(".")
     if part.value is None:
         return part.name
     value = _literal(part.value)
-    return f'{section}={{"{name}": {value}}}' if section else f"{name}={value}"
+    return f"{section}={{{name!r}: {value}}}" if section else f"{name}={value}"
 
 
 def _literal(value: Any) -> str:
     return repr(str(value)) if isinstance(value, PurePath) else repr(value)
 
 
-@dataclass(frozen=True, init=False)
-class Message:
-    """One line to a user as data: where it is, what was found, and what helps; an empty part is left out."""
+def _mark(values: list[Any]) -> str:
+    return f"\x0e{json.dumps(values, default=str)}\x0f"
 
-    where: Any
-    what: str
-    remedy: tuple[Part, ...]
-    sample: tuple[str, ...]
+
+def written(text: str, write: Write = python) -> str:
+    """The text with its marks written; ``write`` says how arguments and commands look."""
+
+    def unmarked(match: re.Match[str]) -> str:
+        try:
+            name, value, *options = json.loads(match[1])
+        except ValueError:  # no mark of ours
+            return match[0]
+        return write(Command(name, *value, **options[0]) if options else Argument(name, value))
+
+    return MARK.sub(unmarked, text)
+
+
+class Message:
+    """One line to a user: where it is, what was found, what helps; marked texts, of which an empty one is left out."""
 
     def __init__(self, where: object, what: object, remedy: Remedy = "", sample: Iterable[str] = ()) -> None:
-        parts = remedy if isinstance(remedy, tuple) else (remedy,) if remedy != "" else ()
-        for name, value in (("where", where), ("what", str(what)), ("remedy", parts), ("sample", tuple(sample))):
-            object.__setattr__(self, name, value)
+        self.where, self.what, self.remedy, self.sample = str(where), str(what), str(remedy), tuple(sample)
 
     def line(self, write: Write = python) -> str:
         """``where: what (sample): remedy``; ``write`` says how arguments and commands look."""
-        where = write(self.where) if isinstance(self.where, (Argument, Command)) else str(self.where)
-        found = f"{self.what} ({sample(self.sample)})" if self.sample else self.what
-        helps = "".join(part if isinstance(part, str) else write(part) for part in self.remedy)
-        return printable(": ".join(filter(None, (where, shortened(found, FOUND), helps))))
+        what = f"{self.what} ({sample(self.sample)})" if self.sample else self.what
+        where, what, remedy = (written(text, write) for text in (self.where, what, self.remedy))
+        return printable(": ".join(filter(None, (where, shortened(what, FOUND), remedy))))
 
     def __str__(self) -> str:
         return self.line()
@@ -103,9 +111,9 @@ class SocialxError(Exception):
     def together(cls, messages: Iterable[Message]) -> Self:
         """One exception for several messages."""
         first, *others = messages
-        made = cls(first.where, first.what, first.remedy, sample=first.sample)
-        made.messages = (first, *others)
-        return made
+        error = cls(first.where, first.what, first.remedy, sample=first.sample)
+        error.messages = (first, *others)
+        return error
 
     def lines(self, write: Write = python) -> list[str]:
         """One line per message."""

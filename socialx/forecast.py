@@ -12,6 +12,7 @@ import numpy as np
 
 from socialx.disk import check_output, replacing
 from socialx.errors import SettingsError, SocialxError
+from socialx.notebook import ROWS, Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,8 +29,8 @@ class Observed:
     values: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class Forecast:
+@dataclass(frozen=True, eq=False, repr=False)
+class Forecast(Shown):
     """Forecasts of N sensors, issued at W times, for P steps each; all times are wall times of the file.
 
     issued_at datetime64[s] [W]: time of the last row that was read.  times datetime64[s] [W,P]; values float32
@@ -109,7 +110,7 @@ class Forecast:
         rows = np.searchsorted(self.observed.times, self.issued_at)
         return self.observed.values[rows, :, 0]
 
-    def summary(self) -> str:
+    def headline(self) -> str:
         """One line: what is forecast, for how many sensors, from when and for how long."""
         w, p, n, _ = self.values.shape
         zone = self.timezone or "zone not stored"
@@ -123,6 +124,12 @@ class Forecast:
         level = "" if self.interval is None else f", with {100 * self.interval:g} % intervals"
         steps = f"{p} steps of {self.step_minutes} min = {minutes} min"
         return f"{quantity} of {sensors}, {issued} ({zone}), {steps}{level}{marked}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """The last issue for the first sensors: a row each, a column for each time."""
+        times = [str(time)[11:16] for time in self.times[-1]]
+        shown = zip(self.sensors[:ROWS], self.values[-1, :, :ROWS, 0].T.tolist(), strict=True)
+        return [{"sensor": sensor, **dict(zip(times, values, strict=True))} for sensor, values in shown]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the arrays as lists, times as text."""

@@ -70,23 +70,23 @@ class OwnModel(Model):
         if (here := str(Path.cwd())) not in sys.path:
             sys.path.append(here)
         try:
-            found = super().load()
+            model_class = super().load()
         except (ImportError, AttributeError, SyntaxError) as error:
             helps = "check the name; modules are looked for on PYTHONPATH and in the current folder"
             raise SettingsError(f"model.kind {self.name}", f"cannot be imported ({error})", helps) from None
-        if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
             raise SettingsError(f"model.kind {self.name}", "no class of torch.nn.Module", "name a class that is one")
-        return found
+        return model_class
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
         """Those that its signature names.  Raises SettingsError for an argument without default that is no setting."""
         taken = list(inspect.signature(built).parameters.values())[1:]  # after the network
-        some = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        foreign = [p.name for p in taken if p.name not in settings and p.default is p.empty and p.kind not in some]
-        if foreign:
-            found = f"takes {', '.join(foreign)}, which is no setting of the model"
-            raise SettingsError(f"model.kind {self.name}", found, f"give it a default, or use {', '.join(settings)}")
-        return [p.name for p in taken if p.name in settings]
+        variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        required = [each.name for each in taken if each.default is each.empty and each.kind not in variable]
+        if foreign := [name for name in required if name not in settings]:
+            reason = f"takes {', '.join(foreign)}, which is no setting of the model"
+            raise SettingsError(f"model.kind {self.name}", reason, f"give it a default, or use {', '.join(settings)}")
+        return [each.name for each in taken if each.name in settings]
 
 
 def model_of(name: str) -> Model:
@@ -123,16 +123,16 @@ MODELS: dict[str, Model] = _table(
 )
 
 ENCODERS: dict[str, Kind] = _table(
-    Kind("xlstm", "the shared xLSTM", "socialx.model.xlstm.encoder:SharedEncoder"),
+    Kind("xlstm", "the shared xLSTM", "socialx.model.xlstm.encoder:SharedEncoder", ignores=("model.mlp_width",)),
     Kind(
         "mlp",
-        "an MLP of the flattened window with as many parameters",
+        "an MLP of the flattened window",
         "socialx.model.plain:WindowMlp",
-        ignores=("model.impl", "model.chunk", "model.checkpointing"),
+        ignores=tuple(f"model.{name}" for name in ("blocks", "slstm_at", "heads", "impl", "chunk", "checkpointing")),
     ),
 )
 
-_NEIGHBOURS = ("pooling.neighbours", "pooling.reach_km", "pooling.distances", "pooling.strict")
+NEIGHBOURS = ("pooling.neighbours", "pooling.reach_km", "pooling.distances", "pooling.strict")
 _LOGITS = ("pooling.use_positional", "pooling.pair_rank")
 POOLINGS: dict[str, Kind] = _table(
     Kind("attention", "weights by dot products", "socialx.model.pooling:DotAttention"),
@@ -144,7 +144,7 @@ POOLINGS: dict[str, Kind] = _table(
         "own",
         "the same layers over the sensor itself only, for comparison",
         "socialx.model.pooling:DotAttention",
-        ignores=(*_NEIGHBOURS, "pooling.pair_rank"),
+        ignores=(*NEIGHBOURS, "pooling.pair_rank"),
     ),
     Kind("none", "no social layers"),
 )

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +10,7 @@ import torch
 from torch import nn
 
 from socialx.batch import Batch
-from socialx.errors import Argument, SettingsError, SocialxError
+from socialx.errors import Argument, SettingsError
 
 
 @dataclass(frozen=True)
@@ -35,28 +32,12 @@ class Precision:
     def infer(self, model: nn.Module, batch: Batch) -> np.ndarray:
         """What a model in evaluation mode forecasts for a batch, float32 [B,P,N,G] on the host, without gradients."""
         with torch.inference_mode(), self.autocast():
-            found: torch.Tensor = model(batch.to(self.device))
-            return found.float().cpu().numpy()
+            forecast: torch.Tensor = model(batch.to(self.device))
+            return forecast.float().cpu().numpy()
 
     def grad_scaler(self) -> torch.amp.GradScaler:
         """Live for fp16 alone: bf16 has fp32's range."""
         return torch.amp.GradScaler(self.device.type, enabled=self.name == "16-mixed")
-
-
-@contextmanager
-def when_memory_runs_out(explain: Callable[[], SocialxError | None]) -> Iterator[None]:
-    """Raise what ``explain`` returns in place of torch.OutOfMemoryError; that error itself where it returns None.
-
-    explain: frees what the work holds on the device first.  The tensors in the frames of the work are dropped here.
-    """
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        traceback.clear_frames(error.__traceback__)
-        found = explain()
-        if found is None:
-            raise
-        raise found from None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -75,12 +56,12 @@ def resolve_device(name: str) -> torch.device:
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     device = torch.device(name)
     if device.type == "cuda":
-        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (device.index or 0) >= found:
+        devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= devices:
             raise SettingsError(
                 f"trainer.device {name}",
-                f"this torch sees {found} CUDA devices",
-                (Argument("trainer.device", "cpu"), ", or ", Argument("trainer.device", "auto")),
+                f"this torch sees {devices} CUDA devices",
+                f"{Argument('trainer.device', 'cpu')}, or {Argument('trainer.device', 'auto')}",
             )
         device = torch.device("cuda", device.index or 0)
     return device

@@ -89,16 +89,16 @@ def listening(callback: Callback | None) -> Iterator[None]:
 
 
 @contextmanager
-def also(*callbacks: Callback) -> Iterator[None]:
-    """Send every event of the block to these callbacks too."""
+def also(callback: Callback) -> Iterator[None]:
+    """Send every event of the block to this callback too."""
     before = _LISTENER.get()
 
     def both(event: Event) -> None:
-        for callback in (before, *callbacks):
-            if callback is not None:
-                callback(event)
+        if before is not None:
+            before(event)
+        callback(event)
 
-    with listening(both if callbacks else None):
+    with listening(both):
         yield
 
 

@@ -2,22 +2,23 @@
 
 Sections are frozen and refuse unknown keys.  Everything about a setting stands on the setting: its default, its help
 text, which commands show it, and when it may differ from what a run was trained with.  Settings that exist in Lightning
-keep Lightning's names.  Only ``options``, ``build``, ``tasks`` and ``cli`` see this tree; everything below takes plain
-arguments.  torch is not imported here, so that ``--help`` stays quick.
+keep Lightning's names.  Only ``layers``, ``build``, ``tasks`` and ``cli`` see this tree; everything below takes plain
+arguments.  The defaults are the recipe ``--size medium``.  torch is not imported here, so that ``--help`` stays quick.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
 from socialx.errors import Argument, SettingsError
-from socialx.kinds import ENCODERS, MODELS, OWN, POOLINGS, Kind, OwnModel, model_of
+from socialx.kinds import ENCODERS, MODELS, NEIGHBOURS, OWN, POOLINGS, Kind, OwnModel, model_of
 
 TRAIN, STEP = ("train",), ("train", "profile")  # STEP: what a training step depends on
 SCORE = ("evaluate", "explain", "calibrate", "report", "predict")
@@ -44,14 +45,14 @@ class Facts:
 
 def setting(default: Any, description: str, facts: Facts | None = None, **limits: Any) -> Any:
     """A field of a section with its help text, its facts, and pydantic's limits."""
-    return Field(default, description=description, json_schema_extra={"facts": facts or Facts()}, **limits)  # type: ignore[dict-item]
+    extra: Any = {"facts": facts or Facts()}
+    return Field(default, description=description, json_schema_extra=extra, **limits)
 
 
 def facts(field: FieldInfo) -> Facts:
     """The facts of a field."""
-    extra = field.json_schema_extra
-    found = extra.get("facts") if isinstance(extra, dict) else None
-    return found if isinstance(found, Facts) else Facts()
+    extra: Any = field.json_schema_extra
+    return extra["facts"]
 
 
 def _split_commas(value: Any) -> Any:
@@ -61,15 +62,9 @@ def _split_commas(value: Any) -> Any:
     return value
 
 
-def _off_is_a_word(value: Any) -> Any:
-    """YAML reads a bare ``off`` as False."""
-    return "off" if value is False else value
-
-
 def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
     """Two scores of one feature would have one name."""
-    twice = [name for place, name in enumerate(names) if name in names[:place]]
-    if twice:
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
         raise ValueError(f"{twice[0]} is named twice")
     return names
 
@@ -94,7 +89,7 @@ Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidator(_each_once)]
 
 
-SLSTM_AT = (1, 3)
+SLSTM_AT = (1, 3)  # as far as there are blocks
 
 
 class Section(BaseModel):
@@ -109,7 +104,7 @@ _STEP, _BASIC_STEP = Facts(commands=STEP), Facts(commands=STEP, basic=True)
 _TRAIN, _BASIC_TRAIN = Facts(commands=TRAIN), Facts(commands=TRAIN, basic=True)
 
 
-class Data(Section):
+class DataSettings(Section):
     """Which file, and how it is cut into windows."""
 
     path: Path | None = setting(
@@ -139,11 +134,11 @@ class Data(Section):
 _LOADING = Facts(commands=STEP, may_change=(RESUME, SCORING))
 
 
-class Loader(Section):
+class LoaderSettings(Section):
     """How windows become batches."""
 
     batch_size: int = setting(
-        64,
+        32,
         "windows per batch, each of all sensors",
         Facts(commands=(*STEP, *SCORE, "serve"), may_change=(SCORING,), basic=True),
         ge=1,
@@ -171,33 +166,34 @@ class Loader(Section):
     timeout: int = setting(120, "seconds to wait for a batch of a worker; 0: for ever", _LOADING, ge=0)
 
 
-class Model(Section):
+class ModelSettings(Section):
     """The shared xLSTM encoder and what its tokens carry; or a plain model to compare it with."""
 
     @model_validator(mode="before")
     @classmethod
-    def _default_within_the_blocks(cls, given: Any) -> Any:
-        """Fewer blocks than the default needs no second setting."""
-        if not isinstance(given, dict) or "slstm_at" in given or not str(given.get("blocks", "")).isdecimal():
-            return given
-        return {**given, "slstm_at": tuple(place for place in SLSTM_AT if place < int(given["blocks"]))}
+    def _slstm_within_the_blocks(cls, values: Any) -> Any:
+        """Another number of blocks needs no second setting."""
+        if not isinstance(values, dict) or "slstm_at" in values or not str(values.get("blocks", "")).isdecimal():
+            return values
+        return {**values, "slstm_at": tuple(place for place in SLSTM_AT if place < int(values["blocks"]))}
 
     kind: Annotated[str, _known(MODELS, own=True)] = setting(
         "xlstm",
         f"{_kinds(MODELS)}. Only the first uses neighbours. package.module:Class: a class of your own, which every "
         "command that uses its run must name",
-        Facts(flag="model", commands=(*STEP, *SCORE, "doctor"), choices=tuple(MODELS)),
+        Facts(flag="model", commands=(*STEP, *USE, "serve", "doctor"), choices=tuple(MODELS)),
     )
     encoder: Annotated[str, _known(ENCODERS)] = setting(
         "xlstm", _kinds(ENCODERS), Facts(commands=STEP, choices=tuple(ENCODERS), basic=True)
     )
-    width: int = setting(128, "embedding width E, a multiple of heads", _BASIC_STEP, ge=8, le=2048)
-    blocks: int = setting(4, "xLSTM blocks in the stack", _BASIC_STEP, ge=1, le=64)
+    width: int = setting(64, "embedding width E, a multiple of heads", _BASIC_STEP, ge=8, le=2048)
+    mlp_width: int = setting(76, "units of the hidden layer of encoder mlp", _STEP, ge=1, le=65536)
+    blocks: int = setting(2, "xLSTM blocks in the stack", _BASIC_STEP, ge=1, le=64)
     slstm_at: Positions = setting(
-        SLSTM_AT, "which blocks are sLSTM, from 0; the others are mLSTM. Not set: 1 and 3, as far as there are", _STEP
+        (1,), "which blocks are sLSTM, from 0; the others are mLSTM. Not set: 1 and 3, as far as there are", _STEP
     )
     heads: int = setting(4, "heads of every xLSTM block", _STEP, ge=1)
-    dropout: float = setting(0.1, "dropout of the encoder and of the social layers", _STEP, ge=0, lt=1)
+    dropout: float = setting(0.0, "dropout of the encoder and of the social layers", _STEP, ge=0, lt=1)
     impl: Literal["auto", "reference", "fused", "triton"] = setting(
         "auto",
         "implementation of the encoder; all compute the same function. auto: triton on CUDA where it can run, else "
@@ -230,7 +226,7 @@ class Model(Section):
     )
 
 
-class Pooling(Section):
+class PoolingSettings(Section):
     """How a sensor uses its neighbours."""
 
     kind: Annotated[str, _known(POOLINGS)] = setting(
@@ -245,7 +241,7 @@ class Pooling(Section):
     )
     heads: int = setting(4, "heads of every social layer; the width is a multiple of it", _STEP, ge=1)
     neighbours: int | None = setting(
-        32, "use the K nearest sensors; an empty value: all within reach", _BASIC_STEP, ge=1
+        64, "use the K nearest sensors; an empty value: all within reach", _BASIC_STEP, ge=1
     )
     reach_km: float | None = setting(None, "use no sensor that is farther away; not set: no limit", _STEP, gt=0)
     distances: Path | None = setting(
@@ -260,7 +256,7 @@ class Pooling(Section):
     )
     use_positional: bool = setting(True, "let the weights depend on the offset (east, north) too", _STEP)
     pair_rank: int = setting(
-        0,
+        10,
         "rank of a trained bias of every directed pair of sensors, which ties the model to its network; 0: none",
         _STEP,
         ge=0,
@@ -273,7 +269,7 @@ class Pooling(Section):
     )
 
 
-class Trainer(Section):
+class TrainerSettings(Section):
     """The optimisation and the machine it runs on."""
 
     precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = setting(
@@ -299,7 +295,11 @@ class Trainer(Section):
         "float32 matrix products on CUDA; high is TF32; scores and forecasts use highest",
         Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
     )
-    compile: Annotated[Literal["off", "default", "max-autotune"], BeforeValidator(_off_is_a_word)] = setting(
+    # YAML reads a bare ``off`` as False.
+    compile: Annotated[
+        Literal["off", "default", "max-autotune"],
+        BeforeValidator(lambda value: "off" if value is False else value),
+    ] = setting(
         "off",
         "torch.compile of the training step; where that fails, a warning says why and training goes on",
         Facts(commands=STEP, may_change=(RESUME,)),
@@ -310,7 +310,7 @@ class Trainer(Section):
         Facts(commands=STEP, may_change=(RESUME,)),
     )
     max_epochs: int = setting(
-        30,
+        5,
         "epochs after which the schedule ends; early stopping may end before",
         Facts(commands=TRAIN, may_change=(RESUME,), basic=True),
         ge=1,
@@ -357,7 +357,7 @@ class Trainer(Section):
 _PROFILE = Facts(commands=("profile",), may_change=(RESUME, SCORING))
 
 
-class Profile(Section):
+class ProfileSettings(Section):
     """How long socialx profile measures."""
 
     steps: int = setting(200, "measured training steps", _PROFILE, ge=2)
@@ -377,7 +377,7 @@ class Profile(Section):
 _DOWNLOAD = Facts(commands=("download",), may_change=(RESUME, SCORING))
 
 
-class Download(Section):
+class DownloadSettings(Section):
     """Where published files come from."""
 
     mirror: str | None = setting(
@@ -389,51 +389,57 @@ class Download(Section):
 class Settings(Section):
     """Everything that a run depends on, apart from the data itself."""
 
-    data: Data = Data()
-    loader: Loader = Loader()
-    model: Model = Model()
-    pooling: Pooling = Pooling()
-    trainer: Trainer = Trainer()
-    profile: Profile = Profile()
-    download: Download = Download()
+    data: DataSettings = DataSettings()
+    loader: LoaderSettings = LoaderSettings()
+    model: ModelSettings = ModelSettings()
+    pooling: PoolingSettings = PoolingSettings()
+    trainer: TrainerSettings = TrainerSettings()
+    profile: ProfileSettings = ProfileSettings()
+    download: DownloadSettings = DownloadSettings()
 
     def unread(self) -> set[str]:
-        """Keys of the sections model and pooling that have no effect on the chosen model."""
-        model = {f"model.{name}" for name in Model.model_fields}
-        pooling = {f"pooling.{name}" for name in Pooling.model_fields}
+        """Keys of the sections model and pooling that have no effect on the chosen model.
+
+        The class of a model of the user's own is imported, and its signature names the settings that it takes.  Which
+        of its neighbours it uses only its code says.
+        """
+        model = {f"model.{name}" for name in ModelSettings.model_fields}
+        pooling = {f"pooling.{name}" for name in PoolingSettings.model_fields}
         kind = model_of(self.model.kind)
-        if isinstance(kind, OwnModel):  # which settings of the model it takes, only its code says
-            return pooling
+        if isinstance(kind, OwnModel):
+            fields = [name for name in ModelSettings.model_fields if name != "kind"]
+            taken = kind.arguments(kind.load(), fields)
+            return {f"model.{name}" for name in fields if name not in taken} | (pooling - set(NEIGHBOURS))
         if not kind.social:
             return (model | pooling) - {f"model.{name}" for name in ("kind", *(kind.reads or ()))}
         pools = POOLINGS[self.pooling.kind]
-        found = {*ENCODERS[self.model.encoder].ignores, *pools.ignores}
+        unread = {*ENCODERS[self.model.encoder].ignores, *pools.ignores}
         if pools.path is None:
-            found |= pooling - {"pooling.kind"}
+            unread |= pooling - {"pooling.kind"}
         elif self.pooling.placement == "interleaved":  # its layers need all sensors between two blocks
-            found |= {"model.chunk"}
+            unread |= {"model.chunk"}
         if self.pooling.mask_mode == "hard":
-            found |= {"pooling.learnable_radius"}
-        return found
+            unread |= {"pooling.learnable_radius"}
+        return unread
 
     def refuse_conflicts(self) -> None:
         """Raise SettingsError for settings that exclude each other."""
-        m, p = self.model, self.pooling
-        if not model_of(m.kind).social or POOLINGS[p.kind].path is None:
+        model, pooling = self.model, self.pooling
+        if not model_of(model.kind).social or POOLINGS[pooling.kind].path is None:
             return
-        if m.width % p.heads:
-            where, remedy = f"pooling.heads {p.heads}", (Argument("pooling.heads"), " must divide the width")
-            raise SettingsError(where, f"model.width {m.width} is not a multiple of it", remedy)
-        if p.placement == "stacked":
+        if model.width % pooling.heads:
+            where, remedy = f"pooling.heads {pooling.heads}", f"{Argument('pooling.heads')} must divide the width"
+            raise SettingsError(where, f"model.width {model.width} is not a multiple of it", remedy)
+        if pooling.placement == "stacked":
             return
         where, stacked = "pooling.placement interleaved", Argument("pooling.placement", "stacked")
-        if m.encoder != "xlstm":
-            found = f"encoder {m.encoder} has no blocks to put layers after"
-            raise SettingsError(where, found, (stacked, ", or ", Argument("model.encoder", "xlstm")))
-        if p.layers > m.blocks:
-            found = f"{p.layers} layers do not fit after the {m.blocks} blocks of the encoder"
-            fewer = ("fewer ", Argument("pooling.layers"), ", more ", Argument("model.blocks"), ", or ", stacked)
-            raise SettingsError(where, found, fewer)
+        if model.encoder != "xlstm":
+            reason = f"encoder {model.encoder} has no blocks to put layers after"
+            raise SettingsError(where, reason, f"{stacked}, or {Argument('model.encoder', 'xlstm')}")
+        if pooling.layers > model.blocks:
+            reason = f"{pooling.layers} layers do not fit after the {model.blocks} blocks of the encoder"
+            fewer = f"fewer {Argument('pooling.layers')}, more {Argument('model.blocks')}, or {stacked}"
+            raise SettingsError(where, reason, fewer)
 
     def sensor_tables(self) -> bool:
         """Whether the chosen model has weights of its own per sensor, so that it fits one network only."""
@@ -442,3 +448,27 @@ class Settings(Section):
             return tables
         pairs = self.pooling.pair_rank > 0 and "pooling.pair_rank" not in self.unread()
         return pairs or any(getattr(self.model, name) for name in tables)
+
+
+# Every setting by its dotted key, in the order of the tree.
+KEYS: dict[str, FieldInfo] = {
+    f"{section}.{name}": field
+    for section, holder in Settings.model_fields.items()
+    for name, field in cast(type[Section], holder.annotation).model_fields.items()
+}
+# Those that name a file or a folder.
+FILES = tuple(key for key, field in KEYS.items() if Path in (field.annotation, *get_args(field.annotation)))
+_NAMES = Counter(key.split(".")[1] for key in KEYS)
+# Those whose own name is that of no other one, by it.
+BY_NAME = {key.split(".")[1]: key for key in KEYS if _NAMES[key.split(".")[1]] == 1}
+
+
+def keys_where(test: Callable[[Facts], bool]) -> tuple[str, ...]:
+    """The settings whose facts pass a test, in the order of the tree."""
+    return tuple(key for key, field in KEYS.items() if test(facts(field)))
+
+
+def flag_of(key: str) -> str:
+    """The flag of a setting: its own name where that is unique in the tree, else ``--section-name``."""
+    name = key.split(".")[1]
+    return "--" + (facts(KEYS[key]).flag or (name if name in BY_NAME else key)).replace("_", "-").replace(".", "-")
