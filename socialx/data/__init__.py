@@ -1,1 +1,1 @@
-"""Traffic files: the canonical HDF5 store, readers of published files, windows and loaders."""
+"""Readings in memory become batches: windows, calendar, moments, neighbours, climatology and loaders."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from socialx.data.calendar import calendar, slots_per_day
-from socialx.data.source import Source, pages
+from socialx.data.source import RowSource, pages
 from socialx.progress import work
 
 KINDS_OF_DAY = 3  # Monday to Friday, Saturday, Sunday
@@ -26,7 +26,7 @@ class RunningClimatology:
         self.sums = np.zeros((KINDS_OF_DAY * self.slots, sensors, features))
         self.counts = np.zeros_like(self.sums)
 
-    def add(self, source: Source, rows: slice) -> None:
+    def add(self, source: RowSource, rows: slice) -> None:
         """Count these rows."""
         values, valid = source.read(rows)
         slot, weekday = calendar(source.seconds[rows], self.step_minutes)
@@ -47,25 +47,18 @@ class RunningClimatology:
         count, total = self.counts.sum(0), self.sums.sum(0)  # [N,C]
         everywhere = np.divide(total.sum(0), count.sum(0), out=np.zeros(count.shape[1]), where=count.sum(0) > 0)
         mean = np.divide(total, count, out=np.broadcast_to(everywhere, total.shape).copy(), where=count > 0)
-        sums, counts = (
-            _smoothed(each.reshape(KINDS_OF_DAY, self.slots, *mean.shape)) for each in (self.sums, self.counts)
-        )
-        return ((sums + PSEUDO_READINGS * mean) / (counts + PSEUDO_READINGS)).astype(np.float32)
+        table = np.stack([self.sums, self.counts]).reshape(2, KINDS_OF_DAY, self.slots, *mean.shape)
+        near = table.copy()
+        for shift in range(1, REACH + 1):  # the slots of a day are a circle
+            near += np.roll(table, shift, axis=2) + np.roll(table, -shift, axis=2)
+        return ((near[0] + PSEUDO_READINGS * mean) / (near[1] + PSEUDO_READINGS)).astype(np.float32)
 
 
-def climatology(source: Source, rows: slice) -> np.ndarray:
+def climatology(source: RowSource, rows: slice) -> np.ndarray:
     """What is usual over these rows: the usual reading per kind of day, slot, sensor and feature, [3,slots,N,C]."""
-    found = RunningClimatology(source.step_minutes, *source.shape)
+    running = RunningClimatology(source.step_minutes, *source.shape)
     with work("climatology", rows.stop - rows.start, "rows") as bar:
-        for some in pages(rows.start, rows.stop):
-            found.add(source, some)
-            bar.advance(some.stop - some.start)
-    return found.compute()
-
-
-def _smoothed(table: np.ndarray) -> np.ndarray:
-    """The sum over neighbouring slots of a day, which is a circle; table [3,slots,N,C]."""
-    whole = table.copy()
-    for shift in range(1, REACH + 1):
-        whole += np.roll(table, shift, axis=1) + np.roll(table, -shift, axis=1)
-    return whole
+        for page in pages(rows.start, rows.stop):
+            running.add(source, page)
+            bar.advance(page.stop - page.start)
+    return running.compute()

@@ -65,7 +65,7 @@ def nearest(xy: np.ndarray, count: int | None, within_km: float = np.inf) -> Nei
     sensors = len(xy)
     known = np.isfinite(xy).all(axis=1)
     place = np.where(known[:, None], xy, 0.0)
-    found = []
+    blocks = []
     for start in range(0, sensors, 256):
         rows = np.arange(start, min(start + 256, sensors))
         gap = np.hypot(*np.moveaxis(place[rows, None] - place[None, :], -1, 0))  # [rows,N]
@@ -76,8 +76,8 @@ def nearest(xy: np.ndarray, count: int | None, within_km: float = np.inf) -> Nei
         gap = np.take_along_axis(gap, order, axis=1)
         gap[gap > within_km] = np.inf
         most = max(1, int(np.isfinite(gap).sum(axis=1).max()))
-        found.append((order[:, :most], gap[:, :most]))
-    return _padded(found, place)
+        blocks.append((order[:, :most], gap[:, :most]))
+    return _padded(blocks, place)
 
 
 def by_road(
@@ -115,13 +115,13 @@ def itself(sensors: int) -> Neighbours:
     return Neighbours(index, np.ones((sensors, 1), dtype=bool), np.zeros((sensors, 1)), np.zeros((sensors, 1, 2)))
 
 
-def _padded(found: list[tuple[np.ndarray, np.ndarray]], xy: np.ndarray) -> Neighbours:
+def _padded(blocks: list[tuple[np.ndarray, np.ndarray]], xy: np.ndarray) -> Neighbours:
     """Blocks of (index, distance, infinite where there is none) -> Neighbours."""
-    sensors, most = len(xy), max([block[0].shape[1] for block in found], default=1)
+    sensors, most = len(xy), max([block[0].shape[1] for block in blocks], default=1)
     index = np.tile(np.arange(sensors)[:, None], (1, most))
     distance = np.full((sensors, most), np.inf)
     start = 0
-    for order, gap in found:
+    for order, gap in blocks:
         rows, width = slice(start, start + len(order)), order.shape[1]
         index[rows, :width], distance[rows, :width] = order, gap
         start += len(order)

@@ -13,7 +13,7 @@ import torch
 
 from socialx.batch import Batch
 from socialx.data.calendar import calendar
-from socialx.data.source import PAGE_ROWS, Source, latest_after
+from socialx.data.source import PAGE_ROWS, RowSource, latest_after
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Histories:
     inputs, targets: which of the C features a model reads and forecasts.
     """
 
-    source: Source
+    source: RowSource
     history: int
     horizon: int
     inputs: Sequence[int]
@@ -47,9 +47,9 @@ class Histories:
     def rows_at(self, seconds: np.ndarray) -> np.ndarray:
         """The row of each time, int64 of the same shape; -1 where there is none."""
         order = self._order
-        found = np.searchsorted(self.seconds, seconds - self.slack_s, sorter=order)
-        rows = order[np.minimum(found, len(order) - 1)]
-        right = (found < len(order)) & (np.abs(self.seconds[rows] - seconds) <= self.slack_s)
+        place = np.searchsorted(self.seconds, seconds - self.slack_s, sorter=order)
+        rows = order[np.minimum(place, len(order) - 1)]
+        right = (place < len(order)) & (np.abs(self.seconds[rows] - seconds) <= self.slack_s)
         return np.where(right, rows, -1)
 
     def seconds_until(self, issued: np.ndarray, steps: int) -> np.ndarray:
@@ -61,38 +61,57 @@ class Histories:
 
         The time of each issue must be that of a row.
         """
-        latest = np.full((self.source.shape[0], len(self.targets)), np.nan, np.float32)  # [N,G]
-        read = 0
+        inputs, targets = list(self.inputs), list(self.targets)
+        steps = 60 * self.step_minutes * np.arange(1 - self.history, self.horizon + 1)
+        latest = np.full((self.source.shape[0], len(targets)), np.nan, np.float32)  # [N,G], of all rows before next_row
+        next_row = 0
         for first in range(0, len(issued), size):
             places = slice(first, min(first + size, len(issued)))
             carried = []
             for row in self.rows_at(issued[places]):
-                latest, read = self._latest(latest, read, int(row) + 1), int(row) + 1
+                page = int(row) // PAGE_ROWS
+                if next_row <= page * PAGE_ROWS:  # the source knows the latest readings before a page
+                    next_row, latest = page * PAGE_ROWS, self.source.latest_before(page)[:, targets]
+                values, valid = self.source.read(slice(next_row, int(row) + 1))
+                latest, next_row = latest_after(values[..., targets], valid[..., targets], latest), int(row) + 1
                 carried.append(latest)
-            yield places, self._batch(issued[places], np.stack(carried))
+            values, valid = self.read(self.rows_at(self.seconds_until(issued[places], self.history)))  # [B,T,N,C]
+            clean = np.where(valid, values, np.float32(0))
+            slot, weekday = calendar(issued[places, None] + steps, self.step_minutes)  # [B,R]
+            yield (
+                places,
+                Batch(
+                    history=torch.from_numpy(np.ascontiguousarray(clean[..., inputs])),
+                    valid=torch.from_numpy(np.ascontiguousarray(valid[..., inputs])),
+                    last=torch.from_numpy(np.ascontiguousarray(clean[:, -1][..., targets])),
+                    carried=torch.from_numpy(np.stack(carried)),
+                    slot=torch.from_numpy(slot),
+                    weekday=torch.from_numpy(weekday),
+                ),
+            )
 
     def around(self, issued: np.ndarray, before: int) -> tuple[np.ndarray, np.ndarray]:
         """What was read around these issues: ``before`` steps until the first one, and the horizon after the last.
 
         -> times int64 [R] and values float32 [R,N,G] of the targets, NaN where nothing was read.
         """
-        step_s, goals = 60 * self.step_minutes, list(self.targets)
+        step_s = 60 * self.step_minutes
         times = np.arange(int(issued[0]) - (before - 1) * step_s, int(issued[-1]) + self.horizon * step_s + 1, step_s)
         rows = self.rows_at(times)
         values, valid = self.read(rows)
-        return times, np.where(valid, values, np.float32(np.nan))[..., goals]
+        return times, np.where(valid, values, np.float32(np.nan))[..., list(self.targets)]
 
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows int64 [...], -1: no row -> values float32, valid bool [...,N,C]; nothing is valid where there is none.
 
         All rows between the first and the last of them are read.
         """
-        there = rows[rows >= 0]
-        if not len(there):
+        existing = rows[rows >= 0]
+        if not len(existing):
             shape = (*rows.shape, *self.source.shape)
             return np.zeros(shape, np.float32), np.zeros(shape, bool)
-        first = int(there.min())
-        values, valid = self.source.read(slice(first, int(there.max()) + 1))
+        first = int(existing.min())
+        values, valid = self.source.read(slice(first, int(existing.max()) + 1))
         place = np.maximum(rows - first, 0)
         return values[place], valid[place] & (rows >= 0)[..., None, None]
 
@@ -106,29 +125,3 @@ class Histories:
     def reported(self, batch: Batch) -> np.ndarray:
         """Whether each sensor had any valid reading of the first target until each issue, bool [B,N]."""
         return ~batch.carried[..., 0].isnan().numpy()
-
-    def _latest(self, before: np.ndarray, first: int, last: int) -> np.ndarray:
-        """The latest valid reading [N,G] of ``before`` and rows first to last; NaN where there never was one."""
-        goals = list(self.targets)
-        page = (last - 1) // PAGE_ROWS
-        if first <= page * PAGE_ROWS:  # what came before that page is known
-            first, before = page * PAGE_ROWS, self.source.latest_before(page)[:, goals]
-        values, valid = self.source.read(slice(first, last))
-        return latest_after(values[..., goals], valid[..., goals], before)
-
-    def _batch(self, issued: np.ndarray, carried: np.ndarray) -> Batch:
-        """issued int64 [B], carried float32 [B,N,G] -> Batch on the host."""
-        rows = self.rows_at(self.seconds_until(issued, self.history))  # [B,T]
-        values, valid = self.read(rows)  # [B,T,N,C]
-        clean = np.where(valid, values, np.float32(0))
-        ahead = issued[:, None] + 60 * self.step_minutes * np.arange(1 - self.history, self.horizon + 1)  # [B,R]
-        slot, weekday = calendar(ahead, self.step_minutes)
-        inputs, targets = list(self.inputs), list(self.targets)
-        return Batch(
-            history=torch.from_numpy(np.ascontiguousarray(clean[..., inputs])),
-            valid=torch.from_numpy(np.ascontiguousarray(valid[..., inputs])),
-            last=torch.from_numpy(np.ascontiguousarray(clean[:, -1][..., targets])),
-            carried=torch.from_numpy(carried),
-            slot=torch.from_numpy(slot),
-            weekday=torch.from_numpy(weekday),
-        )

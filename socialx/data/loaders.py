@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from socialx.batch import Batch, Example, Target
-from socialx.data.order import ALONE, Order, Share
+from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS
 from socialx.environment import usable_cores
@@ -73,40 +73,23 @@ class Loading:
 
 
 class _InOrder:
-    """The order of the windows of one part, and the last batch padded."""
+    """What all loaders know: the windows of their part in order, in batches that are no larger than the part."""
 
-    def __init__(self, starts: np.ndarray, batch_size: int, shuffle: bool, seed: int, chunk: int, share: Share) -> None:
-        """starts int64 [windows], ascending.  Every batch has min(batch_size, windows) windows; the last is padded."""
-        self.starts = np.ascontiguousarray(starts)
-        self.num_windows = len(starts)
-        self.batch_size = min(batch_size, -(-self.num_windows // share.ranks))
-        self.chunk = chunk
+    def __init__(self, order: Order) -> None:
+        self.starts, self.num_windows, self.chunk = order.starts, len(order.starts), order.chunk
+        self.batch_size = min(order.batch_size, -(-self.num_windows // order.share.ranks))
         self.making_s: deque[float] = deque(maxlen=1000)
-        self.order = Order(self.num_windows, self.batch_size, shuffle, seed, chunk, share)
+        self.order = replace(order, batch_size=self.batch_size)
 
     def __len__(self) -> int:
         return len(self.order)
-
-    def rows(self, first: int, last: int, length: int) -> slice:
-        """The rows that windows ``first`` to ``last`` - 1 of ``length`` steps need, from the first row of a page on."""
-        start, end = int(self.starts[first]), int(self.starts[last - 1]) + length
-        return slice(start - start % PAGE_ROWS, end)
 
 
 class ResidentLoader(_InOrder):
     """Batches of one part of the windows, gathered from a resident series."""
 
-    def __init__(
-        self,
-        series: Series,
-        starts: np.ndarray,
-        batch_size: int,
-        shuffle: bool = False,
-        seed: int = 0,
-        chunk: int = 0,
-        share: Share = ALONE,
-    ) -> None:
-        super().__init__(starts, batch_size, shuffle, seed, chunk, share)
+    def __init__(self, series: Series, order: Order) -> None:
+        super().__init__(order)
         self.series = series
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
@@ -121,23 +104,12 @@ class ResidentLoader(_InOrder):
 class ChunkLoader(_InOrder):
     """The same batches from two chunks of the series at a time: one in use, the next one read in a thread meanwhile."""
 
-    def __init__(
-        self,
-        series_of: SeriesOf,
-        length: int,
-        device: torch.device,
-        starts: np.ndarray,
-        batch_size: int,
-        shuffle: bool = False,
-        seed: int = 0,
-        chunk: int = 0,
-        share: Share = ALONE,
-    ) -> None:
+    def __init__(self, series_of: SeriesOf, length: int, device: torch.device, order: Order) -> None:
         """series_of: makes a series in the host's memory, pinned for a CUDA device.  length: rows of a window."""
-        super().__init__(starts, batch_size, shuffle, seed, chunk, share)
+        super().__init__(order)
         self.device = device
         self._series_of, self._length = series_of, length
-        self._chunk = chunk or self.num_windows
+        self._chunk = order.chunk or self.num_windows
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._pool = ThreadPoolExecutor(1, "read chunk")
         self._ahead: tuple[int, int, Future[_Moved]] | None = None  # the first chunk of an epoch to come
@@ -149,8 +121,15 @@ class ChunkLoader(_InOrder):
         """
         places, real = (each[first_batch:] for each in self.order.places(number))
         chunks = places // self._chunk
-        first, last = _uses(chunks)
-        here = self._taken_over(number, first)
+        first, last = dict[int, int](), dict[int, int]()  # the batches with windows of each chunk
+        for batch, row in enumerate(chunks):
+            for chunk in np.unique(row).tolist():
+                first.setdefault(chunk, batch)
+                last[chunk] = batch
+        here: dict[int, Future[_Moved]] = {}
+        ahead, self._ahead = self._ahead, None
+        if ahead and ahead[0] == number and ahead[1] in first and not ahead[2].cancelled():
+            here[ahead[1]] = ahead[2]
         # Scores are taken in the same order again, or once: nothing is read ahead for them.
         following = int(self.order.places(number + 1)[0][0, 0]) // self._chunk if self.order.shuffle else None
         try:
@@ -169,19 +148,16 @@ class ChunkLoader(_InOrder):
             for waiting in here.values():
                 waiting.cancel()
 
-    def _taken_over(self, number: int, needed: Container[int]) -> dict[int, Future[_Moved]]:
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead[0] != number or ahead[1] not in needed or ahead[2].cancelled():
-            return {}
-        return {ahead[1]: ahead[2]}
-
     def _read(self, chunk: int) -> _Moved:
         began = time.perf_counter()
-        first = chunk * self._chunk
-        rows = self.rows(first, min(first + self._chunk, self.num_windows), self._length)
-        series = self._series_of(rows)
+        starts = self.starts[chunk * self._chunk : (chunk + 1) * self._chunk]
+        start, end = int(starts[0]), int(starts[-1]) + self._length
+        series = self._series_of(slice(start - start % PAGE_ROWS, end))
         self.making_s.append(time.perf_counter() - began)
-        return _Moved.to(self.device, series, self._stream)
+        if self._stream is None:
+            return _Moved(series)
+        with torch.cuda.stream(self._stream):
+            return _Moved(series.on(self.device), self._stream.record_event())
 
 
 @dataclass
@@ -190,13 +166,6 @@ class _Moved:
 
     series: Series
     event: torch.cuda.Event | None = None
-
-    @classmethod
-    def to(cls, device: torch.device, series: Series, stream: torch.cuda.Stream | None) -> _Moved:
-        if stream is None:
-            return cls(series)
-        with torch.cuda.stream(stream):
-            return cls(series.on(device), stream.record_event())
 
     def ready(self) -> Series:
         """The series, for the stream that is current here."""
@@ -207,16 +176,6 @@ class _Moved:
                 tensor.record_stream(current)
             self.event = None
         return self.series
-
-
-def _uses(chunks: np.ndarray) -> tuple[dict[int, int], dict[int, int]]:
-    """The first and the last batch with windows of each chunk; chunks int64 [batches,B]."""
-    first, last = dict[int, int](), dict[int, int]()
-    for batch, row in enumerate(chunks):
-        for chunk in np.unique(row).tolist():
-            first.setdefault(chunk, batch)
-            last[chunk] = batch
-    return first, last
 
 
 def gather(series: dict[int, Series], starts: np.ndarray, names: np.ndarray) -> Example:
@@ -259,15 +218,10 @@ class WorkerLoader(_InOrder):
         device: torch.device,
         loading: Loading,
         page_bytes: int,
-        starts: np.ndarray,
-        batch_size: int,
-        shuffle: bool = False,
-        seed: int = 0,
-        chunk: int = 0,
-        share: Share = ALONE,
+        order: Order,
     ) -> None:
         """series_of, length: as in ``ChunkLoader``.  page_bytes: of the pages that each worker keeps."""
-        super().__init__(starts, batch_size, shuffle, seed, chunk, share)
+        super().__init__(order)
         self.workers = worker_count() if loading.workers is None else loading.workers
         self.made_ahead = self.workers * loading.prefetch  # batches, at most
         self._line: list[tuple[np.ndarray, np.ndarray]] = []  # starts and real of each batch of the epoch at hand
@@ -292,16 +246,16 @@ class WorkerLoader(_InOrder):
         places, real = (each[first_batch:] for each in self.order.places(number))
         self._line[:] = list(zip(self.starts[places], real, strict=True))
         try:
-            for made in self._loader:
-                if isinstance(made, SocialxError):
-                    raise made
-                example, seconds = made
+            for answer in self._loader:
+                if isinstance(answer, SocialxError):
+                    raise answer
+                example, seconds = answer
                 self.making_s.append(seconds)
                 yield example
         except RuntimeError as error:  # torch's own words for a worker that died or did not answer
-            found = next(line for line in (*str(error).splitlines(), type(error).__name__) if line.strip())
-            remedy = ("fewer ", Argument("loader.num_workers"), ", or ", Argument("loader.mode", "chunk"))
-            raise SocialxError("loader.mode workers", found[:160], remedy) from None
+            reason = next(line for line in (*str(error).splitlines(), type(error).__name__) if line.strip())
+            remedy = f"fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'chunk')}"
+            raise SocialxError("loader.mode workers", reason[:160], remedy) from None
 
 
 def worker_count() -> int:

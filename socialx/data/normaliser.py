@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
-from socialx.data.source import Source
+from socialx.data.source import RowSource
 from socialx.errors import SocialxError
 from socialx.progress import work
 
@@ -28,7 +28,7 @@ class Moments:
     std: float
 
 
-def measure(source: Source, rows: slice, where: object = "") -> list[Moments]:
+def measure(source: RowSource, rows: slice, where: object = "") -> list[Moments]:
     """Masked z-score of each of the C features, from these rows.
 
     Summed in float64 by blocks of rows, which are read twice.  Missing readings do not count: METR-LA stores an outage

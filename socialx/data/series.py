@@ -13,9 +13,9 @@ from torch import Tensor
 
 from socialx.batch import Batch, Target
 from socialx.data.calendar import calendar, following
-from socialx.data.source import PAGE_ROWS, Source, pages
+from socialx.data.source import PAGE_ROWS, RowSource, pages
 
-OLD = 255  # the rows of a block of look_back, and the age that says: in no row of this block until here
+OLD = 255  # rows of a block of look_back; as an age: no row of the block until here has a valid reading
 
 
 class Series:
@@ -23,7 +23,7 @@ class Series:
 
     def __init__(
         self,
-        source: Source,
+        source: RowSource,
         history: int,
         horizon: int,
         device: torch.device,
@@ -48,23 +48,25 @@ class Series:
         self.readings = torch.empty(self.rows, width, device=device, pin_memory=pinned)  # [T,N*C]
         self.ages = torch.empty(self.rows, width, dtype=torch.uint8, device=device, pin_memory=pinned)
         self.latest = torch.empty(blocks, width, device=device, pin_memory=pinned)
-        self._fill(source, span)
+        carried = source.latest_before(span.start // PAGE_ROWS).reshape(-1)
+        for page in pages(span.start, span.stop):
+            values, valid = (part.reshape(len(part), -1) for part in source.read(page))
+            ages, latest, carried = look_back(values, valid, carried)
+            place = page.start - span.start
+            self.readings[place : place + len(values)] = torch.from_numpy(np.where(valid, values, np.float32(0)))
+            self.ages[place : place + len(values)] = torch.from_numpy(ages)
+            self.latest[place // OLD : place // OLD + len(latest)] = torch.from_numpy(latest)
         # The calendar goes on after the last row: a forecast from there is of days that are not in the file.
         seconds = source.seconds[span.start : span.stop + horizon]
         beyond = following(int(seconds[-1]), source.step_minutes, self.rows + horizon - len(seconds))
         dates = calendar(np.concatenate([seconds, beyond]), source.step_minutes)
         self.calendar = torch.from_numpy(np.stack(dates, axis=1)).to(device)  # [T+P,2]
-        self.inputs, self.targets = (_chooser(chosen, self.shape[1], device) for chosen in (inputs, targets))
-
-    def _fill(self, source: Source, span: slice) -> None:
-        carried = source.latest_before(span.start // PAGE_ROWS).reshape(-1)
-        for rows in pages(span.start, span.stop):
-            values, valid = (part.reshape(len(part), -1) for part in source.read(rows))
-            ages, latest, carried = look_back(values, valid, carried)
-            place = rows.start - span.start
-            self.readings[place : place + len(values)] = torch.from_numpy(np.where(valid, values, np.float32(0)))
-            self.ages[place : place + len(values)] = torch.from_numpy(ages)
-            self.latest[place // OLD : place // OLD + len(latest)] = torch.from_numpy(latest)
+        # None: all columns in their order, which are then not copied.
+        every = list(range(self.shape[1]))
+        self.inputs, self.targets = (
+            None if list(columns) == every else torch.tensor(list(columns), device=device)
+            for columns in (inputs, targets)
+        )
 
     def on(self, device: torch.device) -> Series:
         """The same on another device; from pinned memory the copies do not wait."""
@@ -77,8 +79,8 @@ class Series:
 
     def tensors(self) -> list[Tensor]:
         """All that it keeps on the device."""
-        found = (self.readings, self.ages, self.latest, self.calendar, self.inputs, self.targets)
-        return [tensor for tensor in found if tensor is not None]
+        kept = (self.readings, self.ages, self.latest, self.calendar, self.inputs, self.targets)
+        return [tensor for tensor in kept if tensor is not None]
 
     def window(self, starts: Tensor) -> Batch:
         """The windows whose first rows are ``starts`` int64 [B] -> Batch; no row after the history is read.
@@ -88,7 +90,11 @@ class Series:
         rows = self._rows(starts, 0, self.history + self.horizon)  # [B,R]
         seen = rows[:, : self.history]
         history, valid = self._readings(seen)
-        last, carried = history[:, -1], self._carried(seen[:, -1])
+        now = seen[:, -1]
+        age = self.ages.index_select(0, now).long()  # [B,N*C]
+        recent = self.readings.gather(0, (now[:, None] - age).clamp(min=0))
+        older = self.latest.index_select(0, now // OLD)
+        last, carried = history[:, -1], torch.where(age < OLD, recent, older).unflatten(-1, self.shape)
         dates = self._gather(self.calendar, rows)  # [B,R,2]
         if self.inputs is not None:
             history, valid = history.index_select(-1, self.inputs), valid.index_select(-1, self.inputs)
@@ -114,22 +120,10 @@ class Series:
         valid = ages.logical_not()  # an age of 0; on a CPU == takes 16 times as long
         return values.unflatten(-1, self.shape), valid.unflatten(-1, self.shape)
 
-    def _carried(self, rows: Tensor) -> Tensor:
-        """Rows int64 [B] -> the latest valid reading at or before each [B,N,C], NaN where there never was one."""
-        ages = self.ages.index_select(0, rows).long()  # [B,N*C]
-        recent = self.readings.gather(0, (rows[:, None] - ages).clamp(min=0))
-        older = self.latest.index_select(0, rows // OLD)
-        return torch.where(ages < OLD, recent, older).unflatten(-1, self.shape)
-
     @staticmethod
     def _gather(table: Tensor, rows: Tensor) -> Tensor:
         """table [X,...], rows [B,Q] -> [B,Q,...]."""
         return table.index_select(0, rows.flatten()).unflatten(0, rows.shape)
-
-
-def _chooser(chosen: Sequence[int], columns: int, device: torch.device) -> Tensor | None:
-    """The chosen columns, None where that is all of them in their order: then nothing is copied."""
-    return None if list(chosen) == list(range(columns)) else torch.tensor(list(chosen), device=device)
 
 
 def look_back(values: np.ndarray, valid: np.ndarray, carried: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ import numpy as np
 PAGE_ROWS = 1020  # 3.5 days of 5-minute rows; a multiple of the blocks of series.look_back
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Readings of N sensors and C features by row.
 
     seconds int64 [T], wall time read as UTC; shape (N, C).

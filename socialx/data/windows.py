@@ -85,7 +85,7 @@ def split_windows(seconds: np.ndarray, step_minutes: int, history: int, horizon:
             raise SocialxError(
                 f"data.split {rule}",
                 f"{rows} rows leave no {name} window of {history} + {horizon} steps",
-                ("use a longer file, or a smaller ", Argument("data.history"), " and ", Argument("data.horizon")),
+                f"use a longer file, or a smaller {Argument('data.history')} and {Argument('data.horizon')}",
             )
     across = int(sum(gapped(starts).sum() for starts in parts))
     train, validation, test = parts

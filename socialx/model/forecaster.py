@@ -204,11 +204,12 @@ def social_forecaster(
     social: Social | None = None,
     *,
     encoder: str = "xlstm",
-    width: int = 128,
-    blocks: int = 4,
-    slstm_at: Sequence[int] = (1, 3),
+    width: int = 64,
+    mlp_width: int = 76,
+    blocks: int = 2,
+    slstm_at: Sequence[int] = (1,),
     heads: int = 4,
-    dropout: float = 0.1,
+    dropout: float = 0.0,
     impl: str = "auto",
     chunk: int | None = None,
     checkpointing: bool = False,
@@ -236,17 +237,18 @@ def social_forecaster(
         adaptive=adaptive,
     )
     shared: SharedEncoder | WindowMlp
-    shared = SharedEncoder(width, blocks, slstm_at, heads, network.history, dropout, impl, chunk, checkpointing)
-    made = social.make(width, dropout) if social else []
-    layers: list[SocialLayer] | dict[int, SocialLayer] = made
-    if social and social.interleaved:
-        layers = {(number + 1) * blocks // len(made) - 1: layer for number, layer in enumerate(made)}
     if encoder == "mlp":
-        shared = WindowMlp(width, network.history, sum(p.numel() for p in shared.parameters()), dropout)
-    own_heads = network.sensors if sensor_heads else 0
+        shared = WindowMlp(width, network.history, mlp_width, dropout)
+    else:
+        shared = SharedEncoder(width, blocks, slstm_at, heads, network.history, dropout, impl, chunk, checkpointing)
+    stacked = social.make(width, dropout) if social else []
+    layers: list[SocialLayer] | dict[int, SocialLayer] = stacked
+    if social and social.interleaved:
+        layers = {(number + 1) * blocks // len(stacked) - 1: layer for number, layer in enumerate(stacked)}
     usual = None
     if climatology:
         if network.usual is None:
             raise ValueError("the climatology of this network was not measured")
         usual = Climatology(width, network.horizon, network.usual, network.read)
-    return Forecaster(tokens, shared, layers, network.horizon, network.normaliser(), own_heads, usual)
+    heads_of_sensors = network.sensors if sensor_heads else 0
+    return Forecaster(tokens, shared, layers, network.horizon, network.normaliser(), heads_of_sensors, usual)

@@ -88,12 +88,11 @@ class Stid(nn.Module):
 class WindowMlp(nn.Module):
     """The encoder to which the shared xLSTM is compared: the flattened window through one hidden layer.
 
-    x [S,T,E] -> [S,E], with T = history.  Its hidden layer is as wide as ``parameters`` allow.
+    x [S,T,E] -> [S,E], with T = history; hidden: the units of that layer.
     """
 
-    def __init__(self, width: int, history: int, parameters: int, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, history: int, hidden: int, dropout: float = 0.0) -> None:
         super().__init__()
-        hidden = max(1, round((parameters - width) / (width * history + 1 + width)))
         self.layers = nn.Sequential(nn.Linear(width * history, hidden), nn.GELU(), nn.Linear(hidden, width))
         self.dropout = nn.Dropout(dropout)
 

@@ -32,17 +32,17 @@ from socialx.model.attention import attention
 # 2 K E numbers per sensor through memory, and its backward scatters them.  On a CPU, E = 64, K = 32: 8 times as fast
 # at N = 207, 2.2 times at 512, 1.6 times at 640, 0.9 times at 1000 (benchmarks/pooling_cpu.py).
 DENSE_UP_TO = 20
-OFFSET_WIDTH = 32  # hidden units of what is made of an offset
+OFFSET_WIDTH = 32  # hidden units of the network that reads an offset
 
 
 class Geometry(nn.Module):
-    """What is known of each pair of sensors, per head; everything of pooling that needs no state.
+    """The bias of each pair of sensors, per head: the part of pooling that needs no state.
 
     radius_km is the distance at which the gate starts at one half.  soft: the gate falls there, and radius and softness
     are trained if ``learnable``.  hard: a sensor that is farther is no neighbour, and nothing is trained.  positional:
-    the offset (east, north) of a neighbour adds to its logit.  pair_rank: of a trained bias of every directed pair of
-    sensors, the product of two vectors per head and sensor (as the adaptive graph of Graph WaveNet, Wu et al. 2019,
-    arXiv:1906.00121); 0: none.
+    the offset (east, north) of a neighbour adds to its logit.  pair_rank: the rank of a trained bias of every directed
+    pair of sensors, 0: there is none.  It is the product of ``goal``, a vector per head of the sensor that pools, and
+    ``source``, one of its neighbour (as the adaptive graph of Graph WaveNet, Wu et al. 2019, arXiv:1906.00121).
     """
 
     index: Tensor
@@ -104,7 +104,7 @@ class Geometry(nn.Module):
             return gate.masked_fill(~self.exists, -math.inf)
 
     def forward(self) -> Tensor:
-        """What is added to the logits, [H,N,K]: the logarithm of the gate, and what is made of offset and pair."""
+        """The bias of the logits, [H,N,K]: the logarithm of the gate plus the biases of offset and pair."""
         bias = self.log_gate()
         if self.offset_bias is not None:
             with torch.autocast(self.offsets.device.type, enabled=False):
@@ -115,7 +115,7 @@ class Geometry(nn.Module):
         return bias
 
     def constant(self) -> Tensor:
-        """What the offset's bias adds to every neighbour alike, [H]."""
+        """The part of the offset's bias that is the same for every neighbour, [H]."""
         if self.offset_bias is None:
             return self.log_radius.new_zeros(self.heads)
         return self.offset_bias[-1].bias  # type: ignore[return-value]
@@ -137,7 +137,7 @@ class Geometry(nn.Module):
         return table.scatter(2, column, pairs)[..., :sensors]
 
     def prefers_dense(self) -> bool:
-        """Whether N x N products are the faster way to the same sums."""
+        """Whether N x N products compute the sums faster than gathering the neighbours does."""
         sensors, neighbours = self.index.shape
         return sensors <= DENSE_UP_TO * neighbours
 
@@ -178,7 +178,7 @@ class SocialPooling(nn.Module):
 
 
 class Attention(SocialPooling):
-    """Weights from the states of both sensors: ``weigh`` says how.  O(B N K E)."""
+    """Weights from the states of both sensors, by ``neighbour_weights``.  O(B N K E)."""
 
     def __init__(self, width: int, geometry: Geometry) -> None:
         super().__init__(width, geometry)
@@ -189,17 +189,17 @@ class Attention(SocialPooling):
         query, key = self.query_key(state).unflatten(-1, (2, self.heads, -1)).unbind(2)
         return query, key
 
-    def weigh(self, query: Tensor, key: Tensor) -> Tensor:
+    def neighbour_weights(self, query: Tensor, key: Tensor) -> Tensor:
         """query, key [B,N,H,D] -> attention weight of each neighbour [B,H,N,K]; the rest is the null key's."""
         raise NotImplementedError
 
     def weights(self, state: Tensor) -> Tensor:
         """As ``SocialPooling.weights``."""
-        return self.weigh(*self.query_and_key(state))
+        return self.neighbour_weights(*self.query_and_key(state))
 
     def attend_gathered(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """The definition: gather K keys and values per sensor.  query, key, value [B,N,H,D] -> [B,N,H,D]."""
-        weights = self.weigh(query, key).to(value.dtype)
+        weights = self.neighbour_weights(query, key).to(value.dtype)
         return torch.einsum("bhnk,bnkhd->bnhd", weights, self.geometry.gather(value))
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
@@ -215,8 +215,8 @@ class DotAttention(Attention):
         query, key = super().query_and_key(state)
         return query / math.sqrt(query.shape[-1]), key  # before the product: fp16 ends at 65,504
 
-    def weigh(self, query: Tensor, key: Tensor) -> Tensor:
-        """As ``Attention.weigh``."""
+    def neighbour_weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """As ``Attention.neighbour_weights``."""
         logits = torch.einsum("bnhd,bnkhd->bhnk", query, self.geometry.gather(key))
         return _softmax_with_null_key(logits + self.geometry())
 
@@ -240,15 +240,15 @@ class DotAttention(Attention):
         # In three dimensions, or evaluation would run cuDNN's kernel and training, whose bias has a gradient, another.
         return F.scaled_dot_product_attention(query.transpose(1, 2), key, value, bias, scale=1.0).transpose(1, 2)
 
-    def way(self, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """The fastest of three: O(B N K E), or in few steps O(B N^2 E), on CUDA in one."""
+    def fastest(self, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        """The fastest of the three functions above on a device, for this number of sensors and neighbours."""
         if not self.geometry.prefers_dense():
             return self.attend_gathered
         return self.attend_fused if device.type == "cuda" else self.attend_dense
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
         """As ``SocialPooling.pool``."""
-        return self.way(state.device)(*self.query_and_key(state), value)
+        return self.fastest(state.device)(*self.query_and_key(state), value)
 
 
 class MlpAttention(Attention):
@@ -265,8 +265,8 @@ class MlpAttention(Attention):
             to_width = nn.Linear(OFFSET_WIDTH, width, bias=False)
             self.offset = nn.Sequential(nn.Linear(2, OFFSET_WIDTH), nn.GELU(), to_width)
 
-    def weigh(self, query: Tensor, key: Tensor) -> Tensor:
-        """As ``Attention.weigh``."""
+    def neighbour_weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """As ``Attention.neighbour_weights``."""
         pair = query[:, :, None] + self.geometry.gather(key)  # [B,N,K,H,D]
         if self.offset is not None:
             offsets = self.geometry.offsets.to(self.score.dtype)
@@ -349,24 +349,18 @@ class SocialLayer(nn.Module):
 
 @dataclass(frozen=True)
 class Social:
-    """The social layers of a model before they are made; the arguments are those of ``Geometry``.
+    """The social layers of a model before they are made.
 
-    pool: the kind of pooling.  interleaved: the layers act between the blocks of the encoder, not after it.
+    pool: the kind of pooling.  geometry: makes the geometry of one layer.  interleaved: the layers act between the
+    blocks of the encoder, not after it.
     """
 
     pool: type[SocialPooling]
-    neighbours: Neighbours
+    geometry: Callable[[], Geometry]
     layers: int = 2
-    heads: int = 4
-    radius_km: float = 5.0
-    learnable: bool = True
-    positional: bool = True
-    mask_mode: str = "soft"
     interleaved: bool = False
-    pair_rank: int = 0
 
     def make(self, width: int, dropout: float) -> list[SocialLayer]:
         """The layers, with fresh weights."""
-        options = (self.radius_km, self.learnable, self.positional, self.mask_mode, self.pair_rank)
-        geometries = (Geometry(self.heads, self.neighbours, *options) for _ in range(self.layers))
+        geometries = (self.geometry() for _ in range(self.layers))
         return [SocialLayer(width, self.pool(width, geometry), dropout) for geometry in geometries]

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
@@ -55,10 +57,36 @@ class Standalone(nn.Module):
         latest one of the history counts.  issued_at int64 [B]: the wall time of the last row, in seconds since 1970
         without a time zone.
         """
+        forecast = self.model(self.batch_of(history, carried, issued_at))
+        return torch.where((forecast < 0) & self.not_negative, 0.0, forecast)
+
+    def batch(self, history: ArrayLike, issued_at: ArrayLike, carried: ArrayLike | None = None) -> Batch:
+        """The batch of B windows that ``model`` takes, from arrays or tensors, on the device of the model.
+
+        history [B,T,N,F] and carried [B,N,G]: as in ``forward``; without carried the history has the latest readings.
+        issued_at [B]: the wall time of the last row, as datetime64, as text or as seconds since 1970.  Another shape is
+        a ValueError.
+        """
+        network, device = self.network, self.missing.device
+        seconds = np.asarray(issued_at)
+        if seconds.dtype.kind != "i":
+            seconds = seconds.astype("datetime64[s]").astype(np.int64)
+        readings = torch.tensor(np.asarray(history, np.float32), device=device)
+        windows = (len(seconds), network.history, network.sensors, len(network.inputs))
+        targets = (len(seconds), network.sensors, len(network.targets))
+        latest = np.full(targets, np.nan) if carried is None else np.asarray(carried)
+        for name, shape, wanted in (("history", readings.shape, windows), ("carried", latest.shape, targets)):
+            if tuple(shape) != wanted:
+                raise ValueError(f"{name} has the shape {tuple(shape)}, and the model takes {wanted}")
+        times = torch.as_tensor(seconds, device=device)
+        return self.batch_of(readings, torch.as_tensor(latest.astype(np.float32), device=device), times)
+
+    def batch_of(self, history: Tensor, carried: Tensor, issued_at: Tensor) -> Batch:
+        """The batch of the tensors that ``forward`` takes."""
         valid = history.isfinite() & (history != self.missing)
         clean = torch.where(valid, history, 0.0)
         seconds = issued_at[:, None] + self.since_issue  # [B,R]
-        batch = Batch(
+        return Batch(
             history=clean,
             valid=valid,
             last=torch.full_like(carried, torch.nan),  # no model reads it
@@ -66,8 +94,6 @@ class Standalone(nn.Module):
             slot=seconds % DAY_S // self.step_s,
             weekday=(seconds // DAY_S + 3) % 7,
         )
-        forecast = self.model(batch)
-        return torch.where((forecast < 0) & self.not_negative, 0.0, forecast)
 
     def latest(self, clean: Tensor, valid: Tensor) -> Tensor:
         """The latest valid reading of each target in the history, [B,N,G]; NaN where it has none."""
@@ -79,9 +105,9 @@ class Standalone(nn.Module):
 
     def example(self, windows: int = 2) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs of the right shapes."""
-        n = self.network
-        history = torch.zeros(windows, n.history, n.sensors, len(n.inputs))
-        carried = torch.zeros(windows, n.sensors, len(n.targets))
+        network = self.network
+        history = torch.zeros(windows, network.history, network.sensors, len(network.inputs))
+        carried = torch.zeros(windows, network.sensors, len(network.targets))
         return history, carried, torch.zeros(windows, dtype=torch.int64)
 
 

@@ -50,7 +50,14 @@ class CapturedStep:
             return self._work(examples)
         shapes = tuple(tuple(tensor.shape) for example in examples for tensor in _tensors(example))
         if shapes not in self._shapes:
-            self._shapes[shapes] = _Shape([_empty_like(example) for example in examples])
+            buffers = []
+            for example in examples:
+                batch, target = (
+                    (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in part)
+                    for part in example
+                )
+                buffers.append(Example(Batch(*batch), Target(*target)))
+            self._shapes[shapes] = _Shape(buffers)
         of = self._shapes[shapes]
         for buffer, example in zip(of.buffers, examples, strict=True):
             for into, tensor in zip(_tensors(buffer), _tensors(example), strict=True):
@@ -59,23 +66,19 @@ class CapturedStep:
         if of.taken <= WARMUP:
             return self._record.beside(lambda: self._work(of.buffers))
         if of.recording is None:
-            self._try_to_record(self._record, of)
-        if of.recording is None:
-            return self._work(of.buffers)
+            try:
+                of.recording = self._record(lambda: self._work(of.buffers))
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:  # the step holds something that CUDA cannot record
+                self._record = None
+                self._shapes.clear()  # recordings read the tensors that recover replaces
+                self._recover()
+                fall_back("trainer.cuda_graph", f"no step can be recorded ({in_short(error)})", "going on without")
+                return self._work(of.buffers)
         replay, result = of.recording
         replay()
         return result.clone()
-
-    def _try_to_record(self, record: Record, of: _Shape) -> None:
-        try:
-            of.recording = record(lambda: self._work(of.buffers))
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:  # the step holds something that CUDA cannot record
-            self._record = None
-            self._shapes.clear()  # recordings read the tensors that recover replaces
-            self._recover()
-            fall_back("trainer.cuda_graph", f"no step can be recorded ({in_short(error)})", "going on without")
 
 
 @dataclass
@@ -89,14 +92,6 @@ class _Shape:
 
 def _tensors(example: Example) -> tuple[Tensor, ...]:
     return (*example.batch, *example.target)
-
-
-def _empty_like(example: Example) -> Example:
-    """Contiguous tensors of the same shapes."""
-    batch, target = (
-        (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in part) for part in example
-    )
-    return Example(Batch(*batch), Target(*target))
 
 
 def in_short(error: Exception) -> str:

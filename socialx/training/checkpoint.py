@@ -11,7 +11,7 @@ import torch
 
 from socialx.disk import check_regular, replacing
 from socialx.errors import SocialxError
-from socialx.training.ranks import Ranks
+from socialx.training.process_group import ProcessGroup
 
 ANOTHER = "train again or name another run"
 
@@ -54,25 +54,24 @@ def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
     return content
 
 
-def random_state(device: torch.device, ranks: Ranks) -> list[dict[str, Any]]:
+def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, Any]]:
     """The states of the generators that dropout draws from on this device, of every process."""
-    cpu = ranks.gathered(torch.get_rng_state())
+    cpu = group.gathered(torch.get_rng_state())
     if device.type != "cuda":
         return [{"cpu": each, "cuda": None} for each in cpu]
-    cuda = ranks.gathered(torch.cuda.get_rng_state(device))
+    cuda = group.gathered(torch.cuda.get_rng_state(device))
     return [{"cpu": one, "cuda": other} for one, other in zip(cpu, cuda, strict=True)]
 
 
-def set_random_state(states: Any, device: torch.device, ranks: Ranks) -> None:
+def set_random_state(states: Any, device: torch.device, group: ProcessGroup) -> None:
     """Put this process's state of ``random_state`` back.
 
     A run that moves from a CPU to a card starts that card's generator anew, one with more processes than before those
-    of the new ones.  Older versions wrote the state of one process alone.
+    of the new ones.
     """
-    states = [states] if isinstance(states, dict) else states
-    if ranks.rank >= len(states):
+    if group.rank >= len(states):
         return
-    state = states[ranks.rank]
+    state = states[group.rank]
     torch.set_rng_state(state["cpu"].cpu())
     if state["cuda"] is not None and device.type == "cuda":
         torch.cuda.set_rng_state(state["cuda"].cpu(), device)

@@ -14,7 +14,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from socialx.errors import Command, SocialxError
-from socialx.training.ranks import LAUNCHED
+from socialx.training.process_group import LAUNCHED
 
 INTERRUPTED = 130
 
@@ -49,6 +49,6 @@ def launch(devices: int, words: Sequence[str]) -> int:
         if failure.exitcode >= 0:  # it has said why
             return max(1, failure.exitcode)
         found = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
-        again = (Command("train", resume="RUN", devices=devices), " goes on after the last whole epoch")
+        again = f"{Command('train', resume='RUN', devices=devices)} goes on after the last whole epoch"
         raise SocialxError("training", found, again) from None
     return 0

@@ -20,7 +20,7 @@ from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.training.capture import CapturedStep, in_short
-from socialx.training.ranks import ALONE, Ranks
+from socialx.training.process_group import ALONE, ProcessGroup
 
 
 class Learner:
@@ -41,7 +41,7 @@ class Learner:
         compile: str = "off",
         cuda_graph: bool = False,
         target_weight: Sequence[float] = (1.0,),
-        ranks: Ranks = ALONE,
+        group: ProcessGroup = ALONE,
         teachers: Sequence[nn.Module] = (),
         teacher_weight: float = 0.5,
     ) -> None:
@@ -49,7 +49,7 @@ class Learner:
 
         target_weight: how much an error of each target counts; several targets have several units.
 
-        ranks: the processes that share a batch.
+        group: the processes that share a batch.
 
         teachers: trained models on the device; a share ``teacher_weight`` of the loss compares with their mean forecast
         (Hinton et al. 2015, "Distilling the knowledge in a neural network", arXiv:1503.02531).
@@ -73,20 +73,20 @@ class Learner:
         self._weight = torch.tensor(target_weight, device=precision.device) if several else None
         self._compile = compile
         self._cuda_graph = cuda_graph and precision.device.type == "cuda"
-        self.ranks = ranks
+        self.group = group
         self.teachers, self.teacher_weight = [model.eval().requires_grad_(False) for model in teachers], teacher_weight
-        if self._cuda_graph and ranks.world > 1:
+        if self._cuda_graph and group.world > 1:
             self._cuda_graph = False
-            fall_back("trainer.cuda_graph", f"{ranks.world} processes sum gradients in a step", "going on without")
+            fall_back("trainer.cuda_graph", f"{group.world} processes sum gradients in a step", "going on without")
         elif cuda_graph and not self._cuda_graph:
             fall_back("trainer.cuda_graph", f"the device is {precision.device}, not CUDA", "going on without")
-        self._prepare()
+        self._choose_step()
 
-    def _prepare(self) -> None:
+    def _choose_step(self) -> None:
         """Choose how steps run, before the first one and whenever the tensors that they change are replaced."""
-        self._plain = False  # whether the model turned out not to compile
-        self._forward: Callable[[Batch], Tensor] = self.model
-        self._work: Callable[[Sequence[Example]], Tensor] = self._on_device
+        self._uncompiled = False  # whether the model turned out not to compile
+        self._forecast: Callable[[Batch], Tensor] = self.model
+        self._device_step: Callable[[Sequence[Example]], Tensor] = self._on_device
         for group in self.optimizer.param_groups:
             group["capturable"] = self._cuda_graph
             # A recorded step reads the learning rate from the device, where every step writes it.
@@ -95,12 +95,12 @@ class Learner:
             # The mode of that name records graphs of its own, which would meet ours.
             mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
             if self._chunked is None:
-                self._forward = torch.compile(self.model, dynamic=False, mode=mode)
+                self._forecast = torch.compile(self.model, dynamic=False, mode=mode)
             else:
                 self._chunked.compile_chunks(mode)
-            self._work = self._on_device_compiled
+            self._device_step = self._on_device_compiled
         if self._cuda_graph:
-            self._work = CapturedStep(self._work, self._forget)
+            self._device_step = CapturedStep(self._device_step, self._drop_gradients)
 
     @property
     def _chunked(self) -> SharedEncoder | None:
@@ -141,25 +141,27 @@ class Learner:
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
-        loss = self._work(examples)
+        loss = self._device_step(examples)
         self.steps += 1
         return loss
 
     def _on_device(self, examples: Sequence[Example]) -> Tensor:
         """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
         first, *others = (target.valid.sum() for _, target in examples)
-        count = self.ranks.sum_(sum(others, first)).clamp(min=1)
+        count = self.group.sum_(sum(others, first)).clamp(min=1)
         total = torch.zeros((), device=self.precision.device)
         for batch, target in examples:
             with self.precision.autocast():
-                forecast = self._forward(batch)
+                forecast = self._forecast(batch)
             error = masked_absolute_error(forecast, target.values, target.valid, self._weight) / count
             total = total + error.detach()
             if self.teachers:
-                taught = masked_absolute_error(forecast, self._taught(batch), target.valid, self._weight) / count
+                with torch.no_grad(), self.precision.autocast():
+                    mean = torch.stack([teacher(batch) for teacher in self.teachers]).mean(0)  # [B,P,N,G]
+                taught = masked_absolute_error(forecast, mean, target.valid, self._weight) / count
                 error = (1 - self.teacher_weight) * error + self.teacher_weight * taught
             self.grad_scaler.scale(error).backward()
-        self.ranks.sum_gradients(self.model.parameters())
+        self.group.sum_gradients(self.model.parameters())
         if self.gradient_clip_val:
             self.grad_scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip_val)
@@ -168,12 +170,6 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         return total
 
-    @torch.no_grad()
-    def _taught(self, batch: Batch) -> Tensor:
-        """The mean forecast of the teachers, [B,P,N,G]."""
-        with self.precision.autocast():
-            return torch.stack([teacher(batch) for teacher in self.teachers]).mean(0)
-
     def _on_device_compiled(self, examples: Sequence[Example]) -> Tensor:
         """A step while it is not known whether the model compiles: what fails here would fail in every step."""
         try:
@@ -181,17 +177,17 @@ class Learner:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # torch.compile's own errors are among them; the step as it is tells
-            if self._plain or (self._cuda_graph and torch.cuda.is_current_stream_capturing()):
+            if self._uncompiled or (self._cuda_graph and torch.cuda.is_current_stream_capturing()):
                 raise  # a recording must end before anything else
-            self._plain, self._forward = True, self.model
+            self._uncompiled, self._forecast = True, self.model
             if self._chunked is not None:
                 self._chunked.compile_chunks(None)
-            self._forget()
+            self._drop_gradients()
             loss = self._on_device(examples)
             fall_back("trainer.compile", f"the model does not compile ({in_short(error)})", "going on without")
             return loss
 
-    def _forget(self) -> None:
+    def _drop_gradients(self) -> None:
         """The host's side of a step that was begun: gradients, and what the scaler remembers of them."""
         self.optimizer.zero_grad(set_to_none=True)
         state, self.grad_scaler = self.grad_scaler.state_dict(), self.precision.grad_scaler()
@@ -203,10 +199,6 @@ class Learner:
             return 0
         taken = max(int(state["step"].item()) for state in self.optimizer.state.values())
         return self.steps - taken
-
-    def drop_recordings(self) -> None:
-        """Free what recorded steps hold; the next ones run as they are."""
-        self._work = self._on_device
 
     def state(self) -> dict[str, Any]:
         """Everything that an exact continuation needs of the learner."""
@@ -225,22 +217,7 @@ class Learner:
         """
         check_state(self.model, state["model"])
         moments = state["optimizer"]["state"]
-        self._check_moments(moments)
-        scaler, own = state["grad_scaler"], self.grad_scaler.state_dict()
-        if set(scaler) != set(own) or not all(math.isfinite(value) and value >= 0 for value in scaler.values()):
-            raise ValueError("the gradient scaler is not one of this precision")
-        if type(state["steps"]) is not int or not 0 <= state["steps"] < 1 << 53:
-            raise ValueError("the number of steps is none")
-        self.model.load_state_dict(state["model"])
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        self._prepare()
-        self.grad_scaler.load_state_dict(scaler)
-        self.steps = state["steps"]
-
-    def _check_moments(self, moments: dict[int, dict[str, Tensor]]) -> None:
-        """ValueError where the moments of AdamW, by the number of the parameter, do not fit these parameters."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         if not set(moments) <= set(range(len(parameters))):
             raise ValueError(f"moments of {len(moments)} parameters, and the model has {len(parameters)}")
         for place, of in moments.items():
@@ -250,3 +227,14 @@ class Learner:
                     raise ValueError(f"{name} of parameter {place} does not fit its shape {tuple(like.shape)}")
             if set(of) != {"step", "exp_avg", "exp_avg_sq"} or bool((of["exp_avg_sq"] < 0).any()):
                 raise ValueError(f"the moments of parameter {place} are not those of AdamW")
+        scaler, names = state["grad_scaler"], set(self.grad_scaler.state_dict())
+        if set(scaler) != names or not all(math.isfinite(value) and value >= 0 for value in scaler.values()):
+            raise ValueError("the gradient scaler is not one of this precision")
+        if type(state["steps"]) is not int or not 0 <= state["steps"] < 1 << 53:
+            raise ValueError("the number of steps is none")
+        self.model.load_state_dict(state["model"])
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self._choose_step()
+        self.grad_scaler.load_state_dict(scaler)
+        self.steps = state["steps"]

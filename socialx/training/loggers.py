@@ -13,30 +13,31 @@ from pathlib import Path
 from typing import Any
 
 from socialx.errors import SocialxError
-from socialx.progress import Callback, Epoch, Event
+from socialx.progress import Epoch, Event, also
 
 Log = Callable[[dict[str, float], int], None]
-SAID = ("epoch", "of", "best")  # of an epoch, but no measure of it
+NO_MEASURE = ("epoch", "of", "best")  # of an epoch, but no measure of it
 
 
 @contextmanager
-def logging_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> Iterator[list[Callback]]:
-    """A callback for each of these loggers, open until the block ends.
+def logging_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Send the epochs of the block to these loggers.
 
     run: the folder, whose name is that of the run there.  settings: flat, dotted key -> value.  Raises SocialxError
     where a package is not installed.
     """
     with ExitStack() as stack:
-        yield [_callback(stack.enter_context(LOGGERS[name](run, settings))) for name in names]
+        logs = [stack.enter_context(LOGGERS[name](run, settings)) for name in names]
 
+        def log_epoch(event: Event) -> None:
+            if isinstance(event, Epoch):
+                measures = {name: value for name, value in asdict(event).items() if name not in NO_MEASURE}
+                for log in logs:
+                    log({name: float(value) for name, value in measures.items() if value is not None}, event.epoch)
 
-def _callback(log: Log) -> Callback:
-    def callback(event: Event) -> None:
-        if isinstance(event, Epoch):
-            found = {name: value for name, value in asdict(event).items() if name not in SAID}
-            log({name: float(value) for name, value in found.items() if value is not None}, event.epoch)
-
-    return callback
+        if logs:
+            stack.enter_context(also(log_epoch))
+        yield
 
 
 @contextmanager

@@ -25,13 +25,14 @@ from socialx.data.loaders import Loader
 from socialx.environment import MIB, used_bytes, utilisation
 from socialx.errors import Argument, Command, Message, SocialxError
 from socialx.progress import Bar, Epoch, note, say, work
-from socialx.scoring.evaluation import evaluate
+from socialx.scoring.metrics import RunningScores
+from socialx.scoring.scoring_pass import survey
 from socialx.training import checkpoint
 from socialx.training.capture import in_short
 from socialx.training.clock import NoClock, StepClock
 from socialx.training.leak import MemoryWatch
 from socialx.training.learner import Learner
-from socialx.training.run_folder import EpochRow, RunFolder, upgraded
+from socialx.training.run_folder import EpochRow, RunFolder
 
 
 def run_steps(
@@ -72,71 +73,69 @@ class Progress:
     ranks: int = 1  # processes that share a batch
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> Progress:
+    def of(cls, content: dict[str, Any]) -> Progress:
         """What a checkpoint holds; ValueError where that is no progress."""
-        found = {"chunk": 0, "ranks": 1, **found}  # older versions knew neither
-        if set(found) != {each.name for each in fields(cls)}:
+        if set(content) != {each.name for each in fields(cls)}:
             raise ValueError("its progress has other names")
         counts = ("epoch", "batch", "loss_steps", "chunk", "ranks")
-        whole = all(type(found[name]) is int and 0 <= found[name] < 1 << 31 for name in counts)
-        epoch, best = found["epoch"], found["best_epoch"]
+        whole = all(type(content[name]) is int and 0 <= content[name] < 1 << 31 for name in counts)
+        epoch, best = content["epoch"], content["best_epoch"]
         if not whole or type(best) is not int or not -1 <= best < max(epoch, 1):
             raise ValueError("its progress is no epoch and batch")
-        if not math.isfinite(found["loss_sum"]) or math.isnan(found["best_mae"]):
+        if not math.isfinite(content["loss_sum"]) or math.isnan(content["best_mae"]):
             raise ValueError("its progress has no numbers")
-        return cls(**{**found, "interrupted": False})
+        return cls(**{**content, "interrupted": False})
 
     def refuse_other_batches(self, run: Path, batches: int, ranks: int) -> None:
         """Raise SocialxError where the run would go on in other batches, and so with another number of steps."""
         if self.ranks != ranks:
-            found = f"it was trained by {self.ranks} processes, and there are {ranks}"
+            others = f"it was trained by {self.ranks} processes, and there are {ranks}"
             again = Command("train", resume=run.parent, devices=self.ranks)
-            raise SocialxError(run, found, ("start as many as before, such as ", again))
+            raise SocialxError(run, others, f"start as many as before, such as {again}")
         if self.batch > batches:
-            found = f"batch {self.batch} of {batches}: it was trained with other batches"
-            raise SocialxError(run, found, ("start anew: ", Command("train", settings=run.parent / "settings.yaml")))
+            others = f"batch {self.batch} of {batches}: it was trained with other batches"
+            raise SocialxError(run, others, f"start anew: {Command('train', settings=run.parent / 'settings.yaml')}")
 
     def complete(self, max_epochs: int, patience: int) -> bool:
         """Whether there is nothing left to train."""
         return self.epoch >= max_epochs or self.epoch - 1 - self.best_epoch >= patience
 
-    def refuse_complete(self, run: Path, max_epochs: int, patience: int) -> None:
-        """Raise SocialxError where the run has nothing left to train, with the command that gives it more."""
-        if self.complete(max_epochs, patience):
-            stopped = self.epoch < max_epochs
-            more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * self.epoch}
-            raise SocialxError(run, f"complete after {self.epoch} epochs", Command("train", resume=run, **more))
-
 
 FIRST_READ = (1, 2, 5, 10)  # steps after which the loss is read anyway: whoever waits sees that it works
 
 
+@dataclass
 class Interrupt:
-    """Ctrl-C or SIGTERM asks the loop to stop after the step at hand; a second Ctrl-C stops at once."""
+    """Whether the loop is to stop.  A ``threading.Event`` would not do: two signals could wait for its lock."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    requested: bool = False
 
-    def _ask(self, number: int, frame: Any) -> None:
-        if self.asked and number == signal.SIGINT:
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Ctrl-C or SIGTERM asks the loop to stop after the step at hand; a second Ctrl-C stops at once.
+
+    Outside the main thread Python allows no handlers, and nothing is ever requested.
+    """
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        if interrupt.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if not self.asked:  # a handler may have interrupted a print, which must not begin again inside itself
+        if not interrupt.requested:  # a handler may have interrupted a print, which must not begin again inside itself
             stopping = Message("", "stopping after this step and saving", "Ctrl-C again stops at once")
             threading.Thread(target=copy_context().run, args=(note, stopping), daemon=True).start()
-        self.asked = True
+        interrupt.requested = True
 
-    @contextmanager
-    def listening(self) -> Iterator[Interrupt]:
-        """Install the handlers, and put the old ones back; outside the main thread Python allows none."""
-        if threading.current_thread() is not threading.main_thread():
-            yield self
-            return
-        before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def fit(
@@ -164,12 +163,12 @@ def fit(
     """
     best: dict[str, Tensor] = {}
     if progress is None:
-        progress = Progress(chunk=train.chunk, ranks=learner.ranks.world)
+        progress = Progress(chunk=train.chunk, ranks=learner.group.world)
         if run:
             save_progress(learner, progress, run)
     left = (max_epochs - progress.epoch - progress.batch / len(train)) * train.num_windows
     stopped, watch = False, MemoryWatch()
-    with Interrupt().listening() as interrupt, work("train", left, "windows") as bar:
+    with interruptible() as interrupt, work("train", left, "windows") as bar:
         while not progress.complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()
             seen, stopped = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt, clock)
@@ -181,10 +180,14 @@ def fit(
                 break
             if mae < progress.best_mae:
                 progress.best_mae, progress.best_epoch = mae, progress.epoch
-                best = _keep(learner, progress, run)
+                state = learner.model.state_dict()
+                if run:
+                    run.write_weights(state, progress.epoch + 1, mae)
+                else:
+                    best = {name: tensor.detach().clone() for name, tensor in state.items()}
             _end_epoch(learner, progress, mae, seen, seconds, run, max_epochs, keep)
             watch.add(learner.precision.device)
-            stopped = learner.ranks.any(interrupt.asked)
+            stopped = learner.group.any(interrupt.requested)
     progress.interrupted = stopped and not progress.complete(max_epochs, patience)
     if run:
         save_progress(learner, progress, run)
@@ -208,20 +211,20 @@ def _train_epoch(
     first = progress.batch
     per_batch = train.num_windows / len(train)
     running = torch.zeros((), device=learner.precision.device)
-    unread, stopped, alone = 0, False, learner.ranks.world == 1
+    unread, stopped, alone = 0, False, learner.group.world == 1
     on_cpu = learner.precision.device.type == "cpu"
 
     def read() -> None:
         nonlocal running, unread
         if unread:
-            progress.loss_sum += learner.ranks.sum_(running).item()  # the one host sync, every log_every_n_steps steps
+            progress.loss_sum += learner.group.sum_(running).item()  # the one host sync, every log_every_n_steps steps
             progress.loss_steps += unread
             running, unread = torch.zeros_like(running), 0
         if not math.isfinite(progress.loss_sum):
-            smaller = ("a smaller ", Argument("trainer.learning_rate"), f" than {learner.learning_rate:g}, or ")
-            found = f"the loss is not finite after {learner.steps} steps"
-            remedy = (*smaller, Argument("trainer.precision", "32-true"))
-            learner.ranks.fail(SocialxError("training", found, remedy))
+            smaller = f"a smaller {Argument('trainer.learning_rate')} than {learner.learning_rate:g}, or "
+            lost = f"the loss is not finite after {learner.steps} steps"
+            remedy = f"{smaller}{Argument('trainer.precision', '32-true')}"
+            learner.group.fail(SocialxError("training", lost, remedy))
 
     def after_step(loss: Tensor, batches: int) -> bool:
         nonlocal unread, stopped
@@ -230,7 +233,7 @@ def _train_epoch(
         progress.batch += batches
         note = None
         due = learner.steps % log_every_n_steps == 0 or learner.steps in FIRST_READ
-        stopped = interrupt.asked if alone else (on_cpu or due) and learner.ranks.any(interrupt.asked)
+        stopped = interrupt.requested if alone else (on_cpu or due) and learner.group.any(interrupt.requested)
         if due or stopped:
             read()
             note = f"epoch {progress.epoch + 1}/{max_epochs}  loss {progress.loss_sum / progress.loss_steps:.3f}"
@@ -244,31 +247,24 @@ def _train_epoch(
 
 def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Interrupt) -> float | None:
     """Validation MAE, several targets in units of the first one; None where it was interrupted."""
-    scores = evaluate(
+    sums = RunningScores(horizon, len(learner.target_weight), learner.precision.device)
+    group = learner.group
+    if not survey(
         learner.model,
         validation,
         learner.precision,
-        horizon=horizon,
-        targets=len(learner.target_weight),
+        sums,
         name="validate",
-        stop=lambda: learner.ranks.any(interrupt.asked),
-        together=learner.ranks.sum_,
-    )
-    if not scores:
+        stop=lambda: group.any(interrupt.requested),
+    ):
         return None
+    group.sum_(sums.sums)
+    scores = sums.compute()
     if not all(of_target.overall.count for of_target in scores):
-        remedy = ("use a longer file, or another ", Argument("data.split"))
-        learner.ranks.fail(SocialxError("validation", "no window has a valid target", remedy))
+        remedy = f"use a longer file, or another {Argument('data.split')}"
+        learner.group.fail(SocialxError("validation", "no window has a valid target", remedy))
     maes = (weight * of.overall.mae for weight, of in zip(learner.target_weight, scores, strict=True))
     return sum(maes) / len(scores)
-
-
-def _keep(learner: Learner, progress: Progress, run: RunFolder | None) -> dict[str, Tensor]:
-    """Keep the weights of the best epoch: in the run folder, or in memory without one."""
-    if run:
-        run.write_weights(learner.model.state_dict(), progress.epoch + 1, progress.best_mae)
-        return {}
-    return {name: tensor.detach().clone() for name, tensor in learner.model.state_dict().items()}
 
 
 def _end_epoch(
@@ -305,7 +301,7 @@ def _end_epoch(
 
 def save_progress(learner: Learner, progress: Progress, run: RunFolder) -> None:
     """Write last.pt: learner, progress and generators."""
-    random = checkpoint.random_state(learner.precision.device, learner.ranks)
+    random = checkpoint.random_state(learner.precision.device, learner.group)
     if run.writes:
         checkpoint.save(run.last, {"learner": learner.state(), "progress": asdict(progress), "random": random})
 
@@ -317,13 +313,29 @@ def load_progress(learner: Learner, run: RunFolder) -> Progress:
     """
     device = learner.precision.device
     path = run.state or run.last
-    content = checkpoint.load(path, device, "learner", "progress", "random")
     try:
-        state = dict(content["learner"])
+        content = run.read_state(device)
         progress = Progress.of(content["progress"])
-        learner.load_state({**state, "model": upgraded(state["model"], path)})
-        checkpoint.set_random_state(content["random"], device, learner.ranks)
+        learner.load_state(content["learner"])
+        checkpoint.set_random_state(content["random"], device, learner.group)
     except checkpoint.UNFIT as error:
-        anew = ("start anew: ", Command("train", settings=run.settings))
+        anew = f"start anew: {Command('train', settings=run.settings)}"
         raise SocialxError(path, f"not a state of this model ({in_short(error)})", anew) from None
+    return progress
+
+
+def go_on(learner: Learner, run: RunFolder, batches: int, max_epochs: int, patience: int) -> Progress:
+    """``load_progress`` of a run that is trained further, in so many batches an epoch.
+
+    Raises SocialxError where nothing is left to train, in other batches than before, and where the rows of its epochs
+    cannot be read, which would be noticed only at the end of the next one.
+    """
+    progress = load_progress(learner, run)
+    if progress.complete(max_epochs, patience):
+        stopped = progress.epoch < max_epochs
+        more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * progress.epoch}
+        longer = Command("train", resume=run.path, **more)
+        raise SocialxError(run.path, f"complete after {progress.epoch} epochs", longer)
+    progress.refuse_other_batches(run.state or run.last, batches, learner.group.world)
+    run.rows()
     return progress

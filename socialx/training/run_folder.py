@@ -1,5 +1,6 @@
 """A run folder: everything that is needed to repeat, continue, score or use a run.
 
+format.txt         the number of the format of this folder
 settings.yaml      all settings, merged; training with this file repeats the run
 origin.json        where each setting came from
 environment.json   versions, device, precision in effect, command line; one entry per start
@@ -21,16 +22,16 @@ import csv
 import hashlib
 import io
 import json
-import math
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -38,43 +39,51 @@ from torch import Tensor
 import socialx
 from socialx.disk import check_name, check_regular, exclusive, folder_for, read_text, replacing, sweep_folder
 from socialx.environment import environment
-from socialx.errors import Argument, Command, Remedy, SocialxError
+from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError
 from socialx.precision import Precision
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import ScoringProtocol
+from socialx.settings_file import read_settings
 from socialx.training import checkpoint
+from socialx.training.run_format import FORMAT, OLDER_NAMES, up_to_date
 
 NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
-    *("settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
+    *("format.txt", "settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
-    *("best.pt", "stamp.json"),  # of the first version of run folders
+    *OLDER_NAMES.values(),
 )
 STATE = re.compile(r"epoch-\d{4,9}\.pt")
+LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.pattern})\..*\.tmp")  # a temporary file
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
 INTERVALS_SCHEMA, INTERVALS_TENSORS = "socialx.intervals/1", ("lower", "upper", "free_flow")
 UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
 
 
+Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+
+
 @dataclass(frozen=True)
 class EpochRow:
     """One epoch; errors in the unit of the first target."""
 
-    epoch: int
-    steps: int
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    epoch: Count
+    steps: Count
     train_mae: float
     validation_mae: float | None
     windows_per_s: float
     learning_rate: float
     seconds: float = 0.0  # of training, without validation
     memory_mib: float = 0.0
-    skipped_steps: int = 0
+    skipped_steps: Count = 0
     gpu_utilisation: float | None = None
 
 
 @dataclass(frozen=True)
-class Weights:
+class RunWeights:
     """A state dict and the epoch that it is of; None: no epoch had ended."""
 
     state: dict[str, Tensor]
@@ -134,6 +143,32 @@ class RunFolder:
         """Write ``name`` as JSON, whole or not at all."""
         self.write_text(name, json.dumps(content, indent=2, default=str) + "\n")
 
+    def format(self) -> int:
+        """The number of the format of the folder.  Raises SocialxError where it is none of those that are known."""
+        path = self.path / "format.txt"
+        if not path.exists():
+            return 1
+        try:
+            number = int(read_text(path, TEXT_BYTES))
+        except (OSError, ValueError) as error:
+            raise SocialxError(path, f"not the number of a format ({error})", NAME_A_RUN) from None
+        if not 1 <= number <= FORMAT:
+            newer = f"a run folder of format {number}, and this socialx knows 1 to {FORMAT}"
+            raise SocialxError(self.path, newer, "use the version of socialx that trained it, or a later one")
+        return number
+
+    def _today(self, name: str, content: Any) -> Any:
+        return content if self.format() == FORMAT else up_to_date(name, content)
+
+    def _existing(self, name: str) -> Path:
+        """The file of this name; where only one of its name in format 1 is there, that one."""
+        path, older = self.path / name, self.path / OLDER_NAMES[name]
+        return older if older.exists() and not path.exists() else path
+
+    def read_settings(self) -> dict[str, Any]:
+        """What settings.yaml says, by dotted key.  Raises SettingsError where it cannot be read."""
+        return self._today("settings.yaml", read_settings(self.settings))
+
     def read_json(self, name: str, kind: type = dict) -> Any:
         """Read ``name``; SocialxError if it is not there, not JSON or of another kind."""
         try:
@@ -145,15 +180,14 @@ class RunFolder:
         return content
 
     def protocol(self) -> ScoringProtocol:
-        """What the scores of this run depend on.  The first version called this file ``stamp.json``."""
-        name = "protocol.json" if (self.path / "protocol.json").exists() else "stamp.json"
-        name = name if (self.path / name).exists() else "protocol.json"
-        content = self.read_json(name)
+        """What the scores of this run depend on."""
+        path = self._existing("protocol.json")
+        content = self._today("protocol.json", self.read_json(path.name))
         try:
             return ScoringProtocol.from_dict(content)
         except ValueError as error:
             again = Command("train", settings=self.settings)
-            raise SocialxError(self.path / name, str(error), ("train again: ", again)) from None
+            raise SocialxError(path, str(error), f"train again: {again}") from None
 
     def job(self) -> str:
         """The job of torchrun that began this run, empty where it was begun otherwise."""
@@ -163,7 +197,7 @@ class RunFolder:
             return ""
 
     def sensors(self) -> tuple[str, ...] | None:
-        """The ids of the sensors in the order of training; None where an older version did not write them."""
+        """The ids of the sensors in the order of training; None where there is no such file."""
         if not (self.path / "sensors.json").exists():
             return None
         return tuple(str(vdid) for vdid in self.read_json("sensors.json", list))
@@ -180,6 +214,7 @@ class RunFolder:
         """Write what a new run depends on; job: of torchrun, whose restarts may go on with it."""
         if job:
             self.write_text("job.txt", f"{job}\n")
+        self.write_text("format.txt", f"{FORMAT}\n")
         self.write_json("protocol.json", asdict(protocol))
         self.write_json("sensors.json", sensors)
         self._write_settings(settings, origin, [environment(precision)])
@@ -202,20 +237,21 @@ class RunFolder:
         if then == getattr(now, key):
             return
         if then is None:
-            raise SocialxError(path, f"{self.path} was trained without {name}", ("leave ", argument, " out"))
-        where, found = (path, "not") if path else (f"no {name}", "without")
-        remedy = ("name that file with ", argument)
-        raise SocialxError(where, f"{found} the {name} that {self.path} was trained on", remedy)
+            raise SocialxError(path, f"{self.path} was trained without {name}", f"leave {argument} out")
+        where, other = (path, "not") if path else (f"no {name}", "without")
+        remedy = f"name that file with {argument}"
+        raise SocialxError(where, f"{other} the {name} that {self.path} was trained on", remedy)
 
     def rows(self) -> list[EpochRow]:
         """The finished epochs; none where there is no file of them."""
         if not self.metrics.exists():
             return []
         try:
-            return [_epoch_row(json.loads(line)) for line in read_text(self.metrics, TEXT_BYTES).splitlines()]
-        except (OSError, ValueError, OverflowError, RecursionError) as error:
+            check, lines = TypeAdapter(EpochRow), read_text(self.metrics, TEXT_BYTES).splitlines()
+            return [check.validate_json(line, strict=True) for line in lines]
+        except (OSError, ValueError) as error:
             remedy = "remove it: training can go on without the rows of earlier epochs"
-            raise SocialxError(self.metrics, f"not readable ({error})", remedy) from None
+            raise SocialxError(self.metrics, f"not readable ({_in_short(error)})", remedy) from None
 
     def write_metrics(self, row: EpochRow) -> None:
         """Add an epoch; a row of the same epoch or a later one, left by a start that was killed, goes."""
@@ -236,9 +272,9 @@ class RunFolder:
         with replacing(self.path / f"epoch-{epoch:04d}.pt") as temporary:
             shutil.copyfile(self.last, temporary)
         states = sorted(path for path in self.path.iterdir() if STATE.fullmatch(path.name))
-        own = [path for path in states if int(path.stem.removeprefix("epoch-")) <= epoch]
+        earlier = [path for path in states if int(path.stem.removeprefix("epoch-")) <= epoch]
         for path in states:  # later ones are of a run that was begun again from an earlier state
-            if path not in own[-most:]:
+            if path not in earlier[-most:]:
                 path.unlink()
 
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
@@ -250,16 +286,16 @@ class RunFolder:
         with replacing(self.best) as temporary:
             temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, epoch)}))
 
-    def write_intervals(self, found: Intervals) -> None:
+    def write_intervals(self, intervals: Intervals) -> None:
         """Write intervals.safetensors, whole or not at all."""
         described = {
             "schema": INTERVALS_SCHEMA,
-            "sensors": json.dumps(found.sensors),
-            "protocol": json.dumps(asdict(found.protocol)),
-            "weights": found.weights,
-            "errors": str(found.errors),
+            "sensors": json.dumps(intervals.sensors),
+            "protocol": json.dumps(asdict(intervals.protocol)),
+            "weights": intervals.weights,
+            "errors": str(intervals.errors),
         }
-        tensors = {name: getattr(found, name).contiguous().cpu() for name in INTERVALS_TENSORS}
+        tensors = {name: getattr(intervals, name).contiguous().cpu() for name in INTERVALS_TENSORS}
         with replacing(self.intervals) as temporary:
             temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
 
@@ -270,79 +306,71 @@ class RunFolder:
         """
         again = Command("calibrate", self.path)
         if not self.intervals.exists():
-            raise SocialxError(self.path, "it has no prediction intervals", ("make them with ", again))
+            raise SocialxError(self.path, "it has no prediction intervals", f"make them with {again}")
         try:
-            found = self._read_intervals()
+            tensors, described = _safetensors(self.intervals)
+            if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
+                raise ValueError("they do not have their sha256")
+            if described["schema"] != INTERVALS_SCHEMA or set(tensors) != set(INTERVALS_TENSORS):
+                raise ValueError("they are of another version")
+            protocol, of_run = ScoringProtocol.from_dict(json.loads(described["protocol"])), self.protocol()
+            if (protocol.horizon, list(protocol.targets)) != (of_run.horizon, list(of_run.targets)):
+                raise ValueError("they are of another horizon or other targets")
+            intervals = Intervals(
+                sensors=tuple(map(str, json.loads(described["sensors"]))),
+                protocol=protocol,
+                weights=described["weights"],
+                errors=int(described["errors"]),
+                **tensors,
+            )
         except UNREADABLE as error:
-            reason = " ".join(str(error).split())[:120]
-            what = f"not readable intervals ({reason})"
-            raise SocialxError(self.intervals, what, ("make them anew with ", again)) from None
-        if found.weights != weights:
+            what = f"not readable intervals ({_in_short(error)})"
+            raise SocialxError(self.intervals, what, f"make them anew with {again}") from None
+        if intervals.weights != weights:
             other = "made for other weights than those of the run"
-            raise SocialxError(self.intervals, other, ("make them anew with ", again))
-        return found
+            raise SocialxError(self.intervals, other, f"make them anew with {again}")
+        return intervals
 
-    def _read_intervals(self) -> Intervals:
-        tensors, described = _safetensors(self.intervals)
-        if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
-            raise ValueError("they do not have their sha256")
-        if described["schema"] != INTERVALS_SCHEMA or set(tensors) != set(INTERVALS_TENSORS):
-            raise ValueError("they are of another version")
-        protocol, own = ScoringProtocol.from_dict(json.loads(described["protocol"])), self.protocol()
-        if (protocol.horizon, list(protocol.targets)) != (own.horizon, list(own.targets)):
-            raise ValueError("they are of another horizon or other targets")
-        return Intervals(
-            sensors=tuple(map(str, json.loads(described["sensors"]))),
-            protocol=protocol,
-            weights=described["weights"],
-            errors=int(described["errors"]),
-            **tensors,
-        )
-
-    def read_weights(self) -> Weights:
+    def read_weights(self) -> RunWeights:
         """The weights of the best epoch, or of the last state where none has ended, in the host's memory.
 
-        Raises SocialxError where they are lacking, cannot be read, or are not what training wrote.  best.pt is read
-        where an older version wrote it.
+        Raises SocialxError where they are lacking, cannot be read, or are not what training wrote.
         """
+        state: Any
+        epoch: int | None
         if self.best.exists():
-            return self._read_best()
-        older = self.path / "best.pt"
+            try:
+                state, described = _safetensors(self.best)
+                epoch = int(described.get("epoch", ""))
+            except UNREADABLE as error:
+                what = f"not readable weights ({_in_short(error)})"
+                raise SocialxError(self.best, what, checkpoint.ANOTHER) from None
+            if fingerprint(state, epoch) != described.get("sha256"):
+                raise SocialxError(self.best, "damaged: its weights do not have their sha256", checkpoint.ANOTHER)
+            return RunWeights(state, epoch)
+        older = self._existing(self.best.name)
         if older.exists():
             content = checkpoint.load(older, CPU, "model", "epoch")
-            epoch = content["epoch"]
+            state, epoch = content["model"], content["epoch"]
             if not isinstance(epoch, int):
                 raise SocialxError(older, "its epoch is not a number", checkpoint.ANOTHER)
-            return Weights(upgraded(content["model"], older), epoch)
-        if not self.last.exists():
+        elif self.last.exists():
+            older, epoch = self.last, None
+            learner = checkpoint.load(self.last, CPU, "learner")["learner"]
+            state = learner.get("model") if isinstance(learner, dict) else None
+        else:
             raise SocialxError(self.path, "no weights in it (no best.safetensors)", "train it, or name another run")
-        learner = checkpoint.load(self.last, CPU, "learner")["learner"]
-        return Weights(upgraded(learner.get("model") if isinstance(learner, dict) else None, self.last), None)
+        if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+            raise SocialxError(older, "its weights have no names", checkpoint.ANOTHER)
+        return RunWeights(self._today("weights", state), epoch)
 
-    def _read_best(self) -> Weights:
-        try:
-            state, described = _safetensors(self.best)
-            epoch = int(described.get("epoch", ""))
-        except UNREADABLE as error:
-            reason = " ".join(str(error).split())[:120]
-            raise SocialxError(self.best, f"not readable weights ({reason})", checkpoint.ANOTHER) from None
-        if fingerprint(state, epoch) != described.get("sha256"):
-            raise SocialxError(self.best, "damaged: its weights do not have their sha256", checkpoint.ANOTHER)
-        return Weights(state, epoch)
+    def read_state(self, device: torch.device) -> dict[str, Any]:
+        """The state to resume from on ``device``: learner, progress, and generators.
 
-
-def _epoch_row(found: Any) -> EpochRow:
-    """An epoch of metrics.jsonl; ValueError where it is none."""
-    names = {each.name: each.default is MISSING for each in fields(EpochRow)}  # and whether it must be there
-    if not isinstance(found, dict) or not {n for n, must in names.items() if must} <= set(found) <= set(names):
-        raise ValueError(f"not an epoch: {str(found)[:60]}")
-    counts = [found["epoch"], found["steps"], found.get("skipped_steps", 0)]
-    whole = all(type(count) is int and 0 <= count < 1 << 53 for count in counts)
-    unknown = ("validation_mae", "gpu_utilisation")
-    numbers = [value for name, value in found.items() if name not in unknown or value is not None]
-    if not whole or not all(type(value) in (int, float) and math.isfinite(value) for value in numbers):
-        raise ValueError(f"not the numbers of an epoch: {str(found)[:60]}")
-    return EpochRow(**found)
+        Raises SocialxError where there is none, and one of ``checkpoint.UNFIT`` where its parts are something else.
+        """
+        content = checkpoint.load(self.state or self.last, device, "learner", "progress", "random")
+        return self._today("last.pt", content)
 
 
 def _safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -351,6 +379,11 @@ def _safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     content = path.read_bytes()  # safetensors opens no path that is not UTF-8
     tensors = load(content)
     return tensors, json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+
+
+def _in_short(error: Exception) -> str:
+    """What a library says of a file that it cannot read, in one short line."""
+    return " ".join(str(error).split())[:120]
 
 
 def _as_text(described: Mapping[str, str]) -> str:
@@ -366,16 +399,6 @@ def fingerprint(state: Mapping[str, Tensor], text: object) -> str:
     return digest.hexdigest()
 
 
-def upgraded(state: Any, path: Path) -> dict[str, Tensor]:
-    """A state dict of the first version of run folders under today's names.  SocialxError where it is none."""
-    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-        raise SocialxError(path, "its weights have no names", checkpoint.ANOTHER)
-    return {
-        name.replace("scaled.", "normaliser.").replace("own_last_layer", "sensor_heads"): value
-        for name, value in state.items()
-    }
-
-
 @contextmanager
 def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
     """A new run folder, locked until the block ends.
@@ -383,43 +406,40 @@ def new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
     One that holds a run is refused without ``overwrite``, which clears that run's files; one that holds other files is
     always refused.  A folder that is made here goes again where the block fails before it wrote a file.
     """
-    with _made(path), exclusive(path):
-        present = [each for each in path.iterdir() if not _left_by_a_kill(each.name)]
-        own = [each.name for each in present if each.name in NAMES or STATE.fullmatch(each.name)]
-        if own:
-            if not overwrite:
-                others = (Argument("overwrite", True), ", ", Argument("resume", path), ", or another ")
-                raise SocialxError(path, "holds a run already", (*others, Argument("trainer.run_dir")))
-        elif present:
-            raise SocialxError(path, "a folder with other files in it", ("name a new ", Argument("trainer.run_dir")))
-        _refuse_folders(path, ("name a new ", Argument("trainer.run_dir")))
-        for name in own:
-            (path / name).unlink()
-        sweep_folder(path)
-        yield RunFolder(path)
-
-
-def _refuse_folders(path: Path, remedy: Remedy) -> None:
-    """SocialxError where a folder stands in the place of a file that training would write at its end."""
-    for each in path.iterdir():
-        own = each.name in NAMES or STATE.fullmatch(each.name)
-        if own and each.is_dir() and not each.is_symlink():
-            raise SocialxError(each, "a folder, where a run has a file", remedy)
-
-
-@contextmanager
-def _made(path: Path) -> Iterator[None]:
-    """The folder, made if it is missing; SocialxError where it cannot be."""
+    another = f"name a new {Argument('trainer.run_dir')}"
     if path.exists() and not path.is_dir():
-        raise SocialxError(path, "a file, where a run needs a folder", ("name a new ", Argument("trainer.run_dir")))
+        raise SocialxError(path, "a file, where a run needs a folder", another)
     with ExitStack() as stack:
         try:
             stack.enter_context(folder_for(path))
         except OSError as error:
-            raise SocialxError(
-                path, f"cannot be written ({error.strerror})", "check the folder and its space"
-            ) from None
-        yield
+            helps = "check the folder and its space"
+            raise SocialxError(path, f"cannot be written ({error.strerror})", helps) from None
+        stack.enter_context(exclusive(path))
+        files = _files_of_a_run(path)
+        if files:
+            if not overwrite:
+                others = f"{Argument('overwrite', True)}, {Argument('resume', path)}, or another "
+                raise SocialxError(path, "holds a run already", f"{others}{Argument('trainer.run_dir')}")
+        elif not all(LEFT_BY_A_KILL.fullmatch(each.name) for each in path.iterdir()):
+            raise SocialxError(path, "a folder with other files in it", another)
+        _refuse_folders(path, another)
+        for each in files:
+            each.unlink()
+        sweep_folder(path)
+        yield RunFolder(path)
+
+
+def _files_of_a_run(path: Path) -> list[Path]:
+    """What lies in a folder under the name of a file of a run."""
+    return [each for each in path.iterdir() if each.name in NAMES or STATE.fullmatch(each.name)]
+
+
+def _refuse_folders(path: Path, remedy: Remedy) -> None:
+    """SocialxError where a folder stands in the place of a file that training would write at its end."""
+    for each in _files_of_a_run(path):
+        if each.is_dir() and not each.is_symlink():
+            raise SocialxError(each, "a folder, where a run has a file", remedy)
 
 
 @contextmanager
@@ -430,17 +450,13 @@ def old_run(run: RunFolder) -> Iterator[RunFolder]:
         yield run
 
 
-def _left_by_a_kill(name: str) -> bool:
-    """Whether this is the temporary of a file of a run."""
-    return re.fullmatch(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.pattern})\..*\.tmp", name) is not None
-
-
 def open_run(path: Path) -> RunFolder:
     """An existing run folder, with its settings; SocialxError if it is none."""
     run = RunFolder(path)
     check_name(run.settings)
     if not run.settings.is_file() or not run.settings.stat().st_size:
         raise SocialxError(path, "not a run folder (no settings.yaml)", "train writes one under runs/")
+    run.format()
     return run
 
 
@@ -451,6 +467,30 @@ def open_to_resume(path: Path) -> RunFolder:
     else:
         run = open_run(path)
         if not run.last.is_file():
-            raise SocialxError(path, "no last.pt in it", ("start anew: ", Command("train", settings=run.settings)))
+            raise SocialxError(path, "no last.pt in it", f"start anew: {Command('train', settings=run.settings)}")
     _refuse_folders(run.path, "remove or rename it")
     return run
+
+
+@contextmanager
+def folder_to_train(path: Path, old: RunFolder | None, overwrite: bool, writes: bool) -> Iterator[RunFolder]:
+    """The folder of a training, ``new_run`` or ``old_run``; of several processes only the one that writes locks it."""
+    if not writes:
+        yield replace(old or RunFolder(path), writes=False)
+        return
+    with old_run(old) if old else new_run(path, overwrite) as run:
+        yield run
+
+
+def restarted_run(path: Path | None, job: str) -> tuple[RunFolder | None, bool]:
+    """The run that a job was training when one of its processes ended and torchrun started all of them again.
+
+    None where it had no state yet, or where the folder holds the run of another job; and whether it is of this job.
+    Raises SettingsError where nobody named the folder.
+    """
+    if path is None:
+        unknown = "started again after a process had ended, and nobody named the run folder"
+        raise SettingsError("training", unknown, f"give {Argument('trainer.run_dir', 'RUN')}, so that it goes on")
+    if not job or RunFolder(path).job() != job:
+        return None, False
+    return (open_to_resume(path), True) if (path / "last.pt").exists() else (None, True)

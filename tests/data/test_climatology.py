@@ -83,7 +83,6 @@ def test_that_of_a_file_is_of_its_training_rows_alone(tmp_path: Path) -> None:
         device=CPU,
         split="canonical",
     )
-    assert data.windows is not None
     rows = data.windows.training_rows
     assert rows.stop < 400
     values, valid = data.source.read(slice(0, 400))

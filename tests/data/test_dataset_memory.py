@@ -15,7 +15,7 @@ from socialx.data.series import OLD, Series
 from socialx.data.source import PAGE_ROWS, Arrays
 from socialx.dataset import Dataset, open_dataset
 from socialx.files.store import Store
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import SMALL, refused, small_file, socialx, works
 from tests.networks import carry_forward
 
 CPU = torch.device("cpu")
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 def opened(path: Path, days: int | None = None) -> Dataset:
     options = {"history": 12, "horizon": 12, "device": CPU, "split": "canonical", "days": days}
-    return open_dataset(path, targets=("avg_speed",), inputs=None, **options)  # type: ignore[arg-type]
+    return open_dataset(path, targets=("avg_speed",), inputs=None, **options)
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ def test_a_reading_needs_few_bytes(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).uniform(20, 70, (rows, sensors)).astype(np.float32))
     convert = ["convert", "npy", tmp_path / "x.npy", "--without-positions", "--units", "mph"]
     options = ["--start", "2012-01-01 00:00", "--freq", "5min", "--output-h5", tmp_path / "x.h5"]
-    assert socialx(*convert, *options).exit_code == 0
+    works(*convert, *options)
     opened(tmp_path / "x.h5")  # what is imported or kept for ever counts only once
     tracemalloc.start()
     try:
@@ -50,10 +50,9 @@ def test_data_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, mon
     monkeypatch.setattr(dataset, "WORTH_A_LINE", 0)
     monkeypatch.setattr(dataset, "free_bytes", lambda device: 1000)
     monkeypatch.setattr(Store, "read", None)  # it would be called to read
-    result = socialx("train", "--data", path, "--run-dir", tmp_path / "run", "--mode", "resident", *SMALL)
-    assert result.exit_code == 1
-    assert "400 rows x 4 sensors are 0.0 GiB on cpu, 0.0 GiB are free: --mode chunk, or" in result.stderr
-    assert "--days" in result.stderr
+    error = refused("train", "--data", path, "--run-dir", tmp_path / "run", "--mode", "resident", *SMALL)
+    assert "400 rows x 4 sensors are 0.0 GiB on cpu, 0.0 GiB are free: --mode chunk, or" in error
+    assert "--days" in error
     assert not (tmp_path / "run").exists()
 
 

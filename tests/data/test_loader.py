@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.data.loaders import ResidentLoader
+from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from tests.networks import CPU, MONDAY, loader, series, speeds
@@ -63,7 +64,7 @@ def test_every_window_once_per_epoch(windows: int, batch_size: int, shuffle: boo
     values = np.arange(1, rows + 1, dtype=np.float32)[:, None]  # the first reading names the window
     made = series(values, np.ones_like(values, bool), MONDAY + 300 * np.arange(rows), 3, 2)
     starts = np.random.default_rng(windows).permutation(60)[:windows].astype(np.int64)
-    loaded = ResidentLoader(made, starts, batch_size, shuffle, seed=4)
+    loaded = ResidentLoader(made, Order(starts, batch_size, shuffle, seed=4))
     examples = list(loaded.epoch(epoch))
     assert len(examples) == len(loaded)
     sizes = {len(tensor) for each in examples for tensor in (*each.batch, *each.target)}
@@ -98,7 +99,7 @@ def test_the_test_period_changes_no_training_batch() -> None:
     last_touched = 149 + 24
 
     def batches(values: np.ndarray, valid: np.ndarray) -> list[torch.Tensor]:
-        made = ResidentLoader(series(values, valid, seconds), starts, 16, shuffle=True)
+        made = ResidentLoader(series(values, valid, seconds), Order(starts, 16, shuffle=True))
         return [t for b, target in made.epoch(0) for t in (*b, *target)]
 
     shuffled = np.random.default_rng(1).permutation(300 - last_touched) + last_touched

@@ -26,7 +26,7 @@ from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS, Arrays, latest_after, pages
 from socialx.errors import SocialxError
 from socialx.files import store
-from tests.commands import small_file, socialx
+from tests.commands import small_file, works
 from tests.data.test_dataset_memory import opened
 from tests.networks import CPU, speeds
 
@@ -39,16 +39,16 @@ def arrays(rows: int, sensors: int = 3, missing: float = 0.7) -> Arrays:
 
 
 def made(mode: str, source: Arrays, starts: np.ndarray, workers: int = 0, **order: object) -> Loader:
-    length = HISTORY + HORIZON
+    length, served = HISTORY + HORIZON, Order(starts, **order)
 
     def part(rows: slice) -> Series:
         return Series(source, HISTORY, HORIZON, CPU, rows=slice(rows.start, min(rows.stop, len(source.seconds))))
 
     if mode == "resident":
-        return ResidentLoader(Series(source, HISTORY, HORIZON, CPU), starts, **order)  # type: ignore[arg-type]
+        return ResidentLoader(Series(source, HISTORY, HORIZON, CPU), served)
     if mode == "chunk":
-        return ChunkLoader(part, length, CPU, starts, **order)  # type: ignore[arg-type]
-    return WorkerLoader(part, length, CPU, Loading(workers=workers), 1 << 16, starts, **order)  # type: ignore[arg-type]
+        return ChunkLoader(part, length, CPU, served)
+    return WorkerLoader(part, length, CPU, Loading(workers=workers), 1 << 16, served)
 
 
 def same(one: Example, other: Example) -> bool:
@@ -68,7 +68,7 @@ def same(one: Example, other: Example) -> bool:
 def test_every_window_once_over_all_processes(
     windows: int, batch_size: int, chunk: int, ranks: int, shuffle: bool, epoch: int
 ) -> None:
-    orders = [Order(windows, batch_size, shuffle, 3, chunk, Share(rank, ranks)) for rank in range(ranks)]
+    orders = [Order(np.arange(windows), batch_size, shuffle, 3, chunk, Share(rank, ranks)) for rank in range(ranks)]
     served, lengths = [], set()
     for order in orders:
         places, real = order.places(epoch)
@@ -83,13 +83,15 @@ def test_every_window_once_over_all_processes(
 @settings(deadline=None)
 @given(windows=st.integers(2, 80), batch_size=st.integers(1, 9), ranks=st.integers(2, 4), chunk=st.integers(0, 30))
 def test_processes_share_the_batch_of_one(windows: int, batch_size: int, ranks: int, chunk: int) -> None:
-    whole = Order(windows, batch_size * ranks, True, 1, chunk)
-    parts = [Order(windows, batch_size, True, 1, chunk, Share(rank, ranks)).places(2)[0] for rank in range(ranks)]
+    whole = Order(np.arange(windows), batch_size * ranks, True, 1, chunk)
+    parts = [
+        Order(np.arange(windows), batch_size, True, 1, chunk, Share(rank, ranks)).places(2)[0] for rank in range(ranks)
+    ]
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole.places(2)[0])
 
 
 def test_a_chunk_is_served_before_the_next_one() -> None:
-    places, _ = Order(100, 10, True, 5, chunk=30).places(1)
+    places, _ = Order(np.arange(100), 10, True, 5, chunk=30).places(1)
     chunks = (places.ravel() // 30).tolist()
     assert len([1 for a, b in itertools.pairwise(chunks) if a != b]) == 3
     assert chunks != sorted(chunks)
@@ -149,7 +151,7 @@ def test_two_chunks_at_most_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
             nonlocal most
             alive.add(id(self))
             most = max(most, len(alive))
-            super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+            super().__init__(*args, **kwargs)
 
         def __del__(self) -> None:
             alive.discard(id(self))
@@ -216,7 +218,7 @@ def test_a_loader_that_is_dropped_leaves_no_thread() -> None:
     epoch: Iterator[Example] = loader.epoch(0)
     next(epoch)
     (thread,) = set(threading.enumerate()) - others
-    epoch.close()  # type: ignore[attr-defined]
+    epoch.close()
     del loader, epoch
     gc.collect()
     thread.join(30)
@@ -288,8 +290,7 @@ def test_all_modes_train_to_the_same_weights(kept: int, tmp_path: Path, monkeypa
     weights, scores = [], []
     for mode in ("resident", "chunk", "workers"):
         run = tmp_path / mode
-        done = socialx(*words, "--run-dir", run, "--mode", mode, "--num-workers", "1")
-        assert done.exit_code == 0, done.stderr
+        works(*words, "--run-dir", run, "--mode", mode, "--num-workers", "1")
         weights.append(load_tensors((run / "best.safetensors").read_bytes()))
         rows = [line.split('"windows_per_s"')[0] for line in (run / "metrics.jsonl").read_text().splitlines()]
         scores.append(rows)
@@ -316,8 +317,7 @@ def test_nothing_holds_a_large_file_as_a_whole(tmp_path: Path, monkeypatch: pyte
             ("predict", run, "--json"),
             ("predict", run, "--json", "--from", "2012-05-04 00:00", "--to", "2012-05-08 00:00"),
         ):
-            done = socialx(*words)
-            assert done.exit_code == 0, done.stderr
+            done = works(*words)
             found.append(done.stdout)
         expected.setdefault("of the whole file", found[1:])
         assert found[1:] == expected["of the whole file"]

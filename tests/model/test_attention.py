@@ -51,10 +51,6 @@ def test_tiles_are_the_formula(shape: tuple[int, int, int, int, int], tile: int)
         torch.testing.assert_close(one, other)
 
 
-def test_its_gradient_is_that_of_finite_differences() -> None:
-    assert torch.autograd.gradcheck(attention, parts(2, 4, 3, 4, 2))
-
-
 def test_without_gradients_no_weights_are_kept() -> None:
     given = parts(3, 2, 5, 6, 4)
     expected = plain(*given)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from socialx.model.xlstm.encoder import SharedEncoder
-from tests.meters import PeakBytes, saved_bytes
-from tests.model.test_encoder_matches_package import HISTORY, NeverWaits, gradients, loss_of, make, sequences
+from tests.encoders import HISTORY, gradients, loss_of, make, sequences
+from tests.meters import NeverWaits, PeakBytes, saved_bytes
 from tests.networks import batch, forecaster
 
 GIB = 2**30

@@ -31,14 +31,13 @@ def made(known: Network, seed: int = 0) -> Forecaster:
 
 def by_hand(known: Network, b: Batch, read: tuple[int | None, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Inputs of the two maps: of the tokens [B,N,T,2G] and of the state [B,N,(P+1)G]."""
-    assert known.usual is not None
     windows, steps, sensors, _ = b.history.shape
     targets, horizon = len(known.targets), b.slot.shape[1] - steps
     tokens, state = np.zeros((windows, sensors, steps, 2 * targets)), np.zeros((windows, sensors, horizon + 1, targets))
 
     def usual(window: int, row: int, sensor: int, g: int) -> float:
         kind = {5: 1, 6: 2}.get(int(b.weekday[window, row]), 0)
-        reading = known.usual[kind, int(b.slot[window, row]), sensor, g]  # type: ignore[index]
+        reading = known.usual[kind, int(b.slot[window, row]), sensor, g]
         return (float(reading) - known.targets[g].mean) / known.targets[g].std
 
     for w, n, g in np.ndindex(windows, sensors, targets):

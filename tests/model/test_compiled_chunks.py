@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from socialx.model.xlstm.encoder import SharedEncoder
-from tests.model.test_encoder_matches_package import HISTORY, gradients, make, sequences
+from tests.encoders import HISTORY, gradients, make, sequences
 
 
 @pytest.fixture

@@ -2,72 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.model.xlstm.exact import _Scan, conv_silu, encode
+from socialx.model.xlstm.exact import conv_silu, encode
 from socialx.model.xlstm.weights import weights_of, xlstm
+from tests.commands import python
+from tests.encoders import HISTORY, gradients, loss_of, make, relative, sequences, worst
+from tests.meters import NeverWaits
 
-HISTORY = 12
 LAYOUTS = [(2, []), (2, [1]), (2, [0, 1]), (3, [0, 2])]
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def make(
-    width: int = 32,
-    blocks: int = 2,
-    slstm_at: Any = (1,),
-    heads: int = 4,
-    dtype: torch.dtype = torch.float64,
-    scale: float = 0.3,
-    **options: Any,
-) -> SharedEncoder:
-    """An encoder whose every parameter is moved: the package starts recurrent kernels and gate weights at zero."""
-    torch.manual_seed(0)
-    encoder = SharedEncoder(width, blocks, slstm_at, heads, HISTORY, **options).to(dtype)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(scale * torch.randn_like(parameter))
-    return encoder
-
-
-def sequences(count: int, steps: int, width: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(count, steps, width, generator=generator, dtype=torch.float64).to(dtype)
-    return x.requires_grad_()
-
-
-def loss_of(y: Tensor) -> Tensor:
-    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
-    return (weights * y).sum() + y.square().sum()
-
-
-def gradients(y: Tensor, x: Tensor, module: nn.Module) -> dict[str, Tensor]:
-    named = {"x": x, **dict(module.named_parameters())}
-    return dict(zip(named, torch.autograd.grad(loss_of(y), list(named.values())), strict=True))
-
-
-def worst(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
-    """Worst relative error of a tensor, max|a-b| / max|b|.
-
-    Some gradients are zero but for rounding (without a clamp an mLSTM does not feel a shift of all its input gates):
-    the divisor is never less than a millionth of the largest gradient of all.
-    """
-    largest = max(float(b.abs().max()) for b in theirs.values())
-    return max(float((ours[n] - b).abs().max()) / max(float(b.abs().max()), 1e-6 * largest) for n, b in theirs.items())
-
-
-def relative(a: Tensor, b: Tensor) -> float:
-    return float((a - b).detach().abs().max()) / max(1e-30, float(b.detach().abs().max()))
 
 
 @pytest.mark.parametrize("width", [32, 64, 128])
@@ -240,18 +191,6 @@ def test_autocast_stays_close_to_float32(low: torch.dtype, tolerance: float, sls
             assert torch.cosine_similarity(grad.flatten(), truth[name].flatten(), dim=0) > 0.98, name
 
 
-WAITS = {"_local_scalar_dense", "item", "nonzero", "nonzero_numpy", "masked_select", "equal", "is_nonzero", "unique"}
-
-
-class NeverWaits(TorchDispatchMode):
-    """Raises at an operation that makes the host wait for the device."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket.__name__.lstrip("_") in {name.lstrip("_") for name in WAITS}:
-            raise AssertionError(f"{func} waits for the device")
-        return func(*args, **(kwargs or {}))
-
-
 def test_forward_and_backward_never_wait() -> None:
     encoder = make(blocks=3, slstm_at=[1], dropout=0.1).train()
     x = sequences(5, HISTORY, 32)
@@ -311,24 +250,12 @@ def test_dropout_zeroes_half_and_doubles_the_rest() -> None:
     assert 0.45 < zero.double().mean() < 0.55  # 2000 draws: 4.5 deviations
 
 
-def test_the_scans_backward_is_right() -> None:
-    torch.manual_seed(0)
-    heads, width, steps, count = 2, 3, 4, 2
-    gates = torch.randn(heads, 4 * width, steps, count, dtype=torch.float64, requires_grad=True)
-    kernel = torch.randn(heads, 4 * width, width, dtype=torch.float64, requires_grad=True)
-    bias = torch.randn(heads, 4 * width, 1, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(_Scan.apply, (gates, kernel, bias))
-    assert torch.autograd.gradcheck(_Scan.apply, (gates[:, :, :1], kernel, bias))
-
-
 @pytest.mark.parametrize("steps", [2, 6])
-def test_the_convolutions_backward_is_right(steps: int) -> None:
+def test_the_convolution_keeps_torchs_rules(steps: int) -> None:
+    """Its gradients are compared with those of the package above."""
     torch.manual_seed(0)
-    x = torch.randn(steps, 2, 3, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    bias = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda *given: conv_silu(*given)[0], (x, weight, bias))
-    torch.library.opcheck(conv_silu, (x, weight, bias))
+    shapes = (steps, 2, 3), (4, 3), (3,)
+    torch.library.opcheck(conv_silu, tuple(torch.randn(shape, requires_grad=True) for shape in shapes))
 
 
 @pytest.mark.parametrize(
@@ -362,7 +289,7 @@ def test_bad_inputs_are_named(shape: tuple[int, ...], message: str) -> None:
 
 
 def test_imports_where_a_gpu_is_seen_and_no_cuda_toolkit_is_installed() -> None:
-    script = (
+    python(
         "import torch, torch.utils.cpp_extension as extension\n"
         "torch.cuda.is_available = lambda: True\n"
         "extension.CUDA_HOME = None\n"
@@ -370,5 +297,3 @@ def test_imports_where_a_gpu_is_seen_and_no_cuda_toolkit_is_installed() -> None:
         "assert extension.CUDA_HOME is None\n"
         "SharedEncoder(32, 1, [0], 4, 12)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr

@@ -7,12 +7,10 @@ bf16 products are wrong (seen in 3.6), so bf16 runs on a device alone (tests/gpu
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -23,50 +21,30 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.errors import TritonError
 
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.model.xlstm.exact import Layers, encode
+from socialx.model.xlstm.exact import LayerFunctions, encode
 from socialx.model.xlstm.operations import LAYERS
 from socialx.model.xlstm.weights import weights_of
-from tests.model.test_encoder_matches_package import gradients, relative
+from tests import encoders
+from tests.encoders import gradients, relative, worst
 from tests.networks import forecaster
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 64
+# The norm after an mLSTM undoes any scale of its output: with one step the gradients of q, k and i are differences of
+# far larger numbers.  A gradient that all but cancels is compared with this share of the largest of all.
+FLOOR = 1e-2
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def worst(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
-    """max|a-b| / max|b| of the worst gradient; one that all but cancels against a hundredth of the largest of all.
-
-    The norm after an mLSTM undoes any scale of its output: with one step the gradients of q, k and i are differences of
-    far larger numbers.
-    """
-    floor = 1e-2 * max(float(b.abs().max()) for b in theirs.values())
-    return max(float((ours[n] - b).abs().max()) / max(float(b.abs().max()), floor) for n, b in theirs.items())
-
-
-def make(
-    impl: str,
-    width: int,
-    slstm_at: list[int],
-    blocks: int,
-    heads: int,
-    dropout: float = 0.0,
-    scale: float = 0.3,
-    history: int = LONGEST,
-) -> SharedEncoder:
-    """Every parameter is moved: the package starts recurrent kernels and gate weights at zero."""
-    torch.manual_seed(0)
-    encoder = SharedEncoder(width, blocks, slstm_at, heads, history, dropout, impl)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(scale * torch.randn_like(parameter))
-    return encoder
+def make(impl: str, width: int, slstm_at: list[int], blocks: int, heads: int, **options: Any) -> SharedEncoder:
+    options = {"dtype": torch.float32, "history": LONGEST, **options}
+    return encoders.make(width, blocks, slstm_at, heads, impl=impl, **options)
 
 
 def sequences(count: int, steps: int, width: int) -> Tensor:
-    return torch.randn(count, steps, width, generator=torch.Generator().manual_seed(1))
+    return torch.randn(count, steps, width, generator=torch.Generator().manual_seed(1)).requires_grad_()
 
 
 def run(
@@ -96,7 +74,7 @@ def compare(
     errors = {}
     for impl in ("fused", "triton"):
         y, found = run(make(impl, *shape, scale=scale), x, low=low)
-        errors[impl] = relative(y, exact), worst(found, exact_gradients)
+        errors[impl] = relative(y, exact), worst(found, exact_gradients, FLOOR)
     for ours, fused, least in zip(errors["triton"], errors["fused"], (2e-6, 5e-5), strict=True):
         assert ours <= max(3 * fused, least), errors
 
@@ -108,16 +86,14 @@ FEW = [  # width, sLSTM blocks, blocks, heads, steps, sequences
     (64, [0], 2, 4, 1, 1),
 ]
 MANY = [  # many sequences or many steps: the interpreter's time grows with their product
-    (128, [0], 2, 2, 5, 3),
-    (32, [0, 1], 2, 2, 24, 2),
-    (64, [0, 2], 3, 4, 4, 17),
-    (128, [0, 1], 2, 8, 3, 33),
-    (64, [], 1, 1, 5, 17),
-    (128, [], 2, 2, 24, 3),
-    (256, [1], 2, 4, 3, 17),
-    (64, [1], 2, 4, 64, 2),
-    (128, [1], 2, 2, 12, 5),
-    (64, [1], 2, 4, 37, 3),
+    (64, [0, 2], 3, 4, 4, 17, True),  # True: in float16, too
+    (128, [0], 1, 8, 3, 33, False),
+    (64, [], 1, 1, 5, 17, True),
+    (128, [], 1, 2, 24, 3, False),
+    (256, [1], 2, 4, 3, 17, False),
+    (64, [1], 2, 4, 64, 2, False),
+    (128, [1], 2, 2, 12, 5, True),
+    (64, [1], 2, 4, 37, 3, True),
 ]
 
 
@@ -129,20 +105,21 @@ def test_outputs_and_all_gradients(shape: tuple[int, list[int], int, int, int, i
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # Triton's interpreter, beside other work
-@pytest.mark.parametrize("low", [None, torch.float16])
-@pytest.mark.parametrize("shape", MANY)
-def test_more_shapes(shape: tuple[int, list[int], int, int, int, int], low: torch.dtype | None) -> None:
+@pytest.mark.parametrize(
+    ("shape", "low"), [(shape, low) for *shape, half in MANY for low in (None, torch.float16) if half or low is None]
+)
+def test_more_shapes(shape: list[Any], low: torch.dtype | None) -> None:
     compare(*shape, low=low, scale=0.3 if low is None else 0.1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slstm_at", [[], [0], [1]])
 def test_every_step_of_the_output(slstm_at: list[int]) -> None:
-    encoder, x = make("triton", 64, slstm_at, 2, 4), sequences(2, 4, 64).requires_grad_()
+    encoder, x = make("triton", 64, slstm_at, 2, 4), sequences(2, 4, 64)
     ours = encode(weights_of(encoder.stack), x, last_only=False, layers=LAYERS)
     fused = encode(weights_of(encoder.stack), x, last_only=False)
     torch.testing.assert_close(ours, fused, rtol=1e-4, atol=1e-5)
-    assert worst(gradients(ours, x, encoder.stack), gradients(fused, x, encoder.stack)) < 1e-4
+    assert worst(gradients(ours, x, encoder.stack), gradients(fused, x, encoder.stack), FLOOR) < 1e-4
 
 
 @pytest.mark.parametrize("shift", [-100.0, 100.0])
@@ -159,7 +136,7 @@ def test_extreme_gates_stay_finite(gate: str, shift: float) -> None:
     (fused, fused_gradients), (ours, our_gradients) = results
     assert all(torch.isfinite(g).all() for g in our_gradients.values())
     assert relative(ours, fused) < 1e-4
-    assert worst(our_gradients, fused_gradients) < 1e-3
+    assert worst(our_gradients, fused_gradients, FLOOR) < 1e-3
 
 
 def test_dropout_is_drawn_in_training_alone() -> None:
@@ -189,17 +166,17 @@ def test_is_one_graph_for_a_compiler() -> None:
     (ours, ours_gradients), eager = run(compiled, x), run(encoder, x)
     torch.testing.assert_close(ours, eager[0], rtol=1e-5, atol=1e-6)
     renamed = {name.removeprefix("_orig_mod."): gradient for name, gradient in ours_gradients.items()}
-    assert worst(renamed, eager[1]) < 1e-5
+    assert worst(renamed, eager[1], FLOOR) < 1e-5
 
 
 @pytest.mark.slow
 def test_checkpointing_and_chunks_change_nothing() -> None:
-    x = sequences(3, 3, 64).requires_grad_()
+    x = sequences(3, 3, 64)
     encoder = make("triton", 64, [1], 2, 4)
     plain = gradients(encoder(x), x, encoder)
     encoder.checkpointing = True
     for chunk in (None, 2):
-        assert worst(gradients(encoder.in_chunks(x, chunk, recompute=True), x, encoder), plain) < 1e-5
+        assert worst(gradients(encoder.in_chunks(x, chunk, recompute=True), x, encoder), plain, FLOOR) < 1e-5
 
 
 def test_what_the_kernels_cannot_run_is_said() -> None:
@@ -209,59 +186,67 @@ def test_what_the_kernels_cannot_run_is_said() -> None:
         SharedEncoder(64, 1, [], 4, 65, impl="triton")
 
 
-def test_auto_on_a_cpu_is_fused_and_on_a_card_has_a_reason_if_it_is() -> None:
-    assert SharedEncoder(64, 1, [], 4, 12).choice(torch.device("cpu")) == ("fused", "")
-    assert SharedEncoder(64, 1, [], 4, 12, impl="triton").choice(torch.device("cuda")) == ("triton", "")
+CPU, CARD = torch.device("cpu"), torch.device("cuda")
+SPILLS = "no Triton kernels: sLSTM heads of 64 channels spill in float32: a mixed precision has the kernels"
 
 
-def test_auto_leaves_wide_float32_scans_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("width", "slstm_at", "device", "expected"),
+    [
+        (64, [1], CPU, ("fused", "")),
+        (64, [1], CARD, ("triton", "")),
+        (128, [1], CARD, ("triton", "")),
+        (256, [1], CARD, ("fused", SPILLS)),  # torch runs wide scans in float32
+        (256, [], CARD, ("triton", "")),
+    ],
+)
+def test_auto_is_triton_where_it_is_fast(
+    width: int, slstm_at: list[int], device: torch.device, expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    card = torch.device("cuda")
-    for width, slstm_at, impl in ((128, [1], "triton"), (256, [1], "fused"), (256, [], "triton")):
-        chosen, reason = SharedEncoder(width, 2, slstm_at, 4, 12).choice(card)
-        assert chosen == impl
-        assert ("sLSTM heads of 64 channels spill in float32" in reason) == (impl == "fused")
+    encoder = SharedEncoder(width, 2, slstm_at, 4, 12)
+    assert encoder.choice(device) == expected
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
-    assert SharedEncoder(256, 2, [1], 4, 12).choice(card) == ("triton", "")
+    assert encoder.choice(CARD) == ("triton", "")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torch, "is_autocast_enabled", lambda device: False)
+        assert encoder.double().choice(CARD) == ("fused", "no Triton kernels: float64 parameters")
+
+
+def test_triton_is_what_it_is_told_to_be_or_an_error() -> None:
+    encoder = SharedEncoder(64, 2, [1], 4, 12, impl="triton")
+    assert encoder.choice(CARD) == ("triton", "")
+    with pytest.raises(ValueError, match="impl triton: float64 parameters: impl fused"):
+        encoder.double().choice(CARD)
 
 
 def test_the_model_of_the_gpu_tests_runs_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     encoder = forecaster(width=32, social=2).encoder
     assert isinstance(encoder, SharedEncoder)
-    assert encoder.choice(torch.device("cuda")) == ("triton", "")
-
-
-def test_float64_is_left_to_torch_whenever_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    card = torch.device("cuda")
-    chosen, reason = SharedEncoder(64, 2, [1], 4, 12).double().choice(card)
-    assert chosen == "fused"
-    assert "float64" in reason
-    with pytest.raises(ValueError, match="impl triton: float64 parameters: impl fused"):
-        SharedEncoder(64, 2, [1], 4, 12, impl="triton").double().choice(card)
+    assert encoder.choice(CARD) == ("triton", "")
 
 
 @pytest.mark.parametrize("fault", [OSError("no C compiler\nmore"), TritonError("out of resource: shared memory")])
-def test_kernels_that_cannot_run_are_not_chosen(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_cannot_run_are_not_chosen(fault: Exception) -> None:
     def broken(*arguments: object) -> Tensor:
         raise fault
 
     encoder = SharedEncoder(64, 2, [1], 4, 4, impl="triton")
     here = next(encoder.parameters())
-    assert encoder._trial(here) == ""
-    encoder._layers = Layers(broken, broken)
-    reason = encoder._trial(here)
+    assert encoder._failure(here) == ""
+    encoder._layers = LayerFunctions(broken, broken)
+    reason = encoder._failure(here)
     assert reason == f"they cannot run here ({str(fault).splitlines()[0]})"
     encoder.impl = "auto"
-    monkeypatch.setattr(encoder, "_fault", lambda device: reason)
+    encoder._trials[torch.float32] = reason
     assert encoder.choice(torch.device("cuda")) == ("fused", f"no Triton kernels: {reason}")
 
 
 def test_trying_the_kernels_moves_no_random_number_and_no_gradient() -> None:
     encoder = make("triton", 64, [1], 2, 4, dropout=0.5, history=4).train().requires_grad_(False)
     torch.manual_seed(3)
-    assert encoder._trial(next(encoder.parameters())) == ""
+    assert encoder._failure(next(encoder.parameters())) == ""
     assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(3)))
     assert all(parameter.grad is None for parameter in encoder.parameters())
 
@@ -275,7 +260,7 @@ def test_the_operations_keep_torchs_rules(slstm_at: tuple[int, ...]) -> None:
     real = getattr(torch.ops.socialx, name)
 
     class Seen(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        def __torch_function__(self, func, types, args=(), kwargs=None):
             if getattr(func, "__name__", "").startswith(name):
                 calls.append((func, args))
             return func(*args, **(kwargs or {}))
@@ -314,52 +299,3 @@ def test_memory_for_the_backward_pass(record_property: Callable[[str, object], N
     gib = per_sequence * 64 * 325 / 2**30
     record_property("gib", gib)
     assert 5 < gib <= 20  # 12.5
-
-
-def compile_report(tmp_path: Path, *options: str) -> list[dict[str, int]]:
-    """Compiled by ptxas for cards that are not here; the interpreter is off in that process."""
-    command = [sys.executable, str(ROOT / "benchmarks/compile_report.py"), "--output", str(tmp_path / "report")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}
-    done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    rows: list[dict[str, int]] = json.loads((tmp_path / "report.json").read_text())
-    return rows
-
-
-SLOTS = {  # for one sequence, at most: what a width of 128 runs, in heads of 64 channels and of 32
-    ("mlstm", "conv_forward", 64): 8_800,
-    ("mlstm", "mlstm_forward", 64): 7_700,
-    ("mlstm", "mlstm_backward", 64): 55_000,
-    ("mlstm", "conv_backward", 64): 28_000,
-    ("slstm", "conv_forward", 32): 2_200,
-    ("slstm", "slstm_forward", 32): 9_700,
-    ("slstm", "slstm_backward", 32): 22_000,
-    ("slstm", "conv_backward", 32): 4_600,
-    ("add_norm", "add_norm_forward", 32): 900,
-    ("add_norm", "add_norm_backward", 32): 2_050,
-}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_they_compile_for_a_card_without_spills_and_in_few_instructions(tmp_path: Path) -> None:
-    rows = compile_report(tmp_path, "--arch", "90", "--dtype", "bf16", "--width", "32", "64")
-    assert len(rows) == 20  # convolution and cell of both kinds, and what is between; forward and backward
-    assert all(row["spill_stores"] == row["spill_loads"] == 0 for row in rows), rows
-    found = {(row["operation"], row["kernel"], row["width"]): row for row in rows}
-    for kernel, most in SLOTS.items():
-        assert found[kernel]["slots"] <= most, found[kernel]
-        assert found[kernel]["warps_per_sm"] >= 12, found[kernel]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_they_compile_for_three_generations_and_all_types(tmp_path: Path) -> None:
-    rows = compile_report(tmp_path, "--arch", "80", "90", "--dtype", "bf16", "--width", "16")
-    rows += compile_report(tmp_path, "--arch", "80", "90", "--dtype", "fp16", "--width", "32")
-    assert len(rows) == 40
-    assert all(row["spill_stores"] == row["spill_loads"] == 0 for row in rows), rows
-    assert len(compile_report(tmp_path, "--arch", "100", "--dtype", "bf16", "--width", "32")) == 10
-    # Float32, wide heads and the longest history compile; what they spill is in benchmarks/results.
-    assert len(compile_report(tmp_path, "--arch", "90", "--dtype", "fp32", "--width", "16")) == 10
-    assert len(compile_report(tmp_path, "--arch", "90", "--dtype", "bf16", "--width", "64", "--steps", "64")) == 10

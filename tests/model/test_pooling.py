@@ -171,23 +171,19 @@ def test_torchs_attention_trains_the_radius_in_every_precision(low: torch.dtype 
     check_attention(torch.device("cpu"), low, scale)
 
 
-def test_a_device_has_its_way() -> None:
-    few, many = (pooling(positions(count), neighbours=3) for count in (20, 80))
-    assert isinstance(few, DotAttention)
-    assert isinstance(many, DotAttention)
-    cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    assert [few.way(cpu), few.way(cuda)] == [few.attend_dense, few.attend_fused]
-    assert [many.way(cpu), many.way(cuda)] == [many.attend_gathered, many.attend_gathered]
-
-
-def test_forward_picks_the_path_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
-    for name in ("attend_dense", "attend_gathered"):
-        real = getattr(DotAttention, name)
-        monkeypatch.setattr(DotAttention, name, lambda self, *a, n=name, r=real: (taken.append(n), r(self, *a))[1])
-    pooling(positions(20), neighbours=3)(torch.randn(1, 20, 16))
-    pooling(positions(80), neighbours=3)(torch.randn(1, 80, 16))
-    assert taken == ["attend_dense", "attend_gathered"]
+@pytest.mark.parametrize(
+    ("sensors", "on_cpu", "on_cuda"), [(20, "attend_dense", "attend_fused"), (80, "attend_gathered", "attend_gathered")]
+)
+def test_size_and_device_choose_the_fastest_of_three(
+    sensors: int, on_cpu: str, on_cuda: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = pooling(positions(sensors), neighbours=3)
+    assert isinstance(p, DotAttention)
+    assert p.fastest(torch.device("cuda")) == getattr(p, on_cuda)
+    taken, real = [], getattr(p, on_cpu)
+    monkeypatch.setattr(p, on_cpu, lambda *parts: (taken.append(on_cpu), real(*parts))[1])
+    p(torch.randn(1, sensors, 16))
+    assert taken == [on_cpu]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "max"])
@@ -243,7 +239,6 @@ def test_isolated_sensors_get_exactly_nothing(kind: str, dense: bool, monkeypatc
         assert isolated.any()
         assert (out[:, isolated] == 0).all()
         out.sum().backward()
-        assert state.grad is not None
         assert torch.isfinite(state.grad).all()
         assert all(torch.isfinite(q.grad).all() for q in case.parameters() if q.grad is not None)
 
@@ -280,10 +275,9 @@ def test_a_small_radius_keeps_a_large_network_finite_and_local(kind: str) -> Non
 
 def test_a_weighted_mean_of_overwhelming_weights_is_a_mean() -> None:
     p, state = network("weighted_mean")
-    assert p.geometry.offset_bias is not None
     with torch.no_grad():
-        p.geometry.offset_bias[-1].bias.fill_(200.0)  # type: ignore[union-attr, operator]  # exp of it is inf
-    weights = p.fixed_weights()  # type: ignore[operator]
+        p.geometry.offset_bias[-1].bias.fill_(200.0)  # exp of it is inf
+    weights = p.fixed_weights()
     some = p.geometry.exists.any(-1)
     torch.testing.assert_close(weights.sum(-1)[:, some], torch.ones(2, int(some.sum())))
     p(state).sum().backward()

@@ -8,15 +8,15 @@ import torch
 
 from socialx.data import geo
 from socialx.data.loaders import ResidentLoader
+from socialx.data.order import Order
 from socialx.data.windows import split_windows
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision
-from socialx.scoring.evaluation import evaluate
 from socialx.scoring.references import CopyLast
 from socialx.training.learner import Learner
-from tests.networks import CPU, MONDAY, network, series
+from tests.networks import CPU, MONDAY, network, scores_of, series
 
 SENSORS, DELAY, WIDTH = 8, 6, 16
 FP32 = Precision("32-true", CPU)
@@ -36,7 +36,7 @@ def loaders() -> dict[str, ResidentLoader]:
     seconds = MONDAY + 300 * np.arange(len(values), dtype=np.int64)
     windows = split_windows(seconds, 5, 12, 12, "canonical")
     made = series(values, np.ones_like(values, dtype=bool), seconds)
-    return {part: ResidentLoader(made, windows.part(part), 32, part == "train") for part in ("train", "test")}
+    return {part: ResidentLoader(made, Order(windows.part(part), 32, part == "train")) for part in ("train", "test")}
 
 
 def trained_mae(neighbours: geo.Neighbours) -> float:
@@ -51,13 +51,13 @@ def trained_mae(neighbours: geo.Neighbours) -> float:
     for epoch in range(6):
         for example in data["train"].epoch(epoch):
             learner.step([example])
-    return evaluate(model, data["test"], FP32, horizon=12)[0].overall.mae
+    return scores_of(model, data["test"]).overall.mae
 
 
 @pytest.mark.slow
 def test_pooling_beats_the_same_layers_alone_and_copying() -> None:
     xy = np.stack([np.arange(SENSORS) * 1.0, np.zeros(SENSORS)], axis=1)
     social, alone = trained_mae(geo.nearest(xy, 2)), trained_mae(geo.itself(SENSORS))
-    copied = evaluate(CopyLast(12, False, [55.0]), loaders()["test"], FP32, horizon=12)[0].overall.mae
+    copied = scores_of(CopyLast(12, False, [55.0]), loaders()["test"]).overall.mae
     assert social < 0.8 * alone
     assert social < 0.7 * copied

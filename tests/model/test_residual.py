@@ -23,9 +23,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from socialx.model.xlstm import exact
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.operations import LAYERS
+from tests.encoders import gradients, worst
 from tests.meters import PeakBytes
-from tests.model.test_encoder_matches_package import gradients
-from tests.model.test_kernels import make, sequences, worst
+from tests.model.test_kernels import FLOOR, make, sequences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 APART = LAYERS._replace(add_norm=exact.add_norm)
@@ -40,10 +40,10 @@ def results(x: Tensor, y: Tensor, scale: Tensor, weights: tuple[Tensor, Tensor],
         total = leaves[0] + leaves[1]
         out = F.layer_norm(total, x.shape[-1:], leaves[2], None, 1e-5)
     loss = sum((t.double() * weight).sum() for t, weight in zip((total, out), weights, strict=True))
-    return [total.detach(), out.detach(), *torch.autograd.grad(loss, leaves)]  # type: ignore[arg-type]
+    return [total.detach(), out.detach(), *torch.autograd.grad(loss, leaves)]
 
 
-@pytest.mark.parametrize("width", [16, 96, 128, 896])
+@pytest.mark.parametrize("width", [16, 96, 128, pytest.param(896, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("rows", "type_of_x", "type_of_y"),
     [
@@ -81,7 +81,7 @@ def test_a_strided_gradient_and_an_unused_sum() -> None:
 
 @pytest.mark.parametrize("low", [None, torch.float16])
 def test_it_changes_no_number_of_the_encoder_dropout_included(low: torch.dtype | None) -> None:
-    x, found = sequences(3, 3, 32).requires_grad_(), []
+    x, found = sequences(3, 3, 32), []
     for layers in (LAYERS, APART):
         encoder = make("triton", 32, [1], 2, 2, dropout=0.3, scale=0.1).train()
         encoder._layers = layers
@@ -92,7 +92,7 @@ def test_it_changes_no_number_of_the_encoder_dropout_included(low: torch.dtype |
     (ours, our_gradients), (plain, plain_gradients) = found
     assert ours.dtype == plain.dtype
     torch.testing.assert_close(ours, plain, rtol=1e-4 if low is None else 1e-2, atol=1e-5 if low is None else 1e-2)
-    assert worst(our_gradients, plain_gradients) < (1e-4 if low is None else 2e-2)
+    assert worst(our_gradients, plain_gradients, FLOOR) < (1e-4 if low is None else 2e-2)
 
 
 def test_the_operations_keep_torchs_rules() -> None:
@@ -123,7 +123,7 @@ class Operations(TorchDispatchMode):
         return out
 
 
-def step(layers: exact.Layers, meter: Callable[[], Any], checkpointing: bool = False) -> Any:
+def step(layers: exact.LayerFunctions, meter: Callable[[], Any], checkpointing: bool = False) -> Any:
     """Forward and backward of four blocks in bf16 below the meter; nothing is computed."""
     with FakeTensorMode():
         encoder = SharedEncoder(128, 4, [1, 3], 4, 12, 0.1, "triton", checkpointing=checkpointing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 import onnxruntime
@@ -23,7 +24,7 @@ from socialx.data.network import Network
 from socialx.data.source import Arrays
 from socialx.files.exports import as_onnx
 from socialx.kinds import MODELS, POOLINGS
-from socialx.model.pooling import Social
+from socialx.model.pooling import Geometry, Social
 from socialx.model.standalone import INPUTS, OUTPUT, Standalone, traced
 from tests.networks import KINDS, MOMENTS, network, positions, speeds
 
@@ -125,11 +126,9 @@ def made(kind: str, pooling: str, sensors: int, interleaved: bool = False, encod
     if kind == "xlstm":
         layers = Social(
             POOLINGS[pooling].load(),
-            nearest(positions(sensors), 3),
+            partial(Geometry, 2, nearest(positions(sensors), 3), pair_rank=2),
             layers=1,
-            heads=2,
             interleaved=interleaved,
-            pair_rank=2,
         )
         arguments |= {"social": layers, "slstm_at": (1,), "heads": 2, "climatology": True, "encoder": encoder}
     model = MODELS[kind].load()(

@@ -21,7 +21,7 @@ from tests.networks import CPU, batch, example, forecaster
 
 def learner(precision: str = "32-true", **options: object) -> Learner:
     choices = {"learning_rate": 1e-2, "weight_decay": 1e-3, "total_steps": 20, "gradient_clip_val": 1.0, **options}
-    return Learner(forecaster(dropout=0.1, social=2), Precision(precision, CPU), **choices)  # type: ignore[arg-type]
+    return Learner(forecaster(dropout=0.1, social=2), Precision(precision, CPU), **choices)
 
 
 def after(made: Learner, steps: int = 4) -> tuple[list[float], dict[str, Tensor]]:
@@ -153,7 +153,7 @@ def test_a_recorded_step_compiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", lambda run, **_: compile_(run, backend=counter, dynamic=False))
     made = learner(compile="default")
-    step = CapturedStep(made._work, made._forget, Playback())
+    step = CapturedStep(made._device_step, made._drop_gradients, Playback())
     for seed in range(WARMUP + 3):
         step([_views(example(seed=seed))])
     assert counter.frame_count == 1

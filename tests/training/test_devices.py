@@ -16,6 +16,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from socialx.data.loaders import ResidentLoader
+from socialx.data.order import Order
 from socialx.scoring.metrics import RunningScores, masked_absolute_error
 from socialx.scoring.references import CopyLast, HistoricalAverage
 from tests.networks import forecaster, loader, series, speeds
@@ -51,7 +52,7 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> ResidentLoader:
     for name in ("readings", "ages", "latest", "calendar"):
         setattr(made, name, getattr(made, name).to(META))
     made.device = META
-    return ResidentLoader(made, real.starts, 100)
+    return ResidentLoader(made, Order(real.starts, 100))
 
 
 def models() -> dict[str, nn.Module]:

@@ -12,36 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from socialx.disk import exclusive, temporary_for
-from tests.commands import SMALL, process, small_file, small_run, socialx
+from socialx.training.run_folder import open_run
+from tests.commands import SMALL, process, refused, small_run, socialx, works
 
 Content = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_file(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def trained(data: Path) -> Path:
-    return small_run(data)
-
-
-@pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(trained, tmp_path / "run"))
-
-
-def refused(*arguments: str | Path) -> str:
-    result = socialx(*arguments)
-    assert result.exit_code in (1, 2), result.stdout
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stderr.startswith("error: "), result.stderr
-    assert result.stderr.count(": ") >= 2  # where, what and what helps
-    return result.stderr
 
 
 def resumed(run: Path) -> list[str | Path]:
@@ -72,7 +50,7 @@ def test_a_flipped_bit_never_goes_on_to_other_weights(share: float, run: Path, t
         assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
         assert "last.pt" in result.stderr
         return
-    assert socialx(*resumed(whole)).exit_code == 0
+    works(*resumed(whole))
     one, other = (torch.load(each / "last.pt", weights_only=True)["learner"]["model"] for each in (run, whole))
     assert all(torch.equal(one[name], other[name]) for name in other)
 
@@ -118,7 +96,7 @@ CHANGES: dict[str, Callable[[Content], object]] = {
     "a moment that is no tensor": lambda c: moments(c)[0].update(exp_avg_sq=1.0),
     "negative squares": lambda c: moments(c)[0].update(exp_avg_sq=-torch.ones_like(moments(c)[0]["exp_avg"])),
     "moments of a parameter too many": lambda c: moments(c).update({999: moments(c)[0]}),
-    "moments by name": lambda c: moments(c).update({"0": moments(c).pop(0)}),  # type: ignore[dict-item]
+    "moments by name": lambda c: moments(c).update({"0": moments(c).pop(0)}),
     "a sparse moment": lambda c: moments(c)[0].update(exp_avg=moments(c)[0]["exp_avg"].to_sparse()),
     "a moment on no device": lambda c: moments(c)[0].update(exp_avg=moments(c)[0]["exp_avg"].to("meta")),
     "weights on no device": lambda c: c["learner"].update(
@@ -149,8 +127,7 @@ CHANGES: dict[str, Callable[[Content], object]] = {
 def test_a_state_is_checked_before_it_is_used(change: Callable[[Content], object], run: Path) -> None:
     changed(run / "last.pt", change)
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    line = refused(*resumed(run))
-    assert "last.pt" in line
+    assert "last.pt" in refused(*resumed(run))
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
@@ -171,11 +148,10 @@ METRICS = [
 def test_damaged_metrics_are_refused_before_an_epoch_is_trained(content: bytes, run: Path) -> None:
     (run / "metrics.jsonl").write_bytes(content)
     last = (run / "last.pt").read_bytes()
-    line = refused(*resumed(run))
-    assert "metrics.jsonl" in line
+    assert "metrics.jsonl" in refused(*resumed(run))
     assert (run / "last.pt").read_bytes() == last
     (run / "metrics.jsonl").unlink()  # as the line says
-    assert socialx(*resumed(run)).exit_code == 0
+    works(*resumed(run))
 
 
 PROTOCOL: dict[str, Any] = {"checksum": None, "normaliser": None, "windows": 7, "targets": ["mph"], "horizon": "12"}
@@ -209,7 +185,7 @@ SETTINGS = {
 @pytest.mark.parametrize("text", SETTINGS.values(), ids=SETTINGS.keys())
 def test_hostile_settings_are_one_line(text: str, run: Path) -> None:
     (run / "settings.yaml").write_text(text)
-    assert "settings.yaml" in refused("evaluate", run)
+    assert "settings.yaml" in refused("evaluate", run, code=2)
 
 
 def test_a_device_as_settings_is_refused(data: Path) -> None:
@@ -227,7 +203,7 @@ def test_a_half_made_run_folder_can_be_overwritten(name: str, data: Path, tmp_pa
     temporary_for(folder / name, 999_999_999).write_text("")
     train = ["train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL]
     assert "--overwrite" in refused(*train)
-    assert socialx(*train, "--overwrite").exit_code == 0
+    works(*train, "--overwrite")
     assert not list(folder.glob(".*"))
     assert not (folder / "stamp.json").exists()
 
@@ -251,7 +227,7 @@ def test_temporaries_alone_are_no_other_files(data: Path, tmp_path: Path) -> Non
 
 def test_temporaries_of_a_killed_run_go_when_it_goes_on(run: Path) -> None:
     temporary_for(run / "best.safetensors", 999_999_999).write_bytes(b"half")
-    assert socialx(*resumed(run)).exit_code == 0
+    works(*resumed(run))
     assert not list(run.glob(".*"))
 
 
@@ -274,15 +250,15 @@ def test_only_one_process_trains_in_a_folder(run: Path, data: Path) -> None:
         overwrite = ["train", "--data", data, "--run-dir", run, "--overwrite", *SMALL]
         assert "another process" in refused(*overwrite)
         assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-        assert socialx("evaluate", run).exit_code == 0  # reading is free
+        works("evaluate", run)  # reading is free
     finally:
         done.set()
         other.join()
-    assert socialx(*resumed(run)).exit_code == 0
+    works(*resumed(run))
 
 
 def test_a_refused_start_leaves_no_folder(data: Path, tmp_path: Path) -> None:
-    refused("train", "--data", data, "--run-dir", tmp_path / "a/b", "--device", "cuda:7", *SMALL)
+    refused("train", "--data", data, "--run-dir", tmp_path / "a/b", "--device", "cuda:7", *SMALL, code=2)
     assert not (tmp_path / "a").exists()
 
 
@@ -319,3 +295,77 @@ def test_a_folder_and_file_of_any_bytes(data: Path, tmp_path: Path) -> None:
     assert process("inspect", copy).returncode == 0
     again = process("train", "--resume", f"{folder}/run", "--max-epochs", "2")
     assert again.returncode == 0, again.stderr
+
+
+# --- files of another kind than training writes --------------------------------------------------------------------
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("content", ["{}", "[1, 2", "\xff", ""])
+@pytest.mark.parametrize("name", ["environment.json", "origin.json"])
+def test_resuming_reads_all_before_it_writes_anything(content: str, name: str, run: Path) -> None:
+    if name == "origin.json" and content == "{}":
+        content = "[]"
+    (run / name).write_text(content, encoding="latin-1")
+    before = contents(run)
+    assert name in refused(*resumed(run))
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("name", ["environment.json", "best.safetensors", "last.pt"])
+def test_a_folder_in_the_place_of_a_run_file_is_refused_before_a_run_is_cleared(
+    name: str, run: Path, data: Path
+) -> None:
+    (run / name).unlink()
+    (run / name / "kept").mkdir(parents=True)
+    before = contents(run)
+    words = ["train", "--data", data, "--run-dir", run, "--max-epochs", "1", "--overwrite", *SMALL]
+    assert f"{name}: a folder" in refused(*words)
+    assert contents(run) == before
+    assert (run / name / "kept").is_dir()
+
+
+def test_an_integer_beyond_all_floats_is_no_epoch(run: Path) -> None:
+    row = json.loads((run / "metrics.jsonl").read_text())
+    (run / "metrics.jsonl").write_text(json.dumps({**row, "windows_per_s": 10**400}) + "\n")
+    assert "metrics.jsonl" in refused(*resumed(run))
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["best.pt", "last.pt"])
+def test_a_pipe_in_the_place_of_weights_is_not_waited_for(name: str, run: Path) -> None:
+    (run / "best.safetensors").unlink()
+    (run / "last.pt").unlink()
+    os.mkfifo(run / name)
+    assert "a pipe" in refused("evaluate", run)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict", "explain"])
+def test_a_climatology_without_its_sensors_is_refused(command: str, run: Path) -> None:
+    (run / "sensors.json").unlink()
+    assert f"error: {run / 'sensors.json'}: no such file" in refused(command, run)
+
+
+def test_a_number_that_no_json_can_hold_is_no_protocol(run: Path) -> None:
+    path = run / "protocol.json"
+    found = json.loads(path.read_text())
+    found["normaliser"]["avg_speed"]["std"] = float("inf")
+    path.write_text(json.dumps(found))
+    for command in ("explain", "evaluate"):
+        assert "protocol.json: not a protocol" in refused(command, run, "--json")
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["explain", "--json"], ["predict", "--json"]], ids=lambda c: c[0])
+def test_a_run_whose_forecasts_are_not_numbers_is_refused(command: list[str], run: Path) -> None:
+    """Weights that are numbers, but so large that no forecast is one: never scored as an empty result."""
+    weights = load_file(run / "best.safetensors")
+    name = next(name for name in weights if name.endswith("pooling.value.weight"))
+    weights[name] = torch.full_like(weights[name], 3e38)
+    open_run(run).write_weights(weights, 0, 1.0)
+    result = socialx(command[0], run, *command[1:])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f"{run}: its weights overflow: " in result.stderr.replace("\n", " ")

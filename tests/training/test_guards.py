@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import sys
-import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY, MagicMock
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from socialx.precision import Precision
 from socialx.progress import Event, Note, listening
 from socialx.training import leak
 from socialx.training.leak import MemoryWatch, growth
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import SMALL, refused, small_file, socialx, works
 from tests.networks import CPU, example
 from tests.training.test_training import learner
 
@@ -29,8 +30,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(data: Path, run: Path, epochs: int, *more: str) -> Any:
     words = ("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", str(epochs), *more)
-    done = socialx(*words)
-    assert done.exit_code == 0, done.stderr
+    done = works(*words)
     return done
 
 
@@ -48,97 +48,52 @@ def test_every_epoch_is_a_row_of_a_table_too(data: Path, tmp_path: Path) -> None
     assert all(line["skipped_steps"] == 0 and line["gpu_utilisation"] is None for line in lines)
 
 
-class Calls:
-    """Stands in for the three packages, and keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.measures: list[tuple[int, str]] = []
-        self.settings: dict[str, Any] = {}
-        self.ended = False
-
-    def tensorboard(self) -> types.ModuleType:
-        module, calls = types.ModuleType("torch.utils.tensorboard"), self
-
-        class SummaryWriter:
-            def __init__(self, folder: str) -> None:
-                assert folder.endswith("tensorboard")
-
-            def add_text(self, name: str, text: str) -> None:
-                calls.settings = {name: text}
-
-            def add_scalar(self, name: str, value: float, epoch: int) -> None:
-                calls.measures.append((epoch, name))
-
-            def flush(self) -> None:
-                pass
-
-            def close(self) -> None:
-                calls.ended = True
-
-        module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
-        return module
-
-    def wandb(self) -> types.ModuleType:
-        module, calls = types.ModuleType("wandb"), self
-
-        class Opened:
-            def log(self, measures: dict[str, float], step: int) -> None:
-                calls.measures += [(step, name) for name in measures]
-
-            def finish(self) -> None:
-                calls.ended = True
-
-        def init(project: str, name: str, dir: str, config: dict[str, Any]) -> Opened:
-            assert (project, name) == ("socialx", "run")
-            calls.settings = config
-            return Opened()
-
-        module.init = init  # type: ignore[attr-defined]
-        return module
-
-    def mlflow(self) -> types.ModuleType:
-        module, calls = types.ModuleType("mlflow"), self
-
-        class Started:
-            def __init__(self, run_name: str) -> None:
-                assert run_name == "run"
-
-            def __enter__(self) -> None:
-                pass
-
-            def __exit__(self, *_: object) -> None:
-                calls.ended = True
-
-        def log_metrics(measures: dict[str, float], step: int) -> None:
-            calls.measures += [(step, name) for name in measures]
-
-        module.start_run = Started  # type: ignore[attr-defined]
-        module.log_params = calls.settings.update  # type: ignore[attr-defined]
-        module.log_metrics = log_metrics  # type: ignore[attr-defined]
-        return module
+def told_to_tensorboard(module: MagicMock) -> tuple[set[tuple[int, str]], object, bool]:
+    assert module.SummaryWriter.call_args.args[0].endswith("tensorboard")
+    writer = module.SummaryWriter.return_value
+    measures = {(call.args[2], call.args[0]) for call in writer.add_scalar.call_args_list}
+    return measures, writer.add_text.call_args, writer.close.called
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
-def test_epochs_go_to_a_logger(name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = Calls()
-    module = getattr(calls, name)()
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    train(data, tmp_path / "run", 2, "--loggers", name)
-    assert {(1, "train_mae"), (2, "validation_mae"), (2, "windows_per_s"), (1, "memory_mib")} <= set(calls.measures)
-    assert not {"gpu_utilisation", "epoch", "best"} & {what for _, what in calls.measures}  # not measured, no measures
-    assert "trainer.learning_rate" in str(calls.settings)
-    assert calls.ended
+def told_to_wandb(module: MagicMock) -> tuple[set[tuple[int, str]], object, bool]:
+    module.init.assert_called_once_with(project="socialx", name="run", dir=ANY, config=ANY)
+    opened = module.init.return_value
+    measures = {(call.kwargs["step"], name) for call in opened.log.call_args_list for name in call.args[0]}
+    return measures, module.init.call_args, opened.finish.called
+
+
+def told_to_mlflow(module: MagicMock) -> tuple[set[tuple[int, str]], object, bool]:
+    module.start_run.assert_called_once_with(run_name="run")
+    measures = {(call.kwargs["step"], name) for call in module.log_metrics.call_args_list for name in call.args[0]}
+    return measures, module.log_params.call_args, module.start_run.return_value.__exit__.called
+
+
+@pytest.mark.parametrize(
+    ("package", "told"),
+    [("torch.utils.tensorboard", told_to_tensorboard), ("wandb", told_to_wandb), ("mlflow", told_to_mlflow)],
+)
+def test_epochs_go_to_a_logger(
+    package: str, told: Callable[[MagicMock], Any], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measures by epoch, the settings, and that the logger is closed."""
+    module = MagicMock()
+    monkeypatch.setitem(sys.modules, package, module)
+    train(data, tmp_path / "run", 2, "--loggers", package.rpartition(".")[2])
+    measures, settings, closed = told(module)
+    assert {(1, "train_mae"), (2, "validation_mae"), (2, "windows_per_s"), (1, "memory_mib")} <= measures
+    assert not {"gpu_utilisation", "epoch", "best"} & {what for _, what in measures}  # not measured, no measures
+    assert "trainer.learning_rate" in str(settings)
+    assert closed
 
 
 def test_a_logger_that_is_not_installed_is_said_before_training(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    done = socialx("train", "--data", data, "--run-dir", tmp_path / "run", "--model", "linear", "--loggers", "wandb")
-    assert done.exit_code == 1
-    assert "trainer.loggers wandb: not installed" in done.stderr
-    assert "pip install 'socialx[wandb]'" in done.stderr
-    assert "epoch" not in done.stderr
+    error = refused("train", "--data", data, "--run-dir", tmp_path / "run", "--model", "linear", "--loggers", "wandb")
+    assert "trainer.loggers wandb: not installed" in error
+    assert "pip install 'socialx[wandb]'" in error
+    assert "epoch" not in error
     assert not (tmp_path / "run").exists()
 
 
@@ -151,17 +106,14 @@ def test_the_states_of_the_last_epochs_stay_and_can_be_resumed(data: Path, tmp_p
     assert sorted(path.name for path in run.glob("epoch-*")) == ["epoch-0003.pt", "epoch-0004.pt", "epoch-0005.pt"]
     last = torch.load(run / "last.pt", weights_only=True)["learner"]["model"]
     whole = (run / "metrics.jsonl").read_text().splitlines()
-    done = socialx("train", "--resume", run / "epoch-0003.pt")
-    assert done.exit_code == 0, done.stderr
+    works("train", "--resume", run / "epoch-0003.pt")
     again = torch.load(run / "last.pt", weights_only=True)["learner"]["model"]
     assert all(torch.equal(last[name], again[name]) for name in last)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["validation_mae"] for row in rows] == [json.loads(line)["validation_mae"] for line in whole]
-    done = socialx("train", "--resume", run / "epoch-0003.pt", "--keep-checkpoints", "2", "--max-epochs", "4")
-    assert done.exit_code == 0, done.stderr
+    works("train", "--resume", run / "epoch-0003.pt", "--keep-checkpoints", "2", "--max-epochs", "4")
     assert sorted(path.name for path in run.glob("epoch-*")) == ["epoch-0003.pt", "epoch-0004.pt"]
-    done = socialx("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", "1", "--overwrite")
-    assert done.exit_code == 0
+    works("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", "1", "--overwrite")
     assert not list(run.glob("epoch-*"))
 
 
@@ -225,6 +177,5 @@ def test_a_state_of_no_epoch_is_refused(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(data, run, 1)
     (run / "epoch-0001.pt").write_bytes(b"nothing")
-    done = socialx("train", "--resume", run / "epoch-0001.pt", "--max-epochs", "3")
-    assert done.exit_code == 1
-    assert "epoch-0001.pt: not a readable checkpoint" in done.stderr
+    error = refused("train", "--resume", run / "epoch-0001.pt", "--max-epochs", "3")
+    assert "epoch-0001.pt: not a readable checkpoint" in error

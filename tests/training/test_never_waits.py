@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from socialx.precision import Precision
 from socialx.scoring.metrics import RunningScores
 from socialx.training.learner import Learner
 from socialx.training.loop import run_steps
+from tests.meters import NeverWaits
 from tests.networks import CPU, example, forecaster, loader
-
-WAITS = {"_local_scalar_dense", "item", "nonzero", "masked_select", "equal", "is_nonzero", "unique_dim", "_unique2"}
-
-
-class NeverWaits(TorchDispatchMode):
-    """Raises on every operation that needs the device's answer on the host."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        if name in WAITS:
-            raise AssertionError(f"{name} waits for the device")
-        if name in ("index", "index_put", "index_put_") and any(
-            isinstance(i, torch.Tensor) and i.dtype == torch.bool for i in args[1] if i is not None
-        ):
-            raise AssertionError(f"{name} by a boolean mask waits for the device")
-        return func(*args, **(kwargs or {}))
-
 
 WAITING: list[Callable[[torch.Tensor], object]] = [
     lambda t: t.item(),

@@ -10,13 +10,13 @@ import torch
 from socialx.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.training.learner import Learner
-from tests.commands import SMALL, small_file, small_run, socialx
+from tests.commands import SMALL, refused, small_file, small_run, works
 from tests.networks import CPU, example, forecaster
 
 
 def learner(seed: int = 0, **options: object) -> Learner:
     settings = {"learning_rate": 1e-2, "weight_decay": 0.0, "total_steps": 10, "gradient_clip_val": 0.0}
-    return Learner(forecaster(seed=seed).double(), Precision("32-true", CPU), **settings, **options)  # type: ignore[arg-type]
+    return Learner(forecaster(seed=seed).double(), Precision("32-true", CPU), **settings, **options)
 
 
 def doubled(seed: int) -> object:
@@ -59,34 +59,19 @@ def test_teachers_are_neither_trained_nor_kept() -> None:
     assert not teacher.training
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_file(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def teacher(data: Path) -> Path:
-    return small_run(data)
-
-
-def test_a_run_learns_from_runs_and_goes_on(data: Path, teacher: Path, tmp_path: Path) -> None:
-    taught = small_run(data, tmp_path / "taught", "--seed", "1", "--teacher", teacher)
+def test_a_run_learns_from_runs_and_goes_on(data: Path, trained: Path, tmp_path: Path) -> None:
+    taught = small_run(data, tmp_path / "taught", "--seed", "1", "--teacher", trained)
     alone = small_run(data, tmp_path / "alone", "--seed", "1")
     assert (taught / "best.safetensors").read_bytes() != (alone / "best.safetensors").read_bytes()
-    assert socialx("train", "--resume", taught, "--max-epochs", "2").exit_code == 0
-    assert socialx("evaluate", taught).exit_code == 0
+    works("train", "--resume", taught, "--max-epochs", "2")
+    works("evaluate", taught)
 
 
-def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, teacher: Path, tmp_path: Path) -> None:
+def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, trained: Path, tmp_path: Path) -> None:
     options = ["--run-dir", tmp_path / "a", *SMALL, "--teacher"]
-    result = socialx("train", "--data", data, "--horizon", "6", *options, teacher)
-    assert result.exit_code == 2
-    assert "trained on other windows (horizon 12, not 6)" in result.stderr
+    error = refused("train", "--data", data, "--horizon", "6", *options, trained, code=2)
+    assert "trained on other windows (horizon 12, not 6)" in error
     (tmp_path / "b").mkdir()
-    result = socialx("train", "--data", small_file(tmp_path / "b", sensors=6), *options, teacher)
-    assert result.exit_code == 1
-    assert "not what" in result.stderr
-    result = socialx("train", "--data", data, *options, tmp_path)
-    assert result.exit_code == 1
-    assert "not a run folder" in result.stderr
+    assert "not what" in refused("train", "--data", small_file(tmp_path / "b", sensors=6), *options, trained)
+    assert "not a run folder" in refused("train", "--data", data, *options, tmp_path)
     assert not (tmp_path / "a").exists()

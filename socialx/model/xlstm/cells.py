@@ -1,12 +1,13 @@
 """Triton kernels of the two xLSTM cells, forward and backward; convolution.py has what comes before them.
 
-Shape letters as in exact.py: S sequences, T history steps, Q steps that are asked for, E width, I inner width of an
+Shape letters as in exact.py: S sequences, T history steps, Q steps of the output, E width, I inner width of an
 mLSTM block, H heads, D head width; here C = H * D channels, E of an sLSTM and I of an mLSTM.  Activations are
 time-major: step t of sequence s is row t * S + s, and loads run along the channels of one head.
 
-The memory bounds a launch: what can be computed again is not stored.  On chip everything is float32, except the factors
-of a product, which have the type of the activations.  No atomics: a program writes its share of a weight's gradient
-to a row of its own and the caller adds the rows up, so that the same input gives the same bits.
+Reading and writing memory takes most of a launch's time, so a backward kernel computes again what it can instead of
+loading it.  On chip everything is float32, except the factors of a product, which have the type of the activations.
+There are no atomics: each program writes its share of a weight's gradient to a row of its own, and the caller adds the
+rows up.  The same input therefore gives the same bits.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ def _normalise_backward(d_y, y, scale, D: constexpr):
 
 @triton.jit
 def _decay(i, f, T: constexpr, ROWS: constexpr):
-    """Gates [ROWS] of whole sequences -> who looks at whom, g, top, m, decay, as in exact._decay_weights."""
+    """Gates [ROWS] of whole sequences -> which step reads which, g, top, m, decay, as in exact._decay_weights."""
     place = tl.arange(0, ROWS)
-    looks = (place[:, None] // T == place[None, :] // T) & (place[:, None] >= place[None, :])
-    c = tl.sum(tl.where(looks, -_softplus(-f)[None, :], 0.0), 1)
+    reads = (place[:, None] // T == place[None, :] // T) & (place[:, None] >= place[None, :])
+    c = tl.sum(tl.where(reads, -_softplus(-f)[None, :], 0.0), 1)
     g = i - c
-    top = tl.max(tl.where(looks, g[None, :], float("-inf")), 1)
-    decay = tl.exp(tl.where(looks, g[None, :] - top[:, None], float("-inf")))
-    return looks, g, top, c + top, decay
+    top = tl.max(tl.where(reads, g[None, :], float("-inf")), 1)
+    decay = tl.exp(tl.where(reads, g[None, :] - top[:, None], float("-inf")))
+    return reads, g, top, c + top, decay
 
 
 @triton.jit(do_not_specialize=["sequences"])
@@ -79,30 +80,31 @@ def mlstm_forward(
     ROWS: constexpr,
     LAST: constexpr,
 ):
-    """The cell, head norm, skip and output gate.  A program: ROWS // T sequences, one head.
+    """The cell, head norm, skip and output gate.  A program computes ROWS // T sequences of one head.
 
-    queries, keys, values [T,S,C], gates [T,S,2H], z [Q,S,C] in rows of Z, skip and norm [C] -> out [Q,S,C].
+    It reads queries, keys, values [T,S,C], gates [T,S,2H], z [Q,S,C] in rows of Z, skip and norm [C], and writes
+    out [Q,S,C].  LAST: Q is 1, the last step; else Q is T.
     """
     C = H * D
     head = tl.program_id(0) % H
     row, t, exists = tile(tl.program_id(0) // H, sequences, T, ROWS)
     d = head * D + tl.arange(0, D)
-    asked, target = exists, row
+    has_output, target = exists, row
     if LAST:
-        asked, target = exists & (t == T - 1), row - (T - 1) * sequences
+        has_output, target = exists & (t == T - 1), row - (T - 1) * sequences
     q = tl.load(queries + row[:, None] * C + d, exists[:, None], 0.0)
     k = tl.load(keys + row[:, None] * C + d, exists[:, None], 0.0)
     v = tl.load(values + row[:, None] * C + d, exists[:, None], 0.0)
     i = tl.load(gates + row * (2 * H) + head, exists, 0.0)
     f = tl.load(gates + row * (2 * H) + H + head, exists, 0.0)
-    _looks, _g, _top, m, decay = _decay(i, f, T, ROWS)
+    _reads, _g, _top, m, decay = _decay(i, f, T, ROWS)
     p = dot(q, tl.trans(k)) * decay
     floor = tl.exp(tl.minimum(-m, LARGEST_EXPONENT))
     p /= (tl.maximum(tl.abs(tl.sum(p, 1)), floor) + NORMALISER_EPS)[:, None]
     h, _scale = _normalise(dot(p.to(v.dtype), v), eps, D)
-    gate = tl.load(z + target[:, None] * Z + d, asked[:, None], 0.0).to(tl.float32)
+    gate = tl.load(z + target[:, None] * Z + d, has_output[:, None], 0.0).to(tl.float32)
     h = (h * tl.load(norm + d) + q.to(tl.float32) * tl.load(skip + d)) * gate * tl.sigmoid(gate)
-    tl.store(out + target[:, None] * C + d, h.to(q.dtype), asked[:, None])
+    tl.store(out + target[:, None] * C + d, h.to(q.dtype), has_output[:, None])
 
 
 @triton.jit(do_not_specialize=["sequences"])
@@ -130,25 +132,26 @@ def mlstm_backward(
     ROWS: constexpr,
     LAST: constexpr,
 ):
-    """Gradients of mlstm_forward, which is computed again; program and shapes as there.
+    """Gradients of mlstm_forward, which is computed again; its programs and shapes are those of mlstm_forward.
 
-    d_query, d_key, d_value [T,S,C], d_gates [T,S,2H], d_z [Q,S,C] in rows of Z, shares [programs,2,C] of skip and norm.
+    It writes d_query, d_key, d_value [T,S,C], d_gates [T,S,2H], d_z [Q,S,C] in rows of Z, and shares [programs,2,C] of
+    the gradients of skip and norm.
     """
     C = H * D
     head = tl.program_id(0) % H
-    index = tl.program_id(0) // H
-    row, t, exists = tile(index, sequences, T, ROWS)
+    group = tl.program_id(0) // H
+    row, t, exists = tile(group, sequences, T, ROWS)
     d = head * D + tl.arange(0, D)
-    asked, target = exists, row
+    has_output, target = exists, row
     if LAST:
-        asked, target = exists & (t == T - 1), row - (T - 1) * sequences
+        has_output, target = exists & (t == T - 1), row - (T - 1) * sequences
     q = tl.load(queries + row[:, None] * C + d, exists[:, None], 0.0)
     k = tl.load(keys + row[:, None] * C + d, exists[:, None], 0.0)
     v = tl.load(values + row[:, None] * C + d, exists[:, None], 0.0)
     low = q.dtype
     i = tl.load(gates + row * (2 * H) + head, exists, 0.0)
     f = tl.load(gates + row * (2 * H) + H + head, exists, 0.0)
-    looks, g, top, m, decay = _decay(i, f, T, ROWS)
+    reads, g, top, m, decay = _decay(i, f, T, ROWS)
     p = dot(q, tl.trans(k)) * decay
     n = tl.sum(p, 1)
     floor = tl.exp(tl.minimum(-m, LARGEST_EXPONENT))
@@ -156,14 +159,14 @@ def mlstm_backward(
     p /= divisor[:, None]
     h, scale = _normalise(dot(p.to(low), v), eps, D)
     # output gate, skip, norm
-    gate = tl.load(z + target[:, None] * Z + d, asked[:, None], 0.0).to(tl.float32)
-    d_h = tl.load(d_out + target[:, None] * C + d, asked[:, None], 0.0).to(tl.float32)
+    gate = tl.load(z + target[:, None] * Z + d, has_output[:, None], 0.0).to(tl.float32)
+    d_h = tl.load(d_out + target[:, None] * C + d, has_output[:, None], 0.0).to(tl.float32)
     skipped = q.to(tl.float32)
-    weight, open_ = tl.load(norm + d), tl.sigmoid(gate)
-    d_gate = d_h * (h * weight + skipped * tl.load(skip + d)) * open_ * (1.0 + gate * (1.0 - open_))
-    tl.store(d_z + target[:, None] * Z + d, d_gate.to(low), asked[:, None])
-    d_h *= gate * open_
-    shares += index.to(tl.int64) * 2 * C + d
+    weight, opening = tl.load(norm + d), tl.sigmoid(gate)
+    d_gate = d_h * (h * weight + skipped * tl.load(skip + d)) * opening * (1.0 + gate * (1.0 - opening))
+    tl.store(d_z + target[:, None] * Z + d, d_gate.to(low), has_output[:, None])
+    d_h *= gate * opening
+    shares += group.to(tl.int64) * 2 * C + d
     tl.store(shares, tl.sum(d_h * skipped, 0))
     tl.store(shares + C, tl.sum(d_h * h, 0))
     d_w = _normalise_backward(d_h * weight, h, scale, D).to(low)
@@ -179,17 +182,17 @@ def mlstm_backward(
     d_p = (d_p * decay).to(low)  # of q . k
     tl.store(d_query + row[:, None] * C + d, (dot(d_p, k) + d_h * tl.load(skip + d)).to(low), exists[:, None])
     tl.store(d_key + row[:, None] * C + d, dot(tl.trans(d_p), q).to(low), exists[:, None])
-    highest = (looks & (g[None, :] == top[:, None])).to(tl.float32)
+    highest = (reads & (g[None, :] == top[:, None])).to(tl.float32)
     d_top = (d_m - tl.sum(d_decay, 1)) / tl.maximum(tl.sum(highest, 1), 1.0)
     d_i = tl.sum(d_decay + highest * d_top[:, None], 0)
-    d_log_f = tl.sum(tl.where(looks, (d_m - d_i)[:, None], 0.0), 0)
+    d_log_f = tl.sum(tl.where(reads, (d_m - d_i)[:, None], 0.0), 0)
     tl.store(d_gates + row * (2 * H) + head, d_i, exists)
     tl.store(d_gates + row * (2 * H) + H + head, d_log_f * tl.sigmoid(-f), exists)
 
 
 @triton.jit
 def _keep(h, keep, at, exists, factor):
-    """Dropout: h [N,D] where keep says so, times factor = 1 / (1 - p)."""
+    """Dropout: h [N,D] times factor = 1 / (1 - p) where keep is true, else 0."""
     return tl.where(tl.load(keep + at, exists, 0) != 0, h * factor, 0.0)
 
 
@@ -201,6 +204,7 @@ def _halves(x, N: constexpr, D: constexpr):
 
 @triton.jit
 def _whole(a, b, N: constexpr, D: constexpr):
+    """Halves [N,D] -> [N,2D]."""
     return tl.reshape(tl.permute(tl.join(a, b), [0, 2, 1]), [N, 2 * D])
 
 
@@ -223,12 +227,12 @@ def slstm_forward(
     N: constexpr,
     HOLD: constexpr,
     LAST: constexpr,
-    DROP: constexpr,
 ):
-    """The scan (formulas in exact._Scan), dropout and head norm.  A program: N sequences, one head.
+    """The scan (formulas in exact._Scan), dropout and head norm.  A program computes N sequences of one head.
 
-    gates [H,T,S,4D] (input, forget, z, output), kernel [H,4D,D], bias [4,C], norm [C], keep [Q,S,C] -> y [Q,S,C],
-    h [H,T,S,D], states [H,T,S,2D] float32: r and L.
+    It reads gates [H,T,S,4D] (input, forget, z, output), kernel [H,4D,D], bias [4,C], norm [C] and keep [Q,S,C], None
+    without dropout.  It writes y [Q,S,C], h [H,T,S,D] and states [H,T,S,2D] float32, which are r and L.  HOLD: the
+    kernel stays on chip; else every step loads it.
     """
     C = H * D
     head = tl.program_id(0) % H
@@ -260,7 +264,7 @@ def slstm_forward(
         tl.store(states + row * (2 * D) + d2, _whole(r, log_n, N, D), exists)
         if (not LAST) or t == T - 1:
             target = ((0 if LAST else t) * sequences.to(tl.int64) + sequence)[:, None] * C + head * D + d
-            kept = _keep(hidden, keep, target, exists, factor) if DROP else hidden
+            kept = _keep(hidden, keep, target, exists, factor) if keep is not None else hidden
             kept, _scale = _normalise(kept, eps, D)
             tl.store(y + target, (kept * weight).to(y.dtype.element_ty), exists)
 
@@ -286,11 +290,10 @@ def slstm_backward(
     N: constexpr,
     HOLD: constexpr,
     LAST: constexpr,
-    DROP: constexpr,
 ):
-    """Gradients of slstm_forward from the last step to the first; program and shapes as there.
+    """Gradients of slstm_forward, from the last step to the first; its programs and shapes are those of slstm_forward.
 
-    d_gates [H,T,S,4D]; shares [programs,5,C] of the four biases and the norm.
+    It writes d_gates [H,T,S,4D] and shares [programs,5,C] of the gradients of the four biases and the norm.
     """
     C = H * D
     head = tl.program_id(0) % H
@@ -327,13 +330,13 @@ def slstm_backward(
         r = z + a * (r_old - z)
         # norm and dropout
         target = ((0 if LAST else t) * sequences.to(tl.int64) + sequence)[:, None] * C + head * D + d
-        asked = exists & (t == T - 1) if LAST else exists
-        d_out = tl.load(d_y + target, asked, 0.0).to(tl.float32)
-        kept = _keep(o * r, keep, target, asked, factor) if DROP else o * r
+        has_output = exists & (t == T - 1) if LAST else exists
+        d_out = tl.load(d_y + target, has_output, 0.0).to(tl.float32)
+        kept = _keep(o * r, keep, target, has_output, factor) if keep is not None else o * r
         kept, scale = _normalise(kept, eps, D)
         d_weight += tl.sum(tl.reshape(d_out * kept, [N // 8, 8, D]), 0)
         d_out = _normalise_backward(d_out * weight, kept, scale, D)
-        d_h += _keep(d_out, keep, target, asked, factor) if DROP else d_out
+        d_h += _keep(d_out, keep, target, has_output, factor) if keep is not None else d_out
         # the step
         d_r += d_h * o
         d_new = d_r * (1.0 - a)

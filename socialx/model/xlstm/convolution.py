@@ -1,8 +1,8 @@
 """Triton kernels of the causal convolution before both cells, and what all kernels share.
 
-An mLSTM's products with small weights ride along: queries, keys, values and gates come from what is on chip anyway.
-Shape letters and the rules of cells.py.  Small weights come as one float32 table [rows,C]; the constants say which
-rows.
+An mLSTM multiplies the convolved channels by its small weights, and the same kernels do that, because the channels are
+on chip then.  Shape letters and rules are those of cells.py.  The small weights come as one float32 table [rows,C]: the
+constants below name the first row of each weight.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import triton.language as tl
 from triton.language import constexpr
 
 TAPS = constexpr(4)  # rows 0 to 3 weigh the steps t - 3, ..., t of the convolution
-TAP_BIAS = constexpr(4)
-SLSTM_NORM = constexpr(5)
-QUERY_KEY = constexpr(5)  # rows b to b + 3 are 4 x 4 blocks: entry (j, c) of block g is at row b + c, channel 4g + j
+TAP_BIAS = constexpr(4)  # the last row of an sLSTM's table
+# Four rows from QUERY_KEY on, and from VALUE on, are 4 x 4 blocks: entry (j, c) of block g is in row c, channel 4g + j.
+QUERY_KEY = constexpr(5)
 VALUE = constexpr(9)
-GATES = constexpr(13)  # 2H rows weigh the convolved channels, 2H rows the channels as they came; then skip and norm
+GATES = constexpr(13)  # 2H rows weigh the convolved channels, and the 2H rows after them the channels before it
 GATE_TILE = constexpr(16)  # columns of the smallest product; 2H gates are padded to it
 
 
@@ -44,7 +44,7 @@ def _blocks(weights, C: constexpr, W: constexpr):
 
 @triton.jit
 def _store_blocks(weights, matrix, C: constexpr, W: constexpr):
-    """The inverse of _blocks; what is outside the blocks is left out."""
+    """Write the 4 x 4 blocks on the diagonal of matrix [W,W] to rows 0 to 3 of weights: the inverse of _blocks."""
     r, w = tl.arange(0, W)[:, None], tl.arange(0, W)[None, :]
     tl.store(weights + r % 4 * C + w, matrix, r // 4 == w // 4)
 
@@ -65,12 +65,12 @@ def conv_forward(
     X: constexpr,
     ROWS: constexpr,
     W: constexpr,
-    MLSTM: constexpr,
 ):
-    """x [T,S,C] in rows of X -> out, the SiLU of its causal convolution.  A program: ROWS // T sequences.
+    """The SiLU of the causal convolution of x [T,S,C], whose rows have X numbers.  A program: ROWS // T sequences.
 
-    mLSTM: out, keys (of out) and values (of x) [T,S,C], gates (of both) [T,S,2H] float32 with their bias [2H].
-    sLSTM: out [H,T,S,2D], in a head its convolved channels and then its channels as they came.
+    For an mLSTM it writes the SiLU to out, which are the queries, the keys (of out) and the values (of x), [T,S,C]
+    each, and the gates (of both) [T,S,2H] float32, with their bias [2H].  For an sLSTM bias, keys, values and gates are
+    None, and out [H,T,S,2D] has the SiLU of a head's channels, then these channels as they came.
     """
     C = H * D
     row, t, exists = tile(tl.program_id(0), sequences, T, ROWS)
@@ -79,29 +79,29 @@ def conv_forward(
     sums = tl.zeros([ROWS, GATE_TILE], tl.float32)
     for first in range(0, H * D, W):
         w = first + tl.arange(0, W)
-        here = row[:, None] * C + w
         y = tl.zeros([ROWS, W], tl.float32) + tl.load(table + TAP_BIAS * C + w)[None, :]
         for back in tl.static_range(TAPS):
             past = tl.load(x + (row - back * sequences)[:, None] * X + w, (exists & (t >= back))[:, None], 0.0)
             y += past.to(tl.float32) * tl.load(table + (TAPS - 1 - back) * C + w)
         now = tl.load(x + row[:, None] * X + w, exists[:, None], 0.0)
         y = (y * tl.sigmoid(y)).to(now.dtype)
-        if MLSTM:
-            tl.store(out + here, y, exists[:, None])
+        if keys is not None:
+            place = row[:, None] * C + w
+            tl.store(out + place, y, exists[:, None])
             tl.debug_barrier()
-            y = tl.load(out + here, exists[:, None], 0.0)  # else the compiler convolves in the layout of a factor, too
+            y = tl.load(out + place, exists[:, None], 0.0)  # else the compiler convolves in the layout of a factor, too
             k = dot(y, _blocks(table + QUERY_KEY * C + first, C, W).to(y.dtype))
             v = dot(now, _blocks(table + VALUE * C + first, C, W).to(y.dtype))
-            tl.store(keys + here, k.to(y.dtype), exists[:, None])
-            tl.store(values + here, v.to(y.dtype), exists[:, None])
+            tl.store(keys + place, k.to(y.dtype), exists[:, None])
+            tl.store(values + place, v.to(y.dtype), exists[:, None])
             weights = table + (column + GATES)[None, :] * C + w[:, None]
             sums += dot(y, tl.load(weights, used[None, :], 0.0).to(y.dtype))
             sums += dot(now, tl.load(weights + 2 * H * C, used[None, :], 0.0).to(y.dtype))
         else:
-            there = out + (row + first // D * T * sequences.to(tl.int64))[:, None] * (2 * D) + w % D
-            tl.store(there, y, exists[:, None])
-            tl.store(there + D, now, exists[:, None])
-    if MLSTM:
+            convolved = out + (row + first // D * T * sequences.to(tl.int64))[:, None] * (2 * D) + w % D
+            tl.store(convolved, y, exists[:, None])
+            tl.store(convolved + D, now, exists[:, None])
+    if gates is not None:
         sums += tl.load(bias + column, used, 0.0)[None, :]
         tl.store(gates + row[:, None] * (2 * H) + column, sums, exists[:, None] & used[None, :])
 
@@ -124,13 +124,15 @@ def conv_backward(
     X: constexpr,
     N: constexpr,
     W: constexpr,
-    MLSTM: constexpr,
 ):
     """Gradients of conv_forward.  A program: N sequences, W channels of one head, from the last step to the first.
 
-    mLSTM: x and d_x [T,S,C] in rows of X; d_out (but for keys and gates), d_keys, d_values [T,S,C]; d_gates [T,S,2H];
-    shares [programs,13+4H,C].  sLSTM: d_out is the first half of the rows of [H,T,S,2D]; x, and d_values for its
-    gradient but for out, are the second; d_x [T,S,C]; shares [programs,5,C].
+    d_out is the gradient of out that does not come through keys and gates; d_values is the gradient of values.  It
+    writes d_x [T,S,C] in rows of X, and shares [programs,rows,C] of the gradient of the table.
+
+    For an mLSTM x has rows of X; out, d_out, d_keys and d_values are [T,S,C], d_gates is [T,S,2H].  For an sLSTM out,
+    d_keys and d_gates are None.  The channels as they came take the place of the values there: x and d_values point to
+    the second halves of the rows of the gates' inputs [H,T,S,2D] and of their gradient, and d_out to the first halves.
     """
     C = H * D
     first = tl.program_id(0) % (C // W) * W
@@ -140,18 +142,18 @@ def conv_backward(
     w = first + tl.arange(0, W)
     column = tl.arange(0, GATE_TILE)
     used = column < 2 * H
-    if MLSTM:
-        before, channel = 0, w
+    if d_keys is not None:
+        first_row, channel = 0, w
         X_ROW, ROW = X, C
     else:
-        before, channel = first // D * T, w % D
+        first_row, channel = first // D * T, w % D
         X_ROW, ROW = 2 * D, 2 * D
     tap0, tap1 = tl.load(table + w), tl.load(table + C + w)
     tap2, tap3 = tl.load(table + 2 * C + w), tl.load(table + 3 * C + w)
     bias = tl.load(table + TAP_BIAS * C + w)
     zeros = tl.zeros([N, W], tl.float32)
     d_tap0, d_tap1, d_tap2, d_tap3, d_bias = zeros, zeros, zeros, zeros, zeros
-    if MLSTM:
+    if d_keys is not None:
         query_key = tl.trans(_blocks(table + QUERY_KEY * C + first, C, W)).to(x.dtype.element_ty)
         value = tl.trans(_blocks(table + VALUE * C + first, C, W)).to(x.dtype.element_ty)
         weights = table + (column + GATES)[:, None] * C + w
@@ -161,24 +163,24 @@ def conv_backward(
         d_gate_y, d_gate_x = tl.zeros([GATE_TILE, W], tl.float32), tl.zeros([GATE_TILE, W], tl.float32)
     final = tl.full([], T - 1, tl.int32)  # a tensor: with a number of Python, masks are not of type int1 everywhere
     # x at t, t - 1, t - 2 and the gradient before the SiLU at t + 1, t + 2, t + 3
-    row = ((before + T - 1) * sequences.to(tl.int64) + sequence)[:, None]
+    row = ((first_row + T - 1) * sequences.to(tl.int64) + sequence)[:, None]
     x0 = tl.load(x + row * X_ROW + channel, exists, 0.0)
     x1 = tl.load(x + (row - sequences) * X_ROW + channel, exists & (final > 0), 0.0)
     x2 = tl.load(x + (row - 2 * sequences) * X_ROW + channel, exists & (final > 1), 0.0)
     d1, d2, d3 = zeros, zeros, zeros
     for back in range(T):
         t = final - back
-        row = ((before + t) * sequences.to(tl.int64) + sequence)[:, None]
+        row = ((first_row + t) * sequences.to(tl.int64) + sequence)[:, None]
         x3 = tl.load(x + (row - 3 * sequences) * X_ROW + channel, exists & (t > 2), 0.0)
         y = bias + tap3 * x0.to(tl.float32) + tap2 * x1.to(tl.float32) + tap1 * x2.to(tl.float32)
         y += tap0 * x3.to(tl.float32)
         gate = tl.sigmoid(y)
-        here = row * ROW + channel
-        d_y = tl.load(d_out + here, exists, 0.0).to(tl.float32)
-        d_now = tl.load(d_values + here, exists, 0.0)
-        if MLSTM:
-            q = tl.load(out + here, exists, 0.0)
-            d_k = tl.load(d_keys + here, exists, 0.0)
+        place = row * ROW + channel
+        d_y = tl.load(d_out + place, exists, 0.0).to(tl.float32)
+        d_now = tl.load(d_values + place, exists, 0.0)
+        if d_keys is not None:
+            q = tl.load(out + place, exists, 0.0)
+            d_k = tl.load(d_keys + place, exists, 0.0)
             d_g = tl.load(d_gates + row * (2 * H) + column, exists & used[None, :], 0.0).to(q.dtype)
             d_query_key += dot(tl.trans(q), d_k)
             d_value += dot(tl.trans(x0), d_now)
@@ -197,15 +199,15 @@ def conv_backward(
         d_tap0 += d0 * x3.to(tl.float32)
         x0, x1, x2 = x1, x2, x3
         d1, d2, d3 = d0, d1, d2
-    shares += group.to(tl.int64) * ((GATES + 4 * H if MLSTM else TAP_BIAS + 1) * C)
+    shares += group.to(tl.int64) * ((GATES + 4 * H if d_keys is not None else TAP_BIAS + 1) * C)
     tl.store(shares + w, tl.sum(d_tap0, 0))
     tl.store(shares + C + w, tl.sum(d_tap1, 0))
     tl.store(shares + 2 * C + w, tl.sum(d_tap2, 0))
     tl.store(shares + 3 * C + w, tl.sum(d_tap3, 0))
     tl.store(shares + TAP_BIAS * C + w, tl.sum(d_bias, 0))
-    if MLSTM:
+    if d_keys is not None:
         _store_blocks(shares + QUERY_KEY * C + first, d_query_key, C, W)
         _store_blocks(shares + VALUE * C + first, d_value, C, W)
-        there = shares + (column + GATES)[:, None] * C + w
-        tl.store(there, d_gate_y, used[:, None])
-        tl.store(there + 2 * H * C, d_gate_x, used[:, None])
+        gate_shares = shares + (column + GATES)[:, None] * C + w
+        tl.store(gate_shares, d_gate_y, used[:, None])
+        tl.store(gate_shares + 2 * H * C, d_gate_x, used[:, None])

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from socialx.model.xlstm.exact import Between, Layers, encode, recomputed
-from socialx.model.xlstm.weights import Weights, build_stack, weights_of
+from socialx.model.xlstm.exact import Between, LayerFunctions, encode, recomputed
+from socialx.model.xlstm.weights import build_stack, weights_of
 
 IMPLEMENTATIONS = ("auto", "reference", "fused", "triton")
 # Sequences at once on a CPU: one [T,S,2E] float32 tensor of 384 sequences is 2 to 5 MB at widths 64 and 128, so a layer
@@ -25,14 +25,14 @@ CPU_CHUNK = 384
 class SharedEncoder(nn.Module):
     """A sequence to its last hidden state, x [S,T,E] -> [S,E], with one set of weights for all sequences.
 
-    width E and heads: E / heads >= 2 channels per head.  blocks: how many; those listed in slstm_at (from 0) are
+    width E and heads: E / heads >= 2 channels per head.  blocks: their number; those listed in slstm_at (from 0) are
     sLSTM with a gated FFN, the others mLSTM (Beck et al. 2024, arXiv:2405.04517, section 2.4).  history: the
     largest T.  dropout acts where ``xlstm.xLSTMBlockStack`` applies it.  impl: "fused" (the same function computed
     faster, and without waiting for the device), "triton" (its cells as kernels for CUDA), "reference" (the package's
     own forward), or "auto": triton on CUDA where it can run, else fused.  ValueError for triton where it cannot.
-    chunk: how many sequences at once; None is what was measured fastest on a CPU and all of them on CUDA, where every
-    chunk is recomputed in the backward pass.  checkpointing: in training mode the backward pass has only each block's
-    input and computes the rest again.  Neither changes a result.
+    chunk: the number of sequences that are computed at once.  None is the number that was measured fastest on a CPU,
+    and all of them on CUDA.  On CUDA the backward pass computes every chunk again.  checkpointing: in training mode the
+    backward pass keeps only each block's input and computes the rest again.  Neither changes a result.
 
     The state_dict is that of ``xlstm.xLSTMBlockStack`` with the vanilla sLSTM backend under the prefix ``stack.``.
     """
@@ -60,50 +60,54 @@ class SharedEncoder(nn.Module):
         self._compiled: Callable[[Tensor], Tensor] | None = None
         self._compiled_for = 0  # sequences
         self.stack = build_stack(width, blocks, slstm_at, heads, history, dropout)
-        self._layers, self._no_kernels, self._unwise = None, "", ""
-        self._faults: dict[torch.dtype, str] = {}
+        self._layers: LayerFunctions | None = None
+        self._no_kernels = self._unwise_in_float32 = ""  # reasons
+        self._trials: dict[torch.dtype, str] = {}  # why the kernels fail, by the type of their products; empty: nothing
         if impl == "triton" or (impl == "auto" and torch.cuda.is_available()):  # Triton takes a second to import
-            self._layers, self._no_kernels, self._unwise = _kernels(weights_of(self.stack), history)
+            try:
+                operations = import_module("socialx.model.xlstm.operations")
+            except ImportError as error:
+                self._no_kernels = f"triton cannot be imported ({error})"
+            else:
+                weights = weights_of(self.stack)
+                self._layers, self._no_kernels = operations.LAYERS, operations.unsupported(weights, history) or ""
+                self._unwise_in_float32 = operations.unwise_in_float32(weights) or ""
         if impl == "triton" and self._no_kernels:
             raise ValueError(f"impl triton: {self._no_kernels}: impl fused computes the same")
 
     def choice(self, device: torch.device) -> tuple[str, str]:
-        """What runs on a device under the autocast in effect, and why nothing faster: often an empty text.
+        """The implementation on a device under the autocast in effect, and why it is no faster one; often empty.
 
-        On CUDA the kernels are tried once per type of their products, on two sequences.  ValueError where triton was
-        asked for and cannot run.
+        On CUDA the kernels are tried once for each type of their products, on two sequences.  Raises ValueError where
+        ``impl`` is triton and the kernels cannot run.
         """
         if self.impl not in ("auto", "triton") or device.type != "cuda":
             return ("fused" if self.impl == "auto" else self.impl), ""
-        reason = self._no_kernels or self._fault(device)
-        if self.impl == "triton":
-            if reason:
-                raise ValueError(f"impl triton: {reason}: impl fused computes the same")
-            return "triton", ""
-        reason = reason or ("" if torch.is_autocast_enabled(device.type) else self._unwise)
+        parameter = weights_of(self.stack).blocks[0].layer.input_gate
+        mixed = torch.is_autocast_enabled(device.type)
+        product_type = torch.get_autocast_dtype(device.type) if mixed else parameter.dtype
+        reason = self._no_kernels or ("float64 parameters" if parameter.dtype == torch.float64 else "")
+        if not reason:
+            can_try = parameter.device.type == device.type and not torch.compiler.is_compiling()
+            if can_try and product_type not in self._trials:
+                self._trials[product_type] = self._failure(parameter)
+            reason = self._trials.get(product_type, "")
+        if self.impl == "triton" and reason:
+            raise ValueError(f"impl triton: {reason}: impl fused computes the same")
+        if self.impl == "auto" and not mixed:
+            reason = reason or self._unwise_in_float32
         return ("fused", f"no Triton kernels: {reason}") if reason else ("triton", "")
 
-    def _fault(self, device: torch.device) -> str:
-        """Why the kernels cannot run these weights in the types in effect; empty where they can."""
-        first = weights_of(self.stack).blocks[0].layer.input_gate
-        if first.dtype == torch.float64:
-            return "float64 parameters"
-        low = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else first.dtype
-        if low not in self._faults:
-            if torch.compiler.is_compiling() or first.device.type != device.type:
-                return ""
-            self._faults[low] = self._trial(first)
-        return self._faults[low]
+    def _failure(self, parameter: Tensor) -> str:
+        """Run the kernels forward and backward on two sequences, where the parameter is -> their error; empty: none.
 
-    def _trial(self, like: Tensor) -> str:
-        """What goes wrong in a forward and backward pass of the kernels beside ``like``; empty: nothing.
-
-        Triton compiles at the first launch: without a C compiler, with an old driver, or where a kernel needs more
-        shared memory than there is, that raises, and not a RuntimeError alone.
+        Triton compiles a kernel when it is first launched.  That fails, and not with a RuntimeError alone, without a C
+        compiler, with an old driver, and where a kernel needs more shared memory than the card has.
         """
+        device, dtype = parameter.device, parameter.dtype
         try:
-            with torch.enable_grad(), torch.random.fork_rng([like.device] if like.is_cuda else []):
-                x = torch.zeros(2, self.history, self.width, device=like.device, dtype=like.dtype, requires_grad=True)
+            with torch.enable_grad(), torch.random.fork_rng([device] if parameter.is_cuda else []):
+                x = torch.zeros(2, self.history, self.width, device=device, dtype=dtype, requires_grad=True)
                 torch.autograd.grad(self._triton(x).sum(), x)
         except Exception as error:  # noqa: BLE001  Triton's own errors derive from nothing more special
             return f"they cannot run here ({str(error).partition(chr(10))[0][:160] or type(error).__name__})"
@@ -129,16 +133,16 @@ class SharedEncoder(nn.Module):
         return self.in_chunks(x, None if torch.compiler.is_compiling() else self.chunk or CPU_CHUNK, recompute=False)
 
     def compile_chunks(self, mode: str | None) -> None:
-        """Run the chunks of a training step on a CPU compiled, by this mode of torch.compile; None: as they are.
+        """Compile the chunks of a training step on a CPU, by this mode of torch.compile; None: run them uncompiled.
 
-        A compiler that sees all sequences at once, as in a compiled model, loses the cache: 0.9 times as fast as the
-        plain step, and this is 1.4 times as fast (docs/performance.md).
+        A model that is compiled as a whole computes all sequences at once, which leaves the cache: its step is 0.9
+        times as fast as the plain one, and a step of compiled chunks is 1.4 times as fast (docs/performance.md).
         """
         self._compiled = None if mode is None else torch.compile(self._fused, dynamic=False, mode=mode)
         self._compiled_for = 0
 
     def _in_compiled_chunks(self, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """x [S,T,E] -> [S,E] in chunks as large as those of the first batch: another size would compile again."""
+        """x [S,T,E] -> [S,E] in chunks of the size that the first batch had: another size would compile again."""
         sequences = len(x)
         if not self._compiled_for:
             chunks = -(-sequences // (self.chunk or CPU_CHUNK))
@@ -149,8 +153,8 @@ class SharedEncoder(nn.Module):
     def in_chunks(self, x: Tensor, chunk: int | None, recompute: bool) -> Tensor:
         """x [S,T,E] -> [S,E], ``chunk`` sequences at a time; None: all at once.
 
-        recompute: the backward pass has only x and runs each chunk again, so that what one chunk computes is alive at
-        a time, for one forward pass more.
+        recompute: the forward pass keeps only x, and the backward pass runs each chunk again.  The memory then holds
+        what one chunk computes, and the step takes one forward pass more.
         """
         run = self._implementation(x)
         if chunk is None or x.shape[0] <= chunk:
@@ -184,20 +188,9 @@ class SharedEncoder(nn.Module):
         return encode(weights_of(self.stack), x, checkpointing=again, between=between)
 
     def _triton(self, x: Tensor, between: Between | None = None) -> Tensor:
-        """On a CPU in Triton's interpreter alone, which raises without TRITON_INTERPRET=1."""
+        """On a CPU this runs in Triton's interpreter alone, and raises without TRITON_INTERPRET=1."""
         again = self.checkpointing and self.training
         return encode(weights_of(self.stack), x, checkpointing=again, layers=self._layers, between=between)
-
-
-def _kernels(weights: Weights, history: int) -> tuple[Layers | None, str, str]:
-    """The layers on Triton kernels, why there are none, and why not to use them in float32."""
-    try:
-        operations = import_module("socialx.model.xlstm.operations")
-    except ImportError as error:
-        return None, f"triton cannot be imported ({error})", ""
-    if reason := operations.unsupported(weights, history):
-        return None, reason, ""
-    return operations.LAYERS, "", operations.unwise_in_float32(weights) or ""
 
 
 def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int) -> None:

@@ -1,7 +1,7 @@
 """The exact forward of an ``xlstm.xLSTMBlockStack`` in plain torch; it never waits for the device.
 
-Shape letters: S sequences (windows times sensors), T history steps, Q steps that are asked for (T, or 1 for the last
-step only), E width, I inner width of an mLSTM block, H heads, D head width (I / H or E / H), K conv taps.
+Shape letters: S sequences (windows times sensors), T history steps, Q steps of the output (T, or 1 for the last step
+only), E width, I inner width of an mLSTM block, H heads, D head width (I / H or E / H), K conv taps.
 
 Everything inside is time-major, [T,S,...]: a causal shift is then a contiguous slice, and the [S*H] small matrices of
 the mLSTM are views.  The sLSTM scan is feature-major, [H,D,T,S], so that each gate of a step is one contiguous run.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from socialx.model.xlstm.weights import MLSTM, SLSTM, Block, Convolution, FeedForward, Norm, Weights
+from socialx.model.xlstm.weights import MLSTM, SLSTM, Convolution, FeedForward, Norm, StackBlock, StackWeights
 
 # exp(-m) must not reach infinity, or its gradient is 0 * inf: exp(80) is finite in float32 and nothing larger matters.
 LARGEST_EXPONENT = 80.0
@@ -35,16 +36,16 @@ def add_norm(norm: Norm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
     return x, _layer_norm(norm, x)
 
 
-class Layers(NamedTuple):
-    """The functions that compute one layer: (its weights, x [T,S,E], last) -> [Q,S,E]; and what is between layers."""
+class LayerFunctions(NamedTuple):
+    """Functions that compute one layer, (its weights, x [T,S,E], last) -> [Q,S,E], and the sum and norm between two."""
 
     mlstm: Callable[[MLSTM, Tensor, bool], Tensor]
     slstm: Callable[[SLSTM, Tensor, bool], Tensor]
     add_norm: Callable[[Norm, Tensor, Tensor | None], tuple[Tensor, Tensor]] = add_norm
 
 
-class Part(NamedTuple):
-    """A layer or a feed-forward part behind its norm.  last: it leaves the last step, [T,S,E] -> [1,S,E]."""
+class Branch(NamedTuple):
+    """A residual branch: a layer or a feed-forward part behind its norm.  last: it keeps the last step alone."""
 
     norm: Norm
     run: Callable[[Tensor], Tensor]
@@ -56,12 +57,12 @@ Between = Callable[[int, Tensor], Tensor]
 
 
 def encode(
-    weights: Weights,
+    weights: StackWeights,
     x: Tensor,
     *,
     last_only: bool = True,
     checkpointing: bool = False,
-    layers: Layers | None = None,
+    layers: LayerFunctions | None = None,
     between: Between | None = None,
 ) -> Tensor:
     """x [S,T,E] -> [S,E], or [S,T,E] without last_only: ``stack(x)[:, -1]``, or ``stack(x)``, of the weights' stack.
@@ -71,18 +72,18 @@ def encode(
     block's input, and computes the rest again.  layers: those of this module, unless others are given.  between:
     called with the number of each block and its output.
     """
-    layers = layers or Layers(_mlstm, _slstm)
+    layers = layers or LayerFunctions(_mlstm, _slstm)
     final = len(weights.blocks) - 1 if last_only else None
-    parts = [_parts(block, number == final, layers) for number, block in enumerate(weights.blocks)]
+    branches = [_branches(block, number == final, layers) for number, block in enumerate(weights.blocks)]
     if checkpointing or between is not None:
         x = _time_major(x)
         for number, block in enumerate(weights.blocks):
-            run = partial(_through, parts[number], layers.add_norm)
+            run = partial(_through, branches[number], layers.add_norm)
             x = recomputed(run, x, block.drops) if checkpointing else run(x)
             if between is not None:
                 x = between(number, x)
     else:
-        x = _through([part for of_block in parts for part in of_block], layers.add_norm, _time_major(x))
+        x = _through(list(chain.from_iterable(branches)), layers.add_norm, _time_major(x))
     if weights.norm is not None:
         x = _layer_norm(weights.norm, x)
     return x[0] if last_only else x.transpose(0, 1)
@@ -103,25 +104,25 @@ def _time_major(x: Tensor) -> Tensor:
     return x.to(_wide(x)) if torch.is_autocast_enabled(x.device.type) else x
 
 
-def _parts(block: Block, last: bool, layers: Layers) -> list[Part]:
-    """What the package's ``xLSTMBlock`` adds to its input, one after the other."""
+def _branches(block: StackBlock, last: bool, layers: LayerFunctions) -> list[Branch]:
+    """The branches that the package's ``xLSTMBlock`` adds to its input, one after the other."""
     layer = block.layer
     if isinstance(layer, MLSTM):
-        parts = [Part(block.norm, lambda x: layers.mlstm(layer, x, last), last)]
+        branches = [Branch(block.norm, lambda x: layers.mlstm(layer, x, last), last)]
     else:
-        parts = [Part(block.norm, lambda x: layers.slstm(layer, x, last), last)]
+        branches = [Branch(block.norm, lambda x: layers.slstm(layer, x, last), last)]
     if block.feed_forward is not None:
-        parts.append(Part(block.feed_forward.norm, partial(_feed_forward, block.feed_forward), False))
-    return parts
+        branches.append(Branch(block.feed_forward.norm, partial(_feed_forward, block.feed_forward), False))
+    return branches
 
 
-def _through(parts: Sequence[Part], add_norm: Callable[..., tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
-    """x [T,S,E] -> [Q,S,E]: x and what each part makes of the norm of the sum so far."""
+def _through(branches: Sequence[Branch], add_norm: Callable[..., tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
+    """x [T,S,E] -> [Q,S,E]: each branch reads the norm of the sum so far, and its output is added to that sum."""
     y: Tensor | None = None
-    for part in parts:
-        x, y = add_norm(part.norm, x, y)
-        y = part.run(y)
-        x = x[-1:] if part.last else x
+    for branch in branches:
+        x, y = add_norm(branch.norm, x, y)
+        y = branch.run(y)
+        x = x[-1:] if branch.last else x
     return x if y is None else x + y
 
 
@@ -166,8 +167,8 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     a = _conv_silu(layer.convolution, m)  # [T,S,I]
     gates = (F.linear(a, gate_a) + F.linear(x, gate_x @ up)).to(_wide(x))  # [T,S,2H]
     gates = gates + torch.cat([layer.input_gate_bias, layer.forget_gate_bias])
-    asked = slice(-1, None) if last else slice(None)
-    a_q = a[asked]  # [Q,S,I]
+    output_steps = slice(-1, None) if last else slice(None)
+    a_q = a[output_steps]  # [Q,S,I]
     count = len(a_q)
     q = torch.bmm(a_q.view(count * sequences, heads, width).transpose(0, 1), query_key)  # [H,Q*S,D]
     q = q.view(heads, count, sequences, width).permute(2, 0, 1, 3).reshape(sequences * heads, count, width)
@@ -182,7 +183,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     h = _head_norm(layer.norm, torch.bmm(h, value))
     h = h.view(heads, sequences, count, width).permute(2, 1, 0, 3).reshape(count, sequences, inner)  # [Q,S,I]
     h = torch.addcmul(h, a_q, layer.skip.to(h.dtype))
-    h = h * F.silu(F.linear(x[asked], up_z))
+    h = h * F.silu(F.linear(x[output_steps], up_z))
     return F.dropout(F.linear(h, layer.down), layer.dropout)
 
 
@@ -259,7 +260,7 @@ def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 @torch.library.custom_op("socialx::conv_silu", mutates_args=())
 def conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The SiLU of the causal convolution, and what it was applied to; both [T,S,C].
+    """The SiLU of the causal convolution, and the convolution itself; both [T,S,C].
 
     Shifted sums forward and backward: autograd would keep and pad a copy of x per tap.
     """
@@ -340,7 +341,7 @@ def _scan(gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
 
 
 def _steps(gates: Tensor, kernel: Tensor, bias: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Per step h [H,D,S], and what the backward needs: tanh z, o, and from step 1 on r before, a, log f."""
+    """Per step h [H,D,S], and the tensors for the backward: tanh z, o, and from step 1 on the old r, a, log f."""
     wide = _wide(gates)
     first, *rest = gates.unbind(2)  # [H,4D,S] each
     log_n, _, z, o = (first + bias).to(wide).chunk(4, 1)  # [H,D,S]

@@ -1,9 +1,9 @@
 """The layers of ``exact.encode`` on the Triton kernels of cells.py and convolution.py, with gradients and launches.
 
-Shape letters as in exact.py; C is I for an mLSTM block and E for an sLSTM block.  An mLSTM between its projections is
-one operation, and so are an sLSTM from its normed input to its normed output, and the sum and norm between two layers.
-All are opaque to a compiler, legal in a CUDA graph, never wait for the device, and are compiled once for any number of
-sequences.
+Shape letters are those of exact.py; C is I for an mLSTM block and E for an sLSTM block.  There are three operations: an
+mLSTM between its projections, an sLSTM from its normed input to its normed output, and the sum and norm between two
+layers.  A compiler does not look into them.  They can be recorded in a CUDA graph, never wait for the device, and are
+compiled once for any number of sequences.
 """
 
 from __future__ import annotations
@@ -16,28 +16,41 @@ import triton
 from torch import Tensor
 
 from socialx.model.xlstm import cells, convolution, exact, residual
-from socialx.model.xlstm.exact import Layers, folded
-from socialx.model.xlstm.weights import MLSTM, SLSTM, Block, Convolution, Norm, Weights
+from socialx.model.xlstm.exact import LayerFunctions, folded
+from socialx.model.xlstm.weights import MLSTM, SLSTM, Convolution, Norm, StackWeights
 
 LONGEST = 64  # steps
 WIDTHS = (16, 32, 64, 128)  # of a head
 MOST_HEADS = convolution.GATE_TILE.value // 2
 INTERPRETED: bool = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1, which Triton reads when a kernel is decorated
-# What a benchmark tries: by kernel, cell, channels of a head and bytes of an element, keywords before launch_options.
+# Keywords that a benchmark tries in place of those of launch_options, by kernel, cell, channels of a head and bytes of
+# an element.
 LAUNCH: dict[tuple[str, str, int, int], dict[str, int | None]] = {}
 
 
-def unsupported(weights: Weights, history: int) -> str | None:
+def unsupported(weights: StackWeights, history: int) -> str | None:
     """Why the kernels cannot run these weights over up to history steps; None where they can."""
     if history > LONGEST:
         return f"history {history} is longer than {LONGEST} steps"
     if weights.dtype == torch.float64:
         return "float64 parameters"
-    reasons = (f"block {i}: {reason}" for i, block in enumerate(weights.blocks) if (reason := _unsupported(block)))
-    return next(reasons, None)
+    for number, block in enumerate(weights.blocks):
+        layer, reason = block.layer, ""
+        taps = 0 if layer.convolution is None else len(layer.convolution.taps)
+        if layer.head_width not in WIDTHS:
+            reason = f"heads of {layer.head_width} channels: needs {', '.join(map(str, WIDTHS))}"
+        elif layer.heads > MOST_HEADS:
+            reason = f"{layer.heads} heads: needs at most {MOST_HEADS}"
+        elif not 1 <= taps <= convolution.TAPS.value:
+            reason = f"convolution over {taps} steps: needs 1 to {convolution.TAPS.value}"
+        elif isinstance(layer, MLSTM) and layer.query.shape[-1] != 4:
+            reason = f"qkv_proj_blocksize {layer.query.shape[-1]}: needs 4"
+        if reason:
+            return f"block {number}: {reason}"
+    return None
 
 
-def unwise_in_float32(weights: Weights) -> str | None:
+def unwise_in_float32(weights: StackWeights) -> str | None:
     """Why not to run these weights without autocast; None where there is no reason.
 
     The recurrent matrix and the sums of a wide head do not stay on chip in float32: heads of 64 channels spill 1 to 2
@@ -49,26 +62,13 @@ def unwise_in_float32(weights: Weights) -> str | None:
     return f"sLSTM heads of {widest} channels spill in float32: a mixed precision has the kernels"
 
 
-def _unsupported(block: Block) -> str | None:
-    layer = block.layer
-    if layer.head_width not in WIDTHS:
-        return f"heads of {layer.head_width} channels: needs {', '.join(map(str, WIDTHS))}"
-    if layer.heads > MOST_HEADS:
-        return f"{layer.heads} heads: needs at most {MOST_HEADS}"
-    taps = 0 if layer.convolution is None else len(layer.convolution.taps)
-    if not 1 <= taps <= convolution.TAPS.value:
-        return f"convolution over {taps} steps: needs 1 to {convolution.TAPS.value}"
-    if isinstance(layer, MLSTM) and layer.query.shape[-1] != 4:
-        return f"qkv_proj_blocksize {layer.query.shape[-1]}: needs 4"
-    return None
-
-
 def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) -> dict[str, Any]:
     """Keywords of a launch of a cell's kernel, for heads of width channels whose elements have size bytes.
 
-    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.  Of what was tried these
-    issue the fewest instructions for the warps that fit, without spills (benchmarks/compile_report.py --sweep counts
-    them); no card has measured them.  Float32 needs its registers: there are no bounds on them.
+    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.  Among the keywords that
+    were tried, these issue the fewest instructions for the warps that fit, without spills
+    (benchmarks/compile_report.py --sweep counts them).  No card has measured them.  Registers are bounded in half
+    types alone, because float32 needs all of them.
     """
     half, rows, channels = size == 2, max(triton.next_power_of_2(steps), 16), min(width, 32)
     options: dict[str, Any] = {"num_warps": 4, "num_stages": 1}
@@ -104,10 +104,13 @@ def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[in
     """x [T,S,...] -> how many groups of sequences, and the launch's keywords."""
     steps, sequences = x.shape[:2]
     options = launch_options(kernel, cell, width, steps, x.element_size())
-    each = options["ROWS"] // steps if "ROWS" in options else options["N"]
+    group = options["ROWS"] // steps if "ROWS" in options else options["N"]
     if "W" in options:
         options["W"] = min(options["W"], width)
-    return triton.cdiv(sequences, each), {"T": steps, "H": heads, "D": width, **options}
+    return triton.cdiv(sequences, group), {"T": steps, "H": heads, "D": width, **options}
+
+
+# --- the layers -----------------------------------------------------------------------------------------------------
 
 
 def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
@@ -123,7 +126,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
         skip_and_norm = [layer.skip[None], _scale(layer)[None]]
         table = torch.cat([*_taps(layer.convolution), *blocks, gate_y, gate_x, *skip_and_norm]).float()
         bias = torch.cat([layer.input_gate_bias, layer.forget_gate_bias]).float()
-    h = torch.ops.socialx.mlstm(u, z, table, bias, layer.heads, layer.norm.eps)[0]
+    h = torch.ops.socialx.mlstm(u, z, table, layer.heads, bias, layer.norm.eps)[0]
     return F.dropout(F.linear(h, layer.down), layer.dropout)
 
 
@@ -139,7 +142,7 @@ def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
         keep = torch.empty((1 if last else len(x), *x.shape[1:]), dtype=torch.bool, device=x.device)
         keep, factor = keep.bernoulli_(1 - layer.dropout), 1 / (1 - layer.dropout)
     bias = layer.bias.float()
-    return torch.ops.socialx.slstm(x, table, weight, layer.recurrent, bias, keep, heads, norm.eps, factor, last)[0]
+    return torch.ops.socialx.slstm(x, heads, last, table, weight, layer.recurrent, bias, keep, norm.eps, factor)[0]
 
 
 def _add_norm(norm: Norm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -154,7 +157,7 @@ def _add_norm(norm: Norm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
     return torch.ops.socialx.add_norm(x, y, norm.scale, norm.eps, low)
 
 
-LAYERS = Layers(_mlstm, _slstm, _add_norm)
+LAYERS = LayerFunctions(_mlstm, _slstm, _add_norm)
 
 
 def _scale(layer: MLSTM | SLSTM) -> Tensor:
@@ -176,254 +179,208 @@ def _low(x: Tensor) -> Tensor:
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
-@torch.library.custom_op(
-    "socialx::mlstm",
-    mutates_args=(),
-    schema="(Tensor u, Tensor? z, Tensor table, Tensor bias, int heads, float eps)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-)
-def mlstm(u: Tensor, z: Tensor | None, table: Tensor, bias: Tensor, heads: int, eps: float) -> tuple[Tensor, ...]:
+# --- the operations: each is followed by the shapes of its outputs, which it allocates by the same function ---------
+
+
+@torch.library.custom_op("socialx::mlstm", mutates_args=())
+def mlstm(
+    u: Tensor, z: Tensor | None, table: Tensor, heads: int, bias: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """u [T,S,2I], channels and output gates -> h [T,S,I]; or u [T,S,I] and the last step's z [1,S,I] -> h [1,S,I].
 
-    table [15+4H,I] and bias [2H] float32.  For the backward it returns queries, keys and values [T,S,I] and the gates
-    [T,S,2H], float32, too.
+    table [15+4H,I] float32: the rows that convolution.py names, then skip and norm; bias [2H] float32.  For the
+    backward it returns queries, keys and values [T,S,I] and the gates [T,S,2H], float32, too.
     """
-    h, *projected, gates = _mlstm_outputs(u, z, table, bias, heads, eps)
+    h, queries, keys, values, gates = _mlstm_outputs(u, z, table, heads)
     u, (sequences, inner) = u.contiguous(), h.shape[1:]
+    small_weights, (skip, norm) = table[:-2], table[-2:]
     last, z = z is not None, u[..., inner:] if z is None else z.contiguous()
     with torch.cuda.device_of(u):
         groups, options = _plan("conv_forward", "mlstm", u, heads, inner // heads)
         conv = convolution.conv_forward[(groups,)]
-        conv(u, table, bias, *projected, gates, sequences, X=u.shape[2], MLSTM=True, **options)
+        conv(u, small_weights, bias, queries, keys, values, gates, sequences, X=u.shape[2], **options)
         groups, options = _plan("mlstm_forward", "mlstm", u, heads, inner // heads)
         cell = cells.mlstm_forward[(groups * heads,)]
-        cell(*projected, gates, z, *table[-2:], h, sequences, eps, Z=z.stride(1), LAST=last, **options)
-    return h, *projected, gates
+        cell(queries, keys, values, gates, z, skip, norm, h, sequences, eps, Z=z.stride(1), LAST=last, **options)
+    return h, queries, keys, values, gates
 
 
 @mlstm.register_fake
-def _mlstm_outputs(
-    u: Tensor, z: Tensor | None, table: Tensor, bias: Tensor, heads: int, eps: float
-) -> tuple[Tensor, ...]:
-    steps, sequences, _ = u.shape
+def _mlstm_outputs(u: Tensor, z: Tensor | None, table: Tensor, heads: int, *_: Any) -> tuple[Tensor, ...]:
+    steps, sequences = u.shape[:2]
     h = u.new_empty(steps if z is None else 1, sequences, table.shape[1])
     projected = (u.new_empty(steps, sequences, table.shape[1]) for _ in range(3))
     return h, *projected, u.new_empty(steps, sequences, 2 * heads, dtype=torch.float32)
 
 
-@torch.library.custom_op(
-    "socialx::mlstm_backward",
-    mutates_args=(),
-    schema="(Tensor d_h, Tensor u, Tensor? z, Tensor table, Tensor queries, Tensor keys, Tensor values, Tensor gates,"
-    " float eps) -> (Tensor, Tensor, Tensor, Tensor)",
-)
+@torch.library.custom_op("socialx::mlstm_backward", mutates_args=())
 def mlstm_backward(
-    d_h: Tensor,
     u: Tensor,
     z: Tensor | None,
     table: Tensor,
+    gates: Tensor,
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    gates: Tensor,
+    d_h: Tensor,
     eps: float,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of u, of z (empty where there is none), of table and of bias."""
-    projected = (queries, keys, values)
-    d_u, d_last, *_ = _mlstm_gradients(d_h, u, z, table, *projected, gates, eps)
+    d_u, d_z, *_ = _mlstm_gradients(u, z, table, gates)
     d_h, u, (sequences, inner), heads = d_h.contiguous(), u.contiguous(), queries.shape[1:], gates.shape[2] // 2
-    last, z, d_z = (True, z.contiguous(), d_last) if z is not None else (False, u[..., inner:], d_u[..., inner:])
-    d_query, d_key, d_value, d_gates = (torch.empty_like(tensor) for tensor in (*projected, gates))
+    small_weights, (skip, norm) = table[:-2], table[-2:]
+    last, output_gate, d_output_gate = False, u[..., inner:], d_u[..., inner:]
+    if z is not None:
+        last, output_gate, d_output_gate = True, z.contiguous(), d_z
+    d_queries, d_keys, d_values, d_gates = map(torch.empty_like, (queries, keys, values, gates))
     with torch.cuda.device_of(u):
         groups, options = _plan("mlstm_backward", "mlstm", u, heads, inner // heads)
-        shares = table.new_empty(groups, 2, inner)
-        arguments = (*projected, gates, z, *table[-2:], d_h, d_query, d_key, d_value, d_gates, d_z, shares)
+        cell_shares = table.new_empty(groups, 2, inner)
+        cell_reads = (queries, keys, values, gates, output_gate, skip, norm, d_h)
+        cell_writes = (d_queries, d_keys, d_values, d_gates, d_output_gate, cell_shares)
         cell = cells.mlstm_backward[(groups * heads,)]
-        cell(*arguments, sequences, eps, Z=z.stride(1), LAST=last, **options)
+        cell(*cell_reads, *cell_writes, sequences, eps, Z=output_gate.stride(1), LAST=last, **options)
         groups, options = _plan("conv_backward", "mlstm", u, heads, inner // heads)
-        conv_shares = table.new_empty(groups, len(table) - 2, inner)
+        conv_shares = small_weights.new_empty(groups, *small_weights.shape)
         conv = convolution.conv_backward[(groups * inner // options["W"],)]
-        arguments = (u, table, queries, d_query, d_key, d_value, d_gates, d_u, conv_shares)
-        conv(*arguments, sequences, X=u.shape[2], MLSTM=True, **options)
-    return d_u, d_last, torch.cat([conv_shares.sum(0), shares.sum(0)]), d_gates.sum((0, 1))
+        conv_reads = (u, small_weights, queries, d_queries, d_keys, d_values, d_gates)
+        conv(*conv_reads, d_u, conv_shares, sequences, X=u.shape[2], **options)
+    return d_u, d_z, torch.cat([conv_shares.sum(0), cell_shares.sum(0)]), d_gates.sum((0, 1))
 
 
 @mlstm_backward.register_fake
-def _mlstm_gradients(
-    d_h: Tensor,
-    u: Tensor,
-    z: Tensor | None,
-    table: Tensor,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    gates: Tensor,
-    eps: float,
-) -> tuple[Tensor, ...]:
+def _mlstm_gradients(u: Tensor, z: Tensor | None, table: Tensor, gates: Tensor, *_: Any) -> tuple[Tensor, ...]:
     d_u, d_z = u.new_empty(u.shape), u.new_empty(0 if z is None else z.shape)
     return d_u, d_z, torch.empty_like(table), table.new_empty(gates.shape[2])
 
 
 def _mlstm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     u, z, table, _, _, ctx.eps = inputs
-    ctx.save_for_backward(u, z, table, *output[1:])
+    _, *projected, gates = output
+    ctx.save_for_backward(u, z, table, gates, *projected)
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 
 
 def _mlstm_gradient(ctx: Any, d_h: Tensor, *_: None) -> tuple[Tensor | None, ...]:
     u, z, *rest = ctx.saved_tensors
-    d_u, d_z, d_table, d_bias = torch.ops.socialx.mlstm_backward(d_h, u, z, *rest, ctx.eps)
-    return d_u, None if z is None else d_z, d_table, d_bias, None, None
+    d_u, d_z, d_table, d_bias = torch.ops.socialx.mlstm_backward(u, z, *rest, d_h, ctx.eps)
+    return d_u, None if z is None else d_z, d_table, None, d_bias, None
 
 
 mlstm.register_autograd(_mlstm_gradient, setup_context=_mlstm_keep)
 
 
-@torch.library.custom_op(
-    "socialx::slstm",
-    mutates_args=(),
-    schema="(Tensor x, Tensor table, Tensor weight, Tensor kernel, Tensor bias, Tensor? keep, int heads, float eps,"
-    " float factor, bool last) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-)
+@torch.library.custom_op("socialx::slstm", mutates_args=())
 def slstm(
     x: Tensor,
+    heads: int,
+    last: bool,
     table: Tensor,
     weight: Tensor,
     kernel: Tensor,
     bias: Tensor,
     keep: Tensor | None,
-    heads: int,
     eps: float,
     factor: float,
-    last: bool,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """x [T,S,E] -> y [Q,S,E].
 
-    table [6,E] float32; weight [H,4D,2D] of the gates, kernel [H,4D,D] of the recurrence, bias [4E]; keep [Q,S,E]
-    says what dropout leaves and multiplies by factor.  For the backward it returns the gates' inputs [H,T,S,2D], the
-    gates [H,T,S,4D], h [H,T,S,D] and its states [H,T,S,2D] float32, too.
+    table [6,E] float32: the convolution's rows, then the norm; weight [H,4D,2D] of the gates, kernel [H,4D,D] of the
+    recurrence, bias [4E]; keep [Q,S,E] says what dropout leaves and multiplies by factor, None: all.  For the backward
+    it returns the gates' inputs [H,T,S,2D], the gates [H,T,S,4D], h [H,T,S,D] and its states [H,T,S,2D] float32, too.
     """
-    y, inputs, gates, h, states = _slstm_outputs(x, table, weight, kernel, bias, keep, heads, eps, factor, last)
-    x, width = x.contiguous(), x.shape[2] // heads
+    y, inputs, gates, h, states = _slstm_outputs(x, heads, last)
+    x, (sequences, embed), width = x.contiguous(), x.shape[1:], x.shape[2] // heads
+    taps, norm = table[:-1], table[-1]
     with torch.cuda.device_of(x):
         groups, options = _plan("conv_forward", "slstm", x, heads, width)
         conv = convolution.conv_forward[(groups,)]
-        conv(x, table, bias, inputs, inputs, inputs, gates, x.shape[1], X=x.shape[2], MLSTM=False, **options)
+        conv(x, taps, None, inputs, None, None, None, sequences, X=embed, **options)
         torch.bmm(inputs.flatten(1, 2), weight.to(x.dtype).transpose(1, 2), out=gates.view(heads, -1, 4 * width))
         groups, options = _plan("slstm_forward", "slstm", x, heads, width)
-        drop, mask = (False, y) if keep is None else (True, keep)
-        arguments = (gates, kernel.to(x.dtype), bias, table[5], mask, y, h, states, x.shape[1], eps, factor)
-        cells.slstm_forward[(groups * heads,)](*arguments, LAST=last, DROP=drop, **options)
+        cell = cells.slstm_forward[(groups * heads,)]
+        cell_reads = (gates, kernel.to(x.dtype), bias, norm, keep)
+        cell(*cell_reads, y, h, states, sequences, eps, factor, LAST=last, **options)
     return y, inputs, gates, h, states
 
 
 @slstm.register_fake
-def _slstm_outputs(
-    x: Tensor,
-    table: Tensor,
-    weight: Tensor,
-    kernel: Tensor,
-    bias: Tensor,
-    keep: Tensor | None,
-    heads: int,
-    eps: float,
-    factor: float,
-    last: bool,
-) -> tuple[Tensor, ...]:
+def _slstm_outputs(x: Tensor, heads: int, last: bool, *_: Any) -> tuple[Tensor, ...]:
     steps, sequences, embed = x.shape
     inputs, gates, h = (x.new_empty(heads, steps, sequences, n * embed // heads) for n in (2, 4, 1))
     states = x.new_empty(inputs.shape, dtype=torch.float32)
     return x.new_empty(1 if last else steps, sequences, embed), inputs, gates, h, states
 
 
-@torch.library.custom_op(
-    "socialx::slstm_backward",
-    mutates_args=(),
-    schema="(Tensor d_y, Tensor table, Tensor weight, Tensor kernel, Tensor bias, Tensor? keep, Tensor inputs,"
-    " Tensor gates, Tensor h, Tensor states, float eps, float factor) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-)
+@torch.library.custom_op("socialx::slstm_backward", mutates_args=())
 def slstm_backward(
-    d_y: Tensor,
     table: Tensor,
     weight: Tensor,
     kernel: Tensor,
     bias: Tensor,
-    keep: Tensor | None,
+    h: Tensor,
     inputs: Tensor,
     gates: Tensor,
-    h: Tensor,
     states: Tensor,
+    keep: Tensor | None,
+    d_y: Tensor,
     eps: float,
     factor: float,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of x, table, weight, kernel and bias."""
-    arguments = (table, weight, kernel, bias, keep, inputs, gates, h, states, eps, factor)
-    d_x, *_ = _slstm_gradients(d_y, *arguments)
-    d_y, (heads, steps, sequences, width) = d_y.contiguous(), h.shape
-    d_gates = torch.empty_like(gates)
-    low, last = d_y.dtype, len(d_y) < steps
+    d_x, *_ = _slstm_gradients(table, weight, kernel, bias, h)
+    d_y, (heads, steps, sequences, width), embed = d_y.contiguous(), h.shape, table.shape[1]
+    taps, norm = table[:-1], table[-1]
+    d_gates, low = torch.empty_like(gates), d_y.dtype
     with torch.cuda.device_of(d_y):
         groups, options = _plan("slstm_backward", "slstm", d_x, heads, width)
-        shares = table.new_empty(groups, 5, table.shape[1])
-        drop, mask = (False, d_y) if keep is None else (True, keep)
-        tensors = (gates, kernel.to(low), bias, table[5], mask, h, states, d_y, d_gates, shares)
+        cell_shares = table.new_empty(groups, 5, embed)  # of the four biases, and of the norm
         cell = cells.slstm_backward[(groups * heads,)]
-        cell(*tensors, sequences, eps, factor, LAST=last, DROP=drop, **options)
+        cell_reads = (gates, kernel.to(low), bias, norm, keep, h, states, d_y)
+        cell(*cell_reads, d_gates, cell_shares, sequences, eps, factor, LAST=len(d_y) < steps, **options)
         d_inputs = torch.bmm(d_gates.flatten(1, 2), weight.to(low)).view(inputs.shape)
         groups, options = _plan("conv_backward", "slstm", d_x, heads, width)
-        conv_shares = table.new_empty(groups, 5, table.shape[1])
-        conv = convolution.conv_backward[(groups * table.shape[1] // options["W"],)]
-        d_passed = d_inputs[..., width:]
-        around = (inputs[..., width:], table, inputs, d_inputs, d_inputs, d_passed, d_gates, d_x, conv_shares)
-        conv(*around, sequences, X=table.shape[1], MLSTM=False, **options)
-    sums, conv_sums = shares.sum(0), conv_shares.sum(0)
+        conv_shares = taps.new_empty(groups, *taps.shape)
+        conv = convolution.conv_backward[(groups * embed // options["W"],)]
+        conv_reads = (inputs[..., width:], taps, None, d_inputs, None, d_inputs[..., width:], None)
+        conv(*conv_reads, d_x, conv_shares, sequences, X=embed, **options)
+    d_bias, d_norm = cell_shares.sum(0).split([4, 1])
     # One product per step and head, added up: a single one over all steps would be too narrow for the device.  The
     # product of step t with h of step t - 1 is shifted by a step, so that of every head's last one is left out.
     per_step = d_gates.flatten(0, 1).transpose(1, 2)  # [H*T,4D,S]
     d_weight = torch.bmm(per_step, inputs.flatten(0, 1)).unflatten(0, (heads, steps))
     d_kernel = F.pad(torch.bmm(per_step[1:], h.flatten(0, 1)[:-1]), (0, 0, 0, 0, 0, 1)).unflatten(0, (heads, steps))
-    d_kernel = d_kernel[:, :-1]
-    products = (product.sum(1, dtype=torch.float32) for product in (d_weight, d_kernel))
-    return d_x, torch.cat([conv_sums, sums[4:]]), *products, sums[:4].flatten()
+    d_weight, d_kernel = (part.sum(1, dtype=torch.float32) for part in (d_weight, d_kernel[:, :-1]))
+    return d_x, torch.cat([conv_shares.sum(0), d_norm]), d_weight, d_kernel, d_bias.flatten()
 
 
 @slstm_backward.register_fake
 def _slstm_gradients(
-    d_y: Tensor,
-    table: Tensor,
-    weight: Tensor,
-    kernel: Tensor,
-    bias: Tensor,
-    keep: Tensor | None,
-    inputs: Tensor,
-    gates: Tensor,
-    h: Tensor,
-    states: Tensor,
-    eps: float,
-    factor: float,
+    table: Tensor, weight: Tensor, kernel: Tensor, bias: Tensor, h: Tensor, *_: Any
 ) -> tuple[Tensor, ...]:
-    d_x = d_y.new_empty(*h.shape[1:3], table.shape[1])
-    d_weight, d_kernel = (torch.empty_like(w, dtype=torch.float32) for w in (weight, kernel))
+    d_x = h.new_empty(*h.shape[1:3], table.shape[1])
+    d_weight, d_kernel = (torch.empty_like(part, dtype=torch.float32) for part in (weight, kernel))
     return d_x, torch.empty_like(table), d_weight, d_kernel, torch.empty_like(bias)
 
 
 def _slstm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, *weights, keep, _, ctx.eps, ctx.factor, _ = inputs
-    ctx.save_for_backward(*weights, keep, *output[1:])
+    _, _, _, *weights, keep, ctx.eps, ctx.factor = inputs
+    _, gate_inputs, gates, h, states = output
+    ctx.save_for_backward(*weights, h, gate_inputs, gates, states, keep)
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 
 
 def _slstm_gradient(ctx: Any, d_y: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-    gradients = torch.ops.socialx.slstm_backward(d_y, *ctx.saved_tensors, ctx.eps, ctx.factor)
-    return *gradients, None, None, None, None, None
+    d_x, *of_weights = torch.ops.socialx.slstm_backward(*ctx.saved_tensors, d_y, ctx.eps, ctx.factor)
+    return d_x, None, None, *of_weights, None, None, None
 
 
 slstm.register_autograd(_slstm_gradient, setup_context=_slstm_keep)
 
 
-def _rows(x: Tensor) -> tuple[int, dict[str, int]]:
+def _row_plan(x: Tensor) -> tuple[int, dict[str, int]]:
     """x [...,E] -> programs, and the launch's keywords: about 2048 numbers at a time, a few times."""
     columns = triton.next_power_of_2(x.shape[-1])
     options = {"ROWS": max(1, 2048 // columns), "TURNS": 4, "num_warps": 4}
@@ -431,19 +388,14 @@ def _rows(x: Tensor) -> tuple[int, dict[str, int]]:
     return programs, {"E": x.shape[-1], "COLUMNS": columns, **options}
 
 
-@torch.library.custom_op(
-    "socialx::add_norm",
-    mutates_args=(),
-    schema="(Tensor x, Tensor y, Tensor scale, float eps, ScalarType dtype) -> (Tensor, Tensor)",
-)
+@torch.library.custom_op("socialx::add_norm", mutates_args=())
 def add_norm(x: Tensor, y: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """x and y [...,E], scale [E] -> their sum in the type of x, and its layer norm times scale in dtype."""
     total, out = _add_norm_outputs(x, y, scale, eps, dtype)
     with torch.cuda.device_of(x):
-        programs, options = _rows(x)
-        rows = x.numel() // x.shape[-1]
-        tensors = (x.contiguous(), y.contiguous(), scale, total, out)
-        residual.add_norm_forward[(programs,)](*tensors, rows, eps, **options)
+        programs, options = _row_plan(x)
+        kernel = residual.add_norm_forward[(programs,)]
+        kernel(x.contiguous(), y.contiguous(), scale, total, out, x.numel() // x.shape[-1], eps, **options)
     return total, out
 
 
@@ -452,30 +404,23 @@ def _add_norm_outputs(x: Tensor, y: Tensor, scale: Tensor, eps: float, dtype: to
     return x.new_empty(x.shape), x.new_empty(x.shape, dtype=dtype)
 
 
-@torch.library.custom_op(
-    "socialx::add_norm_backward",
-    mutates_args=(),
-    schema="(Tensor total, Tensor scale, Tensor d_total, Tensor d_out, float eps, ScalarType dtype)"
-    " -> (Tensor, Tensor, Tensor)",
-)
+@torch.library.custom_op("socialx::add_norm_backward", mutates_args=())
 def add_norm_backward(
-    total: Tensor, scale: Tensor, d_total: Tensor, d_out: Tensor, eps: float, dtype: torch.dtype
-) -> tuple[Tensor, ...]:
+    total: Tensor, scale: Tensor, dtype: torch.dtype, d_total: Tensor, d_out: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, of y in its dtype, empty where it is that of x, and of scale."""
-    d_x, d_y, _ = _add_norm_gradients(total, scale, d_total, d_out, eps, dtype)
+    d_x, d_y, _ = _add_norm_gradients(total, scale, dtype)
     with torch.cuda.device_of(total):
-        programs, options = _rows(total)
-        rows = total.numel() // total.shape[-1]
+        programs, options = _row_plan(total)
         shares = scale.new_empty(programs, total.shape[-1], dtype=torch.float32)
-        tensors = (total, scale, d_total.contiguous(), d_out.contiguous(), d_x, d_y, shares)
-        residual.add_norm_backward[(programs,)](*tensors, rows, eps, BOTH=d_y.numel() > 0, **options)
+        read = (total, scale, d_total.contiguous(), d_out.contiguous())
+        written = (d_x, d_y if d_y.numel() else None, shares)
+        residual.add_norm_backward[(programs,)](*read, *written, total.numel() // total.shape[-1], eps, **options)
     return d_x, d_y, shares.sum(0).to(scale.dtype)
 
 
 @add_norm_backward.register_fake
-def _add_norm_gradients(
-    total: Tensor, scale: Tensor, d_total: Tensor, d_out: Tensor, eps: float, dtype: torch.dtype
-) -> tuple[Tensor, ...]:
+def _add_norm_gradients(total: Tensor, scale: Tensor, dtype: torch.dtype, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     d_y = total.new_empty(0 if dtype == total.dtype else total.shape, dtype=dtype)
     return total.new_empty(total.shape), d_y, torch.empty_like(scale)
 
@@ -487,7 +432,7 @@ def _add_norm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 
 def _add_norm_gradient(ctx: Any, d_total: Tensor, d_out: Tensor) -> tuple[Tensor | None, ...]:
-    arguments = (*ctx.saved_tensors, d_total, d_out, ctx.eps, ctx.dtype)
+    arguments = (*ctx.saved_tensors, ctx.dtype, d_total, d_out, ctx.eps)
     d_x, d_y, d_scale = torch.ops.socialx.add_norm_backward(*arguments)
     return d_x, d_y if d_y.numel() else d_x, d_scale, None, None
 

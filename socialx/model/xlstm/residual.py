@@ -1,6 +1,6 @@
-"""Triton kernels of what is between two layers: the sum of what they compute, and its layer norm.
+"""Triton kernels of what is between two layers: the sum of their outputs, and its layer norm.
 
-A program reads whole rows, ROWS of them at a time, in the rules of cells.py; E is the width of a row.
+A program reads whole rows, ROWS of them at a time, by the rules of cells.py; E is the width of a row.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from triton.language import constexpr
 
 @triton.jit
 def _rows(first, rows, E: constexpr, COLUMNS: constexpr, ROWS: constexpr):
-    """Where the numbers of ROWS rows are, and which of them there are, [ROWS,COLUMNS]."""
+    """The places of the numbers of ROWS rows, and which of them exist, [ROWS,COLUMNS]."""
     row = (first * ROWS + tl.arange(0, ROWS))[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
     return row.to(tl.int64) * E + column, (row < rows) & (column < E)
 
 
 @triton.jit
-def _normed(x, there, eps, E: constexpr):
-    """x, 0 where nothing is there -> its rows with mean 0 and variance 1, and what they were multiplied by."""
-    x = tl.where(there, x - (tl.sum(x, 1) / E)[:, None], 0.0)
+def _normed(x, exists, eps, E: constexpr):
+    """x, 0 where none exists -> its rows with mean 0 and variance 1, and the factor of each row."""
+    x = tl.where(exists, x - (tl.sum(x, 1) / E)[:, None], 0.0)
     factor = tl.rsqrt(tl.sum(x * x, 1) / E + eps)[:, None]
     return x * factor, factor
 
@@ -34,12 +34,12 @@ def add_norm_forward(
     column = tl.arange(0, COLUMNS)
     weight = tl.load(scale + column, column < E, 0.0).to(tl.float32)[None, :]
     for turn in range(TURNS):
-        at, there = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
-        added = tl.load(x + at, there, 0.0).to(tl.float32) + tl.load(y + at, there, 0.0).to(tl.float32)
+        place, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
+        added = tl.load(x + place, exists, 0.0).to(tl.float32) + tl.load(y + place, exists, 0.0).to(tl.float32)
         added = added.to(total.dtype.element_ty)
-        tl.store(total + at, added, there)
-        normed, _factor = _normed(added.to(tl.float32), there, eps, E)
-        tl.store(out + at, (normed * weight).to(out.dtype.element_ty), there)
+        tl.store(total + place, added, exists)
+        normed, _factor = _normed(added.to(tl.float32), exists, eps, E)
+        tl.store(out + place, (normed * weight).to(out.dtype.element_ty), exists)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -57,24 +57,24 @@ def add_norm_backward(
     COLUMNS: constexpr,
     ROWS: constexpr,
     TURNS: constexpr,
-    BOTH: constexpr,
 ):
     """Gradients of add_norm_forward, whose norm is computed again.
 
-    d_x [rows,E], d_y the same numbers in the type of y, written if BOTH; shares [programs,E] of scale.
+    It writes d_x [rows,E], and the same numbers to d_y in the type of y unless that is None, and shares [programs,E] of
+    the gradient of scale.
     """
     column = tl.arange(0, COLUMNS)
     weight = tl.load(scale + column, column < E, 0.0).to(tl.float32)[None, :]
     d_weight = tl.zeros([COLUMNS], tl.float32)
     for turn in range(TURNS):
-        at, there = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
-        normed, factor = _normed(tl.load(total + at, there, 0.0).to(tl.float32), there, eps, E)
-        d_normed = tl.load(d_out + at, there, 0.0).to(tl.float32)
+        place, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
+        normed, factor = _normed(tl.load(total + place, exists, 0.0).to(tl.float32), exists, eps, E)
+        d_normed = tl.load(d_out + place, exists, 0.0).to(tl.float32)
         d_weight += tl.sum(d_normed * normed, 0)
         d_normed *= weight
         d_added = d_normed - (tl.sum(d_normed, 1) / E)[:, None] - normed * (tl.sum(d_normed * normed, 1) / E)[:, None]
-        d_added = d_added * factor + tl.load(d_total + at, there, 0.0).to(tl.float32)
-        tl.store(d_x + at, d_added.to(d_x.dtype.element_ty), there)
-        if BOTH:
-            tl.store(d_y + at, d_added.to(d_y.dtype.element_ty), there)
+        d_added = d_added * factor + tl.load(d_total + place, exists, 0.0).to(tl.float32)
+        tl.store(d_x + place, d_added.to(d_x.dtype.element_ty), exists)
+        if d_y is not None:
+            tl.store(d_y + place, d_added.to(d_y.dtype.element_ty), exists)
     tl.store(shares + tl.program_id(0).to(tl.int64) * E + column, d_weight, column < E)

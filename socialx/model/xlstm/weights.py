@@ -94,7 +94,7 @@ class FeedForward:
 
 
 @dataclass(frozen=True)
-class Block:
+class StackBlock:
     """One ``xLSTMBlock``: a layer behind its norm, then perhaps a feed-forward part; both are added to the input."""
 
     norm: Norm
@@ -108,10 +108,10 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Weights:
+class StackWeights:
     """All tensors of an ``xlstm.xLSTMBlockStack``; they are the stack's own, so that gradients reach them."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[StackBlock, ...]
     norm: Norm | None  # after the last block
 
     @property
@@ -125,14 +125,18 @@ class Weights:
         return any(block.drops for block in self.blocks)
 
 
-def weights_of(stack: nn.Module) -> Weights:
+def weights_of(stack: nn.Module) -> StackWeights:
     """The named tensors of an ``xlstm.xLSTMBlockStack`` and its dropout, as they are now.
 
     ValueError for a stack of which ``exact.encode`` would compute something else than the package.
     """
-    blocks: Any = stack.blocks
+    package_blocks: Any = stack.blocks
     last: Any = stack.post_blocks_norm
-    return Weights(tuple(_block(block) for block in blocks), None if isinstance(last, nn.Identity) else _norm(last))
+    blocks = []
+    for block in package_blocks:
+        layer = _mlstm(block.xlstm) if block.config.mlstm is not None else _slstm(block.xlstm)
+        blocks.append(StackBlock(_norm(block.xlstm_norm), layer, None if block.ffn is None else _feed_forward(block)))
+    return StackWeights(tuple(blocks), None if isinstance(last, nn.Identity) else _norm(last))
 
 
 def build_stack(
@@ -166,20 +170,15 @@ def _import_xlstm() -> Any:
     the path is used only to compile the package's own CUDA backend, which is not used here.
     """
     extension = torch.utils.cpp_extension
-    found = extension.CUDA_HOME
-    extension.CUDA_HOME = found or "/usr/local/cuda"
+    home = extension.CUDA_HOME
+    extension.CUDA_HOME = home or "/usr/local/cuda"
     try:
         return import_module("xlstm")
     finally:
-        extension.CUDA_HOME = found
+        extension.CUDA_HOME = home
 
 
 xlstm = _import_xlstm()
-
-
-def _block(block: Any) -> Block:
-    layer = _mlstm(block.xlstm) if block.config.mlstm is not None else _slstm(block.xlstm)
-    return Block(_norm(block.xlstm_norm), layer, None if block.ffn is None else _feed_forward(block))
 
 
 def _mlstm(layer: Any) -> MLSTM:

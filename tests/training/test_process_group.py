@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from socialx.errors import SocialxError
+from socialx.errors import SocialxError, python
 from socialx.training.loop import Progress
-from socialx.training.ranks import ALONE, ElsewhereError, Ranks, in_environment
+from socialx.training.process_group import ALONE, ElsewhereError, ProcessGroup, in_environment
 from tests.commands import ROOT, SMALL, small_file, small_run
 
 ENVIRONMENT = {
@@ -266,7 +266,7 @@ def test_alone_nothing_is_exchanged() -> None:
     assert ALONE.sum_(torch.tensor(3)).item() == 3
     assert ALONE.any(True)
     assert not ALONE.any(False)
-    assert ALONE.text_of_first("runs/a b\u00e9") == "runs/a b\u00e9"
+    assert ALONE.of_first([3, "runs/a b\u00e9"]) == [3, "runs/a b\u00e9"]
     with pytest.raises(SocialxError, match="wrong"), ALONE.agreed():
         raise SocialxError("here", "wrong")
 
@@ -275,20 +275,20 @@ def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.Monke
     assert in_environment() == ALONE
     for name, value in (("RANK", "3"), ("WORLD_SIZE", "4"), ("TORCHELASTIC_RESTART_COUNT", "1")):
         monkeypatch.setenv(name, value)
-    assert in_environment() == Ranks(3, 4, 1)
+    assert in_environment() == ProcessGroup(3, 4, 1)
     assert not in_environment().first
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # what torchrun says where nobody named the job
     assert in_environment().job == ""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job 7")
     monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
-    assert in_environment() == Ranks(3, 4, 1, "job 7", 2)
+    assert in_environment() == ProcessGroup(3, 4, 1, "job 7", 2)
 
 
 def test_the_command_that_goes_on_has_as_many_processes() -> None:
     run = Path("runs/a")
-    assert str(ALONE.resuming(run)) == "socialx.train(resume='runs/a')"
-    assert str(Ranks(0, 4).resuming(run)) == "socialx.train(resume='runs/a', devices=4)"
-    assert str(Ranks(0, 4, machines=2).resuming(run)) == "socialx.train(resume='runs/a')"
+    assert python(ALONE.resuming(run)) == "socialx.train(resume='runs/a')"
+    assert python(ProcessGroup(0, 4).resuming(run)) == "socialx.train(resume='runs/a', devices=4)"
+    assert python(ProcessGroup(0, 4, machines=2).resuming(run)) == "socialx.train(resume='runs/a')"
 
 
 def test_what_all_have_found_is_said_by_the_first() -> None:
@@ -296,7 +296,7 @@ def test_what_all_have_found_is_said_by_the_first() -> None:
     with pytest.raises(SocialxError, match="not finite"):
         ALONE.fail(error)
     with pytest.raises(ElsewhereError):
-        Ranks(1, 2).fail(error)
+        ProcessGroup(1, 2).fail(error)
 
 
 def test_another_process_has_said_why() -> None:

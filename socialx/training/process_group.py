@@ -7,16 +7,17 @@ with several batches accumulated, with checkpointing and with parameters that a 
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -25,8 +26,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from socialx.data.order import Share
 from socialx.errors import Command, Fallback, SocialxError
+from socialx.progress import Callback, listening
 
-PATH_BYTES = 4096
+RANK_SEED = 1_000_033  # between the seeds of two processes
 STORE = "socialx: port of the first process"
 CONNECT_S = 300.0
 OUTLIVE_S = 10.0  # a process without a word stays so long: the launcher ends it sooner, when the one that speaks ended
@@ -44,18 +46,12 @@ class ElsewhereError(SocialxError):
 class LostError(SocialxError):
     """Another process ended without a word, and this is the first one."""
 
-    def going_on(self, run: Path, ranks: Ranks) -> SocialxError:
-        """The same with the command that goes on."""
-        again = (ranks.resuming(run), " goes on after the last whole epoch")
-        return SocialxError("training", self.messages[0].what, again)
-
 
 @dataclass(frozen=True)
-class Ranks:
-    """This process among ``world``.
+class ProcessGroup:
+    """This process, number ``rank`` of the ``world`` that train one model; one process alone exchanges nothing.
 
-    restarts: how often those of this machine were started again.  job: of torchrun, empty where it has no name of its
-    own.
+    restarts: how often the launcher started all of them again.  job: its name at the launcher, empty where it has none.
     """
 
     rank: int = 0
@@ -100,39 +96,32 @@ class Ranks:
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
 
-    def of_first(self, tensors: Iterable[Tensor]) -> None:
+    def copy_first(self, tensors: Iterable[Tensor]) -> None:
         """Give these tensors the values that they have in the first process."""
         if self.world > 1:
             with self._together(), torch.no_grad():
                 for tensor in tensors:
                     dist.broadcast(tensor, 0)
 
-    def wait(self) -> None:
-        """Until all processes are here."""
-        self.any(False)
-
-    def number_of_first(self, number: int) -> int:
-        """The number that the first process has."""
-        content = torch.tensor(number)
-        self.of_first([content])
-        return int(content.item())
-
-    def text_of_first(self, text: str) -> str:
-        """The text that the first process has."""
-        content = torch.zeros(PATH_BYTES, dtype=torch.uint8)
-        written = os.fsencode(text)[:PATH_BYTES]
-        content[: len(written)] = torch.tensor(list(written), dtype=torch.uint8)
-        self.of_first([content])
-        return os.fsdecode(bytes(content.tolist()).rstrip(b"\0"))
+    def of_first(self, value: Any) -> Any:
+        """The value, which JSON can hold, that the first process has."""
+        if self.world == 1:
+            return value
+        text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+        length = torch.tensor(len(text))
+        self.copy_first([length])
+        text = text if self.first else torch.zeros(int(length), dtype=torch.uint8)
+        self.copy_first([text])
+        return json.loads(bytes(text.tolist()))
 
     def gathered(self, tensor: Tensor) -> list[Tensor]:
         """The tensor of every process, in their order; all have the same shape, on the host."""
         if self.world == 1:
             return [tensor]
-        found = [torch.empty_like(tensor) for _ in range(self.world)]
+        tensors = [torch.empty_like(tensor) for _ in range(self.world)]
         with self._together():
-            dist.all_gather(found, tensor)
-        return found
+            dist.all_gather(tensors, tensor)
+        return tensors
 
     def fail(self, error: SocialxError) -> NoReturn:
         """Raise an error that every process has found: only the first one says it."""
@@ -141,6 +130,9 @@ class Ranks:
     @contextmanager
     def agreed(self) -> Iterator[None]:
         """Work that all do before training: where it fails in any, all end, and one of them says why."""
+        if self.world == 1:
+            yield
+            return
         error: SocialxError | None = None
         try:
             yield
@@ -152,6 +144,24 @@ class Ranks:
         if any(failed):
             raise ElsewhereError("another process", "failed")
 
+    def seed(self, seed: int) -> None:
+        """Let each process draw its own dropout; the first one draws as it would alone."""
+        if self.rank:
+            torch.manual_seed(seed + RANK_SEED * self.rank)
+
+    @contextmanager
+    def training(self, run: Path) -> Iterator[None]:
+        """The steps that all take together: the block ends when all have ended it, and the first one has written.
+
+        Raises SocialxError with the command that goes on with the run where another process ended without a word.
+        """
+        try:
+            yield
+            self.any(False)
+        except LostError as error:
+            again = f"{self.resuming(run)} goes on after the last whole epoch"
+            raise SocialxError("training", error.messages[0].what, again) from None
+
     @contextmanager
     def _together(self) -> Iterator[None]:
         try:
@@ -159,14 +169,14 @@ class Ranks:
         except RuntimeError:  # what gloo and NCCL raise where a process has ended
             if not self.first or os.environ.get(LAUNCHED):
                 raise ElsewhereError("another process", "ended") from None
-            found = f"one of the {self.world} processes has ended"
-            raise LostError("training", found, "what it printed says why") from None
+            ended = f"one of the {self.world} processes has ended"
+            raise LostError("training", ended, "what it printed says why") from None
 
 
-ALONE = Ranks()
+ALONE = ProcessGroup()
 
 
-def in_environment() -> Ranks:
+def in_environment() -> ProcessGroup:
     """This process as ``torchrun`` has named it; alone where it was started otherwise."""
     if "RANK" not in os.environ:
         return ALONE
@@ -176,32 +186,56 @@ def in_environment() -> Ranks:
 
     job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     restarts, machines = number("TORCHELASTIC_RESTART_COUNT", 0), number("GROUP_WORLD_SIZE", 1)
-    return Ranks(number("RANK", 0), number("WORLD_SIZE", 1), restarts, "" if job == "none" else job, machines)
+    return ProcessGroup(number("RANK", 0), number("WORLD_SIZE", 1), restarts, "" if job == "none" else job, machines)
 
 
-def _connect(ranks: Ranks) -> None:
+@contextmanager
+def joined(progress: Callback | None = None) -> Iterator[ProcessGroup]:
+    """All processes of this training, connected until the block ends.
+
+    progress: is told of every event of the block by the first process alone, which also gives the warnings.  Raises
+    SocialxError where the processes do not reach each other.
+    """
+    group = in_environment()
+    if group.world == 1:
+        with listening(progress):
+            yield group
+        return
+    _connect(group)
+    try:
+        with warnings.catch_warnings(), ExitStack() as stack:
+            stack.callback(dist.destroy_process_group)
+            if not group.first:
+                warnings.simplefilter("ignore", Fallback)
+            stack.enter_context(listening(progress if group.first else lambda event: None))
+            yield replace(group, restarts=int(group.any(group.restarts > 0)))
+    except ElsewhereError:
+        time.sleep(OUTLIVE_S)  # a launcher ends all when the first one ends, and the one that failed may still speak
+        raise
+
+
+def _connect(group: ProcessGroup) -> None:
     """Bring all processes together in a store of their own: that of torchrun keeps what earlier starts wrote."""
     try:
         shared, _, _ = next(rendezvous("env://"))
-        store = _new_store(shared) if ranks.first else _store_of_first(shared)
+        store = _store_of_first(shared, group.first)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         # Its functions keep the group that there is when they are imported, as torch._dynamo does later.  The threads
         # of gloo would outlive the training, and sometimes abort the process when it ends.
         import_module("torch.distributed.nn")
-        dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.world)
+        dist.init_process_group(backend, store=store, rank=group.rank, world_size=group.world)
     except (RuntimeError, ValueError, OSError) as error:
-        found = f"{ranks.world} processes do not reach each other ({str(error).splitlines()[0][:100]})"
-        raise SocialxError("training", found, "start all of them with torchrun") from None
+        reason = str(error).splitlines()[0][:100]
+        unreached = f"{group.world} processes do not reach each other ({reason})"
+        raise SocialxError("training", unreached, "start all of them with torchrun") from None
 
 
-def _new_store(shared: dist.Store) -> dist.Store:
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], 0, None, is_master=True, wait_for_workers=False)
-    shared.set(STORE, str(store.port))
-    return store
-
-
-def _store_of_first(shared: dist.Store) -> dist.Store:
-    """The store of the first process; the one of an earlier start has ended with its process."""
+def _store_of_first(shared: dist.Store, first: bool) -> dist.Store:
+    """The store of the first process, which makes it; the one of an earlier start has ended with its process."""
+    if first:
+        store = dist.TCPStore(os.environ["MASTER_ADDR"], 0, None, is_master=True, wait_for_workers=False)
+        shared.set(STORE, str(store.port))
+        return store
     end = time.monotonic() + CONNECT_S
     while True:
         port = int(shared.get(STORE))
@@ -213,22 +247,3 @@ def _store_of_first(shared: dist.Store) -> dist.Store:
             if time.monotonic() > end:
                 raise
             time.sleep(0.2)
-
-
-@contextmanager
-def joined() -> Iterator[Ranks]:
-    """All processes of this training, connected until the block ends; those after the first give no warnings."""
-    ranks = in_environment()
-    if ranks.world == 1:
-        yield ranks
-        return
-    _connect(ranks)
-    try:
-        with warnings.catch_warnings(), ExitStack() as stack:
-            stack.callback(dist.destroy_process_group)
-            if not ranks.first:
-                warnings.simplefilter("ignore", Fallback)
-            yield ranks
-    except ElsewhereError:
-        time.sleep(OUTLIVE_S)  # a launcher ends all when the first one ends, and the one that failed may still speak
-        raise
