@@ -16,6 +16,7 @@ from torch import Tensor
 
 from socialx.batch import Batch, Target
 
+BY = ("horizon", "hour", "weekday", "sensor", "congestion")  # what errors can be divided by
 HOURS, WEEKDAYS = 24, 7
 CONGESTED = 0.5  # of the free-flow speed: a truth below it is congested
 
@@ -37,19 +38,9 @@ class Errors:
         return Errors(self.total.sum(keepdims=True), self.count.sum(keepdims=True))
 
 
-@dataclass(frozen=True, eq=False)
-class Breakdown:
-    """The same errors in several ways.
-
-    By horizon step [P], by hour of the day [24] and weekday from Monday on [7] of the target row, by sensor [N], and by
-    congestion [2]: where the truth is below half of the free-flow speed, and elsewhere.
-    """
-
-    by_step: Errors
-    by_hour: Errors
-    by_weekday: Errors
-    by_sensor: Errors
-    by_congestion: Errors
+# The same errors divided by each of BY: by horizon step [P], by hour of the day [24] and weekday from Monday on [7] of
+# the target row, by sensor [N], and by congestion [2]: where the truth is below half of the free-flow speed, elsewhere.
+Breakdown = dict[str, Errors]
 
 
 class RunningErrors:
@@ -60,10 +51,10 @@ class RunningErrors:
     ) -> None:
         """free_flow float32 [N,G], on the device; None: nothing counts as congested."""
         self.horizon, self.step_minutes = horizon, step_minutes
-        self.sizes = (horizon, HOURS, WEEKDAYS, sensors, 2)
-        self.by_step, self.by_hour, self.by_weekday, self.by_sensor, self.by_congestion = (
-            torch.zeros(2, size, dtype=torch.float64, device=device) for size in self.sizes
-        )
+        sizes = (horizon, HOURS, WEEKDAYS, sensors, 2)
+        self.sums = {
+            by: torch.zeros(2, size, dtype=torch.float64, device=device) for by, size in zip(BY, sizes, strict=True)
+        }
         self.hours, self.weekdays = (torch.arange(size, device=device) for size in (HOURS, WEEKDAYS))
         self.slow = None if free_flow is None else CONGESTED * free_flow[:, 0]
 
@@ -72,21 +63,21 @@ class RunningErrors:
         valid, truth = target.valid[..., 0], target.values[..., 0]
         error = (forecast[..., 0].double() - truth.double()).abs()
         both = torch.stack([torch.where(valid, error, 0.0), valid.double()])  # [2,B,P,N]
-        self.by_sensor += both.sum(dim=(1, 2))
+        self.sums["sensor"] += both.sum(dim=(1, 2))
         congested = both * (truth < self.slow) if self.slow is not None else torch.zeros_like(both)
         of_congested, of_all = congested.sum(dim=(1, 2, 3)), both.sum(dim=(1, 2, 3))
-        self.by_congestion += torch.stack([of_congested, of_all - of_congested], dim=1)
+        self.sums["congestion"] += torch.stack([of_congested, of_all - of_congested], dim=1)
         both = both.sum(dim=3)  # [2,B,P]
-        self.by_step += both.sum(dim=1)
+        self.sums["horizon"] += both.sum(dim=1)
         hour = batch.slot[:, -self.horizon :] * self.step_minutes // 60  # [B,P]
         weekday = batch.weekday[:, -self.horizon :]
-        for sums, key, keys in ((self.by_hour, hour, self.hours), (self.by_weekday, weekday, self.weekdays)):
+        for by, key, keys in (("hour", hour, self.hours), ("weekday", weekday, self.weekdays)):
             of_key = (key[..., None] == keys).double()  # [B,P,X]: a product, whose order of sums is fixed
-            sums += both.flatten(1) @ of_key.flatten(0, 1)
+            self.sums[by] += both.flatten(1) @ of_key.flatten(0, 1)
 
     def compute(self) -> Breakdown:
         """All of them, from one transfer."""
-        sums = (self.by_step, self.by_hour, self.by_weekday, self.by_sensor, self.by_congestion)
-        table = torch.cat(sums, dim=1).cpu().numpy()
-        parts = np.split(table, np.cumsum(self.sizes)[:-1], axis=1)
-        return Breakdown(*(Errors(*part) for part in parts))
+        sizes = [sums.shape[1] for sums in self.sums.values()]
+        table = torch.cat(list(self.sums.values()), dim=1).cpu().numpy()
+        parts = np.split(table, np.cumsum(sizes)[:-1], axis=1)
+        return {by: Errors(*part) for by, part in zip(self.sums, parts, strict=True)}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from socialx.batch import Batch, Target
 from socialx.data.calendar import DAY_S
-from socialx.data.source import Source
+from socialx.data.source import RowSource
 
 Ends = Callable[[Tensor], tuple[Tensor, Tensor]]
 MORNING_S, EVENING_S = 6 * 3600, 22 * 3600  # between them a road is used
@@ -35,7 +35,7 @@ class Day:
     band: tuple[np.ndarray, np.ndarray] | None = None
 
 
-def telling_days(source: Source, rows: np.ndarray) -> list[slice]:
+def telling_days(source: RowSource, rows: np.ndarray) -> list[slice]:
     """Two days to look at: that on which readings vary most, and one in the middle of the others; one if there is one.
 
     rows int64 [W], ascending: the forecast row of each window of a part -> which of the windows are of these days, from
@@ -52,15 +52,16 @@ def telling_days(source: Source, rows: np.ndarray) -> list[slice]:
         for _, first, count in zip(days, firsts, counts, strict=True)
         if count >= ENOUGH * counts.max()
     ]
-    spans.sort(key=lambda span: -_variation(source, slice(int(rows[span.start]), int(rows[span.stop - 1]) + 1)))
+
+    def variation(span: slice) -> float:
+        readings = source.read(slice(int(rows[span.start]), int(rows[span.stop - 1]) + 1))
+        values, valid = (part[..., 0] for part in readings)  # [R,N]
+        count = np.maximum(valid.sum(axis=0), 1)
+        mean = np.where(valid, values, 0).sum(axis=0, dtype=np.float64) / count
+        return float(np.sqrt((np.where(valid, values - mean, 0) ** 2).sum(axis=0) / count).mean())
+
+    spans.sort(key=variation, reverse=True)
     return [spans[0], spans[len(spans) // 2]][: len(spans)]
-
-
-def _variation(source: Source, rows: slice) -> float:
-    values, valid = (part[..., 0] for part in source.read(rows))  # [R,N]
-    count = np.maximum(valid.sum(axis=0), 1)
-    mean = np.where(valid, values, 0).sum(axis=0, dtype=np.float64) / count
-    return float(np.sqrt((np.where(valid, values - mean, 0) ** 2).sum(axis=0) / count).mean())
 
 
 class RecordedForecasts:

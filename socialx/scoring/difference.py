@@ -8,6 +8,7 @@ the same ones for both models: the block bootstrap of Künsch 1989, Annals of St
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,9 +61,9 @@ class DailyErrors:
         """
         names, places = np.unique(days, return_inverse=True)
         if len(names) < LEAST_DAYS:
-            found = f"the windows are of {len(names)} of the {LEAST_DAYS} days that an interval needs"
-            helps = ("use ", Argument("part", "all"), " or a longer file")
-            raise SettingsError(Argument("compare", True), found, helps)
+            few = f"the windows are of {len(names)} of the {LEAST_DAYS} days that an interval needs"
+            helps = f"use {Argument('part', 'all')} or a longer file"
+            raise SettingsError(Argument("compare", True), few, helps)
         self.place = torch.from_numpy(places).to(device)
         self.names = torch.arange(len(names), device=device)
         self.sums = torch.zeros(2, len(names), horizon, dtype=torch.float64, device=device)
@@ -83,9 +84,10 @@ class DailyErrors:
         return total, count
 
 
-def difference(first: tuple[str, DailyErrors], second: tuple[str, DailyErrors], step_minutes: int) -> Difference:
+def difference(errors: Mapping[str, DailyErrors], step_minutes: int) -> Difference:
     """Of two runs, by name, on the same windows."""
-    (one, count), (other, _) = first[1].compute(), second[1].compute()
+    first, second = errors
+    (one, count), (other, _) = errors[first].compute(), errors[second].compute()
     days, columns = count.shape
     draws = np.random.default_rng(SEED).multinomial(days, np.full(days, 1 / days), size=DRAWS).astype(float)  # [R,D]
     gap, readings = draws @ (other - one), draws @ count  # [R,P+1]
@@ -96,7 +98,7 @@ def difference(first: tuple[str, DailyErrors], second: tuple[str, DailyErrors], 
         if not drawn.any():
             rows.append(DifferenceAt(minutes, None, None, None))
             continue
-        found = float((other - one)[:, column].sum() / count[:, column].sum())
+        of_all = float((other - one)[:, column].sum() / count[:, column].sum())
         ends = np.quantile(gap[drawn, column] / readings[drawn, column], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        rows.append(DifferenceAt(minutes, found, *ends.tolist()))
-    return Difference(first[0], second[0], days, tuple(rows))
+        rows.append(DifferenceAt(minutes, of_all, *ends.tolist()))
+    return Difference(first, second, days, tuple(rows))

@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from socialx.batch import Batch, Target
 from socialx.dataset import Dataset
 from socialx.errors import Argument, SettingsError, SocialxError
-from socialx.files.store import NOT_NEGATIVE
+from socialx.files.quantities import NOT_NEGATIVE
 from socialx.precision import Precision
-from socialx.scoring.evaluation import run
 from socialx.scoring.protocol import ScoringProtocol
+from socialx.scoring.scoring_pass import survey
 
 LEVELS = (*range(50, 100, 5), 98, 99)  # percent
 SHARES = (0.5, 0.75, 0.92)  # of the free-flow speed: where a group ends and the next one begins
@@ -189,7 +189,7 @@ def calibrated(
     loader = data.loader("validation", batch_size)
     free_flow = torch.from_numpy(data.free_flow)
     errors = SignedErrors(free_flow.to(precision.device), loader.num_windows, data.horizon)
-    run(model, loader, precision, errors, name="calibrate")
+    survey(model, loader, precision, errors, name="calibrate")
     (lower, upper), count = errors.compute()
     free_flow = torch.cat([free_flow, free_flow.median(dim=0, keepdim=True).values])
     tables = free_flow, torch.from_numpy(lower), torch.from_numpy(upper)

@@ -25,7 +25,7 @@ def parse(text: str) -> list[Limit]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(?:(\d{1,6})\s*min|all)\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*", part)
         if not match:
-            remedy = ("for example ", Argument(ARGUMENT, "60min=3.5"))
+            remedy = f"for example {Argument(ARGUMENT, '60min=3.5')}"
             raise SettingsError(Argument(ARGUMENT, text), f"{part!a} is not MINUTESmin=NUMBER or all=NUMBER", remedy)
         found.append(Limit(int(match[1]) if match[1] else None, float(match[2])))
     return found

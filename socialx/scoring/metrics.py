@@ -9,6 +9,7 @@ NaN with count 0, never 0.  Nothing waits for the device until ``compute``.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from socialx.batch import Batch, Target
 
+SUMS = ("count", "absolute", "squared", "percent", "percent_count", "value", "value_squared")
 MOST_ENTRIES = 1 << 20  # of a forecast that are added at a time: METR-LA has 158,976 in a batch of 64
 
 
@@ -39,6 +41,23 @@ class Scores:
     r2: float
     count: int
 
+    @classmethod
+    def of(cls, sums: Sequence[float]) -> Scores:
+        """The measures of one column of ``SUMS``; NaN where there is nothing to divide by."""
+        count, absolute, squared, percent, percent_count, value, value_squared = sums
+
+        def ratio(top: float, bottom: float) -> float:
+            return top / bottom if bottom > 0 else math.nan
+
+        spread = value_squared - ratio(value * value, count)
+        return cls(
+            mae=ratio(absolute, count),
+            rmse=math.sqrt(ratio(squared, count)),
+            mape=100 * ratio(percent, percent_count),
+            r2=1 - ratio(squared, spread),
+            count=int(count),
+        )
+
     def as_dict(self) -> dict[str, float | int | None]:
         """For JSON, where NaN and infinity do not exist: None."""
         return {k: v if math.isfinite(v) else None for k, v in asdict(self).items()}
@@ -55,10 +74,8 @@ class HorizonScores:
 class RunningScores:
     """Add batches, then compute: one transfer from the device, at the end."""
 
-    _SUMS = ("count", "absolute", "squared", "percent", "percent_count", "value", "value_squared")
-
     def __init__(self, horizon: int, targets: int, device: torch.device) -> None:
-        self.sums = torch.zeros(len(self._SUMS), horizon, targets, dtype=torch.float64, device=device)
+        self.sums = torch.zeros(len(SUMS), horizon, targets, dtype=torch.float64, device=device)
 
     def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """forecast [B,P,N,G] of a batch.  MAPE skips targets that are exactly 0: nothing can be divided by them.
@@ -68,41 +85,16 @@ class RunningScores:
         windows = max(1, len(forecast) * MOST_ENTRIES // forecast.numel())
         for first in range(0, len(forecast), windows):
             part = slice(first, first + windows)
-            self._add(forecast[part], target.values[part], target.valid[part])
-
-    def _add(self, forecast: Tensor, values: Tensor, valid: Tensor) -> None:
-        y = values.double()
-        error = torch.where(valid, forecast.double() - y, 0.0)
-        y = torch.where(valid, y, 0.0)
-        divisible = valid & (y != 0)
-        percent = torch.where(divisible, error.abs() / torch.where(divisible, y.abs(), 1.0), 0.0)
-        terms = (valid.double(), error.abs(), error.square(), percent, divisible.double(), y, y.square())
-        self.sums += torch.stack([term.sum(dim=(0, 2)) for term in terms])
+            valid, truth = target.valid[part], target.values[part].double()
+            error = torch.where(valid, forecast[part].double() - truth, 0.0)
+            truth = torch.where(valid, truth, 0.0)
+            divisible = valid & (truth != 0)
+            percent = torch.where(divisible, error.abs() / torch.where(divisible, truth.abs(), 1.0), 0.0)
+            terms = (valid.double(), error.abs(), error.square(), percent, divisible.double(), truth, truth.square())
+            self.sums += torch.stack([term.sum(dim=(0, 2)) for term in terms])
 
     def compute(self) -> list[HorizonScores]:
         """Of each of the G targets."""
         table = torch.cat([self.sums, self.sums.sum(dim=1, keepdim=True)], dim=1)  # [7,P+1,G]
-        rows = [[_scores(*column) for column in target] for target in table.permute(2, 1, 0).tolist()]
+        rows = [[Scores.of(column) for column in target] for target in table.permute(2, 1, 0).tolist()]
         return [HorizonScores(tuple(by_step), overall) for *by_step, overall in rows]
-
-
-def _scores(
-    count: float,
-    absolute: float,
-    squared: float,
-    percent: float,
-    percent_count: float,
-    value: float,
-    value_squared: float,
-) -> Scores:
-    def ratio(top: float, bottom: float) -> float:
-        return top / bottom if bottom > 0 else math.nan
-
-    spread = value_squared - ratio(value * value, count)
-    return Scores(
-        mae=ratio(absolute, count),
-        rmse=math.sqrt(ratio(squared, count)),
-        mape=100 * ratio(percent, percent_count),
-        r2=1 - ratio(squared, spread),
-        count=int(count),
-    )

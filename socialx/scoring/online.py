@@ -1,4 +1,4 @@
-"""Scores of a model whose climatology goes on: before each day it learns the days before, the weights stay.
+"""A climatology that goes on: before each day of a pass it learns the days before, the weights of the model stay.
 
 These are other forecasts than those of the frozen model: they know the readings of the scored period up to the day
 before.  Such scores stand apart, never among those of frozen models.
@@ -6,62 +6,55 @@ before.  Such scores stand apart, never among those of frozen models.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 
+from socialx.batch import Example
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import RunningClimatology
+from socialx.data.loaders import Loader
 from socialx.dataset import Dataset
 from socialx.model.forecaster import Forecaster
-from socialx.precision import Precision
-from socialx.progress import work
-from socialx.scoring.metrics import HorizonScores, RunningScores
 
 HALF_LIFE_DAYS = 56.0  # of a day's share; chosen on METR-LA's validation part
 
 
-@torch.no_grad()
-def evaluate_online(
-    model: Forecaster,
-    data: Dataset,
-    part: str,
-    batch_size: int,
-    precision: Precision,
-    name: str = "score online",
-    some: np.ndarray | None = None,
-) -> list[HorizonScores]:
-    """Scores over every window of a part, of each target, with the climatology of all rows before the day of issue.
+class DayByDay(Loader):
+    """The windows of a part in batches of one day each; between two days the climatology of the model goes on.
 
-    Each day counts half as much after 56 days.  model: on the device, with a climatology, which is put back at the end.
-    some int64 [W]: places of windows in the part, None: all of them.
+    It is then that of all rows before the day of issue, where each day counts half as much after 56 days.
     """
-    if model.climatology is None or data.windows is None:
-        raise ValueError("a model without climatology, or data without parts")
-    source, starts = data.target_source, data.windows.part(part)
-    some = np.arange(len(starts)) if some is None else some
-    day_of = source.seconds // DAY_S
-    issued = day_of[starts[some] + data.history - 1]
-    known, row = RunningClimatology(source.step_minutes, *source.shape), 0
-    sums = RunningScores(data.horizon, len(data.targets), precision.device)
-    frozen = model.climatology.usual.clone()
-    model.eval()
-    try:
-        with work(name, len(some), "windows") as bar:
-            for day in np.unique(issued):
-                while row < len(day_of) and day_of[row] < day:  # day by day
-                    end = int(np.searchsorted(day_of, day_of[row], side="right"))
+
+    def __init__(self, model: Forecaster, data: Dataset, part: str, batch_size: int, places: np.ndarray) -> None:
+        """model: on the device, with a climatology.  places: of the windows in the part, int64 [W] ascending."""
+        if model.climatology is None or data.windows is None:
+            raise ValueError("a model without climatology, or data without parts")
+        self._usual, self._data, self._part = model.climatology.usual, data, part
+        issued = data.windows.part(part)[places] + data.history - 1
+        days, firsts = np.unique(data.target_source.seconds[issued] // DAY_S, return_index=True)
+        self._places = dict(zip(days.tolist(), np.split(places, firsts[1:]), strict=True))
+        self.num_windows, self.batch_size, self.chunk = len(places), batch_size, 0
+        self.making_s: deque[float] = deque()
+
+    def __len__(self) -> int:
+        return sum(-(-len(places) // self.batch_size) for places in self._places.values())
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+        """The batches of all days; the climatology that the model had is put back at the end."""
+        source, row, frozen = self._data.target_source, 0, self._usual.clone()
+        known, day_of_row = RunningClimatology(source.step_minutes, *source.shape), source.seconds // DAY_S
+        try:
+            for day, places in self._places.items():
+                while row < len(day_of_row) and day_of_row[row] < day:  # the rows of one day after the other
+                    end = int(np.searchsorted(day_of_row, day_of_row[row], side="right"))
                     known.add(source, slice(row, end))
-                    following = day if end == len(day_of) else min(day, day_of[end])
-                    known.fade(0.5 ** (int(following - day_of[row]) / HALF_LIFE_DAYS))
+                    following = day if end == len(day_of_row) else min(day, day_of_row[end])
+                    known.fade(0.5 ** (int(following - day_of_row[row]) / HALF_LIFE_DAYS))
                     row = end
-                model.climatology.usual.copy_(torch.from_numpy(known.compute()))
-                first, last = np.searchsorted(issued, [day, day + 1])
-                for example in data.loader(part, batch_size, some=some[first:last]).epoch(0):
-                    batch, target = example.to(precision.device)
-                    with precision.autocast():
-                        forecast = model(batch)
-                    sums.add(forecast, batch, target)
-                bar.advance(int(last - first))
-    finally:
-        model.climatology.usual.copy_(frozen)
-    return sums.compute()
+                self._usual.copy_(torch.from_numpy(known.compute()))
+                yield from self._data.loader(self._part, self.batch_size, some=places).epoch(number)
+        finally:
+            self._usual.copy_(frozen)

@@ -91,12 +91,15 @@ class ScoringProtocol:
     trained: dict[str, Trained] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, data: Dataset, precision: str, seed: int, distances: Path | None) -> ScoringProtocol:
-        """The protocol of a score on this data; ``distances``: the list of roads that the model uses, None: no list."""
+    def of(cls, data: Dataset, checksum: str, precision: str, seed: int, distances: Path | None) -> ScoringProtocol:
+        """The protocol of a score on this data.
+
+        checksum: of its readings.  distances: the list of roads that the model uses, None: no list.
+        """
         store, w = data.store, data.windows
         return cls(
             dataset=store.dataset_name,
-            checksum=data.checksum,
+            checksum=checksum,
             network=hashlib.sha256("\n".join(store.sensors.ids).encode()).hexdigest()[:12],
             sensors=len(store.sensors.ids),
             inputs={name: data.stores[name].unit for name in data.inputs},
@@ -143,30 +146,25 @@ class ScoringProtocol:
             differ.append(f"network {self.network}, not {then.network}")
         if differ:
             sizes = f"{self.dataset} with {self.sensors} sensors, not {then.dataset} with {then.sensors}"
-            found = f"not what {run} was trained for ({'; '.join([sizes, *dict.fromkeys(differ)])})"
+            other = f"not what {run} was trained for ({'; '.join([sizes, *dict.fromkeys(differ)])})"
             lost = "unknown" in self.inputs.values() and "unknown" not in then.inputs.values()
             argument = Argument("units", "mph|km/h") if lost else Argument("data.path")
-            raise SocialxError(path, found, ("convert it again with " if lost else "name its data with ", argument))
-        self._refuse_other_clock(then, run, path)
+            raise SocialxError(path, other, f"{'convert it again' if lost else 'name its data'} with {argument}")
+        same: bool | None = True
+        if self.timezone != then.timezone:
+            times = [datetime.fromisoformat(time) for time in (self.first_time, self.last_time) if time]
+            seconds = [int(time.replace(tzinfo=UTC).timestamp()) for time in times]
+            same = same_clock(self.timezone, then.timezone, seconds[0], seconds[-1]) if times else None
+        if not same:  # a model knows the usual reading of a time of day: in another zone it would be of another hour
+            now, before = (zone or "an unknown zone" for zone in (self.timezone, then.timezone))
+            clocks = f"its times are of {now}, those that {run} was trained on of {before}"
+            if same is False and self.network == then.network:
+                remedy = "convert the readings again, with the times as they were for the training"
+                raise SocialxError(path, f"{clocks}: every reading would stand at another time of day", remedy)
+            fall_back(path, clocks, "its forecasts are right if both are local times")
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
-
-    def _refuse_other_clock(self, then: ScoringProtocol, run: Path, path: Path) -> None:
-        """A model knows the usual reading of a time of day: in another zone it would be that of another hour."""
-        if self.timezone == then.timezone:
-            return
-        days = [datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (self.first_time, self.last_time) if time]
-        seconds = [int(day.timestamp()) for day in days]
-        same = same_clock(self.timezone, then.timezone, seconds[0], seconds[-1]) if days else None
-        if same:
-            return
-        now, before = (zone or "an unknown zone" for zone in (self.timezone, then.timezone))
-        found = f"its times are of {now}, those that {run} was trained on of {before}"
-        if same is False and self.network == then.network:
-            remedy = "convert the readings again, with the times as they were for the training"
-            raise SocialxError(path, f"{found}: every reading would stand at another time of day", remedy)
-        fall_back(path, found, "its forecasts are right if both are local times")
 
     @property
     def unit(self) -> str:
@@ -178,13 +176,9 @@ class ScoringProtocol:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> ScoringProtocol:
-        """What ``as_dict`` gave; ValueError where something is lacking or of another type.
-
-        Run folders of the first version call the normaliser ``scaler``.
-        """
+    def from_dict(cls, content: Mapping[str, Any]) -> ScoringProtocol:
+        """What ``as_dict`` gave; ValueError where something is lacking or of another type."""
         known = {f.name for f in fields(cls)} - {"trained"}
-        content = {("normaliser" if name == "scaler" else name): value for name, value in found.items()}
         try:
             text = json.dumps({name: value for name, value in content.items() if name in known}, allow_nan=False)
             return TypeAdapter(cls).validate_json(text, strict=True)
@@ -196,9 +190,9 @@ class ScoringProtocol:
 
     def of_weights(self, epoch: int | None, parameters: int, weights: str) -> Trained:
         """The weights that a run with this protocol has; weights: their fingerprint."""
-        given = ("epoch", "parameters", "weights")
-        own = {f.name: getattr(self, f.name) for f in fields(Trained) if f.name not in given}
-        return Trained(epoch=epoch, parameters=parameters, weights=weights, **own)
+        known = {each.name for each in fields(Trained)} - {"epoch", "parameters", "weights"}
+        shared = {name: getattr(self, name) for name in known}
+        return Trained(epoch=epoch, parameters=parameters, weights=weights, **shared)
 
 
 def _other_features(which: str, now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:

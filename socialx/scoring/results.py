@@ -5,17 +5,14 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-
-import numpy as np
 
 from socialx.disk import check_output, replacing
 from socialx.errors import Argument, SettingsError
 from socialx.files.published import PublishedScore
-from socialx.files.store import Sensors
-from socialx.scoring.attention import LayerWeights
+from socialx.notebook import Shown
 from socialx.scoring.breakdown import HOURS, Breakdown, Errors
 from socialx.scoring.difference import Difference
 from socialx.scoring.intervals import Coverage
@@ -24,8 +21,6 @@ from socialx.scoring.protocol import ScoringProtocol
 
 SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
 Key = TypeVar("Key", int, str)
-NAMED = 5  # neighbours that are named of every sensor
-BY = ("horizon", "hour", "weekday", "sensor", "congestion")  # what errors can be divided by
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -36,13 +31,18 @@ class ModelScores:
     targets: Mapping[str, HorizonScores]
     step_minutes: int
 
+    @classmethod
+    def of(cls, scores: Sequence[HorizonScores], protocol: ScoringProtocol) -> ModelScores:
+        """The scores of all targets, in their order."""
+        return cls(dict(zip(protocol.targets, scores, strict=True)), protocol.step_minutes)
+
     def at(self, minutes: int, target: str | None = None) -> Scores:
         """The scores so many minutes ahead, of the first target or the named one; SettingsError for any other."""
         step, rest = divmod(minutes, self.step_minutes)
         by_step = self._of(target).by_step
         if rest or not 1 <= step <= len(by_step):
-            there = ", ".join(str((k + 1) * self.step_minutes) for k in range(len(by_step)))
-            raise SettingsError(Argument("minutes", minutes), "no step of the horizon", f"choose {there}")
+            steps = ", ".join(str((k + 1) * self.step_minutes) for k in range(len(by_step)))
+            raise SettingsError(Argument("minutes", minutes), "no step of the horizon", f"choose {steps}")
         return by_step[step - 1]
 
     def overall(self, target: str | None = None) -> Scores:
@@ -51,13 +51,13 @@ class ModelScores:
 
     def _of(self, target: str | None) -> HorizonScores:
         if target is not None and target not in self.targets:
-            there = ", ".join(self.targets)
-            raise SettingsError(Argument("target", target), "not a target of the model", f"choose {there}")
+            names = ", ".join(self.targets)
+            raise SettingsError(Argument("target", target), "not a target of the model", f"choose {names}")
         return self.targets[target or next(iter(self.targets))]
 
 
-@dataclass(frozen=True)
-class Evaluation(Mapping[str, ModelScores]):
+@dataclass(frozen=True, repr=False)
+class Evaluation(Shown, Mapping[str, ModelScores]):
     """The scores of several models on the same windows, by the name of the run or reference.
 
     published: results of others under the same protocol, where references were asked for.  online: of the same runs
@@ -76,6 +76,22 @@ class Evaluation(Mapping[str, ModelScores]):
     difference: Difference | None = None
     inputs: tuple[Path, ...] = field(default=(), repr=False)
 
+    def headline(self) -> str:
+        """Which models were scored on which part, and the MAE of each over all steps."""
+        models = ", ".join(f"{name} {model.overall().mae:.3f}" for name, model in self.models.items())
+        return f"MAE in {self.protocol.unit} on the {self.part} part of {self.protocol.dataset}: {models}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """The MAE of the first target, a row per model: a quarter of an hour, half an hour, an hour ahead, and all."""
+        step = self.protocol.step_minutes
+        rows = []
+        for name, model in self.models.items():
+            ahead = {f"{minutes} min": minutes // step for minutes in (15, 30, 60) if minutes % step == 0}
+            steps = model.targets[next(iter(model.targets))].by_step
+            errors = {label: steps[place - 1].mae for label, place in ahead.items() if 1 <= place <= len(steps)}
+            rows.append({"model": name, **errors, "all": model.overall().mae})
+        return rows
+
     def __getitem__(self, name: object) -> ModelScores:
         return self.models[str(name)]
 
@@ -87,18 +103,18 @@ class Evaluation(Mapping[str, ModelScores]):
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: horizon steps with their minutes; a number that does not exist is None."""
-        made: dict[str, Any] = {"schema": SCORES_SCHEMA, "part": self.part, "scores": self._table(self.models)}
+        content: dict[str, Any] = {"schema": SCORES_SCHEMA, "part": self.part, "scores": self._table(self.models)}
         if self.online:
-            made["online"] = self._table(self.online)
+            content["online"] = self._table(self.online)
         for name, tables in (("intervals", self.coverage), ("by", self.by)):
             if tables:
-                made[name] = {
+                content[name] = {
                     model: {key: [asdict(row) for row in rows] for key, rows in table.items()}
                     for model, table in tables.items()
                 }
         if self.difference:
-            made["difference"] = asdict(self.difference)
-        return {**made, "protocol": self.protocol.as_dict()}
+            content["difference"] = asdict(self.difference)
+        return {**content, "protocol": self.protocol.as_dict()}
 
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
         """Write all scores as CSV, whole or not at all: a row per model, target and horizon step, and one over all.
@@ -204,8 +220,8 @@ class ReferenceErrors:
     by_hour: tuple[ErrorOf[int], ...]
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Shown):
     """Errors of the first target in its unit, and the social layers of the model.
 
     by_weekday: 0 is Monday.  sensors: the worst first, those without a valid target last.  no_pooling: why there are no
@@ -228,100 +244,47 @@ class Explanation:
     references: Mapping[str, ReferenceErrors] = field(default_factory=dict)
     times: tuple[str, str] | None = None
 
+    def headline(self) -> str:
+        """The run, the part and the MAE over all sensors."""
+        mae = "no valid target" if self.mae is None else f"MAE {self.mae:.3f} {self.unit}"
+        return f"{self.run} on the {self.part} part, {self.target}: {mae} over {self.count:,} readings"
+
+    def table(self) -> list[dict[str, Any]]:
+        """The sensors, the worst first, each with its MAE and its strongest neighbour."""
+        strongest = {each.id: each.neighbours[0].id for each in self.sensors if each.neighbours}
+        return [
+            {"sensor": each.id, "mae": each.mae, "strongest neighbour": strongest.get(each.id)} for each in self.sensors
+        ]
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        found = {"schema": EXPLANATION_SCHEMA, **asdict(self)}
-        for holder in (found, *found["references"].values()):
+        content = {"schema": EXPLANATION_SCHEMA, **asdict(self)}
+        for holder in (content, *content["references"].values()):
             for name, key in (("by_horizon", "minutes"), ("by_hour", "hour"), ("by_weekday", "weekday")):
                 if name in holder:
                     holder[name] = [{key: row.pop("key"), **row} for row in holder[name]]
-        return found
+        return content
 
 
-def breakdown_rows(found: Breakdown, by: str, step_minutes: int, sensors: Sequence[str]) -> tuple[ErrorOf[Any], ...]:
+def breakdown_rows(errors: Breakdown, by: str, step_minutes: int, sensors: Sequence[str]) -> tuple[ErrorOf[Any], ...]:
     """The errors by one of ``BY``; sensors: their ids."""
-    if by == "horizon":
-        steps = len(found.by_step.count)
-        return error_rows(range(step_minutes, step_minutes * (steps + 1), step_minutes), found.by_step)
-    if by == "hour":
-        return error_rows(range(HOURS), found.by_hour)
-    keys, errors = {
-        "weekday": (WEEKDAYS, found.by_weekday),
-        "sensor": (sensors, found.by_sensor),
-        "congestion": (("congested", "free"), found.by_congestion),
-    }[by]
-    return error_rows(keys, errors)
+    keys: dict[str, Iterable[int | str]] = {
+        "horizon": range(step_minutes, step_minutes * (len(errors["horizon"].count) + 1), step_minutes),
+        "hour": range(HOURS),
+        "weekday": WEEKDAYS,
+        "sensor": sensors,
+        "congestion": ("congested", "free"),
+    }
+    return error_rows(keys[by], errors[by])
 
 
 def error_rows(keys: Iterable[Key], errors: Errors) -> tuple[ErrorOf[Key], ...]:
     """One row per key."""
     return tuple(
-        ErrorOf(key, _finite(mae), int(count)) for key, mae, count in zip(keys, errors.mae, errors.count, strict=True)
+        ErrorOf(key, finite(mae), int(count)) for key, mae, count in zip(keys, errors.mae, errors.count, strict=True)
     )
 
 
-def sensor_errors(
-    sensors: Sensors, rows: tuple[ErrorOf[int], ...], layers: list[LayerWeights]
-) -> tuple[SensorErrors, ...]:
-    """The sensors with their errors and strongest neighbours, the worst first, those without a target last."""
-    neighbours, received = _strongest(layers, sensors.ids), _received(layers, len(sensors.ids))
-    made = [
-        SensorErrors(
-            sensors.ids[i],
-            row.mae,
-            row.count,
-            _finite(sensors.latitude[i]),
-            _finite(sensors.longitude[i]),
-            neighbours[i],
-            received[i],
-        )
-        for i, row in enumerate(rows)
-    ]
-    order = sorted(made, key=lambda sensor: -math.inf if sensor.mae is None else sensor.mae)
-    return tuple(reversed(order))
-
-
-def _strongest(layers: list[LayerWeights], ids: tuple[str, ...]) -> list[tuple[Neighbour, ...]]:
-    """Of each sensor the neighbours with the largest weight."""
-    mean = _mean_weights(layers)
-    if mean is None:
-        return [() for _ in ids]
-    index, apart = layers[0].index, layers[0].apart_km
-    order = np.argsort(-mean, axis=1, kind="stable")[:, :NAMED]
-    return [
-        tuple(Neighbour(ids[index[i, k]], float(mean[i, k]), float(apart[i, k])) for k in order[i] if mean[i, k] > 0)
-        for i in range(len(ids))
-    ]
-
-
-def _received(layers: list[LayerWeights], sensors: int) -> list[float | None]:
-    """Of each sensor the sum of the weights that others give to it."""
-    mean = _mean_weights(layers)
-    if mean is None:
-        return [None] * sensors
-    return [float(each) for each in np.bincount(layers[0].index.ravel(), mean.ravel(), sensors)]
-
-
-def _mean_weights(layers: list[LayerWeights]) -> np.ndarray | None:
-    """The attention weights [N,K], a mean over the layers, which share their neighbours; None where there are none."""
-    weights = [layer.weights for layer in layers if layer.weights is not None]
-    return np.mean(weights, axis=0) if weights else None
-
-
-def layer_summary(layer: LayerWeights) -> Layer:
-    """The means of one social layer."""
-    columns = (layer.radius_km, layer.softness_km, layer.null_key, layer.entropy, layer.distance_km)
-    heads = tuple(
-        Head(*(None if column is None else _finite(column[head]) for column in columns))
-        for head in range(len(layer.radius_km))
-    )
-    mean = Head(*(None if column is None else _finite(column.mean()) for column in columns))
-    if layer.null_key is not None and layer.distance_km is not None and (1 - layer.null_key).any():
-        distance = float(np.average(np.nan_to_num(layer.distance_km), weights=1 - layer.null_key))
-        mean = replace(mean, distance_km=distance)
-    return Layer(layer.name, layer.trained, layer.index.shape[1], mean, heads)
-
-
-def _finite(value: float) -> float | None:
-    """For JSON, where NaN does not exist."""
+def finite(value: float) -> float | None:
+    """The number, None where it is not finite: JSON has no NaN."""
     return float(value) if math.isfinite(value) else None

@@ -17,18 +17,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 import torch
 
 from socialx.build import build
 from socialx.errors import SocialxError, printable
-from socialx.options import as_tree
-from socialx.precision import is_out_of_memory
 from socialx.profiling.analysis import partition
 from socialx.profiling.measure import Training
 from socialx.settings import Settings
+from socialx.settings_layers import as_tree
 from socialx.tasks.training import make_learner, train_loader
 from socialx.training.capture import in_short
 from socialx.training.clock import clock_for
@@ -38,7 +37,7 @@ ANSWER_S = 900  # compiling a large model takes minutes
 
 
 @dataclass(frozen=True)
-class Block:
+class TimedBlock:
     """Measured steps.  input, hooks: shares of the time.  peak_bytes: of the device, since the start; on a CPU None."""
 
     steps: int
@@ -54,10 +53,6 @@ class Block:
         return self.seconds / self.windows
 
 
-class OutOfMemory(SocialxError):
-    """The settings need more memory than there is."""
-
-
 @dataclass
 class Runner:
     """A process that takes blocks of steps with its settings."""
@@ -65,10 +60,10 @@ class Runner:
     name: str
     process: subprocess.Popen[str]
 
-    def block(self, seconds: float) -> Block:
+    def block(self, seconds: float) -> TimedBlock:
         """Steps for about so many seconds, at least 5; their number is that of the block before, so ask once more."""
         self.say({"seconds": seconds})
-        return Block(**self.answer())
+        return TimedBlock(**self.answer())
 
     def say(self, what: dict[str, Any]) -> None:
         """Send one line."""
@@ -86,12 +81,11 @@ class Runner:
         ready, _, _ = select.select([out], [], [], ANSWER_S)
         line = out.readline() if ready else ""
         if not line:
-            found = f"its process ended with {self.process.poll()}" if ready else f"no answer in {ANSWER_S} s"
-            raise SocialxError(self.name, found, "run the same settings with train, which shows the error")
+            reason = f"its process ended with {self.process.poll()}" if ready else f"no answer in {ANSWER_S} s"
+            raise SocialxError(self.name, reason, "run the same settings with train, which shows the error")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            kind = OutOfMemory if answer.get("memory") else SocialxError
-            raise kind(self.name, answer["error"])
+            raise SocialxError(self.name, answer["error"])
         return answer
 
 
@@ -105,27 +99,23 @@ def runner(name: str, settings: Settings) -> Iterator[Runner]:
     process = subprocess.Popen(  # noqa: S603 - no input of a user is in it
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    made = Runner(name, process)
+    started = Runner(name, process)
     try:
-        made.say(as_tree(settings))
-        yield made
+        started.say(as_tree(settings))
+        yield started
     finally:
-        _end(process)
+        for stream in (process.stdin, process.stdout):
+            with suppress(BrokenPipeError):
+                if stream is not None:
+                    stream.close()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    for stream in (process.stdin, process.stdout):
-        with suppress(BrokenPipeError):
-            if stream is not None:
-                stream.close()
-    try:
-        process.wait(5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def serve(asked: TextIO, answers: TextIO) -> None:
+def serve(questions: TextIO, answers: TextIO) -> None:
     """The process: build what the first line says, then take a block for every line."""
 
     def answer(**what: Any) -> None:
@@ -133,39 +123,34 @@ def serve(asked: TextIO, answers: TextIO) -> None:
         answers.flush()
 
     try:
-        settings = Settings.model_validate(json.loads(asked.readline()))
+        settings = Settings.model_validate(json.loads(questions.readline()))
         problem = build(settings)
         loader = train_loader(problem)
-        learner = make_learner(problem, loader)
+        learner = make_learner(problem, len(loader))
         learner.model.train()
         training = Training(learner, loader, settings.trainer.log_every_n_steps)
         training.take(max(1, settings.profile.warmup_steps))
         answer(ready=True)
         windows = loader.num_windows / len(loader) * learner.accumulate_grad_batches
         steps = LEAST_STEPS
-        for line in asked:
-            made = _block(training, steps, windows, problem.precision.device)
-            steps = max(LEAST_STEPS, math.ceil(json.loads(line)["seconds"] / made["seconds"] * steps))
-            answer(**made)
+        for line in questions:
+            block = timed_block(training, steps, windows, problem.precision.device)
+            steps = max(LEAST_STEPS, math.ceil(json.loads(line)["seconds"] / block.seconds * steps))
+            answer(**asdict(block))
     except SocialxError as error:
         answer(error="; ".join(error.lines()))
     except (RuntimeError, ValueError) as error:  # of torch: what the settings ask for cannot run
-        answer(error=printable(in_short(error)), memory=is_out_of_memory(error))
+        answer(error=printable(in_short(error)))
 
 
-def _block(training: Training, steps: int, windows: float, device: torch.device) -> dict[str, Any]:
+def timed_block(training: Training, steps: int, windows: float, device: torch.device) -> TimedBlock:
+    """So many steps under a clock; windows: of a step."""
     training.take(training.queued_steps)  # their batches were made while the other process ran
     clock = clock_for(device)
     training.take(steps, clock)
     parts = partition(clock.read())
-    return {
-        "steps": steps,
-        "seconds": parts.wall,
-        "windows": steps * windows,
-        "input": parts.shares["input"],
-        "hooks": parts.shares["hooks"],
-        "peak_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
-    }
+    peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    return TimedBlock(steps, parts.wall, steps * windows, parts.shares["input"], parts.shares["hooks"], peak_bytes)
 
 
 def main() -> None:

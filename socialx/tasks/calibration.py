@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from socialx.options import Layers
-from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, listening
 from socialx.scoring.intervals import Intervals, calibrated
 from socialx.settings import Settings
-from socialx.tasks.evaluation import out_of_memory
+from socialx.settings_layers import Layers
+from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
 from socialx.training.run_folder import old_run, open_run
@@ -24,7 +22,7 @@ def calibrate(
     *,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
-    **sections: Mapping[str, Any],
+    **sections: Any,
 ) -> Intervals:
     """Measure the errors of a run on the validation part, and write its prediction intervals into its folder.
 
@@ -34,10 +32,9 @@ def calibrate(
     with listening(progress):
         path = Path(str(run))
         with old_run(open_run(path)) as folder:  # nobody trains in it meanwhile
-            problem, trained = load_trained(path, Layers.of(settings, sections, data=data))
-            d, size, precision = problem.data, problem.settings.loader.batch_size, problem.precision
-            loader = d.loader("validation", size)
-            with when_memory_runs_out(partial(out_of_memory, problem, problem.model, loader, "validation")):
-                found = calibrated(problem.model, d, size, precision, problem.protocol, trained.weights)
+            problem, trained = load_trained(path, Layers.of(settings, {**sections, "data": data}))
+            dataset, size, precision = problem.data, problem.settings.loader.batch_size, problem.precision
+            with when_memory_runs_out(problem):
+                found = calibrated(problem.model, dataset, size, precision, problem.protocol, trained.weights)
             folder.write_intervals(found)
         return found

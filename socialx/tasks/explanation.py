@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from socialx.build import Problem
-from socialx.data.loaders import Loader
 from socialx.errors import Message
+from socialx.files.time_axis import Time, as_text
 from socialx.kinds import POOLINGS, model_of
-from socialx.options import Layers
-from socialx.precision import when_memory_runs_out
 from socialx.progress import Callback, listening, note
 from socialx.report.explanation_picture import plot_explanation
 from socialx.report.geojson import places, write_explanation
-from socialx.scoring.attention import AttentionWeights, LayerWeights
-from socialx.scoring.breakdown import HOURS, WEEKDAYS, Breakdown, RunningErrors
-from socialx.scoring.evaluation import run as run_over
-from socialx.scoring.protocol import Period, Trained
-from socialx.scoring.references import ZEROS_COPIED, references
-from socialx.scoring.results import (
-    Explanation,
-    ReferenceErrors,
-    breakdown_rows,
-    error_rows,
-    layer_summary,
-    sensor_errors,
-)
+from socialx.scoring.attention_sums import AttentionWeights, LayerWeights, layer_summary, sensor_errors
+from socialx.scoring.breakdown import WEEKDAYS, Breakdown
+from socialx.scoring.references import ZEROS_COPIED
+from socialx.scoring.results import Explanation, ReferenceErrors, breakdown_rows, error_rows
+from socialx.scoring.scoring_pass import refuse_overflow, survey
 from socialx.settings import Settings
-from socialx.tasks.evaluation import check_part, out_of_memory
+from socialx.settings_layers import Layers
+from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
-from socialx.tasks.period import Time, as_text, refuse_two_periods, windows_within
-from socialx.tasks.trained import load_trained, refuse_overflow
+from socialx.tasks.scored_part import ScoredPart, scored_part
 from socialx.tasks.training import Run
-
-BATCHES_OF_WEIGHTS = 8  # spread over the part: each of them has hundreds of windows x sensors of its own
 
 
 def explain(
@@ -54,7 +39,7 @@ def explain(
     geojson: str | Path | None = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
-    **sections: Mapping[str, Any],
+    **sections: Any,
 ) -> Explanation:
     """Errors of a run by horizon, hour of the day, weekday and sensor, and the attention weights of its social layers.
 
@@ -63,89 +48,67 @@ def explain(
     attention weights are means over 8 batches of the part.
     """
     with listening(progress):
-        check_part(part)
-        name, layers = str(run), Layers.of(settings, sections, data=data)
+        name, layers = str(run), Layers.of(settings, {**sections, "data": data})
         check_outputs((plot, PICTURE), (geojson, MAP), layers=layers, runs=[name])
-        refuse_two_periods(layers, start, end)
-        problem, trained = load_trained(Path(name), layers)
-        d, s, precision, model = problem.data, problem.settings, problem.precision, problem.model
-        where = None if geojson is None else places(d.sensors, d.store.path)
-        some, period = windows_within(d, part, start, end)
-        loader = d.loader(part, s.loader.batch_size, some=some)
-        errors = RunningErrors(s.data.horizon, len(d.sensors.ids), d.store.step_minutes, precision.device)
-        weights = AttentionWeights(model)
-        with when_memory_runs_out(partial(out_of_memory, problem, model, loader, part)):
-            run_over(model, loader, precision, errors, name=f"explain {name}", watch=some_batches(weights, loader))
-            references = _references(problem, loader)
-        explanation = explanation_of(name, problem, trained, part, errors.compute(), weights.compute(), period)
-        first, last = d.forecast_rows(part, some)
-        times = as_text(int(d.store.seconds[first].min())), as_text(int(d.store.seconds[last].max()))
+        scored = scored_part([name], layers, part, start, end)
+        dataset, precision, model = scored.data, scored.problem.precision, scored.problem.model
+        step_minutes = dataset.store.step_minutes
+        where = None if geojson is None else places(dataset.sensors, dataset.store.path)
+        with when_memory_runs_out(scored.problem):
+            errors, weights, of_baselines = scored.errors(), AttentionWeights(model), {}
+            with weights.in_some_of(len(scored.loader)):
+                survey(model, scored.loader, precision, errors, name=f"explain {name}")
+            for baseline, forecast in scored.baselines().items():
+                if baseline != ZEROS_COPIED:
+                    of_baselines[baseline] = scored.errors()
+                    survey(forecast, scored.loader, precision, of_baselines[baseline], name=f"score {baseline}")
+        explanation = explanation_of(name, scored, errors.compute(), weights.compute())
+        first, last = dataset.forecast_rows(part, scored.places)
+        times = as_text(int(dataset.store.seconds[first].min())), as_text(int(dataset.store.seconds[last].max()))
+        references = {}
+        for baseline, running in of_baselines.items():
+            breakdown = running.compute()
+            total = error_rows([0], breakdown["horizon"].summed())[0].mae
+            horizon, hour = (
+                breakdown_rows(breakdown, by, step_minutes, dataset.sensors.ids) for by in ("horizon", "hour")
+            )
+            references[baseline] = ReferenceErrors(total, horizon, hour)
         explanation = replace(explanation, references=references, times=times)
         if geojson is not None and where is not None:
             write_explanation(explanation, where, Path(geojson))
-            note(Message("", f"wrote {geojson}: {len(where)} of {len(d.sensors.ids)} sensors"))
+            note(Message("", f"wrote {geojson}: {len(where)} of {len(dataset.sensors.ids)} sensors"))
         if plot is not None:
             plot_explanation(explanation, Path(plot))
             note(Message("", f"drew {plot}"))
         return explanation
 
 
-def _references(problem: Problem, loader: Loader) -> dict[str, ReferenceErrors]:
-    """The errors of copy-last and the historical average over the windows of a loader."""
-    d, device, found = problem.data, problem.precision.device, {}
-    for name, model in references(d).items():
-        if name == ZEROS_COPIED:
-            continue
-        errors = RunningErrors(d.horizon, len(d.sensors.ids), d.store.step_minutes, device)
-        run_over(model.to(device), loader, problem.precision, errors, name=f"score {name}")
-        of = errors.compute()
-        rows = {by: breakdown_rows(of, by, d.store.step_minutes, d.sensors.ids) for by in ("horizon", "hour")}
-        found[name] = ReferenceErrors(error_rows([0], of.by_step.summed())[0].mae, rows["horizon"], rows["hour"])
-    return found
-
-
-def some_batches(weights: AttentionWeights, loader: Loader) -> Callable[[int], AbstractContextManager[None]]:
-    """What ``watch`` of a pass does so that the attention weights of a few batches are added."""
-    # The last batch may be padded with windows that were seen before: it is left out where there is another.
-    last = max(0, len(loader) - 2)
-    hooked = set(np.linspace(0, last, BATCHES_OF_WEIGHTS).round().astype(int).tolist())
-    return lambda number: weights.hooked() if number in hooked else nullcontext()
-
-
-def explanation_of(
-    name: str,
-    problem: Problem,
-    trained: Trained,
-    part: str,
-    found: Breakdown,
-    layers: list[LayerWeights],
-    period: Period | None = None,
-) -> Explanation:
-    """The errors and weights of a pass as an explanation; SocialxError where they are not finite."""
-    d, s = problem.data, problem.settings
-    refuse_overflow(name, found.by_sensor.total)
+def explanation_of(run: str, scored: ScoredPart, breakdown: Breakdown, layers: list[LayerWeights]) -> Explanation:
+    """The errors and weights of the pass of a run as an explanation; SocialxError where they are not finite."""
+    data, settings = scored.data, scored.problems[run].settings
+    refuse_overflow(run, breakdown["sensor"].total)
     for layer in layers:
-        refuse_overflow(name, np.zeros(0) if layer.weights is None else layer.weights)
-    minutes = [(step + 1) * d.store.step_minutes for step in range(s.data.horizon)]
-    total = error_rows([0], found.by_step.summed())[0]
+        refuse_overflow(run, np.zeros(0) if layer.weights is None else layer.weights)
+    no_pooling = None
+    if not layers and model_of(settings.model.kind).social:
+        no_pooling = f"pooling.kind {settings.pooling.kind}: {POOLINGS[settings.pooling.kind].what}"
+    elif not layers:
+        no_pooling = f"model.kind {settings.model.kind}: a model without social pooling"
+    step_minutes, sensors = data.store.step_minutes, data.sensors.ids
+    total = error_rows([0], breakdown["horizon"].summed())[0]
+    protocol = scored.problems[run].protocol.with_trained({run: scored.trained[run]}, scored.period)
     return Explanation(
-        run=name,
-        part=part,
-        target=d.targets[0],
-        unit=d.store.unit,
+        run=run,
+        part=scored.part,
+        target=data.targets[0],
+        unit=data.store.unit,
         mae=total.mae,
         count=total.count,
-        by_horizon=error_rows(minutes, found.by_step),
-        by_hour=error_rows(range(HOURS), found.by_hour),
-        by_weekday=error_rows(range(WEEKDAYS), found.by_weekday),
-        sensors=sensor_errors(d.sensors, error_rows(range(len(d.sensors.ids)), found.by_sensor), layers),
+        by_horizon=breakdown_rows(breakdown, "horizon", step_minutes, sensors),
+        by_hour=breakdown_rows(breakdown, "hour", step_minutes, sensors),
+        by_weekday=error_rows(range(WEEKDAYS), breakdown["weekday"]),
+        sensors=sensor_errors(data.sensors, error_rows(range(len(sensors)), breakdown["sensor"]), layers),
         layers=tuple(map(layer_summary, layers)),
-        no_pooling=None if layers else _why_no_pooling(s),
-        protocol=problem.protocol.with_trained({name: trained}, period),
+        no_pooling=no_pooling,
+        protocol=protocol,
     )
-
-
-def _why_no_pooling(s: Settings) -> str:
-    if model_of(s.model.kind).social:
-        return f"pooling.kind {s.pooling.kind}: {POOLINGS[s.pooling.kind].what}"
-    return f"model.kind {s.model.kind}: a model without social pooling"

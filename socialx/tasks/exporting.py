@@ -1,4 +1,4 @@
-"""``export``: a run -> a file that forecasts without socialx."""
+"""``export`` and ``load_model``: a run -> a file that forecasts without socialx, or a module that takes arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from torch import nn
 from torch.export import ExportedProgram
 from torch.onnx import ONNXProgram
 
@@ -22,13 +21,13 @@ from socialx.build import Problem
 from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.exports import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
-from socialx.files.store import NOT_NEGATIVE
+from socialx.files.quantities import NOT_NEGATIVE
 from socialx.model.standalone import INPUTS, OUTPUT, Standalone, traced
-from socialx.options import Layers
 from socialx.precision import is_out_of_memory
 from socialx.progress import Callback, listening, work
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings import Settings
+from socialx.settings import Settings, flag_of
+from socialx.settings_layers import ARGUMENT, SET, Layers
 from socialx.tasks.outputs import check_outputs
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
@@ -47,12 +46,12 @@ class Export:
     bytes: int
     about: dict[str, Any]
 
-    def summary(self) -> str:
+    def headline(self) -> str:
         """One line: the format, what it forecasts, and the size."""
-        a = self.about
-        targets = ", ".join(f"{name} ({unit})" for name, unit in a["targets"].items())
-        steps = f"{a['horizon']} steps of {a['step_minutes']} min from {a['history']}"
-        return f"{self.format}, {targets} of {len(a['sensors']):,} sensors, {steps}, {self.bytes / 1e6:.1f} MB"
+        about = self.about
+        targets = ", ".join(f"{name} ({unit})" for name, unit in about["targets"].items())
+        steps = f"{about['horizon']} steps of {about['step_minutes']} min from {about['history']}"
+        return f"{self.format}, {targets} of {len(about['sensors']):,} sensors, {steps}, {self.bytes / 1e6:.1f} MB"
 
 
 def export(
@@ -64,7 +63,7 @@ def export(
     data: str | Path | Mapping[str, Any] | None = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
-    **sections: Mapping[str, Any],
+    **sections: Any,
 ) -> Export:
     """Write the model of a run as a file that needs no socialx: a torch program, ONNX, or its weights.
 
@@ -78,11 +77,17 @@ def export(
         path = run.path if isinstance(run, Run) else Path(run)
         output = Path(output)
         kind = _format(output, format)
-        layers = Layers.of(settings, sections, data=data)
+        layers = Layers.of(settings, {**sections, "data": data})
         check_outputs((output, None), layers=layers, runs=[path], overwrite=overwrite)
-        if kind == "onnx":
-            _check_packages(output)
-        _refuse_fixed(layers)
+        for name in ("onnx", "onnxscript") if kind == "onnx" else ():
+            try:
+                import_module(name)
+            except ImportError:
+                install = "pip install 'socialx[onnx]', or write .pt2"
+                raise SocialxError(output, f"writing ONNX needs the package {name}", install) from None
+        for key in sorted(FIXED):  # settings of this call that would have no effect on what is written
+            if key in layers.values and layers.values[key].origin in (flag_of(key), SET, ARGUMENT):
+                raise SettingsError(key, f"an export is made with {FIXED[key]}", "leave it out")
         with work("export", 3, "steps") as bar:
             problem, _ = load_trained(path, layers.over(FIXED), split=False)
             about = _about(problem, open_run(path).protocol())
@@ -90,9 +95,32 @@ def export(
             graph = None if kind == "safetensors" else _graph(problem, kind, path)
             bar.advance()
             with replacing(output) as temporary:
-                _write(temporary, graph, problem.model, json.dumps(about))
+                if graph is None:
+                    tensors = dict(problem.model.named_parameters()) | dict(problem.model.named_buffers())
+                    write_safetensors(temporary, tensors, json.dumps(about))
+                elif isinstance(graph, ExportedProgram):
+                    write_torch(temporary, graph, json.dumps(about))
+                else:
+                    write_onnx(temporary, graph, json.dumps(about))
             bar.advance()
         return Export(output, kind, output.stat().st_size, about)
+
+
+def load_model(
+    run: str | Path | Run,
+    data: str | Path | Mapping[str, Any] | None = None,
+    *,
+    settings: Settings | Layers | None = None,
+    **sections: Any,
+) -> Standalone:
+    """The trained model of a run as a torch module, ready to forecast from arrays.
+
+    Its ``batch`` makes from arrays what its ``model`` takes; called, it takes the tensors of an exported program
+    (docs/export.md).  Raises SocialxError as ``predict`` does.
+    """
+    path = run.path if isinstance(run, Run) else Path(run)
+    problem, _ = load_trained(path, Layers.of(settings, {**sections, "data": data}), split=False)
+    return standalone(problem).to(problem.precision.device).eval()
 
 
 def _format(output: Path, format: str | None) -> str:
@@ -104,59 +132,39 @@ def _format(output: Path, format: str | None) -> str:
     for name, suffix in FORMATS.items():
         if output.suffix.lower() == suffix:
             return name
-    remedy = (f"name it {', '.join(FORMATS.values())}, or add ", Argument("format"))
+    remedy = f"name it {', '.join(FORMATS.values())}, or add {Argument('format')}"
     raise SettingsError(output, f"no format ends in {output.suffix!r}", remedy)
-
-
-def _check_packages(output: Path) -> None:
-    """Refuse ONNX where what torch writes it with is not there."""
-    for name in ("onnx", "onnxscript"):
-        try:
-            import_module(name)
-        except ImportError:
-            install = "pip install 'socialx[onnx]', or write .pt2"
-            raise SocialxError(output, f"writing ONNX needs the package {name}", install) from None
-
-
-def _refuse_fixed(layers: Layers) -> None:
-    """Refuse settings of this call that would have no effect on what is written."""
-    said = {key for key, value in layers.given.items() if value is not None}
-    said |= {text.partition("=")[0].strip() for text in layers.sets}
-    for key in sorted(said & set(FIXED)):
-        raise SettingsError(key, f"an export is made with {FIXED[key]}", "leave it out")
 
 
 def _about(problem: Problem, trained: ScoringProtocol) -> dict[str, Any]:
     """What the file says of itself; trained: the protocol of the run."""
-    d = problem.data
+    data = problem.data
     return {
         "schema": "socialx.export/1",
         "socialx": socialx.__version__,
-        "dataset": d.store.dataset_name,
-        "sensors": list(d.sensors.ids),
-        "inputs": {name: d.stores[name].unit for name in d.inputs},
-        "missing": {name: d.stores[name].missing for name in d.inputs},
-        "targets": {name: d.stores[name].unit for name in d.targets},
-        "step_minutes": d.store.step_minutes,
-        "history": d.history,
-        "horizon": d.horizon,
-        "timezone": d.store.timezone,
+        "dataset": data.store.dataset_name,
+        "sensors": list(data.sensors.ids),
+        "inputs": {name: data.stores[name].unit for name in data.inputs},
+        "missing": {name: data.stores[name].missing for name in data.inputs},
+        "targets": {name: data.stores[name].unit for name in data.targets},
+        "step_minutes": data.store.step_minutes,
+        "history": data.history,
+        "horizon": data.horizon,
+        "timezone": data.store.timezone,
         "protocol": trained.as_dict(),
     }
 
 
 def _graph(problem: Problem, kind: str, run: Path) -> ExportedProgram | ONNXProgram:
     """The model and what is around it as a graph of torch or ONNX."""
-    d, model = problem.data, problem.model
+    model = problem.model
     tensors = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if kind == "onnx" and tensors > ONNX_BYTES:
-        found = f"its tensors are {tensors / (1 << 30):.1f} GiB, and one ONNX file takes {ONNX_BYTES / (1 << 30):.1f}"
-        raise SocialxError(run, found, "export it as .pt2")
-    missing = [d.stores[name].missing for name in d.inputs]
-    bounded = [name in NOT_NEGATIVE for name in d.targets]
+        large = f"its tensors are {tensors / (1 << 30):.1f} GiB, and one ONNX file takes {ONNX_BYTES / (1 << 30):.1f}"
+        raise SocialxError(run, large, "export it as .pt2")
     try:
         with _quietly():
-            program = traced(Standalone(model, d.network, d.store.step_minutes, missing, bounded))
+            program = traced(standalone(problem))
             return as_onnx(program, INPUTS, OUTPUT) if kind == "onnx" else program
     except RuntimeError as error:
         if is_out_of_memory(error):
@@ -164,6 +172,14 @@ def _graph(problem: Problem, kind: str, run: Path) -> ExportedProgram | ONNXProg
         reason = " ".join(str(error).split())[:160]
         remedy = "export its weights as .safetensors"
         raise SocialxError(run, f"cannot be exported as {kind} ({reason})", remedy) from error
+
+
+def standalone(problem: Problem) -> Standalone:
+    """The model of a problem with the calendar and the missing values of its file around it."""
+    data = problem.data
+    missing = [data.stores[name].missing for name in data.inputs]
+    not_negative = [name in NOT_NEGATIVE for name in data.targets]
+    return Standalone(problem.model, data.network, data.store.step_minutes, missing, not_negative)
 
 
 @contextmanager
@@ -177,13 +193,3 @@ def _quietly() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _write(path: Path, graph: ExportedProgram | ONNXProgram | None, model: nn.Module, about: str) -> None:
-    """Write a graph, or the weights where there is none."""
-    if graph is None:
-        write_safetensors(path, dict(model.named_parameters()) | dict(model.named_buffers()), about)
-    elif isinstance(graph, ExportedProgram):
-        write_torch(path, graph, about)
-    else:
-        write_onnx(path, graph, about)

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, fields, replace
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from socialx.errors import Argument, Command, Message, SettingsError, SocialxError
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, python
 from socialx.files import append as appending
-from socialx.files import checks, store
+from socialx.files import checks, writer
 from socialx.files import download as downloads
 from socialx.files import inspect as inspection
-from socialx.files import readings as reader
-from socialx.files.formats.contents import Request, parse_freq
-from socialx.files.formats.export import EXPORT
+from socialx.files.convert_options import Request, with_options
+from socialx.files.file_head import read_head
+from socialx.files.formats.tables import CSV
 from socialx.files.locations import centre, read_locations
 from socialx.files.older import backfill as older
-from socialx.files.readings import Choices
-from socialx.files.recognition import Kind, command, find, kind_of, recognise, refuse_ours
-from socialx.options import Layers
+from socialx.files.quantities import SPEED
+from socialx.files.readings import read
+from socialx.files.recognition import FileKind, command, find, kind_of, recognise, refuse_ours
+from socialx.files.store import open_store
+from socialx.notebook import Shown
 from socialx.progress import Callback, listening, note, work
 from socialx.report.geojson import places, write_report
 from socialx.settings import Settings
+from socialx.settings_layers import Layers
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 
 SCHEMA = "socialx.file/1"
@@ -41,255 +42,97 @@ class Conversion:
     """
 
     data: Path
-    kind: Kind
+    kind: FileKind
     output: Path | None
     dataset: str | None
-    summary: store.Summary | None
+    summary: writer.Summary | None
     centre: tuple[float, float] | None
     notes: tuple[Message, ...]
     problems: tuple[str, ...] | None
     next: tuple[Command, ...]
 
 
+@with_options("convert")
 def convert(
     kind: str,
     data: str | Path | Sequence[str | Path],
     output: str | Path | None = None,
     *,
-    meta: str | Path | None = None,
-    ids: str | Path | None = None,
-    start: str | None = None,
-    freq: str | None = None,
-    channel: str | int | None = None,
-    time_format: str | None = None,
-    quantity: str | None = None,
-    name: str | None = None,
-    units: str | None = None,
-    missing: float | str | Sequence[float] | None = None,
-    timezone: str | None = None,
-    round_times: bool = False,
-    transposed: bool = False,
-    time_column: str | None = None,
-    sensor_column: str | None = None,
-    drop: str | Sequence[str] = (),
-    without_positions: bool = False,
     validate: bool = False,
     overwrite: bool = False,
     progress: Callback | None = None,
+    **options: Any,
 ) -> Conversion:
     """Build the HDF5 file that every other task reads, with the position of every sensor in it.
 
     kind: ``metr-la``, ``pems-bay``, a format, or ``auto``, which tells the format by its content.  data: a file, the
     folder of a format that has several, or several files of the same columns, such as one of each month.  output: None
-    with ``auto`` only says what the data is.  meta: locations of the sensors, joined by id.  ids, start, freq, channel:
-    what the data does not say: sensor ids in column order, time of the first row, time between rows such as ``5min``,
-    which of several quantities.  time_format: how times are written, as strptime takes it, such as ``%d/%m/%Y %H:%M``.
-    quantity: ``speed``, ``flow`` or ``occupancy``.  name, units, missing, timezone: facts of a data set that is not
-    built in; missing: one number or several that stand for no reading; None is 0, of counts none; ``"none"`` or NaN:
-    every number is a reading.
-    round_times: move times between two steps to the nearest whole step, of ``freq`` if it is said.
-    transposed: the table has a row for each
-    sensor and a column for each time, and is held in memory.  time_column, sensor_column: names of these columns of a
-    table, where its content does not tell.  drop: columns of a table to leave out.  without_positions: write sensors
-    without a position.  validate: check the written file.
+    with ``auto`` only says what the data is.  validate: check the written file.
 
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
-    be read and SettingsError for arguments that are wrong.
+    be read and SettingsError for arguments that are wrong.  The options say what the data does not:
     """
     with listening(progress):
-        path, *more = _paths(data)
-        request = Request(
-            path,
-            _path(ids),
-            start,
-            parse_freq(freq) if freq else None,
-            None if channel is None else str(channel),
-            time_format=_time_format(time_format),
-            quantity=_quantity(quantity),
-            more=tuple(more),
-            transposed=transposed,
-            round_times=round_times,
-            time_column=time_column,
-            sensor_column=sensor_column,
-            drop=_names(drop),
-        )
-        step_s = request.step_s if round_times else None
-        choices = Choices(name, units, _missing_values(missing), timezone, without_positions, round_times, step_s)
-        kind = EXPORT if transposed and find(kind) is None else kind
+        request = Request.of("convert", data, options)
+        path = request.data
+        kind = CSV if request.transposed and find(kind) is None else kind
         named = find(kind)
         if named is None or output is not None:
-            refuse_ours(path)
+            refuse_ours(request.head)
         if output is None and named is not None:
-            raise SettingsError(f"convert {kind}", "no output", ("add ", Argument("output", "FILE.h5")))
-        found = kind_of(path) if named is None else Kind(kind, "named", None)
+            raise SettingsError(f"convert {kind}", "no output", f"add {Argument('output', 'FILE.h5')}")
+        recognised = kind_of(request.head) if named is None else FileKind(kind, "named", None)
         if output is None:
-            return Conversion(path, found, None, None, None, None, (), None, (command(path, recognise(path)[0]),))
+            reading = command(path, recognise(request.head)[0])
+            return Conversion(path, recognised, None, None, None, None, (), None, (reading,))
         target = Path(output)
-        check_outputs((target, None), others=(path, *more, meta, ids), overwrite=overwrite)
+        inputs = (path, *request.more, request.meta, request.ids)
+        check_outputs((target, None), others=inputs, overwrite=overwrite)
         if named is None:
-            note(Message(path, f"{found.why} ({found.name})"))
-        return _written(found, kind, request, _path(meta), choices, target, validate=validate, overwrite=overwrite)
-
-
-def _written(
-    found: Kind,
-    kind: str,
-    request: Request,
-    meta: Path | None,
-    choices: Choices,
-    target: Path,
-    *,
-    validate: bool,
-    overwrite: bool,
-) -> Conversion:
-    """Read, write and check what ``convert`` was asked for."""
-    source = reader.read(kind, request, meta, choices)
-    notes = tuple(each if isinstance(each, Message) else Message("", each) for each in source.notes)
-    for message in notes:
-        note(message)
-    zeros: list[int] = []
-    counted = replace(source.readings, blocks=_counted(source.readings.blocks, zeros))
-    summary = store.create(target, counted, overwrite=overwrite)
-    if sum(zeros) and choices.missing and source.readings.feature == store.SPEED and source.readings.missing != 0:
-        codes = ",".join(f"{code:g}" for code in (source.readings.missing, 0) if code is not None)
-        remedy = (Argument("missing", codes), " if they stand for none")
-        notes = (*notes, Message(target, f"{sum(zeros):,} zeros count as readings", remedy))
-        note(notes[-1])
-    problems = None
-    if validate:
-        report = inspection.inspect(target)
-        problems = tuple(checks.problems(report))
-        for message in checks.doubts(report, target):
+            note(Message(path, f"{recognised.why} ({recognised.name})"))
+        source = read(kind, request)
+        readings = source.readings
+        notes = [each if isinstance(each, Message) else Message("", each) for each in source.notes]
+        for message in notes:
             note(message)
-    following = _after_conversion(target, source.readings)
-    sensors = source.readings.sensors
-    middle = centre(sensors.latitude, sensors.longitude)
-    name = source.readings.dataset_name
-    return Conversion(request.data, found, target, name, summary, middle, notes, problems, following)
+        summary = writer.create(target, readings, overwrite=overwrite)
+        if summary.zeros and request.missing and readings.feature == SPEED and readings.missing != 0:
+            codes = ",".join(f"{code:g}" for code in (readings.missing, 0) if code is not None)
+            remedy = f"{Argument('missing', codes)} if they stand for none"
+            notes.append(Message(target, f"{summary.zeros:,} zeros count as readings", remedy))
+            note(notes[-1])
+        problems = None
+        if validate:
+            report = inspection.inspect(target)
+            problems = tuple(checks.problems(report))
+            for message in checks.doubts(report, target):
+                note(message)
+        targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
+        training: dict[str, Any] = {"data.path": target, **targets}
+        following: tuple[Command, ...] = (Command("train", **training),)
+        if not all(map(math.isfinite, readings.sensors.latitude)):  # social pooling needs the position of every sensor
+            alone = Command("train", **training, **{"pooling.kind": "none"})
+            following = (Command("backfill", target, meta="LOCATIONS.csv"), alone)
+        middle = centre(readings.sensors.latitude, readings.sensors.longitude)
+        name = readings.dataset_name
+        return Conversion(path, recognised, target, name, summary, middle, tuple(notes), problems, following)
 
 
-def _counted(blocks: Generator[store.Block, None, None], zeros: list[int]) -> Generator[store.Block, None, None]:
-    """The blocks; the zeros of each are added to a list."""
-    with closing(blocks):
-        for block in blocks:
-            zeros.append(int((block.speeds == 0).sum()))
-            yield block
-
-
-def _paths(data: str | Path | Sequence[str | Path]) -> list[Path]:
-    found = [Path(data)] if isinstance(data, str | Path) else [Path(each) for each in data]
-    if not found:
-        raise SettingsError(Argument("data"), "no file in it", "name one or several files")
-    return found
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
-
-
-def _names(said: str | Sequence[str]) -> tuple[str, ...]:
-    return (said,) if isinstance(said, str) else tuple(said)
-
-
-def _missing_values(said: float | str | Sequence[float] | None) -> tuple[float, ...] | None:
-    """Numbers that stand for no reading, in a text with commas between them; ``none``: there is no such number."""
-    if said is None:
-        return None
-    each = said.split(",") if isinstance(said, str) else said if isinstance(said, Sequence) else [said]
-    found = [_missing_value(one) for one in each]
-    return tuple(number for number in found if not math.isnan(number))
-
-
-def _time_format(said: str | None) -> str | None:
-    """A format of strptime that says date and time."""
-    if said is None:
-        return None
-    try:
-        datetime.strptime(datetime(2024, 1, 31, 13, 5, tzinfo=UTC).strftime(said), said)
-    except ValueError:
-        said_right = False
-    else:
-        said_right = "%" in said
-    if not said_right:
-        example = ("for example ", Argument("time_format", "%d/%m/%Y %H:%M"))
-        raise SettingsError(Argument("time_format", said), "not a format of times", example)
-    return said
-
-
-def _quantity(said: str | None) -> str | None:
-    """What readings are, as a feature is called."""
-    if said is None:
-        return None
-    known = {"speed": store.SPEED, "flow": "flow", "occupancy": "occupancy"}
-    if said.strip().lower() not in known:
-        raise SettingsError(Argument("quantity", said), "no quantity", f"choose {', '.join(known)}")
-    return known[said.strip().lower()]
-
-
-def _missing_value(said: float | str) -> float:
-    """``none`` -> NaN (every number is a reading), a number -> itself."""
-    if isinstance(said, str) and said.lower() == "none":
-        return math.nan
-    try:
-        number = float(said)
-    except ValueError:
-        number = math.inf
-    if math.isinf(number) or (isinstance(said, str) and math.isnan(number)):
-        example = ("for example ", Argument("missing", 0))
-        raise SettingsError(Argument("missing", said), "neither a number nor none", example)
-    return number
-
-
-def _after_conversion(output: Path, readings: store.Readings) -> tuple[Command, ...]:
-    """Social pooling needs the position of every sensor."""
-    targets = {} if readings.feature == store.SPEED else {"data.targets": readings.feature}
-    if all(map(math.isfinite, readings.sensors.latitude)):
-        return (Command("train", **{"data.path": output}, **targets),)
-    alone = Command("train", **{"data.path": output}, **targets, **{"pooling.kind": "none"})
-    return Command("backfill", output, meta="LOCATIONS.csv"), alone
-
-
+@with_options("append")
 def append(
-    path: str | Path,
-    data: str | Path | Sequence[str | Path],
-    *,
-    channel: str | int | None = None,
-    time_format: str | None = None,
-    missing: float | str | Sequence[float] | None = None,
-    timezone: str | None = None,
-    round_times: bool = False,
-    transposed: bool = False,
-    time_column: str | None = None,
-    sensor_column: str | None = None,
-    drop: str | Sequence[str] = (),
-    progress: Callback | None = None,
+    path: str | Path, data: str | Path | Sequence[str | Path], *, progress: Callback | None = None, **options: Any
 ) -> appending.Appended:
     """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
 
-    data: tables that the format ``export`` reads, of the sensors of the file in any order; a sensor that they do not
+    data: tables that the format ``csv`` reads, of the sensors of the file in any order; a sensor that they do not
     have gets missing readings.  Their rows go on where the file ends, a step apart.  Rows that the file has already are
     left out if their readings are the same; a gap before the first new row is filled with missing readings.
-    channel, time_format, missing, round_times, transposed, time_column, sensor_column, drop: as in ``convert``.
-    timezone: of the tables, where the file is in UTC.
 
-    The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
+    The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.  The options are
+    those of ``convert``:
     """
     with listening(progress):
-        first, *more = _paths(data)
-        wanted = None if channel is None else str(channel)
-        request = Request(
-            first,
-            channel=wanted,
-            time_format=_time_format(time_format),
-            more=tuple(more),
-            transposed=transposed,
-            round_times=round_times,
-            time_column=time_column,
-            sensor_column=sensor_column,
-            drop=_names(drop),
-        )
-        choices = Choices(missing=_missing_values(missing), timezone=timezone, round_times=round_times)
-        return appending.append(Path(path), request, choices)
+        return appending.append(Path(path), Request.of("append", data, options))
 
 
 def backfill(
@@ -313,17 +156,18 @@ def backfill(
     those of the others.
     """
     with listening(progress):
-        several = [paths] if isinstance(paths, str | Path) else list(paths)
-        found = [path for given in several for path in older.expand(Path(given))]
-        known = read_locations(Path(meta)) if meta else {}
+        named = [paths] if isinstance(paths, str | Path) else list(paths)
+        files = [path for each in named for path in older.expand(Path(each))]
+        table = None if meta is None else Path(meta)
+        known = read_locations(table) if table else {}
         plans: list[older.Plan] = []
         failures: list[Message] = []
-        with work("backfill", len(found), "files") as bar:
-            for path in found:
+        with work("backfill", len(files), "files") as bar:
+            for path in files:
                 try:
                     plan = older.backfill(
                         path,
-                        _path(meta),
+                        table,
                         known=known,
                         rewrite=rewrite,
                         without_positions=without_positions,
@@ -335,25 +179,24 @@ def backfill(
                         failures.append(refusal)
                 except SettingsError:
                     raise
-                except SocialxError as error:
-                    failures += error.messages
+                except SocialxError as refused:
+                    failures += refused.messages
                 bar.advance()
         if failures:
-            raise BackfillError(plans, failures)
+            error = BackfillError.together(failures)
+            error.plans = plans
+            raise error
         return plans
 
 
 class BackfillError(SocialxError):
     """Some files could not be completed; ``plans`` are those of all files that were read."""
 
-    def __init__(self, plans: list[older.Plan], failures: list[Message]) -> None:
-        first = failures[0]
-        super().__init__(first.where, first.what, first.remedy, sample=first.sample)
-        self.messages, self.plans = tuple(failures), plans
+    plans: list[older.Plan]
 
 
-@dataclass(frozen=True)
-class Inspection:
+@dataclass(frozen=True, repr=False)
+class Inspection(Shown):
     """What a file is and holds.
 
     kind: what it is, and the task that makes a current file of it.  report: None where it is not a current file yet.
@@ -361,26 +204,33 @@ class Inspection:
     """
 
     path: Path
-    kind: Kind
+    kind: FileKind
     report: inspection.Report | None
     problems: tuple[str, ...]
     remarks: tuple[str, ...]
 
+    def headline(self) -> str:
+        """What the file holds, or what it is where it is not a current file."""
+        return f"{self.path}: {self.kind.why}" if self.report is None else self.report.headline()
+
+    def table(self) -> list[dict[str, Any]]:
+        """The numbers of the report, and what is wrong with the file."""
+        remarks = [{"what": "remark", "value": line} for line in (*self.problems, *self.remarks)]
+        return [*([] if self.report is None else self.report.table()), *remarks]
+
     def failed(self, names: str | Sequence[str]) -> list[str]:
         """The lines of those of the named checks that the file does not meet; ``all`` is every check."""
-        asked = checks.parse(names) if isinstance(names, str) else list(names)
-        return [] if self.report is None else checks.failed(self.report, asked)
+        known = checks.parse(names)
+        return [] if self.report is None else checks.failed(self.report, known)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the same keys for every file; None where there is no report."""
-        found = dict.fromkeys(field.name for field in fields(inspection.Report))
-        following = None if self.kind.next is None else str(self.kind.next)
-        kind = {"kind": self.kind.name, "kind_is": self.kind.why, "next": following}
-        lists: dict[str, Any] = {"problems": list(self.problems), "remarks": list(self.remarks)}
+        following = None if self.kind.next is None else python(self.kind.next)
+        kind = {"schema": SCHEMA, "kind": self.kind.name, "kind_is": self.kind.why, "next": following}
         if self.report is None:
-            lists = dict.fromkeys(lists)
-        report = asdict(self.report) if self.report else {**found, "path": str(self.path)}
-        return {"schema": SCHEMA, **kind, **report, **lists}
+            absent = dict.fromkeys(field.name for field in fields(inspection.Report))
+            return {**kind, **absent, "path": str(self.path), "problems": None, "remarks": None}
+        return {**kind, **asdict(self.report), "problems": list(self.problems), "remarks": list(self.remarks)}
 
 
 def inspect(
@@ -399,14 +249,13 @@ def inspect(
     """
     with listening(progress):
         names = checks.parse(require) if require else []
-        kind = kind_of(Path(path))
+        kind = kind_of(read_head(Path(path)))
         if kind.next is not None:
             if names or plot or geojson:
-                found = f"{kind.name}, {kind.why}: nothing to check or draw yet"
-                raise SocialxError(path, found, kind.next)
+                raise SocialxError(path, f"{kind.name}, {kind.why}: nothing to check or draw yet", kind.next)
             return Inspection(Path(path), kind, None, (), ())
         check_outputs((plot, PICTURE), (geojson, MAP), others=[path])
-        opened = store.open_store(Path(path))
+        opened = open_store(Path(path))
         where = None
         if geojson is not None:
             where = places(opened.sensors, Path(path))
@@ -430,7 +279,7 @@ def download(
     overwrite: bool = False,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
-    **sections: Mapping[str, Any],
+    **sections: Any,
 ) -> list[Path]:
     """Fetch the published files of a data set; an interrupted download goes on where it stopped.
 
@@ -438,9 +287,9 @@ def download(
     which are unverified.  The md5 of the published CSVs decides whether the files are the right ones.
     """
     with listening(progress):
-        s = Layers.of(settings, sections).load().settings
-        found = []
-        for published, url in downloads.addresses(dataset, s.download.mirror):
-            note(Message(published.name, f"{url}{'' if s.download.mirror else ' (unverified address)'}"))
-            found.append(downloads.fetch(published, url, Path(folder), retries=s.download.retries, overwrite=overwrite))
-        return found
+        effective = Layers.of(settings, sections).load().settings
+        source, paths = effective.download, []
+        for published, url in downloads.addresses(dataset, source.mirror):
+            note(Message(published.name, f"{url}{'' if source.mirror else ' (unverified address)'}"))
+            paths.append(downloads.fetch(published, url, Path(folder), retries=source.retries, overwrite=overwrite))
+        return paths

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from os import path as paths
 from pathlib import Path
 
-from socialx.disk import check_output
+from socialx.disk import check_name, check_output
 from socialx.errors import SettingsError, SocialxError
-from socialx.options import Layers, own_settings
+from socialx.files.file_head import UNREADABLE, unpacked
+from socialx.settings_layers import Layers, own_settings
 
 HEAD_BYTES = 512  # the beginning of a file, which tells what it is
 
 
 @dataclass(frozen=True)
-class Kind:
+class OutputKind:
     """What an output without an option ``overwrite`` is: its suffixes, and how the content of such a file begins."""
 
     what: str
@@ -31,22 +30,28 @@ class Kind:
             *others, last = self.suffixes
             names = f"{', '.join(others)} or {last}" if others else last
             raise SettingsError(path, f"{self.what} cannot end in {path.suffix.lower()!r}", f"name it {names}")
-        if path.is_file() and (head := _head(path)) and not self.begins.match(head):
-            raise SocialxError(path, f"exists already and is not {self.what}", "choose another output")
+        if path.is_file():
+            try:
+                with unpacked(path) as content:
+                    head = content.read(HEAD_BYTES)
+            except (*UNREADABLE, SocialxError):
+                head = b"?"  # what cannot be read is of no kind
+            if head and not self.begins.match(head):
+                raise SocialxError(path, f"exists already and is not {self.what}", "choose another output")
 
 
-PAGE = Kind("a page", (".html", ".htm"), re.compile(rb"\s*<!doctype html", re.IGNORECASE))
-PICTURE = Kind("a picture", (".png", ".svg", ".pdf"), re.compile(rb"\x89PNG|%PDF|\s*<(\?xml|svg)"))
-MAP = Kind("a map", (".geojson", ".json"), re.compile(rb'\s*\{\s*"type"\s*:\s*"FeatureCollection"'))
-PROFILE = Kind("a profile", (".json",), re.compile(rb'\s*\{\s*"schema"\s*:\s*"socialx\.profile/'))
-TRACE = Kind("a trace", (".json", ".json.gz"), re.compile(rb'\s*\{\s*"(schemaVersion|traceEvents)"'))
+PAGE = OutputKind("a page", (".html", ".htm"), re.compile(rb"\s*<!doctype html", re.IGNORECASE))
+PICTURE = OutputKind("a picture", (".png", ".svg", ".pdf"), re.compile(rb"\x89PNG|%PDF|\s*<(\?xml|svg)"))
+MAP = OutputKind("a map", (".geojson", ".json"), re.compile(rb'\s*\{\s*"type"\s*:\s*"FeatureCollection"'))
+PROFILE = OutputKind("a profile", (".json",), re.compile(rb'\s*\{\s*"schema"\s*:\s*"socialx\.profile/'))
+TRACE = OutputKind("a trace", (".json", ".json.gz"), re.compile(rb'\s*\{\s*"(schemaVersion|traceEvents)"'))
 ADVISED = "# advised by socialx profile"
-ADVICE = Kind("advice of profile", (".yaml", ".yml"), re.compile(re.escape(ADVISED.encode())))
+ADVICE = OutputKind("advice of profile", (".yaml", ".yml"), re.compile(re.escape(ADVISED.encode())))
 Output = str | Path | None
 
 
 def check_outputs(
-    *outputs: tuple[Output, Kind | None],
+    *outputs: tuple[Output, OutputKind | None],
     layers: Layers | None = None,
     runs: Iterable[str | Path] = (),
     others: Iterable[str | Path | None] = (),
@@ -54,14 +59,13 @@ def check_outputs(
 ) -> None:
     """Refuse an output that is an input of the task, or the same as another output, or a file that must stay.
 
-    An output of a ``Kind`` may replace a file of that kind, any other only with ``overwrite``.  layers, runs, others:
-    what the task reads, see ``inputs_of``.  An output of None is not asked for.
+    An output of an ``OutputKind`` may replace a file of that kind, any other only with ``overwrite``.  layers, runs,
+    others: what the task reads, see ``inputs_of``.  An output of None is not asked for.
     """
-    asked = [(Path(path), kind) for path, kind in outputs if path is not None]
-    there = [path for path, _ in asked if paths.lexists(path)]
-    inputs = tuple(inputs_of(layers, runs, others)) if there else ()
+    named = [(Path(path), kind) for path, kind in outputs if path is not None]
+    inputs = tuple(inputs_of(layers, runs, others)) if any(paths.lexists(path) for path, _ in named) else ()
     seen: set[str] = set()
-    for path, kind in asked:
+    for path, kind in named:
         check_output(path, overwrite or kind is not None, inputs)
         if kind is not None:
             kind.check(path)
@@ -75,36 +79,27 @@ def inputs_of(
 ) -> Iterator[Path]:
     """What a task reads: files of settings, data and distances, and all files of its runs and of their teachers."""
     yield from (Path(each) for each in others if each is not None)
-    found = []
+    entered = []
     if layers is not None:
-        yield from (*layers.local, *layers.files)
-        found.append(layers.merged().settings)
+        yield from layers.files
+        entered.append(layers.merged().settings)
     for run in map(Path, map(str, runs)):
         yield from _files_of_run(run)
         if (run / "settings.yaml").is_file():
-            found.append(own_settings(run / "settings.yaml").settings)
-    for s in found:
-        yield from filter(None, (s.data.path, s.pooling.distances))
-        for teacher in s.trainer.teacher:
+            from socialx.training.run_folder import RunFolder
+
+            folder = RunFolder(run)
+            entered.append(own_settings(folder.settings, folder.read_settings()).settings)
+    for settings in entered:
+        yield from filter(None, (settings.data.path, settings.pooling.distances))
+        for teacher in settings.trainer.teacher:
             yield from _files_of_run(Path(teacher))
 
 
 def _files_of_run(folder: Path) -> Iterator[Path]:
     from socialx.training.run_folder import NAMES, STATE  # it loads torch, which an inspected file needs not
 
+    check_name(folder)
     yield from (folder / name for name in NAMES)
     if folder.is_dir():
         yield from (each for each in folder.iterdir() if STATE.fullmatch(each.name))
-
-
-def _head(path: Path) -> bytes:
-    """The beginning of a file, of its content where it is compressed; what cannot be read is of no kind."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-        if head.startswith(b"\x1f\x8b"):
-            with gzip.open(path) as packed:
-                head = packed.read(HEAD_BYTES)
-    except (OSError, EOFError, zlib.error):
-        return b"?"
-    return head

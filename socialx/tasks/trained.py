@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from socialx.build import Problem, build
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.model.state import alike, check_state
-from socialx.options import Layers, differences
 from socialx.scoring.protocol import Trained
 from socialx.settings import SCORING
+from socialx.settings_layers import Layers, differences
 from socialx.training.run_folder import open_run
 
 USUAL = "climatology.usual"  # in the state dict
@@ -29,13 +27,14 @@ def load_trained(
     sensor tables in the model, another network, and where the weights are not those of the settings.
     """
     run = open_run(path)
-    sensors, weights, then = run.sensors(), run.read_weights(), run.protocol()
-    loaded = layers.of_run(run.settings, SCORING)
-    s = loaded.in_full_precision(run.settings)
-    if s.data.path is not None and loaded.origin["data.path"] == str(run.settings) and not s.data.path.exists():
-        remedy = ("say where it is now: ", Argument("data.path", "FILE"))
-        raise SocialxError(s.data.path, f"no such file, on which {path} was trained", remedy)
-    if first and (differ := differences(first.settings, s)):
+    sensors, weights, settings, then = run.sensors(), run.read_weights(), run.read_settings(), run.protocol()
+    loaded = layers.of_run(run.settings, settings, SCORING)
+    effective = loaded.in_full_precision(run.settings)
+    file = effective.data.path
+    if file is not None and loaded.origin["data.path"] == str(run.settings) and not file.exists():
+        remedy = f"say where it is now: {Argument('data.path', 'FILE')}"
+        raise SocialxError(file, f"no such file, on which {path} was trained", remedy)
+    if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
     stored = weights.state.get(USUAL)
     if stored is not None and not alike(stored, stored):
@@ -46,18 +45,20 @@ def load_trained(
     usual = None
     if sensors is not None and stored is not None and stored.dtype == torch.float32:
         usual = sensors, stored.numpy()
-    features = dict.fromkeys((*s.data.targets, *(s.data.inputs or ())))
+    features = dict.fromkeys((*effective.data.targets, *(effective.data.inputs or ())))
     if lacking := [name for name in features if name not in then.normaliser]:
         raise SocialxError(run.path, f"its protocol has no mean and deviation of {', '.join(lacking)}", "train again")
     problem = build(
-        s,
+        effective,
         first.data if first else None,
         split=split,
         moments=None if split else then.normaliser,
-        sensors=sensors if s.sensor_tables() and not split else None,
+        sensors=sensors if effective.sensor_tables() and not split else None,
         usual=usual,
     )
-    problem.protocol.refuse_other(then, path, problem.data.store.path, s.sensor_tables())
+    problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables())
+    parameters = sum(p.numel() for p in problem.model.parameters())
+    trained = then.of_weights(weights.epoch, parameters, weights.fingerprint)
     state = weights.state
     own = problem.model.state_dict()
     if USUAL in state and USUAL in own and sensors != problem.data.sensors.ids:  # its shape and numbers are this file's
@@ -68,23 +69,4 @@ def load_trained(
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
     problem.model.load_state_dict(state)
     problem.model.to(problem.precision.device)
-    parameters = sum(p.numel() for p in problem.model.parameters())
-    return problem, then.of_weights(weights.epoch, parameters, weights.fingerprint)
-
-
-def load_several(names: Iterable[str], layers: Layers) -> tuple[dict[str, Problem], dict[str, Trained]]:
-    """``load_trained`` of runs, by their names; all of them share the windows of the first one."""
-    problems: dict[str, Problem] = {}
-    trained: dict[str, Trained] = {}
-    for name in names:
-        first = next(iter(problems.values()), None)
-        problems[name], trained[name] = load_trained(Path(name), layers, first)
-    return problems, trained
-
-
-def refuse_overflow(run: str | Path, values: float | np.ndarray) -> None:
-    """Raise SocialxError where what a run computed is not finite: its weights are numbers that no training makes."""
-    lost = int(np.size(values) - np.isfinite(values).sum())
-    if lost:
-        found = f"its weights overflow: {lost:,} of {np.size(values):,} values of its result are not finite numbers"
-        raise SocialxError(run, found, "train again")
+    return problem, trained

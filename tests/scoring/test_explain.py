@@ -16,20 +16,26 @@ import torch
 from socialx.data import geo
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.files.store import Sensors, open_store
+from socialx.files.hdf5_layout import Sensors
+from socialx.files.store import open_store
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.precision import Precision
 from socialx.report.explanation_picture import plot_explanation
-from socialx.scoring.attention import AttentionWeights, RunningWeights, social_layers
+from socialx.scoring.attention_sums import (
+    AttentionWeights,
+    RunningWeights,
+    layer_summary,
+    sensor_errors,
+    social_layers,
+)
 from socialx.scoring.breakdown import RunningErrors
-from socialx.scoring.evaluation import evaluate
-from socialx.scoring.evaluation import run as run_over
-from socialx.scoring.results import error_rows, layer_summary, sensor_errors
-from socialx.tasks import evaluate as evaluate_runs
-from socialx.tasks import explain
-from tests.commands import small_file, small_run, socialx
-from tests.networks import CPU, MONDAY, example, forecaster, loader, pooling, positions, series, speeds
-from tests.training.test_never_waits import NeverWaits
+from socialx.scoring.results import error_rows
+from socialx.scoring.scoring_pass import survey
+from socialx.tasks.evaluation import evaluate as evaluate_runs
+from socialx.tasks.explanation import explain
+from tests.commands import refused, small_run, socialx, works
+from tests.meters import NeverWaits
+from tests.networks import CPU, MONDAY, example, forecaster, loader, pooling, positions, scores_of, series, speeds
 
 FP32 = Precision("32-true", CPU)
 LINE = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]])  # km
@@ -39,7 +45,7 @@ def by_hand(
     forecast: np.ndarray, target: np.ndarray, valid: np.ndarray, hour: np.ndarray, weekday: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Sums of errors and counts of forecast, target, valid [B,P,N], hour and weekday [B,P], entry by entry."""
-    sizes = {"by_step": 4, "by_hour": 24, "by_weekday": 7, "by_sensor": 3}
+    sizes = {"horizon": 4, "hour": 24, "weekday": 7, "sensor": 3}
     sums = {name: np.zeros((2, size)) for name, size in sizes.items()}
     for b, step, sensor in np.argwhere(valid):
         error = abs(float(forecast[b, step, sensor]) - float(target[b, step, sensor]))
@@ -70,7 +76,7 @@ def test_errors_by_step_hour_weekday_and_sensor_equal_the_definition(step_minute
     first = (forecasts[..., 0].reshape(120, horizon, 3), values[ahead][..., 1], valid[ahead][..., 1])
     errors = running.compute()
     for name, (total, count) in by_hand(*first, hour, weekday).items():
-        found = getattr(errors, name)
+        found = errors[name]
         np.testing.assert_allclose(found.total, total, rtol=1e-12)
         np.testing.assert_array_equal(found.count, count)
         np.testing.assert_array_equal(np.isnan(found.mae), count == 0)
@@ -80,14 +86,15 @@ def test_errors_by_step_hour_weekday_and_sensor_equal_the_definition(step_minute
 def test_a_pass_agrees_with_evaluate_and_skips_the_padding() -> None:
     model, windows = forecaster(), loader(part="test", batch_size=32)
     assert windows.num_windows % 32
-    scores = evaluate(model, windows, FP32, horizon=12)[0]
+    scores = scores_of(model, windows)
     running, weights = RunningErrors(12, 5, 5, CPU), AttentionWeights(model)
-    assert run_over(model.train(), windows, FP32, running, watch=lambda number: weights.hooked())
+    with weights.hooked():
+        assert survey(model.train(), windows, FP32, running)
     assert model.training
     errors = running.compute()
-    np.testing.assert_allclose(errors.by_step.mae, [score.mae for score in scores.by_step], rtol=1e-12)
-    assert errors.by_sensor.summed().mae == pytest.approx(scores.overall.mae, rel=1e-12)
-    assert errors.by_hour.count.sum() == scores.overall.count
+    np.testing.assert_allclose(errors["horizon"].mae, [score.mae for score in scores.by_step], rtol=1e-12)
+    assert errors["sensor"].summed().mae == pytest.approx(scores.overall.mae, rel=1e-12)
+    assert errors["hour"].count.sum() == scores.overall.count
     assert [layer.name for layer in weights.compute()] == ["layer 1"]
 
 
@@ -120,7 +127,7 @@ def test_a_hand_set_mean_is_told_as_it_is() -> None:
 def test_weights_are_averaged_over_windows_in_pieces_or_at_once(
     kind: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socialx.scoring.attention.AT_A_TIME", at_a_time)
+    monkeypatch.setattr("socialx.scoring.attention_sums.AT_A_TIME", at_a_time)
     torch.manual_seed(0)
     running = RunningWeights(pooling(positions(5), kind=kind))
     states = torch.randn(7, 5, 16)
@@ -128,7 +135,6 @@ def test_weights_are_averaged_over_windows_in_pieces_or_at_once(
         running.add(states[:4])
         running.add(states[4:])
         of_states = running.pooling.weights(states)
-    assert of_states is not None
     weights = of_states.double().numpy()  # [B,H,N,K]
     assert weights.shape == (7, 2, 5, 3)
     null_key = np.clip(1 - weights.sum(-1), 0, None)
@@ -160,7 +166,7 @@ def test_neither_sum_waits_for_the_device() -> None:
     weights, errors = AttentionWeights(model), RunningErrors(12, 5, 5, CPU)
     with torch.no_grad(), weights.hooked(), NeverWaits():
         errors.add(model(made), made, target)
-    assert errors.compute().by_step.count.sum() == target.valid.sum()
+    assert errors.compute()["horizon"].count.sum() == target.valid.sum()
     assert weights.compute()[0].weights is not None
 
 
@@ -183,12 +189,10 @@ def test_a_sensor_without_neighbours_has_no_distance() -> None:
     with torch.no_grad():
         running.add(torch.randn(3, 2, 8))
     found = running.compute("here")
-    assert found.null_key is not None
-    assert found.distance_km is not None
     np.testing.assert_array_equal(found.null_key, 1)
     assert np.isnan(found.distance_km).all()
     errors = RunningErrors(2, 2, 5, CPU).compute()
-    rows = error_rows(range(2), errors.by_sensor)
+    rows = error_rows(range(2), errors["sensor"])
     sensors = sensor_errors(Sensors(("a", "b"), *np.full((2, 2), np.nan)), rows, [found])
     summary = layer_summary(found)
     assert summary.mean.distance_km is None
@@ -204,31 +208,25 @@ def test_the_worst_sensor_comes_first_and_one_without_targets_last() -> None:
     running = RunningErrors(12, 3, 5, CPU)
     running.add(target.values + torch.tensor([1.0, 9.0, 2.0])[:, None], made.window(starts), target)
     errors = running.compute()
-    rows = error_rows(range(3), errors.by_sensor)
+    rows = error_rows(range(3), errors["sensor"])
     found = sensor_errors(Sensors(("a", "b", "c"), np.arange(3.0), np.arange(3.0)), rows, [])
     assert [(sensor.id, sensor.count) for sensor in found] == [("c", 480), ("a", 480), ("b", 0)]
     assert [sensor.mae for sensor in found] == [pytest.approx(2), pytest.approx(1), None]
-    assert error_rows([0], errors.by_step.summed())[0].mae == pytest.approx(1.5)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_file(tmp_path_factory.mktemp("data"))
+    assert error_rows([0], errors["horizon"].summed())[0].mae == pytest.approx(1.5)
 
 
 @pytest.fixture(scope="module")
 def run(data: Path) -> Path:
-    return small_run(data, "run", "--blocks", "2")
+    return small_run(data, "two blocks", "--blocks", "2")
 
 
 def explained(run: Path, *options: str | Path) -> dict[str, Any]:
-    result = socialx("explain", run, "--json", *options)
-    assert result.exit_code == 0, result.stderr
+    result = works("explain", run, "--json", *options)
 
     def refuse(text: str) -> None:
         raise AssertionError(f"{text} is no JSON")
 
-    return json.loads(result.stdout, parse_constant=refuse)  # type: ignore[no-any-return]
+    return json.loads(result.stdout, parse_constant=refuse)
 
 
 def texts(path: Path) -> list[str]:
@@ -239,15 +237,15 @@ def texts(path: Path) -> list[str]:
 
 def test_the_tables_name_errors_and_weights(run: Path) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    result = socialx("explain", run)
-    assert result.exit_code == 0, result.stderr
+    result = works("explain", run)
     for words in (
         *("test windows", "MAE mph", "15 min", "60 min", "all 12 steps", "by the hour of the day", "23:00"),
         *("the 4 worst of 4 sensors", "largest weight", "trained radii, up to 3 neighbours", "layer 2", "null key"),
         *("1.39 = uniform over 3 neighbours and the null key", "canonical split"),
     ):
         assert words in result.stdout, words
-    assert max(len(line) for line in result.stdout.split("attention weights of each head")[0].splitlines()) <= 80
+    tables = result.stdout.replace(str(run), "run").split("attention weights of each head")[0]
+    assert max(map(len, tables.splitlines())) <= 80
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
@@ -297,14 +295,13 @@ def test_the_references_are_those_of_evaluate(run: Path) -> None:
 
 def test_a_picture_is_written_and_the_same_every_time(run: Path, tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg", "out.pdf", "new/out.PNG"):
-        result = socialx("explain", run, "--plot", tmp_path / name)
-        assert result.exit_code == 0, result.stderr
+        result = works("explain", run, "--plot", tmp_path / name)
         assert f"drew {tmp_path / name}" in result.stderr
     assert (tmp_path / "new/out.PNG").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert (tmp_path / "out.pdf").read_bytes().startswith(b"%PDF-")
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     words = texts(tmp_path / "one.svg")
-    assert any(word.startswith("run on metr_la: avg_speed, test part") for word in words)
+    assert any(word.startswith("two blocks on metr_la: avg_speed, test part") for word in words)
     headings = {
         "Sensors by MAE, mph: larger and darker is worse",
         "MAE by horizon",
@@ -351,8 +348,7 @@ def test_a_picture_without_positions_targets_or_pooling(run: Path, tmp_path: Pat
 )
 def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Path, tmp_path: Path) -> None:
     folder = small_run(data, options[1], *options)
-    result = socialx("explain", folder, "--plot", tmp_path / "out.svg")
-    assert result.exit_code == 0, result.stderr
+    result = works("explain", folder, "--plot", tmp_path / "out.svg")
     assert f"no pooling: {says}" in result.stdout
     assert "attention weights of each head" not in result.stdout
     found = explained(folder)
@@ -398,8 +394,6 @@ def test_what_cannot_be_explained_is_refused_before_the_pass(
 def test_a_picture_does_not_replace_a_folder_and_is_refused_before_the_pass(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socialx.tasks.explanation.load_trained", lambda *_, **__: pytest.fail("it was loaded"))
+    monkeypatch.setattr("socialx.tasks.scored_part.load_trained", lambda *_, **__: pytest.fail("it was loaded"))
     (tmp_path / "out.png").mkdir()
-    result = socialx("explain", run, "--plot", tmp_path / "out.png")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "out.png: a folder, not a file" in result.stderr
+    assert "out.png: a folder, not a file" in refused("explain", run, "--plot", tmp_path / "out.png")

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from socialx.files.published import DATASETS, PublishedScore
-from socialx.report.scores import print_ladder
+from socialx.report.score_tables import print_ladder
 from socialx.scoring.ladder import published
 from socialx.scoring.metrics import HorizonScores, Scores
-from tests.commands import small_file, small_run, socialx
+from tests.commands import refused, small_file, small_run, works
 from tests.protocols import protocol
 
 
@@ -72,8 +72,7 @@ def test_a_score_stands_between_the_next_worse_and_the_next_better() -> None:
 def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
     data = small_file(tmp_path)
     names = [str(small_run(data, kind, "--model", kind)) for kind in ("linear", "stid")]
-    result = socialx("evaluate", *names, "--baselines")
-    assert result.exit_code == 0, result.stderr
+    result = works("evaluate", *names, "--baselines")
     lines = result.stdout.splitlines()
     for name in names:
         assert any(line.startswith(f"{name}: weights of epoch 1") for line in lines)
@@ -91,6 +90,4 @@ def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
 def test_runs_of_other_windows_are_not_compared(flag: str, values: list[str], says: str, tmp_path: Path) -> None:
     data = small_file(tmp_path)
     runs = [small_run(data, f"run-{value}", "--model", "linear", flag, value) for value in values]
-    result = socialx("evaluate", *runs)
-    assert result.exit_code == 2
-    assert says in result.stderr
+    assert says in refused("evaluate", *runs, code=2)

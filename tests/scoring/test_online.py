@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
 
 from socialx.data.climatology import KINDS_OF_DAY, PSEUDO_READINGS, REACH
-from socialx.options import Layers
-from socialx.scoring.online import HALF_LIFE_DAYS, evaluate_online
-from socialx.tasks import evaluate
+from socialx.scoring.metrics import RunningScores
+from socialx.scoring.online import HALF_LIFE_DAYS, DayByDay
+from socialx.scoring.scoring_pass import survey
+from socialx.settings_layers import Layers
+from socialx.tasks.evaluation import evaluate
 from socialx.tasks.trained import load_trained
-from tests.commands import small_file, small_run, socialx
+from tests.commands import edited, refused, small_file, small_run, socialx, works
 
 ROWS = 1560  # the validation part goes on past a midnight; the test part is of one day
 QUICK = ["--batch-size", "32", "--learning-rate", "0.01"]
@@ -55,9 +57,9 @@ def test_scores_are_those_of_a_loop_over_days(run: Path) -> None:
     values, valid = (part[..., 0] for part in d.source.read(slice(0, ROWS)))
     total, count = np.zeros(12), np.zeros(12)
     starts = d.windows.part("validation")
+    of_day = cache(lambda day: known_before(day, values, valid, d.store.seconds))
     for start in starts:
-        issued = int(d.store.seconds[start + 11])
-        usual = known_before(issued // 86_400, values, valid, d.store.seconds)
+        usual = of_day(int(d.store.seconds[start + 11]) // 86_400)
         model.climatology.usual.copy_(torch.from_numpy(usual[..., None]))
         with torch.no_grad():
             forecast = model(d.series.window(torch.tensor([int(start)])))[0, :, :, 0].numpy()
@@ -65,7 +67,9 @@ def test_scores_are_those_of_a_loop_over_days(run: Path) -> None:
         total += (np.abs(forecast - values[ahead]) * valid[ahead]).sum(1)
         count += valid[ahead].sum(1)
     model.load_state_dict(before)
-    (found,) = evaluate_online(model, d, "validation", 32, problem.precision)
+    sums = RunningScores(12, 1, problem.precision.device)
+    survey(model, DayByDay(model, d, "validation", 32, np.arange(len(starts))), problem.precision, sums)
+    (found,) = sums.compute()
     np.testing.assert_allclose([step.mae for step in found.by_step], total / count, rtol=1e-4)
     assert len({int(d.store.seconds[start + 11]) // 86_400 for start in starts}) > 1  # so a day began between them
     for name, tensor in model.state_dict().items():  # and the model is as it was
@@ -77,16 +81,16 @@ def test_no_reading_from_the_day_of_issue_on_enters_the_climatology(run: Path, d
 
     def climatologies(path: Path) -> list[torch.Tensor]:
         seen.clear()
-        problem, _ = load_trained(run, Layers.of(None, {}, data=path))
+        problem, _ = load_trained(run, Layers.of(None, {"data": path}))
         model = problem.model
         hook = model.register_forward_pre_hook(lambda model, _: seen.append(model.climatology.usual.clone()))
-        evaluate_online(model, problem.data, "test", 32, problem.precision)
+        places = np.arange(len(problem.data.windows.part("test")))
+        survey(model, DayByDay(model, problem.data, "test", 32, places), problem.precision)
         hook.remove()
         return list(seen)
 
     other = tmp_path / "other.h5"
-    other.write_bytes(data.read_bytes())
-    with h5py.File(other, "r+") as file:
+    with edited(data, other) as file:
         file["data/features"][ROWS - 100 :, :, 0] = 5.0
     before, after = climatologies(data), climatologies(other)
     assert len(before) == len(after) > 1
@@ -94,8 +98,7 @@ def test_no_reading_from_the_day_of_issue_on_enters_the_climatology(run: Path, d
 
 
 def test_the_command_prints_them_apart(run: Path) -> None:
-    result = socialx("evaluate", run, "--online", "--json")
-    assert result.exit_code == 0, result.stderr
+    result = works("evaluate", run, "--online", "--json")
     printed = json.loads(result.stdout)
     assert set(printed["scores"]) == set(printed["online"]) == {str(run)}
     one, two = (printed[key][str(run)]["avg_speed"]["all"] for key in ("scores", "online"))
@@ -108,8 +111,7 @@ def test_the_command_prints_them_apart(run: Path) -> None:
 
 def test_a_run_without_climatology_is_refused_before_it_is_scored(data: Path, tmp_path: Path) -> None:
     run = small_run(data, tmp_path / "run", "--no-climatology", *QUICK)
-    result = socialx("evaluate", run, "--online")
-    assert result.exit_code == 2
-    assert f"{run} was trained without a climatology" in result.stderr
-    assert "--climatology" in result.stderr
+    error = refused("evaluate", run, "--online", code=2)
+    assert f"{run} was trained without a climatology" in error
+    assert "--climatology" in error
     assert evaluate([run])[run].overall().count > 0

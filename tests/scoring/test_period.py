@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 import socialx as api
 from socialx.dataset import Dataset
 from socialx.errors import SettingsError
-from socialx.options import Layers
-from socialx.tasks.period import as_text, windows_within
+from socialx.files.time_axis import as_text
+from socialx.settings_layers import Layers
+from socialx.tasks.scored_part import windows_within
 from socialx.tasks.trained import load_trained
-from tests.commands import SMALL, small_file, socialx
+from tests.commands import refused, small_file, small_run, works
 
 ROWS = 1500  # 5.2 days from 2012-05-03 00:00, the test part from 2012-05-07 04:10
 FROM, TO = "2012-05-07 06:00", "2012-05-07 09:00"
@@ -30,9 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path) -> Path:
-    folder = data.parent / "run"
-    assert socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL).exit_code == 0
-    return folder
+    return small_run(data)
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +56,13 @@ def test_the_windows_are_those_whose_forecast_lies_in_the_period(run: Path, data
     mae = np.abs(forecast - truth)[valid].mean(dtype=np.float64)
     assert found[str(run)].overall().mae == pytest.approx(mae, rel=1e-5)
     assert found[str(run)].overall().count == valid.sum()
-    assert found.protocol.period is not None
     assert found.protocol.period.windows == 26
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(part=st.sampled_from(["train", "validation", "test", "all"]), rows=st.data())
 def test_any_period_is_a_plain_loop_over_the_windows(part: str, rows: st.DataObject, dataset: Dataset) -> None:
-    seconds, starts = dataset.store.seconds, dataset.windows.part(part)  # type: ignore[union-attr]
+    seconds, starts = dataset.store.seconds, dataset.windows.part(part)
     begin = rows.draw(st.integers(int(seconds[0]), int(seconds[-1])))
     until = rows.draw(st.integers(begin, int(seconds[-1])))
     by_hand = [k for k, row in enumerate(starts) if begin <= seconds[row + 12] and seconds[row + 23] <= until]
@@ -74,7 +72,6 @@ def test_any_period_is_a_plain_loop_over_the_windows(part: str, rows: st.DataObj
         return
     places, period = windows_within(dataset, part, as_text(begin), as_text(until))
     assert places.tolist() == by_hand
-    assert period is not None
     assert (period.first_time, period.last_time, period.windows) == (as_text(begin), as_text(until), len(by_hand))
 
 
@@ -107,13 +104,12 @@ def test_explain_and_report_take_it_too(run: Path, tmp_path: Path) -> None:
     assert explained.count == scores[str(run)].overall().count
     assert explained.protocol.period == scores.protocol.period
     page = tmp_path / "report.html"
-    assert socialx("report", run, "--from", FROM, "--to", TO, "-o", page).exit_code == 0
+    works("report", run, "--from", FROM, "--to", TO, "-o", page)
     assert f"the 26 windows whose forecast lies within {FROM}:00 .. {TO}:00" in page.read_text()
 
 
 def test_the_command_says_what_it_scored(run: Path) -> None:
-    result = socialx("evaluate", run, "--from", FROM, "--to", TO)
-    assert result.exit_code == 0
+    result = works("evaluate", run, "--from", FROM, "--to", TO)
     assert f"scored: the 26 windows whose forecast lies within {FROM}:00 .. {TO}:00" in result.stdout
 
 
@@ -131,7 +127,4 @@ def test_the_command_says_what_it_scored(run: Path) -> None:
     ],
 )
 def test_a_period_that_cannot_be_scored(arguments: tuple[str, ...], says: str, data: Path) -> None:
-    result = socialx("evaluate", "--baselines", "--data", data, *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert says in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert says in refused("evaluate", "--baselines", "--data", data, *arguments, code=2)

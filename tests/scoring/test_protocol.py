@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.commands import EXCERPT, LOCATIONS, socialx
+from tests.commands import EXCERPT, works
 
 
 def read_csv() -> tuple[list[datetime], np.ndarray]:
@@ -32,13 +33,8 @@ def scores(forecast: np.ndarray, target: np.ndarray) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    output = tmp_path_factory.mktemp("protocol") / "x.h5"
-    arguments = ["--data-csv", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", output]
-    assert socialx("convert", "metr-la", *arguments).exit_code == 0
-    result = socialx("evaluate", "--baselines", "--data", output, "--json")
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)  # type: ignore[no-any-return]
+def printed(excerpt: Path) -> dict[str, Any]:
+    return json.loads(works("evaluate", "--baselines", "--data", excerpt, "--json").stdout)
 
 
 @pytest.mark.parametrize("name", ["copy-last, zeros copied", "copy-last, last valid", "historical average"])

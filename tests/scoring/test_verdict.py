@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from socialx.report.scores import verdicts
+from socialx.report.score_tables import verdicts
 
 
 def found(**maes: float) -> Any:

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 import socialx
-from socialx.tasks import diagnosis
-from socialx.tasks.diagnosis import Diagnosis, Line
-from tests.commands import ROOT, process, small_file
+from socialx.tasks import doctor_checks
+from socialx.tasks.doctor_checks import DoctorLine, DoctorResult
+from tests.commands import ROOT, edited, process, works
 from tests.commands import socialx as command
 
-NAMES = [check.name for check in diagnosis.CHECKS]
+NAMES = list(doctor_checks.CHECKS)
 SIZES: dict[str, Any] = {
     "model": {"width": 8, "blocks": 1, "slstm_at": (), "heads": 2},
     "pooling": {"heads": 2, "neighbours": 3},
@@ -30,18 +30,13 @@ SETS = [word for section, names in SIZES.items() for name, value in names.items(
         for word in ("--set", f"{section}.{name}={value}")]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_file(tmp_path_factory.mktemp("data"))
-
-
-def doctor(path: Path | None = None, /, **sections: dict[str, Any]) -> Diagnosis:
+def doctor(path: Path | None = None, /, **sections: dict[str, Any]) -> DoctorResult:
     """Of a small model on the CPU."""
     merged = {name: {**SIZES.get(name, {}), **sections.get(name, {})} for name in {*SIZES, *sections}}
-    return socialx.doctor(merged.pop("data", path), **merged)
+    return socialx.doctor(path, **merged)
 
 
-def line(found: Diagnosis, name: str) -> Line:
+def line(found: DoctorResult, name: str) -> DoctorLine:
     (only,) = (each for each in found.lines if each.name == name)
     return only
 
@@ -61,10 +56,8 @@ def test_every_check_is_ok_with_a_file_on_a_cpu(data: Path) -> None:
 
 def test_without_a_file_a_made_up_network_is_tried() -> None:
     found = doctor()
-    assert line(found, "data") == Line("data", "ok", "no file is given", line(found, "data").remedy)
-    assert line(found, "data").helps() == (
-        'data={"path": \'FILE.h5\'}, which socialx.convert(\'auto\', \'FILE\') makes'
-    )  # fmt: skip
+    assert line(found, "data") == DoctorLine("data", "ok", "no file is given", line(found, "data").remedy)
+    assert line(found, "data").helps() == "data={'path': 'FILE.h5'}, which socialx.convert('auto', 'FILE') makes"
     assert "a step for 5 made-up sensors is finite" in line(found, "encoder").found
     assert not found.failed, str(found)
 
@@ -78,7 +71,10 @@ def test_without_a_file_a_made_up_network_is_tried() -> None:
         ({"model": {"kind": "stid"}}, "stid"),
         ({"model": {"checkpointing": True}, "trainer": {"precision": "bf16-mixed"}}, "encoder fused"),
         ({"pooling": {"kind": "none"}, "trainer": {"precision": "16-mixed"}}, "encoder fused"),
-        ({"pooling": {"placement": "interleaved", "layers": 1}, "data": {"history": 288, "horizon": 3}}, "encoder"),
+        (
+            {"pooling": {"placement": "interleaved", "layers": 1}, "data": {"history": 288, "horizon": 3}},
+            "encoder",
+        ),
     ],
 )
 def test_the_configured_model_takes_the_step(sections: dict[str, Any], ran: str) -> None:
@@ -96,7 +92,7 @@ def test_the_features_that_are_asked_for_are_tried(data: Path) -> None:
 
 
 def test_a_part_of_a_large_network_is_tried(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "MOST_SENSORS", 3)
+    monkeypatch.setattr(doctor_checks, "MOST_SENSORS", 3)
     found = doctor(data)
     assert "4 sensors" in line(found, "data").found
     assert "a step for the first 3 sensors is finite" in line(found, "encoder").found
@@ -126,8 +122,7 @@ def test_a_reading_that_cannot_be_read_fails_before_training_does(data: Path, tm
 
 def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, tmp_path: Path) -> None:
     lost = tmp_path / "lost.h5"
-    lost.write_bytes(data.read_bytes())
-    with h5py.File(lost, "r+") as file:
+    with edited(data, lost) as file:
         del file["metadata/vd_info/769402"]
     result = command("doctor", "--data", lost, *SETS)
     assert result.exit_code == 3
@@ -161,8 +156,7 @@ def test_settings_that_exclude_each_other_and_those_without_effect() -> None:
 
 
 def test_json_has_one_shape() -> None:
-    result = command("doctor", "--json", *SETS)
-    assert result.exit_code == 0, result.stderr
+    result = works("doctor", "--json", *SETS)
     assert result.stderr == ""
     printed = json.loads(result.stdout)
     assert (printed["schema"], printed["ok"]) == ("socialx.doctor/1", True)
@@ -176,7 +170,7 @@ def test_json_has_one_shape() -> None:
 
 
 def test_more_threads_than_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "usable_cores", lambda: 3)
+    monkeypatch.setattr(doctor_checks, "usable_cores", lambda: 3)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     found = line(doctor(), "machine")
@@ -184,7 +178,7 @@ def test_more_threads_than_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) 
     assert "torch takes 64 threads" in found.found
     assert "OMP_NUM_THREADS=3" in found.helps()
     assert "threads" in found.helps()
-    assert command("doctor", *SETS).exit_code == 0
+    works("doctor", *SETS)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert line(doctor(), "machine").state == "ok"
 
@@ -199,23 +193,23 @@ def test_a_broken_product_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line(doctor(), "product").state == "fail"
 
 
-def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[torch.nn.Module], None]) -> Line:
+def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[torch.nn.Module], None]) -> DoctorLine:
     """The line of the encoder, with a model that was changed after it had been built."""
-    real = diagnosis.build
+    real = doctor_checks.build
 
     def build(*arguments: Any) -> Any:
         problem = real(*arguments)
         change(problem.model)
         return problem
 
-    monkeypatch.setattr(diagnosis, "build", build)
+    monkeypatch.setattr(doctor_checks, "build", build)
     return line(doctor(), "encoder")
 
 
 def test_a_tensor_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def stays(model: torch.nn.Module) -> None:
         model.register_buffer("stray", torch.zeros(1, device="meta"))
-        model.to = lambda _: model  # type: ignore[method-assign,assignment]
+        model.to = lambda _: model
 
     found = changed(monkeypatch, stays)
     assert (found.state, found.found) == ("fail", "buffer stray is on meta, not on cpu")
@@ -236,7 +230,7 @@ def test_an_error_that_nobody_expected_is_a_line(monkeypatch: pytest.MonkeyPatch
     def broken(_: object) -> None:
         raise ZeroDivisionError("first line\nsecond line")
 
-    monkeypatch.setattr(diagnosis.shutil, "disk_usage", broken)
+    monkeypatch.setattr(doctor_checks.shutil, "disk_usage", broken)
     found = doctor()
     assert line(found, "disk").found == "ZeroDivisionError: first line"
     assert line(found, "disk").state == "fail"
@@ -245,8 +239,8 @@ def test_an_error_that_nobody_expected_is_a_line(monkeypatch: pytest.MonkeyPatch
 
 def test_too_little_room_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     little = SimpleNamespace(total=64 << 20, free=64 << 20)
-    monkeypatch.setattr(diagnosis.shutil, "disk_usage", lambda _: little)
-    monkeypatch.setattr(diagnosis, "free_bytes", lambda _: 500 << 20)
+    monkeypatch.setattr(doctor_checks.shutil, "disk_usage", lambda _: little)
+    monkeypatch.setattr(doctor_checks, "free_bytes", lambda _: 500 << 20)
     found = doctor()
     for name in ("disk", "memory", *(["shared memory"] if (Path("/dev") / "shm").is_dir() else [])):
         assert line(found, name).state == "warn"
@@ -259,14 +253,14 @@ def test_a_worker_that_does_not_start_matters_where_workers_are_asked_for(monkey
     def refuse(*_: object, **__: object) -> None:
         raise OSError("Cannot allocate memory")
 
-    monkeypatch.setattr(diagnosis, "DataLoader", refuse)
+    monkeypatch.setattr(doctor_checks, "DataLoader", refuse)
     found = line(doctor(), "workers")
     assert (found.state, "Cannot allocate memory" in found.found) == ("warn", True)
     assert line(doctor(loader={"mode": "workers"}), "workers").state == "fail"
 
 
 def test_low_precision_that_is_emulated_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "cpu_field", lambda _: "")
+    monkeypatch.setattr(doctor_checks, "cpu_field", lambda _: "")
     found = line(doctor(trainer={"precision": "bf16-mixed"}), "precision")
     assert found.state == "warn"
     assert "is emulated, which is slow" in found.found
@@ -275,11 +269,11 @@ def test_low_precision_that_is_emulated_is_a_warning(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "has_nvidia", lambda: False)
+    monkeypatch.setattr(doctor_checks, "has_nvidia", lambda: False)
     plain = line(doctor(), "device")
     assert plain.state == "ok"
     assert plain.found.startswith("no CUDA device: everything runs on the CPU")
-    monkeypatch.setattr(diagnosis, "has_nvidia", lambda: True)
+    monkeypatch.setattr(doctor_checks, "has_nvidia", lambda: True)
     hidden = line(doctor(), "device")
     assert hidden.state == "warn"
     assert "no CUDA device: " in hidden.found

@@ -20,7 +20,7 @@ import socialx as api
 from socialx.errors import SettingsError
 from socialx.tasks import exporting
 from socialx.training.run_folder import open_run
-from tests.commands import ROOT, small_file, small_run, socialx
+from tests.commands import ROOT, refused, small_file, small_run, works
 from tests.networks import carry_forward
 
 FORMATS = {"torch": "metr_la.pt2", "onnx": "metr_la.onnx", "safetensors": "metr_la.safetensors"}
@@ -111,7 +111,7 @@ def linear(data: Path) -> Path:
     return small_run(data, "linear", "--model", "linear", "--inputs", "avg_speed,latitude")
 
 
-def write_inputs(run: Path, data: Path, features: list[int], path: Path) -> None:
+def write_inputs(run: Path, data: Path, features: list[int], path: Path, **sections: Any) -> None:
     """What a program takes, made of the readings as they are in the file, and the forecasts of ``predict``.
 
     The first of the features is the target.
@@ -127,7 +127,7 @@ def write_inputs(run: Path, data: Path, features: list[int], path: Path) -> None
         history=np.stack([readings[row - steps + 1 : row + 1][..., features] for row in ROWS]),
         carried=latest[ROWS],
         issued_at=np.array([times[row] for row in ROWS], "datetime64[s]").astype(np.int64),
-        forecast=np.concatenate([api.predict(run, at=times[row]).values for row in ROWS]),
+        forecast=np.concatenate([api.predict(run, at=times[row], **sections).values for row in ROWS]),
     )
 
 
@@ -141,8 +141,7 @@ def exported(xlstm: Path, linear: Path, data: Path, tmp_path_factory: pytest.Tem
     for run, features, formats in ((xlstm, [0], list(FORMATS)), (linear, [0, 1], ["torch", "onnx"])):
         for name in formats:
             output = folder / run.name / FORMATS[name]
-            result = socialx("export", run, output)
-            assert result.exit_code == 0, result.stderr
+            result = works("export", run, output)
             assert result.stdout.startswith(f"wrote {output}: {name}, avg_speed (mph) of 4 sensors, ")
             assert result.stderr == ""
         write_inputs(run, data, features, folder / run.name / "inputs.npz")
@@ -235,22 +234,12 @@ def test_the_examples_of_the_page_run_as_they_stand(found: dict[str, Any]) -> No
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
-def refused(*arguments: object, code: int = 1) -> str:
-    """The one line of an error."""
-    result = socialx("export", *arguments)
-    assert result.exit_code == code
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
-
-
 def test_a_format_comes_from_the_suffix_or_is_named(linear: Path, tmp_path: Path) -> None:
-    says = refused(linear, tmp_path / "model.bin", code=2)
+    says = refused("export", linear, tmp_path / "model.bin", code=2)
     assert "no format ends in '.bin': name it .pt2, .onnx, .safetensors, or add --format" in says
-    says = refused(linear, tmp_path / "model.bin", "--format", "tflite", code=2)
+    says = refused("export", linear, tmp_path / "model.bin", "--format", "tflite", code=2)
     assert "--format tflite: no format of an export: choose torch, onnx, safetensors" in says
-    result = socialx("export", linear, tmp_path / "model.bin", "--format", "safetensors")
-    assert result.exit_code == 0, result.stderr
+    works("export", linear, tmp_path / "model.bin", "--format", "safetensors")
     with safe_open(tmp_path / "model.bin", "pt") as file:
         assert "map.weight" in file.keys()  # noqa: SIM118  it is no dict
 
@@ -258,23 +247,16 @@ def test_a_format_comes_from_the_suffix_or_is_named(linear: Path, tmp_path: Path
 def test_an_output_that_exists_is_kept(linear: Path, tmp_path: Path) -> None:
     output = tmp_path / "model.safetensors"
     output.write_text("mine")
-    assert f"{output}: exists already: add --overwrite to replace it" in refused(linear, output)
+    assert f"{output}: exists already: add --overwrite to replace it" in refused("export", linear, output)
     assert output.read_text() == "mine"
-    assert socialx("export", linear, output, "--overwrite").exit_code == 0
+    works("export", linear, output, "--overwrite")
     assert output.read_bytes() != b"mine"
     assert list(tmp_path.iterdir()) == [output]
 
 
-def test_the_weights_of_the_run_are_not_replaced(linear: Path) -> None:
-    before = (linear / "best.safetensors").read_bytes()
-    says = refused(linear, linear / "best.safetensors", "--overwrite")
-    assert "is an input of this command: choose another output" in says
-    assert (linear / "best.safetensors").read_bytes() == before
-
-
 def test_a_package_that_is_missing_is_named(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)  # its import raises ImportError
-    says = refused(linear, tmp_path / "model.onnx")
+    says = refused("export", linear, tmp_path / "model.onnx")
     assert "writing ONNX needs the package onnxscript: pip install 'socialx[onnx]', or write .pt2" in says
     assert not list(tmp_path.iterdir())
 
@@ -283,10 +265,10 @@ def test_a_run_that_cannot_be_loaded_leaves_nothing(linear: Path, data: Path, tm
     copy = tmp_path / "run"
     shutil.copytree(linear, copy)
     (copy / "best.safetensors").write_bytes(b"damaged")
-    assert "best.safetensors: not readable weights" in refused(copy, tmp_path / "model.pt2")
-    assert "not a run folder" in refused(tmp_path / "nothing", tmp_path / "model.pt2")
+    assert "best.safetensors: not readable weights" in refused("export", copy, tmp_path / "model.pt2")
+    assert "not a run folder" in refused("export", tmp_path / "nothing", tmp_path / "model.pt2")
     assert f"{tmp_path / 'lost.h5'}: no such file" in refused(
-        linear, tmp_path / "model.pt2", "--data", tmp_path / "lost.h5"
+        "export", linear, tmp_path / "model.pt2", "--data", tmp_path / "lost.h5"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -296,7 +278,7 @@ def test_a_model_without_a_graph_is_one_line(linear: Path, tmp_path: Path, monke
 
     plain = Linear.forward
     monkeypatch.setattr(Linear, "forward", lambda self, batch: plain(self, batch) if batch.history.sum() > 0 else None)
-    says = refused(linear, tmp_path / "model.pt2")
+    says = refused("export", linear, tmp_path / "model.pt2")
     assert f"error: {linear}: cannot be exported as torch (" in says
     assert says.endswith("): export its weights as .safetensors\n")
     assert not list(tmp_path.iterdir())
@@ -304,22 +286,20 @@ def test_a_model_without_a_graph_is_one_line(linear: Path, tmp_path: Path, monke
 
 def test_a_model_that_is_too_large_for_one_file(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "ONNX_BYTES", 100)
-    says = refused(linear, tmp_path / "model.onnx")
-    assert "GiB, and one ONNX file takes 0.0: export it as .pt2" in says
+    assert "GiB, and one ONNX file takes 0.0: export it as .pt2" in refused("export", linear, tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize("key", ["trainer.device", "trainer.precision", "model.impl"])
 def test_a_setting_without_effect_is_refused(key: str, linear: Path, tmp_path: Path) -> None:
     value = {"trainer.device": "cpu", "trainer.precision": "16-mixed", "model.impl": "reference"}[key]
-    assert key in refused(linear, tmp_path / "model.pt2", "--set", f"{key}={value}", code=2)
+    assert key in refused("export", linear, tmp_path / "model.pt2", "--set", f"{key}={value}", code=2)
     section, name = key.split(".")
     with pytest.raises(SettingsError, match=key):
-        api.export(linear, tmp_path / "model.pt2", **{section: {name: value}})  # type: ignore[arg-type]
+        api.export(linear, tmp_path / "model.pt2", **{section: {name: value}})
 
 
 def test_another_network_is_refused_where_the_model_knows_its_sensors(xlstm: Path, tmp_path: Path) -> None:
-    says = refused(xlstm, tmp_path / "model.pt2", "--data", small_file(tmp_path, 100, 3))
-    assert "sensors" in says
+    assert "sensors" in refused("export", xlstm, tmp_path / "model.pt2", "--data", small_file(tmp_path, 100, 3))
     assert not (tmp_path / "model.pt2").exists()
 
 

@@ -8,18 +8,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import onnxruntime
 import pytest
+import torch
+import uvicorn
+from fastapi.testclient import TestClient
+from safetensors.torch import load_file
 
 import socialx
 from socialx.errors import SettingsError
-from socialx.options import load_settings
-from tests.commands import ROOT, small_file
+from socialx.settings_layers import load_settings
+from tests.commands import ROOT, refused, small_file, works
 from tests.commands import socialx as run
+from tests.tasks.test_export import write_inputs
 
 OWN = ("--model", "own_models:WindowMlp")
-PAGE = ROOT / "docs/architecture.md"
+PAGE = ROOT / "docs/how-to/add-a-model.md"
 MORE = """
 from pathlib import Path
+
+import torch
 
 Path("imported").touch()
 number = 1
@@ -39,6 +48,18 @@ class Greedy(WindowMlp):
 class Flat(WindowMlp):
     def forward(self, batch):
         return super().forward(batch).flatten(2)
+
+
+class OfNeighbours(WindowMlp):
+    def __init__(self, network, width):
+        super().__init__(network, width, 0.0)
+        nearest = torch.from_numpy(network.neighbours.index)  # [N,K]
+        self.register_buffer("nearest", nearest, persistent=False)
+        self.weights = nn.Parameter(torch.zeros(nearest.shape))
+
+    def forward(self, batch):
+        latest = batch.carried[:, self.nearest].nan_to_num()  # [B,N,K,G]
+        return super().forward(batch) + (latest * self.weights[..., None]).mean(2)[:, None]
 
 
 class Picky(WindowMlp):
@@ -92,10 +113,9 @@ def training(*options: str) -> tuple[str | Path, ...]:
 def test_the_class_of_the_page_is_trained_scored_and_used(trained: Path, tmp_path: Path) -> None:
     assert socialx.load_run(trained).settings.model.kind == "own_models:WindowMlp"
     for command in (["evaluate"], ["explain"], ["predict", "--output", tmp_path / "f.csv"]):
-        done = run(command[0], trained, *command[1:], *OWN)
-        assert done.exit_code == 0, done.stderr
+        works(command[0], trained, *command[1:], *OWN)
     again = Path(shutil.copytree(trained, tmp_path / "again"))
-    assert run("train", "--resume", again, "--max-epochs", "2", *OWN).exit_code == 0
+    works("train", "--resume", again, "--max-epochs", "2", *OWN)
     assert len(socialx.load_run(again).epochs) == 2
     assert "model.kind own_models:WindowMlp: a model without social pooling" in run("explain", trained, *OWN).stdout
 
@@ -106,20 +126,17 @@ def test_no_file_and_no_variable_runs_code(trained: Path, tmp_path: Path, monkey
     Path("imported").unlink(missing_ok=True)
     saved = trained / "settings.yaml"
     commands: list[tuple[str | Path, ...]] = [
-        *((name, trained) for name in ("evaluate", "explain", "predict")),
+        *((name, trained) for name in ("evaluate", "explain", "predict", "serve")),
+        ("export", trained, tmp_path / "x.pt2"),
         ("train", "--resume", trained, "--max-epochs", "2"),
         ("train", "-c", saved, "--run-dir", tmp_path / "x"),
         ("profile", "-c", saved),
     ]
     for command in commands:
-        done = run(*command)
-        assert done.exit_code == 2
-        assert done.stderr == f"error: model.kind ({saved}): own_models:WindowMlp {TWICE}"
+        assert refused(*command, code=2) == f"error: model.kind ({saved}): own_models:WindowMlp {TWICE}"
     monkeypatch.setenv("SOCIALX_MODEL__KIND", "own_models:WindowMlp")
     for command in (training(), ("evaluate", trained)):
-        done = run(*command)
-        assert done.exit_code == 2
-        assert TWICE in done.stderr
+        assert TWICE in refused(*command, code=2)
     monkeypatch.delenv("SOCIALX_MODEL__KIND")
     stolen = socialx.load_run(trained).settings
     for call in (
@@ -129,7 +146,7 @@ def test_no_file_and_no_variable_runs_code(trained: Path, tmp_path: Path, monkey
     ):
         with pytest.raises(SettingsError, match="name it again"):
             call()
-    assert run("config", "-c", saved).exit_code == 0  # it prints, and builds nothing
+    works("config", "-c", saved)  # it prints, and builds nothing
     assert "own_models" not in sys.modules
     assert not Path("imported").exists()
     assert socialx.evaluate([trained], model={"kind": "own_models:WindowMlp"}).models
@@ -150,14 +167,12 @@ def test_the_next_commands_name_the_class_again(trained: Path, tmp_path: Path) -
     refused = run("predict", again, "--interval", "0.9", *OWN)
     assert refused.stderr.endswith(f"socialx calibrate {again} --model own_models:WindowMlp\n")
     for printed in (refused.stderr, done.stdout, more):
-        following = run(*printed.rstrip().rpartition("socialx ")[2].split())
-        assert following.exit_code == 0, following.stderr
+        works(*printed.rstrip().rpartition("socialx ")[2].split())
 
 
 def test_another_class_than_that_of_the_run_is_refused(trained: Path) -> None:
-    done = run("evaluate", trained, "--model", "own_models:Optional")
-    assert done.exit_code == 2
-    assert "was trained with own_models:WindowMlp, got own_models:Optional" in done.stderr
+    error = refused("evaluate", trained, "--model", "own_models:Optional", code=2)
+    assert "was trained with own_models:WindowMlp, got own_models:Optional" in error
     done = run("evaluate", trained, "--model", "lstm")
     assert "was trained with own_models:WindowMlp, got lstm" in done.stderr
 
@@ -165,14 +180,76 @@ def test_another_class_than_that_of_the_run_is_refused(trained: Path) -> None:
 def test_it_is_scored_beside_a_model_of_socialx(trained: Path, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     data = ("--data", trained.parent / "small.h5")
-    assert run("train", *data, "--model", "linear", "--max-epochs", "1", "--run-dir", plain).exit_code == 0
-    done = run("evaluate", trained, plain, *OWN)
-    assert done.exit_code == 0, done.stderr
+    works("train", *data, "--model", "linear", "--max-epochs", "1", "--run-dir", plain)
+    done = works("evaluate", trained, plain, *OWN)
     assert done.stdout.count("15 min") == 2
 
 
+@pytest.fixture(scope="module")
+def of_neighbours(folder: Path, trained: Path) -> tuple[Path, tuple[str, str]]:
+    """A run of a class that reads its neighbours, two of each sensor, and the flag that names the class."""
+    named, path = ("--model", "own_models:OfNeighbours"), folder / "of_neighbours"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        done = run(*training(*named, "--neighbours", "2", "--max-epochs", "2", "--run-dir", path))
+    assert done.exit_code == 0, done.stderr
+    assert "have no effect" not in done.stderr
+    return path, named
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx", "safetensors"])
+def test_it_is_exported(of_neighbours: tuple[Path, tuple[str, str]], suffix: str, tmp_path: Path) -> None:
+    """The exported file forecasts what ``predict`` forecasts, for any number of windows."""
+    path, named = of_neighbours
+    output = tmp_path / f"own.{suffix}"
+    works("export", path, output, *named)
+    if suffix == "safetensors":
+        return
+    write_inputs(path, Path("small.h5"), [0], tmp_path / "inputs.npz", model={"kind": named[1]})
+    inputs = dict(np.load(tmp_path / "inputs.npz"))
+    expected = inputs.pop("forecast")
+    for windows in (1, 5):
+        some = {name: array[:windows] for name, array in inputs.items()}
+        if suffix == "pt2":
+            tensors = [torch.from_numpy(some[name]) for name in ("history", "carried", "issued_at")]
+            forecast = torch.export.load(output).module()(*tensors).detach().numpy()
+        else:
+            (forecast,) = onnxruntime.InferenceSession(output).run(["forecast"], some)
+        np.testing.assert_allclose(forecast, expected[:windows], rtol=1e-5)
+
+
+def test_it_is_served(of_neighbours: tuple[Path, tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, named = of_neighbours
+    answers = []
+
+    def ask(server: uvicorn.Server, sockets: object) -> None:
+        with TestClient(server.config.app) as client:
+            answers.append(client.get("/forecast/latest").json()["forecast"]["avg_speed"])
+
+    monkeypatch.setattr(uvicorn.Server, "run", ask)
+    done = run("serve", path, "--data", "small.h5", "--port", "0", *named)
+    assert answers, done.stderr
+    expected = socialx.predict(path, model={"kind": named[1]}).values[..., 0]
+    np.testing.assert_allclose(answers[0], expected, rtol=1e-5)
+
+
+def test_its_neighbours_are_those_of_the_settings(folder: Path) -> None:
+    sections = {"model": {"kind": "own_models:OfNeighbours", "width": 8}, "trainer": {"max_epochs": 1}}
+    for pooling, columns in (({"neighbours": 1}, 1), ({"neighbours": None}, 3)):
+        made = socialx.train(folder / "small.h5", run_dir=folder / "graph", overwrite=True, **sections, pooling=pooling)
+        assert made.epochs
+        assert load_file(made.path / "best.safetensors")["weights"].shape == (4, columns)
+
+
+def test_settings_that_it_does_not_take_are_said() -> None:
+    done = works(*training("--model", "own_models:OfNeighbours", "--dropout", "0.2", "--overwrite"))
+    assert "these settings have no effect on this model: --dropout\n" in done.stderr
+    done = run(*training(*OWN, "--dropout", "0.2", "--radius-km", "2", "--overwrite"))
+    assert "these settings have no effect on this model: --radius-km\n" in done.stderr
+
+
 def test_arguments_with_a_default_need_no_setting() -> None:
-    assert run(*training("--model", "own_models:Optional", "--overwrite")).exit_code == 0
+    works(*training("--model", "own_models:Optional", "--overwrite"))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +264,7 @@ def test_arguments_with_a_default_need_no_setting() -> None:
             "own_models:Greedy",
             "takes beams, which is no setting of the model: give it a default, or use encoder, width",
         ),
-        ("own_models:Flat", "its forward returns (64, 12, 4), not (64, 12, 4, 1)"),
+        ("own_models:Flat", "its forward returns (32, 12, 4), not (32, 12, 4, 1)"),
         ("own_models:Picky", "width 8 is odd"),
         ("own_models", "Input should be 'xlstm', 'linear', 'lstm', 'stid' or package.module:Class, got 'own_models'"),
         ("../own_models:A", "Input should be"),

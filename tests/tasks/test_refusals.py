@@ -8,33 +8,20 @@ import pytest
 
 import socialx
 from socialx.errors import SettingsError
-from tests.commands import SMALL, small_file
+from tests.commands import refused
 from tests.commands import socialx as command
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("refusals")
-    done = command(
-        "train", "--data", small_file(folder), "--run-dir", folder / "run", "--max-epochs", "1",
-        "--model", "linear", *SMALL[-2:],
-    )  # fmt: skip
-    assert done.exit_code == 0, done.stderr
-    return folder / "run"
-
-
 def test_a_size_is_refused_for_a_run_that_goes_on(run: Path) -> None:
-    done = command("train", "--resume", run, "--size", "large")
-    assert done.exit_code == 2
-    assert done.stderr == f"error: --size large: {run} goes on with its own settings: leave it out\n"
+    error = refused("train", "--resume", run, "--size", "large", code=2)
+    assert error == f"error: --size large: {run} goes on with its own settings: leave it out\n"
     with pytest.raises(SettingsError, match="goes on with its own settings"):
         socialx.train(resume=run, size="small")
 
 
 def test_an_end_before_the_start_is_named_as_such(run: Path) -> None:
-    done = command("predict", run, "--from", "2012-05-03 09:00", "--to", "2012-05-03 07:00")
-    assert done.exit_code == 2
-    assert "--to '2012-05-03 07:00:00': before the first issue time, 2012-05-03 09:00:00" in done.stderr
+    error = refused("predict", run, "--from", "2012-05-03 09:00", "--to", "2012-05-03 07:00", code=2)
+    assert "--to '2012-05-03 07:00:00': before the first issue time, 2012-05-03 09:00:00" in error
 
 
 def test_dir_names_what_is_public() -> None:

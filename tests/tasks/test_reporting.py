@@ -12,7 +12,7 @@ import socialx
 from socialx.errors import SettingsError, SocialxError
 from socialx.files.store import open_store
 from socialx.report.run_report import RunReport
-from tests.commands import cut_csv, small_file, small_run
+from tests.commands import cut_csv, small_file, small_run, works
 from tests.commands import socialx as command
 
 DAYS = 4 * 288
@@ -76,7 +76,6 @@ def test_the_band_is_that_of_predict(report: RunReport) -> None:
     issued = shown.seconds - 30 * 60
     start, end = (str(np.datetime64(int(second), "s")) for second in (issued[0], issued[-1]))
     forecast = socialx.predict(report.explanation.run, start=start, end=end, every="5min", interval=0.9)
-    assert shown.band is not None
     for found, expected in zip(shown.band, (forecast.lower, forecast.upper), strict=True):
         np.testing.assert_allclose(found, expected[:, 5, :, 0], rtol=1e-4, atol=1e-3)
 
@@ -103,8 +102,7 @@ def test_the_command_writes_the_page_and_changes_no_run(social: Path, tmp_path: 
     before = {path.name: path.read_bytes() for path in social.iterdir()}
     output = tmp_path / "new" / "report.html"
     for _ in range(2):  # an older page is replaced
-        result = command("report", social, "-o", output)
-        assert result.exit_code == 0, result.stderr
+        result = works("report", social, "-o", output)
     assert f"{social} is " in result.stdout
     assert f"wrote {output}: " in result.stdout
     text = output.read_text(encoding="utf-8")
@@ -117,9 +115,8 @@ def test_the_command_writes_the_page_and_changes_no_run(social: Path, tmp_path: 
 def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_path: Path) -> None:
     cut_csv(tmp_path / "readings.csv", 400)
     made = tmp_path / "no_positions.h5"
-    result = command("convert", "csv", tmp_path / "readings.csv", "--name", "made", "--units", "mph",
+    works("convert", "csv", tmp_path / "readings.csv", "--name", "made", "--units", "mph",
                      "--timezone", "America/Los_Angeles", "--output-h5", made, "--without-positions")  # fmt: skip
-    assert result.exit_code == 0, result.stderr
     run = small_run(made, "run", "--model", "linear")
     for name in ("origin.json", "metrics.jsonl"):
         (run / name).unlink()
@@ -134,7 +131,7 @@ def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_p
 def test_what_cannot_be_reported_is_refused_before_the_pass(
     social: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socialx.tasks.reporting.run_over", lambda *_, **__: pytest.fail("it was scored"))
+    monkeypatch.setattr("socialx.tasks.reporting.survey", lambda *_, **__: pytest.fail("it was scored"))
     with pytest.raises(SettingsError, match="report: no run: name a run folder"):
         socialx.report_runs([])
     with pytest.raises(SettingsError, match="one of train, validation, test"):

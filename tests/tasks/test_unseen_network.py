@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from socialx import load_run
-from socialx.options import Layers
+from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import open_run
-from tests.commands import SMALL, small_file, small_run, socialx
+from tests.commands import SMALL, edited, refused, small_file, small_run, socialx, works
 
 WITHOUT_SENSORS = ["--no-sensor-identity", "--no-adaptive"]
 
@@ -52,8 +52,7 @@ def shared(folder: Path) -> Path:
 
 @pytest.mark.parametrize("sensors", [7, 2])
 def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: int, shared: Path, folder: Path) -> None:
-    result = socialx("evaluate", shared, "--data", file_of(folder, sensors, 140), "--baselines", "--json")
-    assert result.exit_code == 0, result.stderr
+    result = works("evaluate", shared, "--data", file_of(folder, sensors, 140), "--baselines", "--json")
     printed = json.loads(result.stdout)
     assert printed["protocol"]["sensors"] == sensors
     own, copied = (printed["scores"][name]["avg_speed"]["all"] for name in (str(shared), "copy-last, last valid"))
@@ -66,27 +65,28 @@ def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: i
 
 def test_another_network_has_a_climatology_of_its_own(shared: Path, folder: Path) -> None:
     own = open_run(shared).read_weights().state["climatology.usual"]
-    problem, _ = load_trained(shared, Layers.of(None, {}, data=file_of(folder, 7, 140)))
+    problem, _ = load_trained(shared, Layers.of(None, {"data": file_of(folder, 7, 140)}))
     found = problem.model.state_dict()["climatology.usual"]
     assert own.shape == (3, 288, 4, 1)
     assert found.shape == (3, 288, 7, 1)
     np.testing.assert_array_equal(found.numpy(), problem.data.climatology())
-    sensors, _ = load_trained(shared, Layers.of(None, {}, data=file_of(folder, 2, 140)))
+    sensors, _ = load_trained(shared, Layers.of(None, {"data": file_of(folder, 2, 140)}))
     kept = sensors.model.state_dict()["climatology.usual"]  # sensors that training saw keep what it measured
     assert torch.equal(kept, own[:, :, :2])
 
 
 def test_a_run_of_before_reads_no_climatology(folder: Path, tmp_path: Path) -> None:
-    """Its settings do not name it, and its weights have none."""
+    """Its folder names no format, its settings do not name it, and its weights have none."""
     run = small_run(file_of(folder, 4), tmp_path / "run", "--no-climatology")
     before = json.loads(socialx("evaluate", run, "--json").stdout)["scores"]
+    (run / "format.txt").unlink()
     settings = run / "settings.yaml"
     named = settings.read_text()
     settings.write_text("".join(line for line in named.splitlines(keepends=True) if "climatology" not in line))
     assert settings.read_text() != named
     assert json.loads(socialx("evaluate", run, "--json").stdout)["scores"] == before
     assert load_run(run).settings.model.climatology is False
-    assert socialx("train", "--resume", run, "--max-epochs", "2").exit_code == 0
+    works("train", "--resume", run, "--max-epochs", "2")
 
 
 @pytest.mark.parametrize("one", ["trained", "scored"])
@@ -104,13 +104,11 @@ def test_weights_do_not_depend_on_whether_offsets_are_known(folder: Path) -> Non
     """Trained by listed roads without any position, scored where positions are known."""
     data = file_of(folder, 4)
     bare = folder / "bare.h5"
-    bare.write_bytes(data.read_bytes())
-    with h5py.File(bare, "r+") as file:
+    with edited(data, bare) as file:
         del file["metadata/vd_info"]
     roads = by_road(bare, folder / "roads.csv")
     run = small_run(bare, folder / "by_road", "--distances", str(roads), *WITHOUT_SENSORS)
-    result = socialx("evaluate", run, "--data", data)
-    assert result.exit_code == 0, result.stderr
+    works("evaluate", run, "--data", data)
 
 
 def test_another_network_brings_its_own_roads(folder: Path, tmp_path: Path) -> None:
@@ -118,28 +116,21 @@ def test_another_network_brings_its_own_roads(folder: Path, tmp_path: Path) -> N
     roads = by_road(first, tmp_path / "first.csv")
     run = small_run(first, tmp_path / "run", "--distances", str(roads), *WITHOUT_SENSORS)
     roads.unlink()
-    lost = socialx("evaluate", run, "--data", other)
-    assert lost.exit_code == 1
-    assert f"error: {roads}: no such file" in lost.stderr
-    result = socialx("evaluate", run, "--data", other, "--distances", by_road(other, tmp_path / "other.csv"), "--json")
-    assert result.exit_code == 0, result.stderr
-    straight = socialx("evaluate", run, "--data", other, "--distances", "", "--json")
-    assert straight.exit_code == 0, straight.stderr
+    assert f"error: {roads}: no such file" in refused("evaluate", run, "--data", other)
+    result = works("evaluate", run, "--data", other, "--distances", by_road(other, tmp_path / "other.csv"), "--json")
+    straight = works("evaluate", run, "--data", other, "--distances", "", "--json")
     of_run = [json.loads(done.stdout)["scores"][str(run)]["avg_speed"]["all"]["mae"] for done in (result, straight)]
     assert of_run[0] != of_run[1]
 
 
 def test_another_network_may_lack_positions_where_that_is_allowed(shared: Path, folder: Path, tmp_path: Path) -> None:
     lost = tmp_path / "lost.h5"
-    lost.write_bytes(file_of(folder, 7, 140).read_bytes())
-    with h5py.File(lost, "r+") as file:
+    with edited(file_of(folder, 7, 140), lost) as file:
         del file["metadata/vd_info"][file["metadata/vdids"][2].decode()]
-    refused = socialx("evaluate", shared, "--data", lost)
-    assert refused.exit_code == 1
-    assert "1 of 7 sensors have no position" in refused.stderr
-    assert "--no-strict" in refused.stderr
-    allowed = socialx("evaluate", shared, "--data", lost, "--no-strict")
-    assert allowed.exit_code == 0, allowed.stderr
+    error = refused("evaluate", shared, "--data", lost)
+    assert "1 of 7 sensors have no position" in error
+    assert "--no-strict" in error
+    allowed = works("evaluate", shared, "--data", lost, "--no-strict")
     assert allowed.stderr.count("these sensors use no neighbours") == 1
 
 
@@ -158,33 +149,27 @@ def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
     tables: list[str], folder: Path, tmp_path: Path
 ) -> None:
     run, other = small_run(file_of(folder, 4), tmp_path / "run", *tables), file_of(folder, 7, 140)
-    result = socialx("evaluate", run, "--data", other)
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1
-    assert f"error: {other}: not what {run} was trained for" in result.stderr
-    assert "metr_la with 7 sensors, not metr_la with 4" in result.stderr
-    assert "--data" in result.stderr.rsplit(":", 1)[1]
+    error = refused("evaluate", run, "--data", other)
+    assert f"error: {other}: not what {run} was trained for" in error
+    assert "metr_la with 7 sensors, not metr_la with 4" in error
+    assert "--data" in error.rsplit(":", 1)[1]
 
 
 def test_other_sensors_are_another_network_though_they_are_as_many(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.h5"
-    other.write_bytes(file_of(folder, 4).read_bytes())
-    with h5py.File(other, "r+") as file:
+    with edited(file_of(folder, 4), other) as file:
         ids = file["metadata/vdids"][:]
         file["metadata/vdids"][:] = np.array([b"x" + vdid for vdid in ids], "S64")
         for vdid in ids:
             file["metadata/vd_info"].move(vdid.decode(), "x" + vdid.decode())
-    result = socialx("evaluate", small_run(file_of(folder, 4), tmp_path / "run"), "--data", other)
-    assert result.exit_code == 1
-    assert "not what" in result.stderr
-    assert "network" in result.stderr
+    error = refused("evaluate", small_run(file_of(folder, 4), tmp_path / "run"), "--data", other)
+    assert "not what" in error
+    assert "network" in error
 
 
-def edited(data: Path, path: Path, **attributes: str | bytes) -> Path:
+def with_facts(data: Path, path: Path, **attributes: str | bytes) -> Path:
     """A copy with other facts: ``timezone``, ``units``."""
-    path.write_bytes(data.read_bytes())
-    with h5py.File(path, "r+") as file:
+    with edited(data, path) as file:
         if "timezone" in attributes:
             file["metadata"].attrs["timezone"] = attributes["timezone"]
         if "units" in attributes:
@@ -196,40 +181,36 @@ def edited(data: Path, path: Path, **attributes: str | bytes) -> Path:
 def test_the_same_network_by_another_clock_is_refused(shared: Path, folder: Path, tmp_path: Path) -> None:
     data = file_of(folder, 4)
     for command in ("evaluate", "predict"):
-        result = socialx(command, shared, "--data", edited(data, tmp_path / "utc.h5", timezone="UTC"))
-        assert result.exit_code == 1
+        error = refused(command, shared, "--data", with_facts(data, tmp_path / "utc.h5", timezone="UTC"))
         assert f"utc.h5: its times are of UTC, those that {shared} was trained on of America/Los_Angeles" in " ".join(
-            result.stderr.split()
+            error.split()
         )
-        assert "convert the readings again" in result.stderr
+        assert "convert the readings again" in error
 
 
 @pytest.mark.parametrize(("zone", "lines"), [("US/Pacific", 0), ("", 1), ("Mars/Base", 1)])
 def test_a_clock_that_is_not_known_is_said_and_another_name_of_it_is_not(
     zone: str, lines: int, shared: Path, folder: Path, tmp_path: Path
 ) -> None:
-    result = socialx("evaluate", shared, "--data", edited(file_of(folder, 4), tmp_path / "zone.h5", timezone=zone))
-    assert result.exit_code == 0, result.stderr
+    result = works("evaluate", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "zone.h5", timezone=zone))
     assert result.stderr.count("its times are of") == lines
     assert result.stderr.count(zone or "an unknown zone") == lines
 
 
 def test_another_network_may_have_its_own_clock(shared: Path, folder: Path, tmp_path: Path) -> None:
-    berlin = edited(file_of(folder, 7, 140), tmp_path / "berlin.h5", timezone="Europe/Berlin")
-    result = socialx("evaluate", shared, "--data", berlin)
-    assert result.exit_code == 0, result.stderr
+    berlin = with_facts(file_of(folder, 7, 140), tmp_path / "berlin.h5", timezone="Europe/Berlin")
+    result = works("evaluate", shared, "--data", berlin)
     assert "its forecasts are right if both are local times" in " ".join(result.stderr.split())
 
 
 def test_a_file_without_a_unit_is_refused_with_the_option_that_says_it(
     shared: Path, folder: Path, tmp_path: Path
 ) -> None:
-    result = socialx("predict", shared, "--data", edited(file_of(folder, 4), tmp_path / "bare.h5", units="{}"))
-    assert result.exit_code == 1
-    assert "avg_speed in an unknown unit, not mph" in " ".join(result.stderr.split())
-    assert "--units" in result.stderr
+    error = refused("predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "bare.h5", units="{}"))
+    assert "avg_speed in an unknown unit, not mph" in " ".join(error.split())
+    assert "--units" in error
     result = socialx(
-        "predict", shared, "--data", edited(file_of(folder, 4), tmp_path / "km.h5", units='{"avg_speed": "km/h"}')
+        "predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "km.h5", units='{"avg_speed": "km/h"}')
     )
     assert result.stderr.count("avg_speed in km/h, not mph") == 1
     assert "{" not in result.stderr
@@ -250,8 +231,7 @@ def test_an_input_beside_the_target(folder: Path, tmp_path: Path) -> None:
         *WITHOUT_SENSORS,
     )
     assert list(stored(run)["inputs"]) == ["avg_speed", "latitude"]
-    result = socialx("evaluate", run, "--baselines", "--json")
-    assert result.exit_code == 0, result.stderr
+    result = works("evaluate", run, "--baselines", "--json")
     printed = json.loads(result.stdout)
     assert len(printed["scores"]) == 4
     assert all(list(of_model) == ["avg_speed"] for of_model in printed["scores"].values())
@@ -300,20 +280,16 @@ def test_what_the_file_does_not_have_is_named(
 def test_a_feature_named_twice_is_refused(folder: Path, tmp_path: Path) -> None:
     for option in ("--targets", "--inputs"):
         twice = [option, "avg_speed,latitude,avg_speed"]
-        result = socialx("train", "--data", file_of(folder, 4), "--run-dir", tmp_path / "run", *SMALL, *twice)
-        assert result.exit_code == 2
-        assert f"({option}): " in result.stderr
-        assert "avg_speed is named twice" in result.stderr
+        error = refused("train", "--data", file_of(folder, 4), "--run-dir", tmp_path / "run", *SMALL, *twice, code=2)
+        assert f"({option}): " in error
+        assert "avg_speed is named twice" in error
 
 
 def test_a_run_is_not_scored_on_a_file_without_its_features(folder: Path, shared: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.h5"
-    other.write_bytes(file_of(folder, 4).read_bytes())
-    with h5py.File(other, "r+") as file:
+    with edited(file_of(folder, 4), other) as file:
         file["metadata/feature_names"][0] = b"flow"
-    result = socialx("evaluate", shared, "--data", other)
-    assert result.exit_code == 1
-    assert "no feature 'avg_speed', it has flow, latitude, longitude" in result.stderr
+    assert "no feature 'avg_speed', it has flow, latitude, longitude" in refused("evaluate", shared, "--data", other)
 
 
 def test_the_first_days_alone_are_used(folder: Path, tmp_path: Path) -> None:
@@ -321,8 +297,7 @@ def test_the_first_days_alone_are_used(folder: Path, tmp_path: Path) -> None:
     data = file_of(folder, 4, 400)
     of_days = {}
     for days in ("1", "2", "9", ""):
-        result = socialx("evaluate", "--baselines", "--data", data, "--days", days, "--json")
-        assert result.exit_code == 0, result.stderr
+        result = works("evaluate", "--baselines", "--data", data, "--days", days, "--json")
         of_days[days] = json.loads(result.stdout)["protocol"]
     windows = {days: sum(protocol["windows"].values()) for days, protocol in of_days.items()}
     assert windows == {"1": 288 - 23, "2": 400 - 23, "9": 400 - 23, "": 400 - 23}
@@ -334,7 +309,5 @@ def test_the_first_days_alone_are_used(folder: Path, tmp_path: Path) -> None:
 
 
 def test_too_few_days_are_one_line(folder: Path, tmp_path: Path) -> None:
-    result = socialx("evaluate", "--baselines", "--data", file_of(folder, 4), "--days", "1", "--horizon", "140")
-    assert result.exit_code == 1
-    assert result.stderr.count("\n") == 1
-    assert "--horizon" in result.stderr
+    error = refused("evaluate", "--baselines", "--data", file_of(folder, 4), "--days", "1", "--horizon", "140")
+    assert "--horizon" in error

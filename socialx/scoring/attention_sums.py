@@ -7,19 +7,26 @@ Sums are float64 on the device; nothing waits for it until ``compute``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Container, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from socialx.batch import Batch
+from socialx.files.hdf5_layout import Sensors
 from socialx.model.forecaster import Forecaster
 from socialx.model.pooling import SocialLayer, SocialPooling
+from socialx.scoring.results import ErrorOf, Head, Layer, Neighbour, SensorErrors, finite
 
 # Numbers that the gathered states of the neighbours may take at a time, B N K E: 64 MiB in fp32.
 AT_A_TIME = 2**24
+BATCHES = 8  # of a pass that are asked for weights: each has hundreds of windows x sensors of its own
+NAMED = 5  # neighbours that are named of every sensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +78,6 @@ class RunningWeights:
             self.links += weights.sum(dim=(0, 1))
             self.windows += len(part)
 
-    def hook(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        """``add`` as a hook before the pooling's forward."""
-        self.add(inputs[0])
-
     def compute(self, name: str) -> LayerWeights:
         """The means over all windows that were added; the only transfer from the device."""
         geometry = self.pooling.geometry
@@ -104,15 +107,38 @@ class AttentionWeights:
     """The weights of all social layers of a model; a model without any has an empty result."""
 
     def __init__(self, model: nn.Module) -> None:
+        self._model = model
         self._sums = {name: RunningWeights(layer.pooling) for name, layer in social_layers(model).items()}
 
     @contextmanager
-    def hooked(self) -> Iterator[None]:
-        """The weights of what the model forecasts inside are added."""
+    def hooked(self, batches: Container[int] | None = None) -> Iterator[None]:
+        """The weights of what the model forecasts inside are added.
+
+        batches: only those of these batches, by their number from 0 on.
+        """
+        sums = {each.pooling: each for each in self._sums.values()}
+        numbers, adding = itertools.count(), True
+
+        def begin(model: nn.Module, inputs: tuple[Batch]) -> None:
+            nonlocal adding
+            adding = batches is None or next(numbers) in batches
+
+        def add(pooling: SocialPooling, inputs: tuple[Tensor, ...]) -> None:
+            if adding:
+                sums[pooling].add(inputs[0])
+
         with ExitStack() as hooks:
-            for sums in self._sums.values():
-                hooks.callback(sums.pooling.register_forward_pre_hook(sums.hook).remove)
+            hooks.callback(self._model.register_forward_pre_hook(begin).remove)
+            for pooling in sums:
+                hooks.callback(pooling.register_forward_pre_hook(add).remove)
             yield
+
+    def in_some_of(self, batches: int) -> AbstractContextManager[None]:
+        """``hooked`` for a pass of so many batches, of which eight are spread over the pass.
+
+        The last batch may be padded with windows that were seen before: it is left out where there is another.
+        """
+        return self.hooked(set(np.linspace(0, max(0, batches - 2), BATCHES).round().astype(int).tolist()))
 
     def compute(self) -> list[LayerWeights]:
         """Layer by layer, in the order in which they act."""
@@ -126,3 +152,55 @@ def social_layers(model: nn.Module) -> dict[str, SocialLayer]:
     stacked = {f"layer {number}": layer for number, layer in enumerate(model.social, start=1)}
     between = {f"after block {int(block) + 1}": layer for block, layer in model.interleaved.items()}
     return {**stacked, **between}  # type: ignore[dict-item]
+
+
+def sensor_errors(
+    sensors: Sensors, rows: tuple[ErrorOf[int], ...], layers: list[LayerWeights]
+) -> tuple[SensorErrors, ...]:
+    """The sensors with their errors and strongest neighbours, the worst first, those without a target last.
+
+    The weights of a neighbour are means over the layers, which share their neighbours.
+    """
+    count = len(sensors.ids)
+    neighbours: list[tuple[Neighbour, ...]] = [()] * count
+    received: list[float | None] = [None] * count
+    if weights := [layer.weights for layer in layers if layer.weights is not None]:
+        mean, index, apart = np.mean(weights, axis=0), layers[0].index, layers[0].apart_km  # [N,K] each
+        order = np.argsort(-mean, axis=1, kind="stable")[:, :NAMED]
+        neighbours = [
+            tuple(
+                Neighbour(sensors.ids[index[i, k]], float(mean[i, k]), float(apart[i, k]))
+                for k in order[i]
+                if mean[i, k] > 0
+            )
+            for i in range(count)
+        ]
+        received = [float(each) for each in np.bincount(index.ravel(), mean.ravel(), count)]
+    listed = [
+        SensorErrors(
+            sensors.ids[i],
+            row.mae,
+            row.count,
+            finite(sensors.latitude[i]),
+            finite(sensors.longitude[i]),
+            neighbours[i],
+            received[i],
+        )
+        for i, row in enumerate(rows)
+    ]
+    listed.sort(key=lambda sensor: -math.inf if sensor.mae is None else sensor.mae)
+    return tuple(reversed(listed))
+
+
+def layer_summary(layer: LayerWeights) -> Layer:
+    """The means of one social layer."""
+    columns = (layer.radius_km, layer.softness_km, layer.null_key, layer.entropy, layer.distance_km)
+    heads = tuple(
+        Head(*(None if column is None else finite(column[head]) for column in columns))
+        for head in range(len(layer.radius_km))
+    )
+    mean = Head(*(None if column is None else finite(column.mean()) for column in columns))
+    if layer.null_key is not None and layer.distance_km is not None and (1 - layer.null_key).any():
+        distance = float(np.average(np.nan_to_num(layer.distance_km), weights=1 - layer.null_key))
+        mean = replace(mean, distance_km=distance)
+    return Layer(layer.name, layer.trained, layer.index.shape[1], mean, heads)

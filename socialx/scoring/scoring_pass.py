@@ -1,0 +1,67 @@
+"""The one pass over windows: a model forecasts each of them once, and every question sees every forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from socialx.batch import Batch, Target
+from socialx.data.loaders import Loader
+from socialx.errors import SocialxError
+from socialx.precision import Precision
+from socialx.progress import work
+
+
+class Question(Protocol):
+    """What is asked of a pass: it adds up forecasts, and its ``compute`` gives the answer at the end."""
+
+    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+        """forecast [B,P,N,G] in the file's units, with what it was made from and what came after.
+
+        The device is not waited for.
+        """
+        ...
+
+
+@torch.no_grad()
+def survey(
+    model: nn.Module,
+    loader: Loader,
+    precision: Precision,
+    *questions: Question,
+    name: str = "score",
+    stop: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Forecast every window of a loader once and hand each batch to all questions -> whether it came to the end.
+
+    model: on the device of ``precision``.  stop is asked before each batch; where it says so, the pass ends.
+    """
+    was_training = model.training
+    model.eval()
+    per_batch = loader.num_windows / len(loader)
+    try:
+        with work(name, loader.num_windows, "windows") as bar:
+            for example in loader.epoch(0):
+                if stop():
+                    return False
+                batch, target = example.to(precision.device)
+                with precision.autocast():
+                    forecast = model(batch)
+                for question in questions:
+                    question.add(forecast, batch, target)
+                bar.advance(per_batch)
+        return True
+    finally:
+        model.train(was_training)
+
+
+def refuse_overflow(run: object, values: float | np.ndarray) -> None:
+    """Raise SocialxError where what a run computed is not finite: its weights are numbers that no training makes."""
+    lost = int(np.size(values) - np.isfinite(values).sum())
+    if lost:
+        found = f"its weights overflow: {lost:,} of {np.size(values):,} values of its result are not finite numbers"
+        raise SocialxError(run, found, "train again")

@@ -1,0 +1,550 @@
+"""``doctor``: what a training needs of the machine, the settings and the data file, one line per check.
+
+A check is a function that registers itself with its name.  It answers with a state, what it found and what helps, or it
+raises SocialxError, which says the same of a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
+
+from socialx.batch import Example
+from socialx.build import build, loading_of
+from socialx.data.calendar import DAY_S
+from socialx.data.normaliser import Moments, measure
+from socialx.data.windows import split_windows
+from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, with_mode
+from socialx.environment import MIB, cpu_field, free_bytes, usable_cores
+from socialx.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, python
+from socialx.files.hdf5_layout import Block, Readings, Sensors
+from socialx.files.quantities import SPEED
+from socialx.files.store import open_store
+from socialx.files.writer import create
+from socialx.precision import Precision, resolve_device, resolve_precision
+from socialx.progress import Callback, listening, work
+from socialx.settings import Settings
+from socialx.settings_layers import DEFAULT, Layers, Loaded, flat
+from socialx.tasks.training import what_computes
+
+SCHEMA = "socialx.doctor/1"
+State = Literal["ok", "warn", "fail"]
+HOST = torch.device("cpu")
+FLOOR = (2, 11)  # of torch
+LOW_BYTES = GIB  # of memory and of disk
+SHARED_BYTES = 256 * MIB  # workers pass batches through it
+WORKER_S = 20  # in which a worker process answers
+SIZE = 256  # of the matrices whose product is compared
+MOST_SENSORS = 1024  # of the network that a step is tried on: a larger one could take all memory
+MADE_UP_SENSORS = 5
+# Largest relative error of a product: of a type, and of float32 by the precision of its products on CUDA.
+ERRORS = {torch.float16: 2e-3, torch.bfloat16: 2e-2}
+FLOAT32_ERRORS = {"highest": 1e-5, "high": 2e-3, "medium": 2e-2}
+CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # what a CPU that computes in bfloat16 says of itself
+
+
+OTHER_DEVICE = f"{Argument('trainer.device', 'cpu')}, or another build of torch"
+OTHER_STEP = f"{Argument('model.impl', 'reference')}, or {Argument('trainer.device', 'cpu')}"
+BUG = "report it as a bug of socialx"
+
+
+@dataclass(frozen=True)
+class DoctorLine:
+    """The answer of one check.
+
+    state: ok; warn: training runs, but not as well as it could; fail: it does not run.  remedy: what helps.
+    """
+
+    name: str
+    state: State
+    found: str
+    remedy: Remedy = ""
+
+    @property
+    def message(self) -> Message:
+        """The same as a message to a user."""
+        return Message(self.name, self.found, self.remedy)
+
+    def helps(self, write: Write = python) -> str:
+        """The remedy as text; ``write`` says how arguments and commands look."""
+        return Message("", "", self.remedy).line(write)
+
+
+@dataclass(frozen=True)
+class DoctorResult:
+    """The answers of all checks, in the order in which they ran."""
+
+    lines: tuple[DoctorLine, ...]
+
+    @property
+    def failed(self) -> tuple[DoctorLine, ...]:
+        """Those that keep a training from running."""
+        return tuple(line for line in self.lines if line.state == "fail")
+
+    def as_dict(self, write: Write = python) -> dict[str, Any]:
+        """For JSON; a remedy is text, None where nothing has to be done."""
+        lines = [{**asdict(line), "remedy": line.helps(write) or None} for line in self.lines]
+        return {"schema": SCHEMA, "ok": not self.failed, "lines": lines}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{line.state:<5}{line.message}" for line in self.lines)
+
+
+@dataclass
+class Setup:
+    """The settings of a training to be.  unknown: the checks that have failed already, or could not be asked."""
+
+    layers: Layers
+    unknown: set[str] = field(default_factory=set)
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """The merged settings.  Raises SettingsError where one is wrong."""
+        return self.layers.load()
+
+    @property
+    def settings(self) -> Settings:
+        """Their values."""
+        return self.loaded.settings
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device that training would use.  Raises SettingsError where it is not there."""
+        return resolve_device(self.settings.trainer.device)
+
+    @property
+    def precision(self) -> Precision:
+        """The precision that training would use."""
+        return resolve_precision(self.settings.trainer.precision, self.device)
+
+
+Answer = tuple[State, str] | tuple[State, str, Remedy]  # what was found, and what helps
+Find = Callable[[Setup], Answer]
+
+
+class Check(NamedTuple):
+    """One question.
+
+    needs: the check without whose success it cannot be asked.  helps: the remedy for an error that nobody expected.
+    """
+
+    find: Find
+    needs: str
+    helps: Remedy
+
+
+CHECKS: dict[str, Check] = {}  # in the order of this file
+
+
+def check(name: str, needs: str = "", helps: Remedy = BUG) -> Callable[[Find], Find]:
+    """Register a function as the check of this name."""
+
+    def register(find: Find) -> Find:
+        CHECKS[name] = Check(find, needs, helps)
+        return find
+
+    return register
+
+
+def doctor(
+    file: str | Path | None = None,
+    /,
+    *,
+    settings: Settings | Layers | None = None,
+    progress: Callback | None = None,
+    **sections: Any,
+) -> DoctorResult:
+    """Check the machine, the packages, the settings, the data file and one small step of the configured model.
+
+    The arguments are those of ``train``; nothing is trained and nothing is written but a temporary file.  What is wrong
+    becomes a line that says what helps, and never an exception.
+    """
+    # Building a model sets the precision of products, the threads and the random numbers: they are given back.
+    precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    with listening(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
+        setup = Setup(Layers.of(settings, {"data.path": file, **sections}))
+        lines: list[DoctorLine] = []
+        try:
+            for name in CHECKS:
+                lines += _answers(name, setup)
+                bar.advance(1, name)
+        finally:
+            torch.set_float32_matmul_precision(precision)
+            torch.set_num_threads(threads)
+        return DoctorResult(tuple(lines))
+
+
+def _answers(name: str, setup: Setup) -> list[DoctorLine]:
+    """The answer of one check; several lines where it names several mistakes."""
+    find, needs, helps = CHECKS[name]
+    if needs in setup.unknown:
+        setup.unknown.add(name)
+        again = f"{Command('doctor')} again, once that line is ok"
+        return [DoctorLine(name, "warn", f"not checked: it needs the line {needs}", again)]
+    try:
+        lines = [DoctorLine(name, *find(setup))]
+    except SocialxError as error:
+        found = [(Message(each.where, each.what, "", each.sample).line(), each.remedy) for each in error.messages]
+        lines = [DoctorLine(name, "fail", what, remedy or helps) for what, remedy in found]
+    except Exception as error:  # noqa: BLE001 - whatever a machine does wrong is what is asked for
+        lines = [DoctorLine(name, "fail", _in_short(error), helps)]
+    if lines[0].state == "fail":
+        setup.unknown.add(name)
+    return lines
+
+
+# The machine
+
+
+@check("machine")
+def _machine(setup: Setup) -> Answer:
+    """No more threads of torch than cores."""
+    cores, threads = usable_cores(), torch.get_num_threads()
+    with suppress(SettingsError):  # which has a line of its own
+        threads = setup.settings.trainer.threads or threads
+    model = cpu_field("model name") or platform.processor() or platform.machine()
+    system = f"{platform.system()} {platform.release().partition('-')[0]}"
+    found = f"{system}, {model}, {torch.backends.cpu.get_cpu_capability()}, {_several(cores, 'usable core')}"
+    if threads > cores:
+        slow = f"{found}; torch takes {threads} threads, and threads that share a core wait for each other"
+        return "warn", slow, f"{Argument('trainer.threads', cores)}, or OMP_NUM_THREADS={cores}"
+    return "ok", f"{found}, {_several(threads, 'thread')} of torch"
+
+
+@check("packages", helps="install socialx again with pip")
+def _packages(setup: Setup) -> Answer:
+    """Versions that socialx is made for."""
+    others = ", ".join(f"{name} {version(name)}" for name in ("xlstm", "numpy", "h5py", "pandas"))
+    found = f"Python {platform.python_version()}, torch {torch.__version__}, {others}"
+    release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if release < FLOOR:
+        wanted = ".".join(map(str, FLOOR))
+        return "warn", f"{found}: socialx is made for torch {wanted}", f"pip install 'torch>={wanted}'"
+    return "ok", found
+
+
+@check("settings", helps="correct it there")
+def _settings(setup: Setup) -> Answer:
+    """Settings that load, fit together and have an effect."""
+    settings, loaded = setup.settings, setup.loaded
+    settings.refuse_conflicts()
+    values, defaults = flat(settings), flat(Settings())
+    # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
+    named = [key for key, place in loaded.origin.items() if place != DEFAULT]
+    idle = [
+        key for key in named if key in settings.unread() and (loaded.set_by_call(key) or values[key] != defaults[key])
+    ]
+    if idle:
+        listed = ", ".join(str(Argument(key)) for key in idle)
+        return "warn", f"no effect on this model: {', '.join(idle)}", f"leave out {listed}"
+    return "ok", f"{len(named)} of {len(values)} are set; they fit together and have an effect"
+
+
+@check("device", "settings", OTHER_DEVICE)
+def _device(setup: Setup) -> Answer:
+    """The device that is asked for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
+        available = torch.cuda.is_available()
+    reason, remedy = ("", "") if available else _why_no_card()
+    try:
+        device = setup.device
+    except SettingsError as error:
+        message = error.messages[0]
+        why = f" ({reason})" if reason else ""
+        return "fail", f"{message.where}: {message.what}{why}", message.remedy
+    if available:
+        cards = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+        kinds = Counter(f"{c.name} ({c.total_memory / GIB:.0f} GiB, capability {c.major}.{c.minor})" for c in cards)
+        listed = ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items())
+        return "ok", f"{device} of {listed}; driver {_driver() or 'not known'}, torch for {torch.version.cuda}"
+    if not has_nvidia():
+        build = " (this torch is a build for the CPU)" if torch.version.cuda is None else ""
+        return "ok", f"no CUDA device: everything runs on the CPU{build}"
+    return "warn", f"there is an NVIDIA card or driver, but no CUDA device: {reason}", remedy
+
+
+def _why_no_card() -> tuple[str, str]:
+    """Why torch sees no CUDA device, and what helps."""
+    if torch.version.cuda is None:
+        return "this torch is a build for the CPU", "install the build of torch for CUDA, which PyPI has for Linux"
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return "CUDA_VISIBLE_DEVICES hides every card", "unset CUDA_VISIBLE_DEVICES"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return _in_short(error), "nvidia-smi says whether the driver works"
+    return "torch finds none", "nvidia-smi lists the cards"
+
+
+def has_nvidia() -> bool:
+    """Whether the machine has a driver, or the device of a card."""
+    return bool(_driver() or shutil.which("nvidia-smi") or any(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def _driver() -> str:
+    try:
+        release = re.search(r"\b\d{3}\.\d+(\.\d+)?\b", Path("/proc/driver/nvidia/version").read_text())
+    except OSError:
+        return ""
+    return release[0] if release else ""
+
+
+@check("float32", "device", OTHER_DEVICE)
+def _float32(setup: Setup) -> Answer:
+    """How exact products of float32 are."""
+    now, settings = torch.get_float32_matmul_precision(), setup.settings
+    if setup.device.type != "cuda":
+        return "ok", f"products of float32 in precision {now}; TF32 and cuDNN are for CUDA alone"
+    wanted = settings.trainer.float32_matmul_precision
+    torch.set_float32_matmul_precision(wanted)  # as training does; the product below is measured with it
+    means = {"highest": "exact float32", "high": "TF32", "medium": "bfloat16"}[wanted]
+    library = torch.backends.cudnn.version()
+    cudnn = "no cuDNN" if library is None else f"cuDNN {library}, TF32 {torch.backends.cudnn.allow_tf32}"
+    return "ok", f"products of float32 are {now} in torch, {wanted} ({means}) in training; {cudnn}"
+
+
+@check("precision", "device", OTHER_DEVICE)
+def _precision(setup: Setup) -> Answer:
+    """A precision that the device computes in."""
+    device, used = setup.device, setup.precision
+    if device.type == "cuda":
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        bf16 = bool(CPU_BF16 & set((cpu_field("flags") or cpu_field("Features")).split()))
+    auto = resolve_precision("auto", device).name
+    found = f"{used.name} on {device}, where auto is {auto}; bfloat16 {'in hardware' if bf16 else 'is emulated'}"
+    if used.name == "bf16-mixed" and not bf16:
+        return "warn", f"{found}, which is slow", Argument("trainer.precision", auto)
+    return "ok", found
+
+
+@check("memory", "device", OTHER_DEVICE)
+def _memory(setup: Setup) -> Answer:
+    """A GiB of memory on host and device."""
+    devices = dict.fromkeys((HOST, setup.device))
+    free = {device: free_bytes(device) for device in devices}
+    parts = [f"{device}: {'not known' if count is None else f'{_size(count)} free'}" for device, count in free.items()]
+    if any(count is not None and count < LOW_BYTES for count in free.values()):
+        saving = f"{Argument('model.checkpointing', True)} and a smaller {Argument('loader.batch_size')} need less"
+        return "warn", ", ".join(parts), f"end other programs; {saving}"
+    return "ok", ", ".join(parts)
+
+
+@check("disk", helps="change to a folder that can be read")
+def _disk(setup: Setup) -> Answer:
+    """A GiB of disk."""
+    free = shutil.disk_usage(Path.cwd()).free
+    found = f"{_size(free)} free in this folder"
+    if free < LOW_BYTES:
+        return "warn", found, f"make room, or {Argument('trainer.run_dir', 'FOLDER')} on another disk"
+    return "ok", found
+
+
+# The data
+
+
+@check("data", "device", "convert its source again")
+def _data(setup: Setup) -> Answer:
+    """A file that can be read and cut into windows."""
+    settings, device = setup.settings, setup.device
+    section = settings.data
+    path, length = section.path, section.history + section.horizon
+    if path is None:
+        helps = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
+        return "ok", "no file is given", helps
+    names = tuple(dict.fromkeys([*settings.data.targets, *(settings.data.inputs or ())]))
+    stores = [open_store(path, name, settings.data.days) for name in names]
+    first = stores[0]
+    rows, sensors = len(first.seconds), len(first.sensors.ids)
+    windows = split_windows(first.seconds, first.step_minutes, section.history, section.horizon, section.split)
+    for store in stores:  # a damaged part of the file shows when it is read
+        store.read(slice(0, length))
+        store.read(slice(rows - length, rows))
+    mode = with_mode(loading_of(settings), path, first, len(names), device).mode
+    free = free_bytes(device)
+    room = "" if free is None else f" of {_size(free)} free on {device}"
+    series = f"{_size(series_bytes(rows, sensors, len(names)))}{room}: loader mode {mode}"
+    cut = " / ".join(f"{count:,}" for count in windows.counts.values())
+    what = f"{path}: {_several(sensors, 'sensor')}, {rows:,} rows every {first.step_minutes} min, {cut} windows"
+    return "ok", f"{what}; the series is {series}"
+
+
+# What computes
+
+
+@check("product", "device", OTHER_DEVICE)
+def _product(setup: Setup) -> Answer:
+    """Matrix products as they should be."""
+    device, low = setup.device, setup.precision.low or torch.bfloat16
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(SIZE, SIZE, generator=generator) for _ in range(2))
+    exact = left.double().numpy() @ right.double().numpy()  # of NumPy: the products of torch are in question
+    allowed = {torch.float32: FLOAT32_ERRORS[torch.get_float32_matmul_precision()], low: ERRORS[low]}
+    parts, wrong = [], False
+    for dtype, most in allowed.items():
+        product = torch.matmul(left.to(device, dtype), right.to(device, dtype)).double().cpu().numpy()
+        error = float(np.linalg.norm(product - exact) / np.linalg.norm(exact))
+        wrong |= not error <= most  # NaN too
+        parts.append(f"{str(dtype).removeprefix('torch.')} {error:.1e} of at most {most:.0e}")
+    found = f"relative error of a product on {device}: {', '.join(parts)}"
+    if wrong:
+        return "fail", found, f"another build of torch, or {Argument('trainer.device', 'cpu')}"
+    return "ok", found
+
+
+@check("encoder", "device", OTHER_STEP)
+def _encoder(setup: Setup) -> Answer:
+    """A finite step of the model, all on one device: one forward and backward pass for one window."""
+    settings = setup.settings
+    with tempfile.TemporaryDirectory() as folder:
+        made_up = settings.data.path is None or "data" in setup.unknown
+        if made_up:
+            settings = _with_made_up_file(settings, Path(folder) / "made-up.h5")
+        data = _first_rows(settings, setup.device)
+        problem = build(settings, data)
+        start = torch.zeros(1, dtype=torch.int64, device=setup.device)
+        example = Example(data.series.window(start), data.series.target(start))
+    model, device = problem.model.to(setup.device), setup.device
+    tensors = {
+        **{f"parameter {name}": tensor for name, tensor in model.named_parameters()},
+        **{f"buffer {name}": tensor for name, tensor in model.named_buffers()},
+        **{f"{name} of the batch": tensor for name, tensor in example.batch._asdict().items()},
+        **{f"{name} of the target": tensor for name, tensor in example.target._asdict().items()},
+    }
+    for name, tensor in tensors.items():
+        if tensor.device != device:
+            return "fail", f"{name} is on {tensor.device}, not on {device}", BUG
+    with problem.precision.autocast():
+        output = model(example.batch)
+    (output.float() - example.target.values).abs().mean().backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    broken = [f"gradient of {name}" for name, gradient in gradients.items() if not gradient.isfinite().all()]
+    broken = broken if output.isfinite().all() else ["forecast", *broken]
+    ran = what_computes(problem) if device.type == "cuda" else what_computes(problem).partition(", ")[0]
+    network = _several(len(data.sensors.ids), "made-up sensor" if made_up else "sensor")
+    network = f"the first {network}" if len(data.sensors.ids) == MOST_SENSORS else network
+    if broken or not gradients:
+        what = f"{ran}: {'not finite: ' + broken[0] if broken else 'no parameter has a gradient'}, for {network}"
+        exact = f"{Argument('model.impl', 'reference')} or {Argument('trainer.precision', '32-true')}"
+        return "fail", what, f"{exact} tells whether implementation or precision do it"
+    count = sum(p.numel() for p in model.parameters())
+    return "ok", f"{ran}: a step for {network} is finite; {count:,} parameters and the batch are on {device}"
+
+
+def _with_made_up_file(settings: Settings, path: Path) -> Settings:
+    """Write a small file of made-up speeds, and return the settings that read it."""
+    length = settings.data.history + settings.data.horizon
+    times = np.datetime64("2012-03-12T00:00:00") + np.arange(length) * np.timedelta64(5, "m")
+    stamps = np.array([str(time).replace("T", " ") for time in times], "S19")
+    speeds = np.random.default_rng(0).normal(55, 8, (length, MADE_UP_SENSORS)).astype(np.float32)
+    blocks = (Block(stamps, speeds) for _ in range(1))
+    place = np.arange(MADE_UP_SENSORS) / 100
+    sensors = Sensors(tuple(f"sensor{number}" for number in range(MADE_UP_SENSORS)), 34 + place, -118 - place)
+    create(path, Readings("made-up", SPEED, sensors, blocks, "mph", 0.0, None, "made up", "made up"))
+    data = {"path": path, "targets": (SPEED,), "inputs": None, "days": None}
+    # A list of roads names the sensors of another file.
+    pooling = settings.pooling.model_copy(update={"distances": None})
+    return settings.model_copy(update={"data": settings.data.model_copy(update=data), "pooling": pooling})
+
+
+def _first_rows(settings: Settings, device: torch.device) -> Dataset:
+    """The rows of the first window as a data set, so that no file takes long; the moments are those of these rows."""
+    section = settings.data
+    if section.path is None:
+        raise ValueError("no data file")
+    store = open_store(section.path, section.targets[0])
+    last = int(store.seconds[min(section.history + section.horizon, len(store.seconds)) - 1])
+    # A square matrix of distances has no ids: it fits all sensors.
+    fewer = store.sensors.ids[:MOST_SENSORS] if settings.pooling.distances is None else None
+    data = open_dataset(
+        section.path,
+        targets=section.targets,
+        inputs=section.inputs,
+        history=section.history,
+        horizon=section.horizon,
+        device=device,
+        split=None,
+        days=last // DAY_S - int(store.seconds[0]) // DAY_S + 1,
+        sensors=fewer,
+    )
+    try:
+        moments = measure(data.source, slice(0, len(data.store.seconds)), section.path)
+    except SocialxError:  # no reading on these days, which a step does not need
+        moments = [Moments(0.0, 1.0)] * len(data.stores)
+    return replace(data, moments=dict(zip(data.stores, moments, strict=True)))
+
+
+# Other processes
+
+
+@check("processes", "device")
+def _processes(setup: Setup) -> Answer:
+    """A way for several processes to train together."""
+    if not dist.is_available():
+        return "warn", "this torch has no torch.distributed", "another build, to train in several processes"
+    backends = {"nccl": dist.is_nccl_available(), "gloo": dist.is_gloo_available()}
+    backend = "nccl" if setup.device.type == "cuda" else "gloo"
+    if not backends[backend]:
+        missing = f"this torch has no {backend}, by which processes that train on {setup.device.type} would talk"
+        return "warn", missing, "another build of torch, or train in one process"
+    return "ok", f"several processes can train one model, by {backend}"
+
+
+@check("workers", "settings", Argument("loader.mode", "chunk"))
+def _workers(setup: Setup) -> Answer:
+    """A process that makes batches."""
+    numbers = TensorDataset(torch.arange(4.0))
+    try:  # a generator of its own: that of the process stays as it is
+        loader = DataLoader(numbers, 4, num_workers=1, timeout=WORKER_S, generator=torch.Generator())
+        (batch,) = next(iter(loader))
+    except (RuntimeError, OSError) as error:  # what torch and the system say where a process does not start or answer
+        state: State = "fail" if setup.settings.loader.mode == "workers" else "warn"
+        without = f"{Argument('loader.mode', 'chunk')} needs no workers"
+        return state, f"a worker process gave no batch ({_in_short(error)})", without
+    return "ok", f"a worker process started and passed a batch of {len(batch)} on"
+
+
+@check("shared memory")
+def _shared_memory(setup: Setup) -> Answer:
+    """Room for the batches of workers."""
+    shared = Path("/dev") / "shm"
+    if not shared.is_dir():
+        return "ok", f"{sys.platform} has no {shared}"
+    size = shutil.disk_usage(shared).total
+    found = f"{_size(size)} in {shared}, through which workers pass batches"
+    if size < SHARED_BYTES:
+        without = f"{Argument('loader.mode', 'chunk')} needs none; a container has more with shm-size=1g"
+        return "warn", found, without
+    return "ok", found
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / MIB:,.1f} MiB"
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _in_short(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,50 @@
+"""Out of memory: one line that says how a step becomes smaller, with numbers got by halving."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from socialx.build import Problem
+from socialx.errors import Argument, SocialxError
+from socialx.precision import is_out_of_memory
+
+# What makes a step smaller without another result, in the order in which to try it.
+TRAINING = ("chunk", "accumulation", "checkpointing")
+RESUMING = ("chunk", "checkpointing")  # a run goes on with its own batches
+SCORING = ("chunk", "batch")
+
+
+@contextmanager
+def when_memory_runs_out(
+    problem: Problem, remedies: Sequence[str] = SCORING, windows: int | None = None
+) -> Iterator[None]:
+    """Raise SocialxError with these remedies where the device or the host runs out of memory.
+
+    windows: of a batch, by default those of the settings.  Tensors in the frames of the work are given up.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        traceback.clear_frames(error.__traceback__)
+        raise out_of_memory(problem, remedies, windows or problem.settings.loader.batch_size) from None
+
+
+def out_of_memory(problem: Problem, remedies: Sequence[str], windows: int) -> SocialxError:
+    """The error that names those of the remedies which the model has and which are not used up."""
+    settings, sensors = problem.settings, len(problem.data.sensors.ids)
+    batches, sequences = settings.trainer.accumulate_grad_batches, windows * sensors
+    chunk, half = min(sequences, settings.model.chunk or sequences), Argument("loader.batch_size", windows // 2)
+    ways = {  # a name, whether it helps here, and what to add
+        "chunk": (chunk > 1 and problem.precision.device.type == "cuda", f"{Argument('model.chunk', chunk // 2)}"),
+        "batch": (windows > 1, f"{half}"),
+        "accumulation": (windows > 1, f"{half} {Argument('trainer.accumulate_grad_batches', 2 * batches)}"),
+        "checkpointing": (not settings.model.checkpointing, f"{Argument('model.checkpointing', True)}"),
+    }
+    helps = [ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in settings.unread()]
+    smaller = f"a smaller {Argument('model.width')}, or fewer {Argument('model.blocks')}"
+    what = f"out of memory with batches of {windows} windows x {sensors} sensors"
+    return SocialxError(problem.precision.device, what, f"add {', or '.join(helps)}" if helps else smaller)

@@ -1,0 +1,116 @@
+"""``serve``: a run in memory behind an address, until it is interrupted."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from socialx.errors import Argument, Message, SettingsError, SocialxError
+from socialx.progress import Callback, listening, note
+from socialx.settings import Settings
+from socialx.settings_layers import Layers
+from socialx.tasks.prediction import band_of
+from socialx.tasks.trained import load_trained
+from socialx.tasks.training import Run
+
+MIB = 1 << 20
+KEEP_ALIVE_S = 75  # longer than clients and proxies keep a connection: who closes first must not be the server
+BACKLOG = 2048  # connections that wait to be accepted
+
+
+def serve(
+    run: str | Path | Run,
+    data: str | Path | None = None,
+    *,
+    follow: bool = False,
+    interval: float | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token_file: str | Path | None = None,
+    queue: int = 64,
+    timeout: float = 10.0,
+    max_body: float = 4.0,
+    settings: Settings | Layers | None = None,
+    progress: Callback | None = None,
+    **sections: Any,
+) -> None:
+    """Answer requests for forecasts over HTTP until the process is interrupted.
+
+    data: a file of the run's network, whose latest forecast is at /forecast/latest; with ``follow`` it is forecast from
+    again whenever it was changed.  interval: a level such as 0.9 adds prediction intervals, as in ``predict``.
+
+    token_file: a file with the bearer token that requests need; without one the environment variable SOCIALX_TOKEN may
+    hold it.  queue: requests that may wait at a time.  timeout: seconds in which a request is answered.  max_body: of a
+    request, in MiB.  port 0 takes a free one.
+
+    Raises SettingsError for an argument or an address that cannot be used, and SocialxError as ``predict`` does.
+    """
+    try:
+        import uvicorn
+
+        from socialx.serving.endpoints import make_app, make_service
+        from socialx.serving.guard import read_token
+    except ImportError as error:
+        found = f"serving needs the packages fastapi and uvicorn ({error.name} is not installed)"
+        raise SocialxError("serve", found, "pip install 'socialx[serve]'") from None
+    for name, value, least in (("queue", queue, 1), ("timeout", timeout, 0.001), ("max_body", max_body, 0.001)):
+        if not least <= value < math.inf:
+            raise SettingsError(Argument(name, value), "out of range", f"at least {least}")
+    with listening(progress):
+        token = read_token(None if token_file is None else Path(token_file), os.environ)
+        path = run.path if isinstance(run, Run) else Path(run)
+        layers = Layers.of(settings, {**sections, "data": data})
+        named = layers.of_call("data.path")
+        if follow and not named:
+            raise SettingsError(Argument("follow"), "no file to follow", f"add {Argument('data.path', 'FILE.h5')}")
+        problem, trained = load_trained(path, layers, split=False)
+        service = make_service(problem, path.resolve().name, queue)
+        if interval is not None:
+            service.band = band_of(path, trained, problem.data.sensors.ids, interval)
+        service.token, service.timeout_s, service.most_bytes = token, timeout, int(max_body * MIB)
+        if named:
+            service.forecast_from_data(follow)
+        listener = _listen(host, port)
+        _tell(listener, path, bool(named), token is not None)
+    config = uvicorn.Config(
+        make_app(service),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=math.ceil(timeout),
+    )
+    with listener:
+        uvicorn.Server(config).run(sockets=[listener])
+    raise KeyboardInterrupt  # it returns after an interrupt that a shell has its background jobs ignore
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address.  Raises SettingsError where it is taken or is not of this machine."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]
+        helps = f"choose another with {Argument('host')} or {Argument('port')}"
+        raise SettingsError(f"{host} port {port}", f"it cannot be used ({reason})", helps) from None
+    except OverflowError:
+        raise SettingsError(Argument("port", port), "not a port", "choose 0 to 65535") from None
+
+
+def _tell(listener: socket.socket, run: Path, latest: bool, token: bool) -> None:
+    """One line with the address and what to type next, and one where everybody may ask."""
+    host, port = listener.getsockname()[:2]
+    if not token and not ip_address(host).is_loopback:
+        found = "whoever reaches this address can ask"
+        note(Message(host, found, f"a token keeps others out: {Argument('token_file', 'FILE')}"))
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    header = '-H "Authorization: Bearer $SOCIALX_TOKEN" ' if token else ""
+    path = "forecast/latest" if latest else "sensors"
+    note(Message(run, f"serving at {address}/", f"curl {header}{address}/{path}"))
