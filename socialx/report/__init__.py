@@ -1,1 +1,1 @@
-"""What people look at: tables, later pages and pictures."""
+"""What people look at: tables on a terminal, pictures, and pages."""

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from socialx.data.geo import to_plane
 from socialx.files.inspect import Report
 from socialx.files.store import Store
-from socialx.report.canvas import (
-    BAR,
-    DAY,
-    DOT,
-    VERMILION,
-    day,
-    km_axes,
-    label,
-    moment,
-    picture,
-    scale_and_north,
-    time_ticks,
-    title,
-)
-from socialx.report.tables import percent
+from socialx.report.canvas import DAY, day, moment, picture, time_ticks, title
+from socialx.report.map_picture import BAR, SensorMap, draw_map
+from socialx.report.terminal import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,19 +21,7 @@ WEEK = 604_800  # seconds
 MOST_ROWS, MOST_COLUMNS = 400, 700  # cells of the heat map: about the pixels of its panel, 0.8 MB within an SVG
 TELLING = 0.01  # the share of readings at either end that does not stretch the colours
 COLOURS = 40  # of the heat map: steps below 2 mph, in two thirds of the bytes that 256 take
-LABELLED = 3  # sensors of the map with their id
 FEW_MISSING = 0.01  # share of the readings; a handful of lost rows is no alarm
-DEAD = VERMILION
-
-
-@dataclass(frozen=True, eq=False)
-class _Span:
-    """A stretch of time as a grid: cells float32 [C,N], NaN = no reading; column c starts ``start + c * width``."""
-
-    start: int  # seconds of the wall time read as UTC
-    length_s: int
-    width: int  # seconds of a column
-    cells: np.ndarray
 
 
 def plot_report(store: Store, report: Report, path: Path) -> None:
@@ -57,15 +31,12 @@ def plot_report(store: Store, report: Report, path: Path) -> None:
     """
     with picture(path) as figure:
         left, right = figure.subplots(1, 2, width_ratios=(2, 3))
-        figure.suptitle(_headline(report), fontsize=14)
+        missing = f"{percent(report.missing_share)} missing" if report.missing_share else "nothing missing"
+        sensors = "1 sensor" if report.sensors == 1 else f"{report.sensors:,} sensors"
+        times = f"{report.first_timestamp[:16]} to {report.last_timestamp[:16]}"
+        figure.suptitle(f"{report.dataset}: {sensors}, {report.rows:,} rows, {times}, {missing}", fontsize=14)
         _draw_week(figure, right, store)
         _draw_map(figure, left, store, report)
-
-
-def _headline(r: Report) -> str:
-    missing = f"{percent(r.missing_share)} missing" if r.missing_share else "nothing missing"
-    sensors = "1 sensor" if r.sensors == 1 else f"{r.sensors:,} sensors"
-    return f"{r.dataset}: {sensors}, {r.rows:,} rows, {r.first_timestamp[:16]} to {r.last_timestamp[:16]}, {missing}"
 
 
 def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
@@ -75,46 +46,34 @@ def _draw_map(figure: Figure, axes: Axes, store: Store, report: Report) -> None:
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    ids, degrees = store.sensors.ids, np.stack([store.sensors.longitude, store.sensors.latitude], axis=1)
+    ids, few = store.sensors.ids, report.missing_share < FEW_MISSING
     missing = np.array([report.sensor_missing_share[vdid] for vdid in ids])
-    dead, far = np.isin(ids, report.dead_sensors), np.isin(ids, report.outlier_sensors)
-    known = np.isfinite(degrees).all(axis=1)
-    shown = known & ~far if (known & ~far).any() else known  # one astray would press all others into one dot
-    counts = {"without position": ~known, "far away, not drawn": known & ~shown, "without any reading (X)": dead}
-    notes = [f"{flags.sum()} {what}" for what, flags in counts.items() if flags.any()]
-    few, unit = report.missing_share < FEW_MISSING, _unit(store)
-    what = f"mean {store.feature.replace('_', ' ')}, {unit}" if few else "share of rows without a valid reading"
-    heading = "Sensors by their mean reading" if few else "Sensors by share of missing readings"
-    title(axes, heading, "; ".join(notes) or "every sensor has a position and readings")
-    if not shown.any():
-        axes.text(0.5, 0.5, "no sensor has a position", ha="center", va="center", transform=axes.transAxes)
-        axes.set(xticks=[], yticks=[])
-        return
-    xy = np.full(degrees.shape, np.nan)
-    xy[shown] = to_plane(*degrees[shown, ::-1].T)
-    km_axes(axes, xy[shown])
-    alive = np.flatnonzero(shown & ~dead)
-    mean = np.array([np.nan if (found := report.sensor_mean[vdid]) is None else found for vdid in ids])
-    worst = -mean if few else missing
-    alive = alive[np.argsort(worst[alive], kind="stable")]  # the worst on top
-    shade = mean if few else missing
-    low, high = (float(np.nanmin(mean[alive])), float(np.nanmax(mean[alive]))) if few and len(alive) else (0.0, 0.0)
-    high = high if few else float(missing[alive].max(initial=FEW_MISSING))
-    x, y = xy.T
-    edge: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
-    size = DOT**2 * min(1.0, 300 / shown.sum())  # square points; thousands of dots still leave roads to see
-    colours: dict[str, Any] = {"c": shade[alive], "vmin": low, "vmax": high, "cmap": "viridis" if few else "plasma_r"}
-    dots = axes.scatter(x[alive], y[alive], s=max(4, size), zorder=3, **colours, **edge)
-    axes.scatter(x[shown & dead], y[shown & dead], s=2 * DOT**2, c=DEAD, marker="X", zorder=4, **edge)
+    mean = np.array([report.sensor_mean[vdid] for vdid in ids], float)
+    dead = np.isin(ids, report.dead_sensors)
+    alive = np.flatnonzero(~dead)
+    worst = alive[np.argsort(mean[alive] if few else -missing[alive], kind="stable")]
+    if few:
+        heading, label = "Sensors by their mean reading", f"mean {store.feature.replace('_', ' ')}, {_unit(store)}"
+        colours = {"vmin": mean[alive].min(), "vmax": mean[alive].max(), "cmap": "viridis"}
+    else:
+        heading, label = "Sensors by share of missing readings", "share of rows without a valid reading"
+        colours = {"vmin": 0.0, "vmax": missing[alive].max(initial=FEW_MISSING), "cmap": "plasma_r"}
     texts = FuncFormatter(lambda value, _: f"{value:.3g}" if few else f"{100 * value:.3g}%")
-    bar = figure.colorbar(dots, ax=axes, ticks=MaxNLocator(6), format=texts, **BAR)
-    bar.set_label(what)
-    figure.draw_without_rendering()  # lays the figure out, so that the limits are final
-    figure.set_layout_engine("none")
-    taken = scale_and_north(axes, xy[shown], [])
-    worst_first = [*np.flatnonzero(shown & dead), *alive[::-1]]
-    named = [place for place in worst_first if few or missing[place]][:LABELLED]
-    label(axes, [ids[place] for place in named], xy[named], xy[shown], [taken])
+    shown = SensorMap(
+        heading=heading,
+        ids=ids,
+        degrees=np.stack([store.sensors.latitude, store.sensors.longitude], axis=1),
+        values=np.where(dead, np.nan, mean if few else missing),
+        worst=worst,
+        colours=colours,
+        colour_bar={"label": label, "ticks": MaxNLocator(6), "format": texts},
+        far=np.isin(ids, report.outlier_sensors),
+        crossed=dead,
+        named=[*np.flatnonzero(dead), *(place for place in worst if few or missing[place])],
+        notes={"without any reading (X)": dead},
+        otherwise="every sensor has a position and readings",
+    )
+    draw_map(figure, axes, shown)
 
 
 def _unit(store: Store) -> str:
@@ -122,12 +81,32 @@ def _unit(store: Store) -> str:
 
 
 def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
-    """What every sensor read in one week, as colours; missing readings stay grey."""
+    """What every sensor read in one week, as colours; missing readings stay grey.
+
+    It is the week from a Monday 00:00 with the most readings, the first of equals; of a shorter file its first 7 days.
+    """
     from matplotlib import colormaps
     from matplotlib.ticker import FixedLocator
 
-    span = _a_week(store)
-    cells, group = _sorted_rows(span.cells)
+    common = store.step_minutes * 60
+    order = np.argsort(store.seconds, kind="stable")
+    seconds = store.seconds[order]
+    end = int(seconds[-1]) + common
+    monday = -(-(int(seconds[0]) - 4 * DAY) // WEEK) * WEEK + 4 * DAY  # 1970-01-05 was one
+    starts = np.arange(monday, end - WEEK + 1, WEEK)
+    start = int(seconds[0])  # of the wall time read as UTC
+    length_s = min(WEEK, end - start)
+    if len(starts):
+        readings = np.concatenate([[0], np.cumsum(store.valid.sum(axis=1)[order])])
+        first, last = np.searchsorted(seconds, starts), np.searchsorted(seconds, starts + WEEK)
+        start, length_s = int(starts[np.argmax(readings[last] - readings[first])]), WEEK
+    rows = order[slice(*np.searchsorted(seconds, [start, start + length_s]))]
+    width = common * max(1, -(-length_s // (common * MOST_COLUMNS)))  # seconds of a column
+    column, valid = (store.seconds[rows] - start) // width, store.valid[rows]
+    total, count = (np.zeros((-(-length_s // width), len(store.sensors.ids))) for _ in range(2))
+    np.add.at(total, column, np.where(valid, store.values[rows], 0.0))
+    np.add.at(count, column, valid)
+    cells, group = _sorted_rows(np.where(count > 0, total / np.maximum(count, 1), np.nan))
     read = cells[np.isfinite(cells)]
     low, high = map(float, np.quantile(read, [TELLING, 1 - TELLING])) if len(read) else (0.0, 1.0)
     image = axes.imshow(
@@ -138,50 +117,24 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
         origin="lower",
         aspect="auto",
         interpolation="nearest",
-        extent=(0, cells.shape[0] * span.width, 0, span.cells.shape[1]),
+        extent=(0, cells.shape[0] * width, 0, total.shape[1]),
     )
     figure.colorbar(image, ax=axes, label=f"{store.feature.replace('_', ' ')}, {_unit(store)}", extend="both", **BAR)
-    rows = "a row is one sensor" if group == 1 else f"a row is the mean of {group} sensors"
-    means = "" if span.width == store.step_minutes * 60 else f"; means of {span.width // 60} minutes"
-    most = ", the week with the most" if span.length_s == WEEK and span.start % WEEK == 4 * DAY else ""
-    days = dict.fromkeys((day(span.start), day(span.start + span.length_s - 1)))
+    each_row = "a row is one sensor" if group == 1 else f"a row is the mean of {group} sensors"
+    means = "" if width == common else f"; means of {width // 60} minutes"
+    most = ", the week with the most" if length_s == WEEK and start % WEEK == 4 * DAY else ""
+    days = dict.fromkeys((day(start), day(start + length_s - 1)))
     title(
         axes,
-        f"Readings of {' to '.join(days)} {moment(span.start).year}{most}",
-        f"{rows}, the highest mean at the top{means}; grey: no reading",
+        f"Readings of {' to '.join(days)} {moment(start).year}{most}",
+        f"{each_row}, the highest mean at the top{means}; grey: no reading",
     )
     axes.set_ylabel("sensors, in order of their mean in this period")
     axes.set_yticks([])
-    ticks, texts, lines = time_ticks(span.start, span.length_s)
-    axes.set_xticks(ticks, texts, ha="left" if span.length_s > 2 * DAY else "center")
+    ticks, texts, lines = time_ticks(start, length_s)
+    axes.set_xticks(ticks, texts, ha="left" if length_s > 2 * DAY else "center")
     axes.xaxis.set_minor_locator(FixedLocator(lines))
     axes.vlines(lines, *axes.get_ylim(), colors="white", linewidth=0.6, alpha=0.7)
-
-
-def _a_week(store: Store) -> _Span:
-    """The week from a Monday 00:00 with the most readings, the first of equals; of a shorter file its first 7 days."""
-    common = store.step_minutes * 60
-    order = np.argsort(store.seconds, kind="stable")
-    seconds = store.seconds[order]
-    end = int(seconds[-1]) + common
-    monday = -(-(int(seconds[0]) - 4 * DAY) // WEEK) * WEEK + 4 * DAY  # 1970-01-05 was one
-    starts = np.arange(monday, end - WEEK + 1, WEEK)
-    length_s = WEEK
-    if len(starts):
-        readings = np.concatenate([[0], np.cumsum(store.valid.sum(axis=1)[order])])
-        first, last = np.searchsorted(seconds, starts), np.searchsorted(seconds, starts + WEEK)
-        start = int(starts[np.argmax(readings[last] - readings[first])])
-    else:
-        start = int(seconds[0])
-        length_s = min(WEEK, end - start)
-    rows = order[slice(*np.searchsorted(seconds, [start, start + length_s]))]
-    width = common * max(1, -(-length_s // (common * MOST_COLUMNS)))
-    column, valid = (store.seconds[rows] - start) // width, store.valid[rows]
-    shape = (-(-length_s // width), len(store.sensors.ids))
-    total, count = np.zeros(shape), np.zeros(shape)
-    np.add.at(total, column, np.where(valid, store.values[rows], 0.0))
-    np.add.at(count, column, valid)
-    return _Span(start, length_s, width, np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
 def _sorted_rows(cells: np.ndarray) -> tuple[np.ndarray, int]:

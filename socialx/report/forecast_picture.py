@@ -49,7 +49,13 @@ def plot_forecast(panels: Sequence[Panel], heading: str, what: str, path: Path, 
     with picture(path, (PANEL[0] * columns, PANEL[1] * rows + 0.8)) as figure:
         grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
         figure.suptitle(heading, fontsize=13)
-        low, high = _limits(panels)
+        # One upright axis for all panels, so that sensors can be compared.
+        parts = [part for each in panels for part in (each.observed, each.values, each.lower, each.upper)]
+        shown = np.concatenate([part.ravel() for part in parts if part is not None])
+        shown = shown[np.isfinite(shown)]
+        low, high = (float(shown.min()), float(shown.max())) if len(shown) else (0.0, 1.0)
+        pad = 0.06 * max(high - low, 1.0) if len(shown) else 0.0
+        low, high = max(0.0, low - pad) if low >= 0 else low - pad, high + pad
         for place, axes in enumerate(grid.flat):
             if place >= len(panels):
                 axes.set_visible(False)
@@ -58,18 +64,6 @@ def plot_forecast(panels: Sequence[Panel], heading: str, what: str, path: Path, 
             axes.set_ylim(low, high)
         handles, names = grid.flat[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
-
-
-def _limits(panels: Sequence[Panel]) -> tuple[float, float]:
-    """One upright axis for all panels, so that sensors can be compared."""
-    drawn = [(p.observed, p.values, p.lower, p.upper) for p in panels]
-    shown = np.concatenate([each.ravel() for panel in drawn for each in panel if each is not None])
-    read = shown[np.isfinite(shown)]
-    if not len(read):
-        return 0.0, 1.0
-    low, high = float(read.min()), float(read.max())
-    pad = 0.06 * max(high - low, 1.0)
-    return max(0.0, low - pad) if low >= 0 else low - pad, high + pad
 
 
 def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str, band: str) -> None:
@@ -95,8 +89,8 @@ def _draw(axes: Axes, panel: Panel, leftmost: bool, what: str, band: str) -> Non
         if single:
             axes.axvline(int(issued) - start, color=BLUE, linewidth=1, linestyle="--", label="issued")
     date = moment(int(panel.issued[-1]))
-    said = f"issued {day(int(panel.issued[-1]))} {date:%Y %H:%M}" if single else f"{len(panel.issued)} forecasts"
-    title(axes, f"Sensor {panel.sensor}", f"{said}{f'; {panel.mark}' if panel.mark else ''}")
+    when = f"issued {day(int(panel.issued[-1]))} {date:%Y %H:%M}" if single else f"{len(panel.issued)} forecasts"
+    title(axes, f"Sensor {panel.sensor}", f"{when}{f'; {panel.mark}' if panel.mark else ''}")
     ticks, texts, _ = time_ticks(start, end - start)
     keep = slice(None, None, 2) if len(ticks) > 6 else slice(None)
     axes.set_xticks(ticks[keep], texts[keep])

@@ -11,8 +11,8 @@ import numpy as np
 
 from socialx.disk import replacing
 from socialx.errors import Command, SocialxError
+from socialx.files.hdf5_layout import Sensors
 from socialx.files.inspect import Report
-from socialx.files.store import Sensors
 
 if TYPE_CHECKING:  # it loads torch, which a file needs not
     from socialx.scoring.results import Explanation
@@ -48,14 +48,14 @@ def write_report(report: Report, where: dict[str, Place], path: Path) -> None:
     )
 
 
-def write_explanation(found: Explanation, where: dict[str, Place], path: Path) -> None:
+def write_explanation(explanation: Explanation, where: dict[str, Place], path: Path) -> None:
     """A point for each sensor: ``id``, ``mae``, ``forecasts``, ``unit``; a line from each of its strongest neighbours.
 
     A line goes ``from`` the neighbour ``to`` the sensor, and has its attention ``weight`` and length in ``km``.
     """
     points = [
-        _point(sensor.id, where[sensor.id], mae=sensor.mae, forecasts=sensor.count, unit=found.unit)
-        for sensor in found.sensors
+        _point(sensor.id, where[sensor.id], mae=sensor.mae, forecasts=sensor.count, unit=explanation.unit)
+        for sensor in explanation.sensors
         if sensor.id in where
     ]
     lines = [
@@ -63,7 +63,7 @@ def write_explanation(found: Explanation, where: dict[str, Place], path: Path) -
             {"type": "LineString", "coordinates": [where[near.id], where[sensor.id]]},
             {"from": near.id, "to": sensor.id, "weight": near.weight, "km": near.km},
         )
-        for sensor in found.sensors
+        for sensor in explanation.sensors
         for near in sensor.neighbours
         if near.id != sensor.id and near.id in where and sensor.id in where
     ]

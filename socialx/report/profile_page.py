@@ -1,193 +1,223 @@
-"""A profile as one HTML page that needs no network, no script and no other file.  ``tag`` escapes every text."""
+"""A profile as one HTML page that needs no network, no script and no other file: what ``profile_page.html.j2`` shows.
+
+What was not measured is left out, and named with its reason at the end.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
 
 from socialx.profiling.profile import Profile
-from socialx.report.page import (
-    DASH,
-    NBSP,
-    Axis,
-    Html,
-    details,
-    document,
-    escaped,
-    from_zero,
-    joined,
-    known,
-    number,
-    percent,
-    plot,
-    section,
-    setting,
-    style,
-    table,
-    tag,
-)
+from socialx.report.page import DASH, NBSP, files, known, number, percent, render, setting
+from socialx.report.page_picture import COLOURS, inline
+from socialx.report.profile_tables import CAUSES, phases_of, reasons_of
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STYLES = files("page.css", "profile_page.css")
 US, MOST_MARKS = "\u00b5s", 60
-OTHERS = {"input": ("waiting for input", 3), "transfer": ("copy to device", 4), "hooks": ("between steps", 5)}
-WHOLE = {"span": ("training step", 1), **OTHERS}  # of a phase its name and the number of its colour
-SPLIT = {"kernel": ("kernels running", 1), "bubble": ("no kernel running", 2), **OTHERS}
-CAUSES = {"launch": "late launch", "sync": "host waits", "queued": "between kernels", "copy": "only copies"}
-CSS = style("page.css", "profile_page.css")
+COLOUR_NUMBERS = {"span": 1, "kernel": 1, "bubble": 2, "input": 3, "transfer": 4, "hooks": 5}
+WIDE = (760, 190)  # of a picture over time
+
+
+class Phase(NamedTuple):
+    """A row of the table of shares: its number and colour, or 0 for a cause of the phase above."""
+
+    place: int
+    colour: int
+    name: str
+    share: str
+    ms: str
+
+
+class Chart(NamedTuple):
+    """A picture with a remark above and sentences below."""
+
+    remark: str
+    picture: Markup | None
+    below: list[str]
 
 
 def page(profile: Profile) -> str:
-    """Return the whole document.  What was not measured is left out, and named with its reason at the end."""
-    parts = (_header, _findings, _shares, _busy, _steps, _top, _rates, _settings)
-    return document(f"socialx profile {profile.verdict}", CSS, [part(profile) for part in parts])
+    """Return the whole document."""
+    parts = {"title": f"socialx profile {profile.verdict}", "profile": profile, "view": ProfileView(profile)}
+    return render("profile_page.html.j2", parts, STYLES)
 
 
-def _scaled(value: float | None, unit: str, base: int = 1000) -> str | None:
+@dataclass(frozen=True)
+class ProfileView:
+    """What the template asks of a profile: tables as rows of texts, and pictures."""
+
+    profile: Profile
+
+    def measured(self) -> list[str]:
+        """How many steps were measured, by which clock and on which device."""
+        window, about = self.profile.window, self.profile.environment
+        steps = f"{window.steps:,} steps in {number(window.seconds, ' s')} after {window.warmup_steps:,} warm-up steps"
+        torch = f"torch{NBSP}{about['torch']}" if about.get("torch") else None
+        where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
+        return [str(each) for each in (steps, f"{window.clock} clock", *where) if each]
+
+    def shares(self) -> tuple[Markup, list[Phase]]:
+        """The phases of a step as a bar and as rows."""
+        profile = self.profile
+        rows, parts, words = [], [], []
+        for place, (phase, name) in enumerate(phases_of(profile).items(), 1):
+            colour = COLOUR_NUMBERS[phase]
+            share, ms = getattr(profile.shares, phase), getattr(profile.ms_per_step, phase)
+            parts.append((colour, 100 * share if known(share) else 0.0))
+            words.append(f"{place} {name} {percent(share)}")
+            rows.append(Phase(place, colour, name, percent(share), number(ms, digits=2)))
+            for cause, part in (profile.bubble or {}).items() if phase == "bubble" else ():
+                ms = number(1e3 * profile.window.seconds / profile.window.steps * part, digits=2)
+                rows += [Phase(0, colour, CAUSES.get(cause, cause), percent(part), ms)] if part else []
+
+        def draw(axes: Axes) -> None:
+            axes.set(position=(0, 0, 1, 1), xlim=(0, 100), ylim=(0, 1), xticks=[], yticks=[])
+            left = 0.0
+            for place, (colour, wide) in enumerate(parts, 1):
+                axes.barh(0.5, wide, 1, left, color=COLOURS[f"C{colour}"])
+                if wide >= 6:
+                    axes.text(left + wide / 2, 0.5, str(place), color=COLOURS["Card"], ha="center", va="center")
+                left += wide
+
+        return inline("Shares of a step", f"From left to right: {', '.join(words)}.", draw, (300, 60)), rows
+
+    def busy(self) -> Chart | None:
+        """The busy share of each bin as an area, with marks where it repeats."""
+        line, seen = self.profile.timeline, self.profile.fluctuation
+        if line is None or not line.busy:
+            return None
+        below = []
+        if seen:
+            mean, low, high = map(percent, (seen.mean, seen.p5, seen.p95))
+            below = [f"Mean {mean}; nine of ten parts of {number(seen.bin_s, ' s')} are between {low} and {high}."]
+        if seen and known(seen.period_s):
+            steps = number(seen.steps_per_period, " steps") if known(seen.steps_per_period) else None
+            parts = (number(seen.period_s, " s"), steps, seen.cause)
+            below.append(f"It repeats every {' = '.join(part for part in parts if part)}.")
+        marks = self.marks()
+        remark = f"Share of each {number(line.bin_s, ' s')} in which a copy or a training step was under way."
+        remark += " The dashed lines are one period apart." if marks else ""
+
+        def draw(axes: Axes) -> None:
+            seconds, shares = line.bin_s * np.arange(len(line.busy) + 1), 100 * np.array(line.busy, float)
+            shares = np.nan_to_num(np.append(shares, shares[-1]))
+            axes.fill_between(seconds, shares, step="post", facecolor=COLOURS["Area"], edgecolor=COLOURS["C1"])
+            axes.vlines(marks, 0, 100, color=COLOURS["Ink"], linestyles="dashed", linewidth=1)
+            axes.set(title="%", xlabel="seconds", xlim=(0, seconds[-1]), ylim=(0, 102), yticks=(0, 50, 100))
+
+        return Chart(remark, inline("Utilisation", remark, draw, WIDE), below)
+
+    def marks(self) -> list[float]:
+        """Seconds at which a period of the busy share begins, where it falls most; none if they cannot be drawn."""
+        line, seen = self.profile.timeline, self.profile.fluctuation
+        if line is None or seen is None or not known(seen.period_s):
+            return []
+        period, seconds = seen.period_s, len(line.busy) * line.bin_s
+        if not 2 * line.bin_s <= period <= seconds <= MOST_MARKS * period:
+            return []
+        fall = max(range(1, len(line.busy)), key=lambda at: line.busy[at - 1] - line.busy[at]) * line.bin_s
+        return [at for at in (fall % period + k * period for k in range(MOST_MARKS)) if at < seconds]
+
+    def steps(self) -> Chart:
+        """The time of each step as a point, with lines of the 50th and the 95th percentile."""
+        times, line, picture = self.profile.step_ms, self.profile.timeline, None
+        p50, p95, p99 = (number(ms, f"{NBSP}ms") for ms in (times.p50, times.p95, times.p99))
+        remark = f"Half of the steps take at most {p50}, 95% at most {p95}, 99% at most {p99}."
+        if line and any(map(known, line.step_ms)):
+            remark += " The solid line is at the half, the dashed line at 95%."
+            places, ms = line.steps_per_point * np.arange(len(line.step_ms)), np.array(line.step_ms, float)
+
+            def draw(axes: Axes) -> None:
+                axes.plot(places, ms, marker="o", markersize=4, linestyle="none", color=COLOURS["C1"])
+                for value, style in ((times.p50, "solid"), (times.p95, "dashed")):
+                    axes.axhline(value, color=COLOURS["Soft"], linestyle=style, linewidth=1, zorder=1)
+                top = 1.05 * max(times.p95, float(np.nanmax(ms)))
+                axes.set(title="ms", xlabel="step", xlim=(0, max(int(places[-1]), 5)), ylim=(0, top))
+
+            picture = inline("Step times", remark, draw, WIDE)
+        late = f"Slowest steps, counted from 0: {', '.join(map(str, times.outliers))}."
+        return Chart(remark, picture, [late] if times.outliers else [])
+
+    def top(self) -> tuple[str, list[tuple[str, float, str, str, str]]]:
+        """What the device, or else the host, spends its time on: its kind, and rows with the share as percentage."""
+        traced, kind = (
+            (self.profile.kernels, "kernel") if self.profile.kernels else (self.profile.operators, "operator")
+        )
+        return kind, [
+            (
+                each.name,
+                round(100 * each.share, 1) if known(each.share) else 0.0,
+                percent(each.share),
+                number(each.us_per_step, digits=1),
+                number(each.per_step),
+            )
+            for each in (traced.top if traced else ())
+        ]
+
+    def rates(self) -> list[tuple[str, str, str]]:
+        """The quantities with what was measured and a remark; what was not measured has no row."""
+        get, window, flop = self.profile.value, self.profile.window, "FLOP/s"
+        each = window.steps / window.seconds if window.seconds else math.nan
+        flops, moved = ((get(f"throughput.{name}_per_step") or math.nan) * each for name in ("flops", "bytes"))
+        best, copy = get("machine.matmul_flops_per_s"), get("machine.copy_bytes_per_s")
+        memory, most, us = map(get, ("memory.peak_bytes", "memory.capacity_bytes", "overhead.us_per_step"))
+        rows = (
+            ("windows", number(get("throughput.windows_per_s"), "/s"), number(each, " steps/s")),
+            (
+                "sensor steps",
+                _scaled(get("throughput.sensor_steps_per_s"), "/s"),
+                "readings of one sensor in one window",
+            ),
+            ("arithmetic", _scaled(flops, flop), _of(flops, best, f"{_scaled(best, flop)} in a large matrix product")),
+            ("reads and writes", _scaled(moved, "B/s"), _of(moved, copy, f"{_scaled(copy, 'B/s')} in a large copy")),
+            ("device busy", percent(self.profile.gpu_busy), f"SM efficiency {percent(self.profile.sm_efficiency)}"),
+            ("NVML utilisation", percent(get("device.utilisation_mean")), "share of the time with any kernel"),
+            ("peak memory", _scaled(memory, "B", 1024), _of(memory, most, _scaled(most, "B", 1024))),
+            (
+                "cores used",
+                number(get("host.cores_used")),
+                f"of {get('host.cores')}, with {get('host.threads')} threads",
+            ),
+            ("supply of batches", number(get("loader.supply")), "offered for every one that is wanted"),
+            ("overhead of the clock", number(us, f" {US}"), f"{percent(get('overhead.share'))} of a step"),
+        )
+        return [row for row in rows if row[1] != DASH]
+
+    def trials(self) -> list[tuple[str, str, str, str]]:
+        """What was tried: the setting, its gain with the interval, and the result."""
+        rows = []
+        for each in self.profile.trials:
+            word = "faster" if each.low > 1 else "slower" if each.high < 1 else "no clear difference"
+            gain, low, high = (number(gain, "x", 2) for gain in (each.gain, each.low, each.high))
+            rows.append((f"{each.setting} = {setting(each.value)}", gain, f"{low} to {high}", word))
+        return rows
+
+    def changed(self) -> list[tuple[str, str, str]]:
+        """The settings that are not the default, and where each came from."""
+        origin, profile = self.profile.origin, self.profile
+        values = {key: profile.setting(key) if key.count(".") == 1 else None for key in origin}
+        return [(key, setting(value), origin[key]) for key, value in values.items()]
+
+    def missing(self) -> list[tuple[str, str]]:
+        """The reasons why something was not measured, and of which numbers."""
+        return [(reason, ", ".join(keys)) for reason, keys in reasons_of(self.profile).items()]
+
+
+def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
     """Return a number with its unit, in thousands (k, M, G) or in steps of 1,024 (Ki, Mi, Gi)."""
     if not known(value):
-        return None
+        return DASH
     place = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
     return number(value / base**place, f"{NBSP}{'kMGTP'[place - 1 : place]}{'i' * (base > 1000 and place > 0)}{unit}")
 
 
-def _header(profile: Profile) -> Html:
-    window, about, took = profile.window, profile.environment, number(profile.window.seconds, " s") or DASH
-    torch = f"torch{NBSP}{about['torch']}" if about.get("torch") else None
-    where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
-    steps = f"{window.steps:,} steps in {took} after {window.warmup_steps:,} warm-up steps"
-    said = f"Measured: {', '.join(str(each) for each in (steps, f'{window.clock} clock', *where) if each)}."
-    parts = (tag("h1", profile.verdict or "Where the time of training goes"), tag("p", profile.summary, class_="lead"))
-    return tag("header", tag("p", "socialx profile", class_="note"), *parts, tag("p", said, class_="note"))
-
-
-def _findings(profile: Profile) -> Html | None:
-    cards = []
-    for found in profile.findings:
-        gain = f"up to {found.ceiling:.2f}x" if known(found.ceiling) and found.ceiling >= 1.005 else None
-        title = (tag("span", found.severity, class_="word"), tag("h3", found.rule), tag("span", gain, class_="gain"))
-        ways = [("Set", found.patch), *(("Or", way) for way in found.instead)]
-        said = [(name, [tag("code", f"{key} = {setting(each)}") for key, each in way.items()]) for name, way in ways]
-        said += [("Advice", [escaped(found.advice)]), ("Will not help", [escaped(found.will_not_help)])]
-        listed = [part for name, parts in said if any(parts) for part in (tag("dt", name), tag("dd", *parts))]
-        body = (tag("p", found.evidence), tag("dl", *listed) if listed else None)
-        cards.append(tag("article", tag("div", *title, class_="title"), *body, class_=found.severity))
-    return section("What to change", *cards, look="plain")
-
-
-def _shares(profile: Profile) -> Html | None:
-    window, at = profile.window, 0.0
-    shapes, said, rows = [], [], []
-    for place, (phase, (name, colour)) in enumerate((SPLIT if profile.shares.kernel is not None else WHOLE).items(), 1):
-        share, fill = getattr(profile.shares, phase), f"var(--C{colour})"
-        wide = 100 * share if known(share) else 0
-        shapes.append(tag("rect", x=f"{at:.2f}%", width=f"{wide:.2f}%", height="100%", style=f"fill:{fill}"))
-        shapes += [tag("text", place, x=f"{at + wide / 2:.2f}%", y="50%")] if wide >= 6 else []
-        at += wide
-        said.append(f"{place} {name} {percent(share) or DASH}")
-        key = tag("span", place, class_="key", style=f"background:{fill}")
-        rows.append((Html(key + name), percent(share), number(getattr(profile.ms_per_step, phase), digits=2)))
-        for cause, part in (profile.bubble or {}).items() if phase == "bubble" else ():
-            ms = number(1e3 * window.seconds / window.steps * part, digits=2)
-            rows += [(tag("span", CAUSES.get(cause, cause), class_="sub"), percent(part), ms)] if part else []
-    named = (tag("title", "Shares of a step"), tag("desc", f"From left to right: {', '.join(said)}."))
-    bar = tag("svg", *named, *shapes, role="img", class_="stack")
-    sites = [tag("code", site) for site in (profile.sync.sites if profile.sync else ())]
-    waits = tag("div", "These lines wait for the device:", *sites, class_="note") if sites else None
-    listed = table((f"{window.clock} time", "share", "ms per step"), rows, look="parts")
-    return section("Shares of a step", tag("div", tag("div", bar, waits), listed, class_="pair"))
-
-
-def _busy(profile: Profile) -> Html | None:
-    """Return the busy share of each bin as an area, with marks where it repeats."""
-    line, seen = profile.timeline, profile.fluctuation
-    if line is None or not line.busy:
-        return None
-    count, seconds, said, repeats = len(line.busy), len(line.busy) * line.bin_s, None, None
-    tops = (100 - 100 * share if known(share) else 100 for share in line.busy)
-    paths = {"area": f"M0 100{''.join(f'V{top:.1f}h1' for top in tops)}V100"}
-    if seen:
-        mean, low, high = (percent(share) or DASH for share in (seen.mean, seen.p5, seen.p95))
-        said = f"Mean {mean}; nine of ten parts of {number(seen.bin_s, ' s')} are between {low} and {high}."
-    note = f"Share of each {number(line.bin_s, ' s')} in which a copy or a training step was under way."
-    if seen and known(seen.period_s) and 2 * line.bin_s <= seen.period_s <= seconds <= MOST_MARKS * seen.period_s:
-        fall = max(range(1, count), key=lambda at: line.busy[at - 1] - line.busy[at]) * line.bin_s
-        marks = (fall % seen.period_s + k * seen.period_s for k in range(MOST_MARKS))
-        paths["dash"] = "".join(f"M{at / line.bin_s:.1f} 0V100" for at in marks if at < seconds)
-        note += " The dashed lines are one period apart."
-    if seen and known(seen.period_s):
-        parts = (number(seen.period_s, " s"), number(seen.steps_per_period, " steps"), seen.cause)
-        repeats = f"It repeats every {' = '.join(part for part in parts if part)}."
-    up = Axis(0, 100, {0: "0", 50: "50", 100: "100"}, "%")
-    drawn = plot("Utilisation", note, paths, from_zero(5, seconds, "seconds", seconds), up, count)
-    return section("Utilisation over time", tag("p", note, class_="note"), drawn, tag("p", said), tag("p", repeats))
-
-
-def _steps(profile: Profile) -> Html | None:
-    """Return the time of each step as a point, with lines of the 50th and the 95th percentile."""
-    times, line, drawn = profile.step_ms, profile.timeline, None
-    p50, p95, p99 = (number(ms, f"{NBSP}ms") or DASH for ms in (times.p50, times.p95, times.p99))
-    note = f"Half of the steps take at most {p50}, 95% at most {p95}, 99% at most {p99}."
-    points = [(at, ms) for at, ms in enumerate(line.step_ms if line else ()) if known(ms)]
-    if line and points:
-        up = from_zero(4, max(times.p95, *(ms for _, ms in points)), "ms")
-        width, last = max(1, len(line.step_ms) - 1), (len(line.step_ms) - 1) * line.steps_per_point
-        paths = {"dots": "".join(f"M{at} {100 - 100 * up.share(ms):.1f}h0" for at, ms in points)}
-        for look, ms in (("solid", times.p50), ("dash", times.p95)):
-            paths[look] = f"M0 {100 - 100 * up.share(ms):.1f}H{width}"
-        note += " The solid line is at the half, the dashed line at 95%."
-        drawn = plot("Step times", note, paths, from_zero(5, max(last, 5), "step", last), up, width)
-    late = f"Slowest steps, counted from 0: {', '.join(map(str, times.outliers))}." if times.outliers else None
-    return section("Time of each step", tag("p", note, class_="note"), drawn, tag("p", late))
-
-
-def _top(profile: Profile) -> Html | None:
-    traced, kind = (profile.kernels, "kernel") if profile.kernels else (profile.operators, "operator")
-    rows = []
-    for top in traced.top if traced else ():
-        wide = f"{100 * top.share:.1f}%" if known(top.share) else "0"
-        drawn = (tag("title", "share of time"), tag("desc", wide), tag("rect", width=wide, height="100%"))
-        bar = tag("svg", *drawn, role="img", class_="bar")
-        numbers = (percent(top.share), number(top.us_per_step, digits=1), number(top.per_step))
-        rows.append((Html(tag("code", top.name, title=top.name) + bar), *numbers))
-    return section(f"Top {kind}s", table((kind, "share", f"{US} per step", "calls per step"), rows))
-
-
-def _rates(profile: Profile) -> Html | None:
-    """Return the table of rates; what was not measured has no row."""
-    get, window, flop = profile.value, profile.window, "FLOP/s"
-    each = window.steps / window.seconds if window.seconds else math.nan
-    flops, moved = ((get(f"throughput.{name}_per_step") or math.nan) * each for name in ("flops", "bytes"))
-    best, copy = get("machine.matmul_flops_per_s"), get("machine.copy_bytes_per_s")
-    memory, most, us = map(get, ("memory.peak_bytes", "memory.capacity_bytes", "overhead.us_per_step"))
-    rows = (
-        ("windows", number(get("throughput.windows_per_s"), "/s"), number(each, " steps/s")),
-        ("sensor steps", _scaled(get("throughput.sensor_steps_per_s"), "/s"), "readings of one sensor in one window"),
-        ("arithmetic", _scaled(flops, flop), _of(flops, best, f"{_scaled(best, flop)} in a large matrix product")),
-        ("reads and writes", _scaled(moved, "B/s"), _of(moved, copy, f"{_scaled(copy, 'B/s')} in a large copy")),
-        ("device busy", percent(profile.gpu_busy), f"SM efficiency {percent(profile.sm_efficiency) or DASH}"),
-        ("NVML utilisation", percent(get("device.utilisation_mean")), "share of the time with any kernel"),
-        ("peak memory", _scaled(memory, "B", 1024), _of(memory, most, _scaled(most, "B", 1024))),
-        ("cores used", number(get("host.cores_used")), f"of {get('host.cores')}, with {get('host.threads')} threads"),
-        ("supply of batches", number(get("loader.supply")), "offered for every one that is wanted"),
-        ("overhead of the clock", number(us, f" {US}"), f"{percent(get('overhead.share')) or DASH} of a step"),
-    )
-    return section("Rates", table(("quantity", "measured", "remark"), [row for row in rows if row[1]], 1, "rates"))
-
-
-def _of(part: float | None, whole: float | None, name: str | None) -> str | None:
-    return f"{percent(part / whole)} of {name}" if known(part) and known(whole) and whole else None
-
-
-def _settings(profile: Profile) -> Html:
-    """Return what was tried, what is not the default, and what was not measured."""
-    tried, why, origin = [], profile.why, profile.origin
-    for each in profile.trials:
-        word = "faster" if each.low > 1 else "slower" if each.high < 1 else "no clear difference"
-        gain, low, high = (number(gain, "x", 2) or DASH for gain in (each.gain, each.low, each.high))
-        tried.append((tag("code", f"{each.setting} = {setting(each.value)}"), gain, f"{low} to {high}", word))
-    values = {key: profile.setting(key) if key.count(".") == 1 else None for key in origin}
-    own = [(tag("code", key), setting(value), origin[key]) for key, value in values.items()]
-    reasons = [(said, ", ".join(key for key in why if why[key] == said)) for said in dict.fromkeys(why.values())]
-    listed = table(("reason", "numbers"), reasons, 1, "why")
-    missing = tag("section", details(f"Not measured: {len(why)}", listed)) if why else None
-    trials = section("Settings that were tried", table(("setting", "gain", "99% interval", "result"), tried, 1))
-    others = section("Settings that are not the default", table(("setting", "value", "from"), own, 2, "rates"))
-    return joined(trials, others, missing)
+def _of(part: float | None, whole: Any, name: str) -> str:
+    return f"{percent(part / whole)} of {name}" if known(part) and known(whole) and whole else DASH

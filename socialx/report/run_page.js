@@ -1,8 +1,6 @@
-"use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { sensors, scales, day, unit } = data;
-  const byId = name => document.getElementById(name);
   const [first, second] = document.querySelectorAll("svg.map");
   const captions = {
     error: byId("caption").textContent,
@@ -19,13 +17,7 @@
   const dots = [first, second].map(map => [...map.querySelectorAll("circle")]);
   const dotOf = new Map(dots[0].map(dot => [+dot.dataset.place, dot]));
 
-  const level = (value, scale) => {
-    if (value === null || !scale) return "n";
-    const share = (value - scale.low) / (scale.high - scale.low);
-    return Math.max(0, Math.min(8, Math.floor(9 * (scale.invert ? 1 - share : share))));
-  };
   const said = value => value === null ? "\u2013" : (value * day.quantum).toFixed(day.digits);
-  const mean = values => values.reduce((sum, value) => sum + value, 0) / values.length;
 
   const valuesOf = (mode, of) => mode === "day"
     ? day[of][state.time].map(value => value === null ? null : value * day.quantum)
@@ -36,7 +28,7 @@
     for (const dot of circles) {
       const place = +dot.dataset.place;
       const mark = place === state.chosen ? " on" : near.has(place) ? " near" : "";
-      dot.setAttribute("class", `q${level(values[place], scales[state.mode])}${mark}`);
+      dot.setAttribute("class", `q${level(values[place], scales[state.mode], 9)}${mark}`);
     }
   };
 
@@ -44,22 +36,22 @@
     const end = dotOf.get(state.chosen);
     const near = end ? sensors[state.chosen].near.filter(([place]) => dotOf.has(place)) : [];
     const most = Math.max(...near.map(([, weight]) => weight));
-    map.querySelector(".links").replaceChildren(...near.map(([place, weight]) => {
-      const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+    const links = map.querySelector(".links");
+    links.replaceChildren();
+    for (const [place, weight] of near) {
       const start = dotOf.get(place);
-      const ends = { x1: start.getAttribute("cx"), y1: start.getAttribute("cy"),
-        x2: end.getAttribute("cx"), y2: end.getAttribute("cy"), "stroke-width": 1 + 5 * weight / most };
-      for (const [name, value] of Object.entries(ends)) line.setAttribute(name, value);
-      return line;
-    }));
+      element(links, "line", { x1: start.getAttribute("cx"), y1: start.getAttribute("cy"),
+        x2: end.getAttribute("cx"), y2: end.getAttribute("cy"), "stroke-width": 1 + 5 * weight / most });
+    }
   };
 
+  const [left, top, wide, high] = byId("panel").querySelector("svg").dataset.box.split(" ").map(Number);
   const curve = values => {
     let path = "", pen = "M";
     values.forEach((value, k) => {
       if (value !== null) {
         const height = (value * day.quantum - day.span[0]) / (day.span[1] - day.span[0]);
-        path += `${pen}${day.at[k]} ${(100 - 100 * height).toFixed(1)}`;
+        path += `${pen}${(left + wide * day.at[k] / 1000).toFixed(1)} ${(top + high * (1 - height)).toFixed(1)}`;
       }
       pen = value === null ? "M" : "L";
     });
@@ -78,15 +70,14 @@
       facts.push(`at ${day.times[state.time]} it read ${truth}, and the forecast was ${forecast} ${unit}`);
     }
     byId("facts").textContent = `${facts.join("; ")}.`;
-    byId("near").replaceChildren(...sensor.near.map(([place, weight, km]) => {
-      const item = document.createElement("li");
-      item.textContent = `${sensors[place].id}: weight ${(100 * weight).toFixed(1)} %, ${km} km away`;
-      return item;
-    }));
+    byId("near").replaceChildren();
+    for (const [place, weight, km] of sensor.near) {
+      element(byId("near"), "li", {}, `${sensors[place].id}: weight ${(100 * weight).toFixed(1)} %, ${km} km away`);
+    }
     for (const of of ["truth", "forecast"]) {
       byId("panel").querySelector(`path.${of}`).setAttribute("d", curve(day[of].map(row => row[state.chosen])));
     }
-    const now = state.mode === "day" ? `M${day.at[state.time]} 0V100` : "";
+    const now = state.mode === "day" ? `M${left + wide * day.at[state.time] / 1000} ${top}v${high}` : "";
     byId("panel").querySelector("path.now").setAttribute("d", now);
   };
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from socialx.disk import read_text
 from socialx.errors import Argument, SettingsError
-from socialx.options import BEARER
+from socialx.settings_layers import BEARER
 
 TOKEN = re.compile(r"[!-~]{16,1024}")
 TOKEN_BYTES = 4096
@@ -37,14 +37,14 @@ def read_token(path: Path | None, environment: Mapping[str, str]) -> str | None:
     """The token of a file, else of the environment; None where there is none.  Raises SettingsError for a bad one."""
     where: object = BEARER if path is None else Argument("token_file", path)
     try:
-        found = environment.get(BEARER) if path is None else read_text(path, TOKEN_BYTES)
+        token = environment.get(BEARER) if path is None else read_text(path, TOKEN_BYTES)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SettingsError(where, f"cannot be read ({reason})", "name a file with a token") from None
-    if found is not None and not TOKEN.fullmatch(found.strip()):
-        found = "a token has 16 to 1,024 printable ASCII characters without spaces"
-        raise SettingsError(where, found, "for example: openssl rand -hex 32 > FILE")
-    return None if found is None else found.strip()
+    if token is not None and not TOKEN.fullmatch(token.strip()):
+        reason = "a token has 16 to 1,024 printable ASCII characters without spaces"
+        raise SettingsError(where, reason, "for example: openssl rand -hex 32 > FILE")
+    return None if token is None else token.strip()
 
 
 @dataclass
@@ -119,16 +119,16 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
+        allowed = self.token is None or scope["path"] in OPEN
+        if not allowed:
+            scheme, _, word = Headers(scope=scope).get("authorization", "").partition(" ")
+            allowed = scheme.lower() == "bearer" and hmac.compare_digest(
+                word.strip().encode(), str(self.token).encode()
+            )
         refusal = JSONResponse({"detail": "a bearer token is needed"}, 401, {"www-authenticate": "Bearer"})
         try:
-            await (self.app if self._allowed(scope) else refusal)(scope, receive, send_guarded)
+            await (self.app if allowed else refusal)(scope, receive, send_guarded)
         finally:
             path = scope["path"] if scope["path"] in self.paths else "other"
             self.metrics.requests[path, status] += 1
             self.metrics.seconds[path].add(time.perf_counter() - began)
-
-    def _allowed(self, scope: Scope) -> bool:
-        if self.token is None or scope["path"] in OPEN:
-            return True
-        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token.encode())

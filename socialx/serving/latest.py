@@ -17,11 +17,10 @@ import numpy as np
 from socialx.batch import Batch
 from socialx.build import Problem
 from socialx.errors import SocialxError
-from socialx.files.store import Store, open_store, version_of
+from socialx.files.store import open_store, version_of
 from socialx.files.time_axis import JITTER_S
-from socialx.forecast import Forecast
-from socialx.serving.forecaster import Issue
-from socialx.tasks.prediction import Band, issues, tell_about
+from socialx.serving.worker import Issue
+from socialx.tasks.prediction import Band, issues, requested_times
 
 EVERY_S = 3.0  # how often the file is looked at
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
@@ -47,17 +46,26 @@ class Latest:
         """Open the file as it is now.  Raises SocialxError where it has no history for this run."""
         data = self.problem.data
         stores = {name: open_store(self.path, name).with_sensors(data.sensors.ids) for name in data.stores}
-        for name, store in stores.items():
-            _refuse_other(store, data.stores[name])
+        for store, first in zip(stores.values(), data.stores.values(), strict=True):  # of the kind of the first file
+            pairs = {
+                name: (getattr(store, name), getattr(first, name)) for name in ("unit", "step_minutes", "timezone")
+            }
+            if differ := [f"{name} {now}, not {before}" for name, (now, before) in pairs.items() if now != before]:
+                found = f"it is another kind of file now ({'; '.join(differ)})"
+                raise SocialxError(store.path, found, "start the server again")
         problem = replace(self.problem, data=replace(data, stores=stores))
         histories = problem.data.histories(JITTER_S)
-        issued = issues(problem, histories)
-        tell_about(problem, histories, issued, latest=True)
+        issued = issues(problem, histories, requested_times(problem, histories))
         return Issue.of(problem, histories, issued)
 
     def keep(self, issue: Issue, values: np.ndarray) -> None:
-        """Answer with this from now on.  values: float32 [1,P,N,G]."""
-        self.answer = dumped(_with_readings(issue.forecast(self.run, values, self.band)))
+        """ForecastAnswer with this from now on.  values: float32 [1,P,N,G]."""
+        forecast = issue.forecast(self.run, values, self.band)
+        rows = np.searchsorted(forecast.observed.times, forecast.issued_at)
+        now = forecast.observed.values[rows].astype(object)  # readings of the last row [1,N,G]
+        now[now != now] = None
+        readings = {name: now[..., place].tolist() for place, name in enumerate(forecast.targets)}
+        self.answer = dumped({**forecast.as_dict(), "now": readings})
         self.made, self._version = time.time(), issue.problem.data.store.version
 
     async def look(self, ask: Ask) -> None:
@@ -82,23 +90,3 @@ class Latest:
 def dumped(content: dict[str, Any]) -> bytes:
     """Strict JSON, whose numbers are finite."""
     return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _with_readings(forecast: Forecast) -> dict[str, Any]:
-    """The forecast for JSON, with the readings of the last row as ``now``; None where there is none."""
-    rows = np.searchsorted(forecast.observed.times, forecast.issued_at)
-    now = forecast.observed.values[rows].astype(object)  # [1,N,G]
-    now[now != now] = None
-    return {
-        **forecast.as_dict(),
-        "now": {name: now[..., place].tolist() for place, name in enumerate(forecast.targets)},
-    }
-
-
-def _refuse_other(store: Store, first: Store) -> None:
-    """Raise SocialxError for a file that is no longer of the kind that the server was started with."""
-    pairs = [(name, getattr(store, name), getattr(first, name)) for name in ("unit", "step_minutes", "timezone")]
-    if differ := [f"{name} {now}, not {before}" for name, now, before in pairs if now != before]:
-        raise SocialxError(
-            store.path, f"it is another kind of file now ({'; '.join(differ)})", "start the server again"
-        )

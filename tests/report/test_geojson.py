@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,9 @@ import pytest
 
 import socialx
 from socialx.files.store import open_store
-from tests.commands import ROOT, small_file, small_run
+from tests.commands import python, small_file, works
 from tests.commands import socialx as run
 from tests.data_files import refusal
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one epoch, with social pooling."""
-    return small_run(small_file(tmp_path_factory.mktemp("geojson"))).parent
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -48,8 +40,7 @@ def without_positions(path: Path, ids: list[str]) -> None:
 
 def test_the_sensors_of_a_file(tmp_path: Path) -> None:
     path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
-    done = run("inspect", path, "--geojson", out)
-    assert done.exit_code == 0
+    done = works("inspect", path, "--geojson", out)
     assert f"wrote {out}: 4 of 4 sensors" in done.stderr
     store = open_store(path)
     features = read(out)
@@ -79,9 +70,9 @@ def test_a_sensor_without_readings_has_no_mean_and_one_without_a_position_is_lef
     assert features[1]["properties"] == {"id": ids[1], "missing_share": 1.0, "mean": None, "unit": "mph"}
 
 
-def test_the_errors_of_a_run_and_its_strongest_neighbours(trained: Path) -> None:
-    out = trained / "run.geojson"
-    found = socialx.explain(trained / "run", geojson=out)
+def test_the_errors_of_a_run_and_its_strongest_neighbours(trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run.geojson"
+    found = socialx.explain(trained, geojson=out)
     features = read(out)
     points = {f["properties"]["id"]: f for f in features if f["geometry"]["type"] == "Point"}
     lines = [f for f in features if f["geometry"]["type"] == "LineString"]
@@ -109,7 +100,7 @@ def test_a_file_without_positions_is_refused_in_one_line(tmp_path: Path, trained
     refusal(lambda: socialx.inspect(path, geojson=out), *words, task="inspect")
     loose = {"strict": False}
     with pytest.warns(socialx.Fallback, match="no position"):
-        refusal(lambda: socialx.explain(trained / "run", path, geojson=out, pooling=loose), *words, task="explain")
+        refusal(lambda: socialx.explain(trained, path, geojson=out, pooling=loose), *words, task="explain")
     assert not out.exists()
     csv = tmp_path / "small.csv"
     assert run("inspect", csv, "--geojson", out).exit_code == 1
@@ -119,8 +110,7 @@ def test_a_file_without_positions_is_refused_in_one_line(tmp_path: Path, trained
 def test_the_sensors_of_a_file_need_no_torch(tmp_path: Path) -> None:
     path, out = small_file(tmp_path), tmp_path / "sensors.geojson"
     script = "import sys, socialx; socialx.inspect(sys.argv[1], geojson=sys.argv[2]); assert 'torch' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", script, path, out], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    python(script, path, out)
     assert len(read(out)) == 4
 
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
-from socialx.data.windows import PARTS
 from socialx.files.published import PublishedScore
 from socialx.report.page import ODD
-from socialx.report.run_map import map_data
-from socialx.report.run_page import CSS, SCRIPT, page
+from socialx.report.run_map import moving_map
+from socialx.report.run_page import SCRIPT, STYLES, page
 from socialx.report.run_report import RunRecord, RunReport
 from socialx.scoring.days import Day
 from socialx.scoring.metrics import HorizonScores, Scores
@@ -43,8 +42,10 @@ from tests.pages import (
     colours_of,
     contrast,
     drawn,
+    everywhere,
     opened,
     refuse_network,
+    well_formed,
     with_script,
     written,
 )
@@ -159,18 +160,6 @@ BUILT: dict[str, Callable[[], RunReport]] = {
 names = pytest.mark.parametrize("name", BUILT)
 
 
-def everywhere(value: Any, change: Callable[[str], str]) -> Any:
-    """A report whose texts, keys included, were all changed, but for the names of the parts."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: everywhere(getattr(value, f.name), change) for f in fields(value)})
-    if isinstance(value, dict):
-        return {everywhere(key, change): everywhere(each, change) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        parts = [everywhere(each, change) for each in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return change(value) if isinstance(value, str) and value not in ("", *PARTS) else value
-
-
 def embedded(text: str) -> dict[str, Any]:
     """What the script of a page reads."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
@@ -179,27 +168,14 @@ def embedded(text: str) -> dict[str, Any]:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 
-    return json.loads(found[1], parse_constant=refuse)  # type: ignore[no-any-return]
+    return json.loads(found[1], parse_constant=refuse)
 
 
 @names
 def test_the_document_is_well_formed_and_can_be_heard(name: str) -> None:
-    text = page(BUILT[name]())
-    outline = Outline(text)
-    assert text.startswith("<!doctype html>")
-    assert outline.named("html") == [{"lang": "en"}]
-    assert [len(outline.named(tag)) for tag in ("h1", "main")] == [1, 1]
-    every = [attributes["id"] for _, attributes, _ in outline.elements if "id" in attributes]
-    assert len(every) == len(set(every))
-    for place, (tag, attributes, parents) in enumerate(outline.elements):
-        if tag == "svg" and attributes.get("role") == "img":
-            assert [each for each, _, _ in outline.elements[place + 1 : place + 3]] == ["title", "desc"]
-        elif tag == "svg":
-            assert attributes.get("aria-hidden") == "true" or attributes.get("aria-label")
+    for tag, attributes, parents in well_formed(page(BUILT[name]())).elements:
         if tag in ("select", "input"):
             assert "aria-label" in attributes or "label" in parents
-        if tag == "th":
-            assert attributes["scope"] in ("col", "row")
         if tag == "circle" and attributes.get("role"):
             assert attributes["role"] == "option"
             assert "MAE" in str(attributes["aria-label"])
@@ -226,11 +202,11 @@ def test_texts_are_no_markup() -> None:
     odd = everywhere(plain, lambda text: HOSTILE + text)
     for text in (page(odd), page(everywhere(bare(), lambda text: HOSTILE + text))):
         assert len(re.findall("<script", text)) == 2
-        assert "alert('x')" not in re.sub(r'id="data">.*?</script>', "", text, flags=re.DOTALL)
+        assert "alert('x')" not in re.sub(r'id="data">.*?</script>|<text.*?</text>', "", text, flags=re.DOTALL)
         assert not set("\u202e\x00\udcff") & set(text)
         text.encode()
         Outline(text)
-    assert html.escape("<script>alert('x')</script>") in page(odd)
+    assert escape("<script>alert('x')</script>") in page(odd)
     first = embedded(page(odd))["sensors"][0]["id"]
     assert first == ODD.sub("\ufffd", HOSTILE) + plain.explanation.sensors[0].id
 
@@ -272,17 +248,22 @@ def test_more_runs_than_looks_are_counted() -> None:
 
 def test_the_band_lies_around_the_forecast() -> None:
     report = made(band=True)
-    drawn = re.findall(r'<path d="([^"]*)" class="band">', page(report))
-    assert len(drawn) == 6 + 1  # three sensors on two days, and the legend
-    heights = [float(y) for _, y in re.findall(r"[ML](\d+) ([\d.]+)", drawn[1])]
-    assert len(heights) == 2 * 193
-    assert np.mean(heights[:193]) > np.mean(heights[193:])  # the lower end comes first; the top of a picture is 0
-    assert 'class="band"' not in page(made())
+    text = page(report)
+    assert text.count("fill: var(--Area)") == 6  # three sensors on two days
+    assert Outline(text).text.count("interval") == 1  # in the legend
+    for picture in re.findall(r'<svg role="img" class="plot"[^>]*><title>70.*?</svg>', text, re.DOTALL):
+        (band,) = re.findall(r'#(\w+)"[^>]*fill: var\(--Area\)', picture)
+        (area,) = re.findall(rf'id="{band}" d="([^"]*)"', picture)
+        (forecast,) = re.findall(r'd="([^"]*)"[^>]*stroke: var\(--C1\)', picture)
+        heights, inner = (np.array(re.findall(r"[ML] [-\d.]+ ([-\d.]+)", path), float) for path in (area, forecast))
+        assert heights.min() + 150 < inner.min()  # an area counts from the lower edge of its picture, 150 high
+        assert heights.max() + 150 > inner.max()
+    assert "var(--Area)" not in page(made())
 
 
 def test_the_map_has_the_readings_and_forecasts_of_its_day() -> None:
     report = made()
-    data = map_data(report)
+    data = moving_map(report)[1]
     shown_day, found = report.days[0], data["day"]
     order = [report.sensors.index(sensor.id) for sensor in report.explanation.sensors]
     for name, values in (("truth", shown_day.truth), ("forecast", shown_day.forecast)):
@@ -299,7 +280,7 @@ def test_the_map_has_the_readings_and_forecasts_of_its_day() -> None:
 def test_readings_of_any_size_are_short_numbers(scale: float, quantum: float) -> None:
     report = made()
     days = tuple(replace(each, truth=scale * each.truth, forecast=scale * each.forecast) for each in report.days)
-    found = map_data(replace(report, days=days))["day"]
+    found = moving_map(replace(report, days=days))[1]["day"]
     assert found["quantum"] == pytest.approx(quantum)
     assert max(v for row in found["truth"] for v in row if v is not None) < 1000
 
@@ -326,7 +307,7 @@ def test_sensors_without_a_place_or_far_away_are_counted() -> None:
 @pytest.mark.parametrize("scheme", [0, 1])
 def test_every_text_and_mark_can_be_seen(scheme: int) -> None:
     """WCAG 2: a contrast of 4.5 for text, of 3 for what a picture needs."""
-    shared, own = CSS.split("h3 {")[0], CSS
+    shared, own = STYLES.split("h3 {")[0], STYLES
     colours = colours_of(shared, scheme) | dict(re.findall(r"--(\w+): #(\w+)", own.split(":root {")[3 + scheme]))
     for ink in ("Ink", "Soft"):
         for ground in ("Page", "Card", "Code"):
@@ -396,7 +377,7 @@ def test_map_and_slider_react(tmp_path: Path) -> None:
     outside = Path(tmp_path, "page.html")
     outside.write_text(with_script(text, ACTIONS), "utf-8")
     (seen,) = written(opened(outside.as_uri(), tmp_path))
-    sensors, data = report.explanation.sensors, map_data(report)
+    sensors, data = report.explanation.sensors, moving_map(report)[1]
     start = seen["start"]
     assert start["name"] == sensors[0].id
     assert start["facts"].startswith("MAE 6.00 mph, number 1 of 6 from the worst")

@@ -17,27 +17,16 @@ from starlette.testclient import TestClient
 
 from socialx.build import Problem
 from socialx.files.store import open_store
-from socialx.options import Layers
-from socialx.serving.app import Service, make_app, make_service
+from socialx.serving.endpoints import Service, make_app, make_service
+from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from tests.commands import small_file, small_run
 
 ROWS = 12
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_file(tmp_path_factory.mktemp("served"))
-
-
-@pytest.fixture(scope="session")
-def run(data: Path) -> Path:
-    return small_run(data)
-
-
-@pytest.fixture(scope="session")
-def problem(run: Path) -> Problem:
-    return load_trained(run, Layers(), split=False)[0]
+def problem(trained: Path) -> Problem:
+    return load_trained(trained, Layers(), split=False)[0]
 
 
 @pytest.fixture

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import socialx as api
-from socialx.options import Layers
-from socialx.serving.app import Service, make_app, make_service
+from socialx.serving.endpoints import Service, make_app, make_service
+from socialx.settings_layers import Layers
 from socialx.tasks.prediction import band_of
 from socialx.tasks.trained import load_trained
+from tests.commands import edited, keep_rows
 from tests.serving.conftest import request_of
 
 Request = dict[str, Any]
@@ -29,12 +30,8 @@ JSON, CSV = {"content-type": "application/json"}, {"content-type": "text/csv; ch
 
 def only(data: Path, path: Path, rows: slice, **columns: float) -> Path:
     """A copy of the file with these rows; s1=0 replaces the readings of the second sensor."""
-    path.write_bytes(data.read_bytes())
-    with h5py.File(path, "r+") as file:
-        for dataset in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):
-            kept = file[dataset][rows]
-            file[dataset].resize(len(kept), axis=0)
-            file[dataset][:] = kept
+    with edited(data, path) as file:
+        keep_rows(file, rows)
         for column, value in columns.items():
             file["data/features"][:, int(column.removeprefix("s")), 0] = value
     return path
@@ -69,8 +66,8 @@ def test_json_and_csv_give_the_forecast_of_predict(
 def test_more_rows_tell_what_was_read_before(run: Path, data: Path, client: TestClient, tmp_path: Path) -> None:
     """A sensor without a reading in the last hour is forecast from what it read before that."""
     request, path = request_of(data, slice(-40, None)), only(data, tmp_path / "rows.h5", slice(-40, None))
-    first = next(iter(request["readings"]))  # type: ignore[call-overload]
-    request["readings"][first][-12:] = [None] * 12  # type: ignore[index]
+    first = next(iter(request["readings"]))
+    request["readings"][first][-12:] = [None] * 12
     with h5py.File(path, "r+") as file:
         file["data/features"][-12:, 0, 0] = 0
     answer = client.post("/forecast", json=request).json()
@@ -102,7 +99,7 @@ def test_a_time_with_a_zone_is_moved_into_that_of_the_run(client: TestClient, ho
 def test_requests_that_wait_are_forecast_together(service: Service, data: Path) -> None:
     """Each of them gets its own forecast, and the model runs less often than it is asked."""
     requests = [request_of(data, slice(start, start + 12)) for start in range(300, 340)]
-    service.forecaster.most = 16
+    service.worker.most = 16
 
     async def ask() -> list[httpx.Response]:
         app = make_app(service)
@@ -120,7 +117,7 @@ def test_requests_that_wait_are_forecast_together(service: Service, data: Path) 
             alone = client.post("/forecast", json=request).json()
             values, own = (np.array(each["forecast"]["avg_speed"]) for each in (answer.json(), alone))
             np.testing.assert_allclose(values, own, rtol=1e-6, atol=1e-5)
-            assert answer.json()["issued_at"] == alone["issued_at"] == [request["times"][-1]]  # type: ignore[index]
+            assert answer.json()["issued_at"] == alone["issued_at"] == [request["times"][-1]]
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -159,7 +156,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_wrong_is_refused_in_one_line(name: str, client: TestClient, hour: Request) -> None:
     changed, word = REFUSED[name]
-    answer = client.post("/forecast", json=changed(hour))  # type: ignore[operator]
+    answer = client.post("/forecast", json=changed(hour))
     assert answer.status_code == 422
     (detail,) = answer.json().values()
     assert word in detail

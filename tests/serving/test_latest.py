@@ -16,7 +16,7 @@ import socialx as api
 from socialx.errors import SettingsError, SocialxError
 from socialx.files.store import open_store
 from socialx.serving import latest as module
-from socialx.serving.app import Service, make_app
+from socialx.serving.endpoints import Service, make_app
 from socialx.serving.latest import Latest
 from tests.data_files import small_store
 
@@ -26,11 +26,9 @@ def looked(service: Service) -> Latest:
 
     async def look() -> None:
         async with service.running():
-            assert service.latest
-            await service.latest.look(service.forecaster.ask)
+            await service.latest.look(service.worker.ask)
 
     asyncio.run(look())
-    assert service.latest
     return service.latest
 
 
@@ -53,7 +51,6 @@ def append(path: Path, time: str, values: list[float]) -> None:
 
 
 def test_it_is_the_forecast_of_predict_with_the_readings_of_now(followed: Service, run: Path) -> None:
-    assert followed.latest
     path = followed.latest.path
     found = latest_of(followed)
     now = found.pop("now")
@@ -65,7 +62,6 @@ def test_it_is_the_forecast_of_predict_with_the_readings_of_now(followed: Servic
 
 
 def test_a_missing_reading_of_now_is_null(followed: Service) -> None:
-    assert followed.latest
     append(followed.latest.path, "2012-05-04 09:20:00", [60.0, 0.0, np.nan, 50.5])
     looked(followed)
     assert latest_of(followed)["now"] == {"avg_speed": [[60.0, None, None, 50.5]]}
@@ -89,7 +85,6 @@ def test_an_appended_row_is_forecast_from(followed: Service, run: Path) -> None:
 def test_the_server_looks_by_itself(followed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EVERY_S", 0.02)
     followed.follow = True
-    assert followed.latest
     with TestClient(make_app(followed)) as client:
         assert 'data-follow="yes"' in client.get("/").text
         assert client.get("/forecast/latest").json()["issued_at"] == ["2012-05-04 09:15:00"]
@@ -135,7 +130,6 @@ DAMAGE = {
 def test_a_file_that_cannot_be_read_keeps_the_older_forecast(name: str, followed: Service) -> None:
     damage, word = DAMAGE[name]
     before = latest_of(followed)
-    assert followed.latest
     path = followed.latest.path
     whole = path.read_bytes()
     damage(path)
@@ -153,7 +147,6 @@ def test_a_file_that_cannot_be_read_keeps_the_older_forecast(name: str, followed
 
 
 def test_a_file_that_its_writer_has_locked_is_read_later(followed: Service) -> None:
-    assert followed.latest
     path = followed.latest.path
     append(path, "2012-05-04 09:20:00", [20.0, 30.0, 40.0, 50.0])
     with path.open("rb") as writer:
@@ -172,4 +165,4 @@ def test_what_cannot_be_served_is_refused_at_once(run: Path, data: Path, tmp_pat
         api.serve(run, small_store(tmp_path / "other.h5"))
     for name in ("queue", "timeout", "max_body"):
         with pytest.raises(SettingsError, match="out of range"):
-            api.serve(run, **{name: 0})  # type: ignore[arg-type]
+            api.serve(run, **{name: 0})

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from socialx.build import Problem
-from socialx.serving.app import make_app, make_service
+from socialx.serving.endpoints import make_app, make_service
 from tests.serving.conftest import listening
 
 CHECKS = [

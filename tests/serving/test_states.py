@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from socialx.batch import Batch
 from socialx.errors import SettingsError
-from socialx.serving.app import Service, make_app
+from socialx.serving.endpoints import Service, make_app
 from socialx.serving.guard import BEARER, Histogram, read_token
 
 Request = dict[str, Any]
@@ -28,13 +28,13 @@ PATHS = ("/", "/health", "/ready", "/metrics", "/sensors", "/forecast/latest", "
 @pytest.fixture
 def held(service: Service) -> Iterator[threading.Event]:
     """The model waits until this is set."""
-    free, forward = threading.Event(), service.forecaster.forward
+    free, forward = threading.Event(), service.worker.forward
 
     def slow(batch: Batch) -> np.ndarray:
         assert free.wait(60)
         return forward(batch)
 
-    service.forecaster.forward = slow
+    service.worker.forward = slow
     yield free
     free.set()
 
@@ -186,15 +186,15 @@ def asking(service: Service, hour: Request, count: int, free: threading.Event, b
 
 def test_overload_is_refused_and_no_request_is_lost(service: Service, hour: Request, held: threading.Event) -> None:
     """Twenty places and a hundred requests: twenty forecasts, and eighty that are told to come again."""
-    service.forecaster.places, service.timeout_s = 20, 60
+    service.worker.places, service.timeout_s = 20, 60
     answers = asking(service, hour, 100, held, before=80)
     assert Counter(answer.status_code for answer in answers) == {200: 20, 429: 80}
     assert {answer.headers.get("retry-after") for answer in answers if answer.status_code == 429} == {"1"}
     assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
     assert service.metrics.requests["/forecast", 200] == 20
     assert service.metrics.requests["/forecast", 429] == 80
-    assert service.forecaster.taken == 0
-    assert not service.forecaster._waiting
+    assert service.worker.taken == 0
+    assert not service.worker._waiting
 
 
 def test_a_request_that_takes_too_long_is_given_up(service: Service, hour: Request, held: threading.Event) -> None:
@@ -204,8 +204,8 @@ def test_a_request_that_takes_too_long_is_given_up(service: Service, hour: Reque
         assert [client.post("/forecast", json=hour).status_code for _ in range(2)] == [504, 504]
         assert client.get("/ready").status_code == 503
         assert client.get("/ready").json() == {"ready": False, "trouble": "the model does not answer"}
-        assert service.forecaster.taken == 0
-        assert not service.forecaster._waiting
+        assert service.worker.taken == 0
+        assert not service.worker._waiting
         held.set()
         service.timeout_s = 60
         assert client.post("/forecast", json=hour).status_code == 200
@@ -213,17 +213,17 @@ def test_a_request_that_takes_too_long_is_given_up(service: Service, hour: Reque
 
 
 def test_a_model_that_fails_fails_those_who_asked_and_nobody_else(service: Service, hour: Request) -> None:
-    forward = service.forecaster.forward
+    forward = service.worker.forward
 
     def broken(batch: Batch) -> np.ndarray:
         raise RuntimeError("out of memory")
 
-    service.forecaster.forward = broken
+    service.worker.forward = broken
     with TestClient(make_app(service), raise_server_exceptions=False) as client:
         answer = client.post("/forecast", json=hour)
         assert answer.status_code == 500
         assert "memory" not in answer.text
-        service.forecaster.forward = forward
+        service.worker.forward = forward
         assert client.post("/forecast", json=hour).status_code == 200
         assert client.get("/ready").json()["ready"]
     assert service.metrics.requests["/forecast", 500] == 1

@@ -8,14 +8,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from socialx.forecast import COMPLETE, Forecast
-from socialx.report.scores import reported_steps
-from socialx.report.tables import print_line
+from socialx.report.score_tables import reported_steps
+from socialx.report.terminal import print_line
 
 SHOWN = 10  # sensors of a table that names none
 
 
 def print_forecast(
-    found: Forecast,
+    forecast: Forecast,
     whole: bool = False,
     console: Console | None = None,
     all_to: str = "Forecast.write stores all of them",
@@ -25,8 +25,8 @@ def print_forecast(
     whole: all sensors of the forecast, else the ten that change most.  all_to: says how to get the rest of them.
     """
     out = console or Console()
-    print_line(out, found.summary())
-    shown = found if whole else found.select(found.largest_changes(SHOWN))
+    print_line(out, forecast.headline())
+    shown = forecast if whole else forecast.select(forecast.largest_changes(SHOWN))
     steps = reported_steps(shown.values.shape[1], shown.step_minutes)
     table = Table(show_edge=False)
     table.add_column("sensor", no_wrap=True)
@@ -36,20 +36,17 @@ def print_forecast(
     table.add_column("history", no_wrap=True)
     now, marks = shown.at_issue()[-1], shown.marks[-1]
     for place, vdid in enumerate(shown.sensors):
-        values = [_cell(shown, step - 1, place) for step in steps]
+        values = []
+        for step in (step - 1 for step in steps):
+            value = f"{shown.values[-1, step, place, 0]:.1f}"
+            if shown.lower is not None and shown.upper is not None:
+                low, high = shown.lower[-1, step, place, 0], shown.upper[-1, step, place, 0]
+                digits = 0 if high >= 10 else 1
+                value += f" ({low:.{digits}f}-{high:.{digits}f})"
+            values.append(value)
         reading = "-" if np.isnan(now[place]) else f"{now[place]:.1f}"
         mark = "" if marks[place] == COMPLETE else str(marks[place])
         table.add_row(escape(vdid), reading, *values, mark)
     out.print(table)
-    if rest := len(found.sensors) - len(shown.sensors):
+    if rest := len(forecast.sensors) - len(shown.sensors):
         print_line(out, f"{rest} more sensors are not shown; {all_to}")
-
-
-def _cell(shown: Forecast, step: int, place: int) -> str:
-    """A forecast of the last issue, such as ``61.2``, or ``61.2 (48-66)`` with its interval."""
-    value = f"{shown.values[-1, step, place, 0]:.1f}"
-    if shown.lower is None or shown.upper is None:
-        return value
-    low, high = shown.lower[-1, step, place, 0], shown.upper[-1, step, place, 0]
-    digits = 0 if high >= 10 else 1
-    return f"{value} ({low:.{digits}f}-{high:.{digits}f})"

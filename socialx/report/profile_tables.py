@@ -13,17 +13,18 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from socialx.dataset import GIB
 from socialx.profiling.paired import Gain
 from socialx.profiling.profile import Finding, Profile
 from socialx.profiling.trace import Top, short_name
-from socialx.report.tables import bar, percent
+from socialx.report.terminal import bar, percent
 
 WIDTH = 100
 CELLS, NAME = 60, 44  # characters of the busy curve, and of a name
 BLOCKS, ASCII = "▁▂▃▄▅▆▇█", " .:-=+*#"
 NEEDS_A_CARD = "kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"
+CAUSES = {"launch": "late launch", "sync": "host waits", "queued": "between kernels", "copy": "only copies"}
 COLOURS = {"critical": "red", "warn": "yellow", "info": "cyan"}
-GIB = 1 << 30
 
 
 def print_profile(profile: Profile, console: Console | None = None) -> None:
@@ -38,9 +39,29 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
         _trace(profile, out)
     elif profile.operators:
         _top("operator", profile.operators.top, out)
-    _not_measured(profile, out)
+    reasons = reasons_of(profile)
+    if reasons.pop("no CUDA device", None):
+        _line(f"not measured: {NEEDS_A_CARD}", out)
+    for reason, keys in reasons.items():
+        if profile.window.clock == "device" or "operators" not in keys:
+            _line(f"not measured: {', '.join(keys)} ({reason})", out)
     for number, finding in enumerate(profile.findings, 1):
         _finding(number, finding, out)
+
+
+def phases_of(profile: Profile) -> dict[str, str]:
+    """The parts of a step that are shown, with their names: a traced training step is told as what it consists of."""
+    traced = profile.shares.kernel is not None
+    span = {"kernel": "kernels running", "bubble": "no kernel running"} if traced else {"span": "training step"}
+    return {**span, "input": "waiting for input", "transfer": "copy to device", "hooks": "between steps"}
+
+
+def reasons_of(profile: Profile) -> dict[str, list[str]]:
+    """Each reason why something was not measured, and the numbers that it is the reason of."""
+    reasons: dict[str, list[str]] = {}
+    for key, reason in profile.why.items():
+        reasons.setdefault(reason, []).append(key)
+    return reasons
 
 
 def _verdict(p: Profile, out: Console) -> None:
@@ -61,18 +82,9 @@ def _verdict(p: Profile, out: Console) -> None:
 
 
 def _shares(p: Profile, out: Console) -> None:
-    known = p.shares.kernel is not None  # then the training step is told as what it consists of
-    names = {
-        **({"kernel": "kernels running", "bubble": "no kernel running"} if known else {"span": "training step"}),
-        "input": "waiting for input",
-        "transfer": "copy to device",
-        "hooks": "between steps",
-    }
-    table = _table(out)
-    table.add_column(f"{p.window.clock} time", no_wrap=True)
-    for head in ("share", "ms/step", ""):
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
-    for phase, name in names.items():
+    table = _table(out, f"{p.window.clock} time", "share", "ms/step")
+    table.add_column(no_wrap=True)
+    for phase, name in phases_of(p).items():
         share, ms = getattr(p.shares, phase), getattr(p.ms_per_step, phase)
         table.add_row(name, f"{share:6.1%}", f"{ms:.2f}", bar(share))
     out.print(table)
@@ -123,17 +135,25 @@ def _rates(p: Profile, out: Console) -> None:
             f"NVML utilisation mean {d.utilisation_mean:.0%} ({d.utilisation_min:.0%} to {d.utilisation_max:.0%})"
         )
     if p.overhead:
-        parts.append(f"the clock costs {p.overhead.us_per_step:.1f} us a step, {_small(p.overhead.share)}")
-    _flow(parts, out)
+        share = f"{p.overhead.share:.3%}" if p.overhead.share >= 1e-5 else "<0.001%"
+        parts.append(f"the clock costs {p.overhead.us_per_step:.1f} us a step, {share}")
+    line = ""  # as many parts beside each other as fit
+    for part in parts:
+        if line and len(line) + 3 + len(part) > out.width:
+            _line(line, out)
+            line = part
+        else:
+            line = f"{line}   {part}" if line else part
+    _line(line, out)
 
 
-def _table(out: Console) -> Table:
-    """Lines on a terminal, columns alone elsewhere."""
-    return Table(show_edge=False) if out.is_terminal else Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-
-
-def _small(share: float) -> str:
-    return f"{share:.3%}" if share >= 1e-5 else "<0.001%"
+def _table(out: Console, first: str, *numbers: str) -> Table:
+    """A column of names and columns of numbers; with lines on a terminal, columns alone elsewhere."""
+    table = Table(show_edge=False) if out.is_terminal else Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for head in numbers:
+        table.add_column(head, justify="right", no_wrap=True)
+    return table
 
 
 def _trace(p: Profile, out: Console) -> None:
@@ -149,44 +169,25 @@ def _trace(p: Profile, out: Console) -> None:
         f"a kernel takes {k.us_p50:.1f} us (median); {k.tiny_share:.1%} of their time is in kernels below 10 us",
     ]
     if bubble:
-        causes = {"launch": "late launch", "sync": "host waits", "queued": "between kernels", "copy": "only copies"}
-        parts = [f"{causes.get(cause, cause)} {percent(share)}" for cause, share in bubble.items() if share]
+        parts = [f"{CAUSES.get(cause, cause)} {percent(share)}" for cause, share in bubble.items() if share]
         lines += [f"no kernel running: {', '.join(parts)}"] if parts else []
     if copy and copy.h2d_bytes_per_step:
         pinned = ", memory not pinned" if copy.pageable else ""
         lines.append(f"copied from the host: {copy.h2d_bytes_per_step / 2**20:,.3f} MiB per step{pinned}")
-    lines += [f"waits for the device: {_end(site, out.width - 24)}" for site in (sync.sites if sync else ())]
+    most = out.width - 24
+    for site in sync.sites if sync else ():  # the end of a path says more than its beginning
+        lines.append(f"waits for the device: {site if len(site) <= most else f'...{site[3 - most :]}'}")
     for line in lines:
         _line(line, out)
     _top("kernel", k.top, out)
 
 
-def _end(path: str, most: int) -> str:
-    """The end of a path, which says more than its beginning."""
-    return path if len(path) <= most else f"...{path[3 - most :]}"
-
-
-def _top(what: str, found: Iterable[Top], out: Console) -> None:
-    table = _table(out)
-    table.add_column(what, no_wrap=True)
-    for head in ("share", "us/step", "calls/step"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for top in list(found)[:5]:
+def _top(what: str, tops: Iterable[Top], out: Console) -> None:
+    table = _table(out, what, "share", "us/step", "calls/step")
+    for top in list(tops)[:5]:
         name = short_name(top.name.removeprefix("aten::"), NAME)
         table.add_row(escape(name), f"{top.share:.1%}", f"{top.us_per_step:,.1f}", _count(top.per_step))
     out.print(table)
-
-
-def _not_measured(p: Profile, out: Console) -> None:
-    """One line for what needs a card, and one for every other reason."""
-    reasons: dict[str, list[str]] = {}
-    for key, reason in p.why.items():
-        reasons.setdefault(reason, []).append(key)
-    if reasons.pop("no CUDA device", None):
-        _line(f"not measured: {NEEDS_A_CARD}", out)
-    for reason, keys in reasons.items():
-        if p.window.clock == "device" or "operators" not in keys:
-            _line(f"not measured: {', '.join(keys)} ({reason})", out)
 
 
 def _finding(number: int, f: Finding, out: Console) -> None:
@@ -216,22 +217,6 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else "not set" if value is None else str(value)
 
 
-def print_against(profile: Profile, before: Mapping[str, Any], name: str, console: Console | None = None) -> None:
-    """The shares and the rate of this profile beside those of one that was stored."""
-    out = console or Console()
-    table = _table(out)
-    for head in ("", "then", "now"):
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
-    for key in ("input", "transfer", "span", "hooks"):
-        table.add_row(f"share {key}", f"{before['shares'][key]:.1%}", f"{getattr(profile.shares, key):.1%}")
-    then, now = before["throughput"]["windows_per_s"], profile.throughput.windows_per_s
-    table.add_row("windows/s", f"{then:,.1f}", f"{now:,.1f}")
-    out.print()
-    out.print(table)
-    words = "one run against another, at another time: weaker evidence than a comparison in turns"
-    _line(f"{now / then:.2f}x as many windows/s as {name} ({words})", out)
-
-
 def print_comparison(
     gain: Gain,
     rounds: int,
@@ -241,9 +226,7 @@ def print_comparison(
 ) -> None:
     """Two settings in turns: what differs, the rates, and the gain with its interval."""
     out = console or Console()
-    table = _table(out)
-    for head in ("", "these", "the others"):
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    table = _table(out, "", "these", "the others")
     for name, (here, there) in rows.items():
         table.add_row(name, *(f"{each:.1%}" if "share" in name else f"{each:,.1f}" for each in (here, there)))
     out.print(table)
@@ -252,44 +235,6 @@ def print_comparison(
     if not changes:
         _line("no setting differs", out)
     _line(f"the others: {gain}, 99 % interval over {rounds} rounds of new processes", out)
-
-
-def print_sweep(
-    tried: Iterable[tuple[Mapping[str, Any], str, bool]],
-    changes: Mapping[str, Any],
-    gain: Gain | None,
-    console: Console | None = None,
-) -> None:
-    """What was tried one after the other, and the winner against the start."""
-    out = console or Console()
-    table = _table(out)
-    table.add_column("tried", max_width=48)
-    table.add_column("against the best until then")
-    table.add_column("taken", no_wrap=True)
-    rows = list(tried)
-    for each, found, taken in rows:
-        table.add_row(escape(settings_text(each)), escape(found), "yes" if taken else "")
-    if rows:
-        out.print(table)
-    if gain is None:
-        _line("nothing that was tried is faster" if rows else "the profile gives no reason to try anything", out)
-        return
-    if not changes:
-        _line(f"verified in turns, what was taken together brings {gain}: leave the settings as they are", out)
-        return
-    _line(f"{settings_text(changes)}: {gain} as the start, verified in turns", out)
-
-
-def _flow(parts: Iterable[str], out: Console) -> None:
-    """Short texts beside each other, as many as fit on a line."""
-    line = ""
-    for part in parts:
-        if line and len(line) + 3 + len(part) > out.width:
-            _line(line, out)
-            line = part
-        else:
-            line = f"{line}   {part}" if line else part
-    _line(line, out)
 
 
 def _line(text: str, out: Console, before: str = "") -> None:

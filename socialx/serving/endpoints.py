@@ -20,18 +20,18 @@ from starlette.requests import ClientDisconnect
 import socialx
 from socialx.build import Problem
 from socialx.errors import SocialxError
-from socialx.serving.forecaster import Forecaster, Issue, QueueFullError
 from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import Latest, dumped
-from socialx.serving.page import page, policy
-from socialx.serving.readings import CSV, JSON, LastHour, issue_of
+from socialx.serving.map_page import POLICY, page
+from socialx.serving.posted import CSV, JSON, LastHour, issue_of
+from socialx.serving.worker import QueueFullError, Worker
 from socialx.tasks.prediction import Band
 
 Refusals = dict[int | str, dict[str, Any]]
 RETRY_S = 1  # a queue moves on within a second, or the server is too small
 
 
-class Answer(BaseModel):
+class ForecastAnswer(BaseModel):
     """A forecast: of each target one list per issue, step and sensor."""
 
     schema_: str = Field(alias="schema")
@@ -50,7 +50,7 @@ class Answer(BaseModel):
     upper: dict[str, list[list[list[float]]]] | None = Field(None, description="upper ends, as forecast")
 
 
-class LatestAnswer(Answer):
+class LatestAnswer(ForecastAnswer):
     """The forecast of the server's data file, and the readings of its last row."""
 
     now: dict[str, list[list[float | None]]]
@@ -64,7 +64,7 @@ class Sensor(BaseModel):
     longitude: float | None
 
 
-class Network(BaseModel):
+class NetworkAnswer(BaseModel):
     """What a request must know of the run."""
 
     run: str
@@ -108,7 +108,7 @@ class Service:
 
     problem: Problem
     run: str
-    forecaster: Forecaster
+    worker: Worker
     metrics: Metrics
     band: Band | None = None
     latest: Latest | None = None
@@ -122,7 +122,7 @@ class Service:
         """Forecast from the data file of the problem, once and, with follow, whenever it was changed."""
         self.follow, self.latest = follow, Latest(self.problem, self.run, self.problem.data.store.path, self.band)
         issue = self.latest.read()
-        self.latest.keep(issue, self.forecaster.forward(issue.batch))
+        self.latest.keep(issue, self.worker.forward(issue.batch))
 
     def network(self) -> dict[str, Any]:
         """Sensors with their positions, sizes and units."""
@@ -145,9 +145,9 @@ class Service:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """The model computes, and the data file is followed, until the block ends."""
-        self.tasks = [asyncio.create_task(self.forecaster.run())]
+        self.tasks = [asyncio.create_task(self.worker.run())]
         if self.latest is not None and self.follow:
-            self.tasks.append(asyncio.create_task(self.latest.follow(self.forecaster.ask)))
+            self.tasks.append(asyncio.create_task(self.latest.follow(self.worker.ask)))
         yield
         for task in self.tasks:
             task.cancel()
@@ -158,12 +158,22 @@ class Service:
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind not in (JSON, CSV):
             raise HTTPException(415, f"the content type is {JSON} or {CSV}")
-        body = await _body(request, self.most_bytes)
-        issue = await asyncio.to_thread(issue_of, self.problem, kind, body)
-        values = await self.forecaster.ask(issue.batch)
+        body, length = bytearray(), request.headers.get("content-length", "")
+        too_long = HTTPException(413, f"the body is longer than {self.most_bytes:,} bytes")
+        if length.isdecimal() and int(length[:20]) > self.most_bytes:
+            raise too_long
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > self.most_bytes:  # before all of it is read
+                    raise too_long
+        except ClientDisconnect:
+            raise HTTPException(400, "the body has no end") from None
+        issue = await asyncio.to_thread(issue_of, self.problem, kind, bytes(body))
+        values = await self.worker.ask(issue.batch)
         if not np.isfinite(values).all():
             raise SocialxError("readings", "numbers so large that the forecast overflows", "send plain numbers")
-        return await asyncio.to_thread(_render, self.run, issue, values, self.band)
+        return await asyncio.to_thread(lambda: dumped(issue.forecast(self.run, values, self.band).as_dict()))
 
 
 def make_service(problem: Problem, run: str, places: int) -> Service:
@@ -172,8 +182,8 @@ def make_service(problem: Problem, run: str, places: int) -> Service:
     device, metrics = problem.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
     most = problem.settings.loader.batch_size
-    forecaster = Forecaster(partial(problem.precision.infer, problem.model), most, places, metrics.batches.add, begins)
-    return Service(problem, run, forecaster, metrics)
+    worker = Worker(partial(problem.precision.infer, problem.model), most, places, metrics.batches.add, begins)
+    return Service(problem, run, worker, metrics)
 
 
 def make_app(service: Service) -> FastAPI:
@@ -199,11 +209,11 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
     schema = {JSON: {"schema": LastHour.model_json_schema()}, CSV: {"schema": {"type": "string"}}}
     body = {"requestBody": {"required": True, "content": schema}}
 
-    @app.post("/forecast", response_model=Answer, responses=refusals, openapi_extra=body)
+    @app.post("/forecast", response_model=ForecastAnswer, responses=refusals, openapi_extra=body)
     async def forecast(request: Request) -> Response:
         """Forecast from the readings of the last hour: JSON, or a wide table of CSV text with a time column."""
         try:
-            with service.forecaster.place():
+            with service.worker.place():
                 async with asyncio.timeout(service.timeout_s):
                     return _json(await service.answer(request))
         except QueueFullError:
@@ -222,7 +232,7 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
             raise HTTPException(404, "this server was started without a data file")
         return _json(service.latest.answer)
 
-    @app.get("/sensors", response_model=Network, responses={401: {"model": Refusal}})
+    @app.get("/sensors", response_model=NetworkAnswer, responses={401: {"model": Refusal}})
     async def sensors() -> Response:
         """The sensors of the run with their positions, and the sizes and units that a request has to keep."""
         return _json(dumped(service.network()))
@@ -240,46 +250,27 @@ def _add_states(app: FastAPI, service: Service) -> None:
     async def ready() -> Response:
         """Whether requests are answered, and whether the data file could be read."""
         stopped = any(task.done() for task in service.tasks)
-        stuck = service.forecaster.stuck(service.timeout_s)
+        stuck = service.worker.stuck(service.timeout_s)
         trouble = service.latest.trouble if service.latest else ""
-        said = "a part of the server has stopped" if stopped else "the model does not answer" if stuck else trouble
-        content = {"ready": not (stopped or stuck), "trouble": said}
+        if stopped or stuck:
+            trouble = "a part of the server has stopped" if stopped else "the model does not answer"
+        content = {"ready": not (stopped or stuck), "trouble": trouble}
         return Response(dumped(content), 503 if stopped or stuck else 200, media_type=JSON)
 
     @app.get("/metrics", response_class=PlainTextResponse, responses={401: {"model": Refusal}})
     async def metrics() -> Response:
         """Counts and times in the text format of Prometheus."""
         age_s = None if service.latest is None else time.time() - service.latest.made
-        text = service.metrics.text(service.forecaster.taken, age_s)
+        text = service.metrics.text(service.worker.taken, age_s)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     document = page(service.token is not None, service.latest is not None, service.follow)
-    headers = {"content-security-policy": policy()}
+    headers = {"content-security-policy": POLICY}
 
     @app.get("/", response_class=HTMLResponse)
     async def root() -> Response:
         """A page with a map."""
         return HTMLResponse(document, headers=headers)
-
-
-async def _body(request: Request, most: int) -> bytes:
-    """The body of a request.  Raises HTTPException for one that is longer than allowed, before all of it is read."""
-    body, length = bytearray(), request.headers.get("content-length", "")
-    too_long = HTTPException(413, f"the body is longer than {most:,} bytes")
-    if length.isdecimal() and int(length[:20]) > most:
-        raise too_long
-    try:
-        async for part in request.stream():
-            body += part
-            if len(body) > most:
-                raise too_long
-    except ClientDisconnect:
-        raise HTTPException(400, "the body has no end") from None
-    return bytes(body)
-
-
-def _render(run: str, issue: Issue, values: np.ndarray, band: Band | None) -> bytes:
-    return dumped(issue.forecast(run, values, band).as_dict())
 
 
 def _json(content: bytes) -> Response:

@@ -17,13 +17,12 @@ from socialx.build import Problem
 from socialx.data.history import Histories
 from socialx.data.source import Arrays
 from socialx.errors import ITEM, SocialxError, sample, shortened
-from socialx.files.store import NOT_NEGATIVE, Store
-from socialx.serving.forecaster import Issue
-from socialx.tasks.period import wall_seconds
+from socialx.files.store import Store
+from socialx.files.time_axis import wall_seconds
+from socialx.serving.worker import Issue
 
 JSON, CSV = "application/json", "text/csv"
 DAY_MINUTES = 1440
-LARGEST = float(np.finfo(np.float32).max)
 SHOWN = 3  # mistakes that one answer names
 
 
@@ -88,16 +87,7 @@ def _values(store: Store, sent: LastHour) -> np.ndarray:
         found = f"{len(odd)} sensors do not have a number or null for each of the {rows} times"
         raise SocialxError("readings", found, "send as many as there are times", sample=[sample(odd)])
     numbers = np.array(list(sent.readings.values()), np.float64).reshape(-1, rows)  # None is NaN
-    most, unit = store.largest, store.unit
-    below = (numbers < 0) & (numbers != store.missing) & (store.feature in NOT_NEGATIVE)
-    for wrong, found, helps in (
-        (np.abs(numbers) > LARGEST, "numbers too large for float32", "send plain numbers"),
-        (below, f"{store.feature} below 0", "send null where nothing was read"),
-        (numbers > most, f"{store.feature} above {most:g} {unit}", f"send readings in {unit}"),
-    ):
-        if wrong.any():
-            named = [vdid for vdid, row in zip(sent.readings, wrong, strict=True) if row.any()]
-            raise SocialxError("readings", found, helps, sample=[sample(named)])
+    store.check_readings("readings", list(sent.readings), numbers.T)
     values = np.full((rows, len(ids)), np.nan, np.float32)
     values[:, [place[vdid] for vdid in sent.readings]] = numbers.T
     return values
@@ -111,13 +101,10 @@ def _validated(body: bytes | dict[str, object]) -> LastHour:
         return LastHour.model_validate(body, strict=False)
     except ValidationError as error:
         mistakes = error.errors(include_url=False, include_input=False, include_context=False)
-        said = [_mistake([str(part) for part in each["loc"]], each["msg"]) for each in mistakes[:SHOWN]]
+        places = [shortened(".".join(map(str, each["loc"])), ITEM) for each in mistakes[:SHOWN]]
+        reasons = [": ".join(filter(None, (at, each["msg"]))) for at, each in zip(places, mistakes, strict=False)]
         more = f"; {len(mistakes) - SHOWN} more" if len(mistakes) > SHOWN else ""
-        raise SocialxError("body", f"{'; '.join(said)}{more}", "see /openapi.json") from None
-
-
-def _mistake(place: Sequence[str], message: str) -> str:
-    return f"{shortened('.'.join(place), ITEM)}: {message}" if place else message
+        raise SocialxError("body", f"{'; '.join(reasons)}{more}", "see /openapi.json") from None
 
 
 def _from_csv(body: bytes) -> LastHour:
@@ -135,11 +122,8 @@ def _from_csv(body: bytes) -> LastHour:
         raise SocialxError("header", "sensors appear twice", "send each once", sample=repeated)
     if odd := [f"row {place}" for place, row in enumerate(rows, 2) if len(row) != len(header)]:
         raise SocialxError("body", f"{len(odd)} rows do not have {len(header)} cells", "repair them", sample=odd)
-    columns = zip(*([_reading(cell) for cell in row[1:]] for row in rows), strict=True)
+    # The empty cell, and what pandas writes for no number, are missing readings.
+    cells = ([None if cell.strip().lower() in ("", "nan") else cell for cell in row[1:]] for row in rows)
+    columns = zip(*cells, strict=True)
     readings = {vdid: list(column) for vdid, column in zip(ids, columns, strict=False)}
     return _validated({"times": [row[0] for row in rows], "readings": readings})
-
-
-def _reading(cell: str) -> str | None:
-    """A cell; the empty one, and what pandas writes for no number, is a missing reading."""
-    return None if cell.strip().lower() in ("", "nan") else cell

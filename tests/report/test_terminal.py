@@ -7,8 +7,8 @@ import io
 from rich.console import Console
 
 from socialx.files.published import PublishedScore
-from socialx.report.scores import print_ladder
-from socialx.report.tables import print_line
+from socialx.report.score_tables import print_ladder
+from socialx.report.terminal import print_line
 
 SENTENCE = "missing: not finite or 0; averaged over all valid entries of the whole part at that horizon"
 
@@ -16,7 +16,7 @@ SENTENCE = "missing: not finite or 0; averaged over all valid entries of the who
 def printed(terminal: bool, line: str) -> str:
     out = Console(file=io.StringIO(), width=40, force_terminal=terminal, color_system=None)
     print_line(out, line)
-    return out.file.getvalue()  # type: ignore[attr-defined]
+    return out.file.getvalue()
 
 
 def test_a_sentence_wraps_between_words_on_a_terminal() -> None:
@@ -40,7 +40,7 @@ def test_each_source_of_the_ladder_is_named_once() -> None:
     others = [PublishedScore("A", (3.0, 4.0, 5.0), long), PublishedScore("B", (2.0, 3.0, 4.0), long)]
     others.append(PublishedScore("C", (1.0, 2.0, 3.0), "its paper"))
     print_ladder({}, others, 5, out)
-    text = out.file.getvalue()  # type: ignore[attr-defined]
+    text = out.file.getvalue()
     assert text.count(long) == 1
     rows = {line.split("│")[0].strip(): line.split("│")[-1].strip() for line in text.splitlines() if "│" in line}
     assert rows == {"A": "[1]", "B": "[1]", "C": "[2]"}

@@ -11,7 +11,7 @@ from socialx.errors import sample
 from socialx.files.inspect import Report
 from socialx.files.locations import near
 from socialx.files.older.backfill import Plan
-from socialx.report.tables import percent
+from socialx.report.terminal import percent
 
 FEATURES_LISTED = 30  # a file may declare hundreds of thousands
 # What follows the name of a file's data; None: it cannot be told.

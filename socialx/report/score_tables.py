@@ -11,12 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from socialx.files.published import SCORED_MINUTES, PublishedScore
-from socialx.report.file import IMPUTED
-from socialx.report.tables import number, numbers, print_line, print_table
+from socialx.report.file_tables import IMPUTED
+from socialx.report.terminal import number, numbers, print_line, print_table
 from socialx.scoring.difference import Difference
 from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
-from socialx.scoring.protocol import ScoringProtocol, Trained
+from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.results import ErrorOf, Evaluation
 
 WORST = 10  # sensors that are named
@@ -24,53 +24,55 @@ WORST = 10  # sensors that are named
 OURS = "scored now"  # the source of our rows among published ones
 
 
-def print_evaluation(found: Evaluation, console: Console | None = None) -> None:
+def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
     """A table per target, the published results where there are any, and the protocol."""
-    step_minutes = found.protocol.step_minutes
-    for target, unit in found.protocol.targets.items():
-        title = f"{found.part} windows" if len(found.protocol.targets) == 1 else f"{target}, {found.part} windows"
-        rows = {name: model.targets[target] for name, model in found.models.items()}
-        print_scores(rows, step_minutes, unit, title, console)
-        if found.online:
-            rows = {f"{name}, online": model.targets[target] for name, model in found.online.items()}
-            print_scores(rows, step_minutes, unit, f"{title}, climatology up to the day before", console)
-        if found.coverage:
-            covered = {name: targets[target] for name, targets in found.coverage.items()}
-            print_coverage(covered, step_minutes, unit, f"{title}, prediction intervals", console)
-    for what in next(iter(found.by.values()), {}):
-        print_errors({name: tables[what] for name, tables in found.by.items()}, what, found, console)
-    if found.difference:
-        print_difference(found.difference, found.protocol, console)
-    if found.published:
-        first = {name: next(iter(model.targets.values())) for name, model in found.models.items()}
-        print_ladder(first, found.published, step_minutes, console)
-    print_protocol(found.protocol, console)
-    for line in verdicts(found):
-        print_line(console or Console(), line)
+    out, step_minutes = console or Console(), evaluation.protocol.step_minutes
+    for target, unit in evaluation.protocol.targets.items():
+        title = (
+            f"{evaluation.part} windows"
+            if len(evaluation.protocol.targets) == 1
+            else f"{target}, {evaluation.part} windows"
+        )
+        rows = {name: model.targets[target] for name, model in evaluation.models.items()}
+        print_scores(rows, step_minutes, unit, title, out)
+        if evaluation.online:
+            rows = {f"{name}, online": model.targets[target] for name, model in evaluation.online.items()}
+            print_scores(rows, step_minutes, unit, f"{title}, climatology up to the day before", out)
+        if evaluation.coverage:
+            covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
+            print_coverage(covered, step_minutes, unit, f"{title}, prediction intervals", out)
+    for what in next(iter(evaluation.by.values()), {}):
+        print_errors({name: tables[what] for name, tables in evaluation.by.items()}, what, evaluation, out)
+    if evaluation.difference:
+        print_difference(evaluation.difference, evaluation.protocol, out)
+    if evaluation.published:
+        first = {name: next(iter(model.targets.values())) for name, model in evaluation.models.items()}
+        print_ladder(first, evaluation.published, step_minutes, out)
+    print_protocol(evaluation.protocol, out)
+    for line in verdicts(evaluation):
+        print_line(out, line)
 
 
-def verdicts(found: Evaluation) -> list[str]:
+def verdicts(evaluation: Evaluation) -> list[str]:
     """How each run compares with the best reference by the MAE over all steps, a line each and target."""
     lines = []
-    for target, unit in found.protocol.targets.items():
-        maes = {name: model.overall(target).mae for name, model in found.models.items()}
-        references = {name: mae for name, mae in maes.items() if name not in found.protocol.trained and mae > 0}
+    for target, unit in evaluation.protocol.targets.items():
+        maes = {name: model.overall(target).mae for name, model in evaluation.models.items()}
+        references = {name: mae for name, mae in maes.items() if name not in evaluation.protocol.trained and mae > 0}
         if not references:
             continue
         best = min(references, key=lambda name: references[name])
-        for name in (name for name in maes if name in found.protocol.trained and math.isfinite(maes[name])):
+        for name in (name for name in maes if name in evaluation.protocol.trained and math.isfinite(maes[name])):
             gain = 1 - maes[name] / references[best]
             than = f"{100 * abs(gain):.1f} % {'better' if gain > 0 else 'worse'} than {best}, the best reference"
-            of = "" if len(found.protocol.targets) == 1 else f" of {target}"
+            of = "" if len(evaluation.protocol.targets) == 1 else f" of {target}"
             lines.append(
                 f"{name} is {than}: MAE{of} {maes[name]:.4g}, not {references[best]:.4g} {unit} over all steps"
             )
     return lines
 
 
-def print_scores(
-    rows: Mapping[str, HorizonScores], step_minutes: int, unit: str, title: str, console: Console | None = None
-) -> None:
+def print_scores(rows: Mapping[str, HorizonScores], step_minutes: int, unit: str, title: str, out: Console) -> None:
     """MAE, RMSE, MAPE and R2 of every model at 15, 30 and 60 minutes and over the whole horizon.
 
     Horizons beyond P are left out.
@@ -87,11 +89,11 @@ def print_scores(
             table.add_row(name, f"{step * step_minutes} min", *_cells(scores.by_step[step - 1]))
             name = ""
         table.add_row("", f"all {horizon} steps", *_cells(scores.overall), end_section=True)
-    (console or Console()).print(table)
+    out.print(table)
 
 
 def print_coverage(
-    rows: Mapping[str, Sequence[Coverage]], step_minutes: int, unit: str, title: str, console: Console | None = None
+    rows: Mapping[str, Sequence[Coverage]], step_minutes: int, unit: str, title: str, out: Console
 ) -> None:
     """The share of readings inside the intervals and their mean width, at 15, 30 and 60 minutes and over all steps."""
     table = Table(show_edge=False)
@@ -108,19 +110,17 @@ def print_coverage(
             level = f"{row.level:.0%}" if first else ""
             table.add_row(escape(name), level, at, share, number(row.width, 2), end_section=row.minutes is None)
             name = ""
-    print_table(console or Console(), title, table)
+    print_table(out, title, table)
 
 
-def print_errors(
-    rows: Mapping[str, Sequence[ErrorOf[Any]]], what: str, found: Evaluation, console: Console | None = None
-) -> None:
+def print_errors(rows: Mapping[str, Sequence[ErrorOf[Any]]], what: str, evaluation: Evaluation, out: Console) -> None:
     """The MAE of each model by what its errors are divided by; of sensors the ten worst of the last model.
 
     What has no valid reading is left out.
     """
-    protocol, last = found.protocol, list(rows.values())[-1]
+    protocol, last = evaluation.protocol, list(rows.values())[-1]
     order = [place for place, row in enumerate(last) if row.count]
-    title = f"{found.part} windows, {next(iter(protocol.targets))}, MAE in {protocol.unit} by {what}"
+    title = f"{evaluation.part} windows, {next(iter(protocol.targets))}, MAE in {protocol.unit} by {what}"
     if what == "sensor":
         order = sorted(order, key=lambda place: -(last[place].mae or 0))[:WORST]
         title += f", the {len(order)} worst of {len(last)}"
@@ -132,27 +132,27 @@ def print_errors(
         key = last[place].key
         text = {"horizon": f"{key} min", "hour": f"{key:02}:00" if what == "hour" else ""}.get(what, str(key))
         table.add_row(escape(text), *(number(each[place].mae, 4) for each in rows.values()), f"{last[place].count:,}")
-    print_table(console or Console(), title, table)
+    print_table(out, title, table)
 
 
-def print_difference(found: Difference, protocol: ScoringProtocol, console: Console | None = None) -> None:
+def print_difference(difference: Difference, protocol: ScoringProtocol, out: Console) -> None:
     """By how much the MAE of the second run is larger, with the interval, at 15, 30 and 60 minutes and over all."""
-    horizon = len(found.rows) - 1
+    horizon = len(difference.rows) - 1
     shown = [None, *(step * protocol.step_minutes for step in reported_steps(horizon, protocol.step_minutes))]
     table = numbers("at", f"difference {protocol.unit}", "95 % from", "to", "it differs")
-    for row in (row for row in found.rows if row.minutes in shown):
+    for row in (row for row in difference.rows if row.minutes in shown):
         at = f"all {horizon} steps" if row.minutes is None else f"{row.minutes} min"
         signed = ("-" if value is None else f"{value:+.4f}" for value in (row.difference, row.low, row.high))
         table.add_row(at, *signed, "-" if row.differs is None else ("yes" if row.differs else "no"))
-    title = f"MAE of {found.second} - MAE of {found.first}, bootstrap over {found.days} days"
-    print_table(console or Console(), title, table)
+    title = f"MAE of {difference.second} - MAE of {difference.first}, bootstrap over {difference.days} days"
+    print_table(out, title, table)
 
 
 def print_ladder(
     rows: Mapping[str, HorizonScores],
     published: Sequence[PublishedScore],
     step_minutes: int,
-    console: Console | None = None,
+    out: Console,
 ) -> None:
     """Our rows among the published ones, the worst first; ours in bold."""
     table = Table(title="among published results", title_justify="left", show_edge=False)
@@ -164,7 +164,6 @@ def print_ladder(
     for name, mae, source in ladder_rows(rows, published, step_minutes):
         origin = source if source == OURS else f"[{notes.setdefault(source, len(notes) + 1)}]"
         table.add_row(escape(name), *mae, escape(origin), style="bold" if source == OURS else "")
-    out = console or Console()
     out.print(table)
     for source, place in notes.items():
         print_line(out, f"[{place}] {source}")
@@ -201,19 +200,6 @@ def _missing(values: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {rule}" for name, rule in rules.items())
 
 
-def _overlap(trained: Trained, protocol: ScoringProtocol) -> str:
-    """Whether the data that trained a run may hold scored windows, as far as the periods of both tell."""
-    here = (protocol.first_time, protocol.last_time)
-    then = (trained.first_time, trained.last_time)
-    if None in (*here, *then):
-        return "it may have seen some of these windows"
-    between = (
-        f"its data is of {str(then[0])[:16]} .. {str(then[1])[:16]}, this of {str(here[0])[:16]} .. {str(here[1])[:16]}"
-    )
-    unseen = str(then[1]) < str(here[0]) or str(here[1]) < str(then[0])
-    return f"{between}: {'unseen' if unseen else 'it may have seen some of these windows'}"
-
-
 def print_protocol(protocol: ScoringProtocol, console: Console | None = None) -> None:
     """The protocol in a few lines."""
     out = console or Console()
@@ -245,5 +231,11 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
         lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}")
         if trained.checksum != protocol.checksum:
-            lines[-1] += f", trained on other data ({trained.checksum[:12]}): {_overlap(trained, protocol)}"
+            seen, between = "it may have seen some of these windows", ""
+            here, then = (protocol.first_time, protocol.last_time), (trained.first_time, trained.last_time)
+            if None not in (*here, *then):
+                (begin, end), (first, last) = map(str, here), map(str, then)
+                between = f"its data is of {first[:16]} .. {last[:16]}, this of {begin[:16]} .. {end[:16]}: "
+                seen = "unseen" if last < begin or end < first else seen
+            lines[-1] += f", trained on other data ({trained.checksum[:12]}): {between}{seen}"
     return lines

@@ -54,7 +54,7 @@ class Issue:
 
 
 @dataclass(eq=False)
-class Forecaster:
+class Worker:
     """Requests that wait for a model, in places of a bounded number.
 
     forward: what the model computes for a batch.  most: windows of a batch.  places: requests that are let in at a
@@ -116,19 +116,13 @@ class Forecaster:
                 computed = loop.run_in_executor(thread, self._compute, batches)
                 await asyncio.wait([computed])
                 self.began = None
-                _hand_out(computed, answers)
+                for place, answer in enumerate(answers):
+                    if answer.done():  # who asked no longer waits
+                        continue
+                    if error := computed.exception():
+                        answer.set_exception(error)
+                    else:
+                        answer.set_result(computed.result()[place : place + 1])
 
     def _compute(self, batches: Sequence[Batch]) -> np.ndarray:
         return self.forward(Batch(*(torch.cat(parts) for parts in zip(*batches, strict=True))))
-
-
-def _hand_out(computed: asyncio.Future[np.ndarray], answers: Sequence[asyncio.Future[np.ndarray]]) -> None:
-    """Give each who still waits its part of what was computed, or the error that the model raised."""
-    error = computed.exception()
-    for place, answer in enumerate(answers):
-        if answer.done():
-            continue
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(computed.result()[place : place + 1])

@@ -14,8 +14,8 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
 from socialx.serving import guard
-from socialx.serving.app import Service, make_app
-from socialx.serving.page import BODY, OWN, SCRIPT, page, policy
+from socialx.serving.endpoints import Service, make_app
+from socialx.serving.map_page import POLICY, SCRIPT, STYLES, page
 from tests.pages import CHROMIUM, Outline, around, luminance, opened, sent, uncut
 from tests.serving.conftest import listening
 
@@ -70,6 +70,7 @@ def frames(service: Service, folder: Path) -> dict[int, Any]:
 
 def test_the_document_is_well_formed_and_needs_nothing_else() -> None:
     text = page(True, True, True)
+    assert text.count(f"<script>{SCRIPT}</script>") == text.count(f"<style>{STYLES}</style>") == 1
     outline = Outline(text.replace(SCRIPT, ""))
     assert outline.named("html") == [{"lang": "en"}]
     (slider,) = [each for each in outline.named("input") if each.get("type") == "range"]
@@ -82,15 +83,15 @@ def test_the_document_is_well_formed_and_needs_nothing_else() -> None:
 
 
 def test_the_policy_allows_the_style_and_the_script_of_the_page_and_no_other() -> None:
-    assert "unsafe" not in policy()
-    assert policy().count("sha256-") == 2
-    assert policy().startswith("default-src 'none';")
-    assert not re.search(r'\son\w+="', BODY)
+    assert "unsafe" not in POLICY
+    assert POLICY.count("sha256-") == 2
+    assert POLICY.startswith("default-src 'none';")
+    assert not re.search(r'\son\w+="', page(True, True, True))
 
 
 def test_neighbouring_colours_can_be_told_apart() -> None:
     """The classes differ in their names on hover and in size too; the border of a dot has a contrast of 3."""
-    colours = re.findall(r"--S\d:#(\w+)", OWN)
+    colours = re.findall(r"--S\d: #(\w+)", STYLES)
     assert len(set(colours)) == 6
     for one, other in pairwise(colours):
         assert abs(luminance(one) - luminance(other)) > 0.05
@@ -102,7 +103,6 @@ def test_neighbouring_colours_can_be_told_apart() -> None:
 @browser
 def test_the_slider_moves_colours_and_labels(followed: Service, tmp_path: Path) -> None:
     """Four sensors from 10 to 70 mph that end the other way round; six classes of 10 mph, the slowest drawn last."""
-    assert followed.latest
     answer = json.loads(followed.latest.answer)
     speeds = np.array([10.0, 30.0, 50.0, 70.0])
     ahead = np.linspace(speeds, speeds[::-1], 13)[1:].round(1)
@@ -113,7 +113,7 @@ def test_the_slider_moves_colours_and_labels(followed: Service, tmp_path: Path) 
     for width, seen in frames(followed, tmp_path).items():
         first, then = seen["first"], seen["then"]
         assert first["says"] == [f"{ids[place]}: {shown[place]}" for place in (0, 3, 2, 1)]
-        assert first["looks"] == ["none", "s5", "s4", "s2"]
+        assert first["looks"] == ["sn", "s5", "s4", "s2"]
         assert then["says"] == [f"{ids[place]}: {ahead[-1][place]} mph" for place in (0, 1, 2, 3)]
         assert then["looks"] == ["s5", "s4", "s2", "s0"]
         assert then["fills"][:3] == ["rgb(69, 117, 180)", "rgb(145, 191, 219)", "rgb(254, 224, 144)"]

@@ -1,0 +1,137 @@
+const CLASSES = 6, DASH = "\u2013", AGAIN_MS = 15000;
+const asked = document.body.dataset;
+let token = "", network = null, found = null, dots = [], scale = null;
+
+const shown = value => known(value) ? value.toFixed(1) : DASH;
+const least = values => values.reduce((one, other) => Math.min(one, other));
+const most = values => -least(values.map(x => -x));
+
+async function get(path) {
+  const headers = token ? {Authorization: `Bearer ${token}`} : {};
+  const answer = await fetch(path, {headers, cache: "no-store"});
+  const content = await answer.json();
+  if (!answer.ok) throw Object.assign(new Error(content.detail), {status: answer.status});
+  return content;
+}
+
+function classes(values) {
+  const low = least(values), wide = most(values) - low || 1;
+  const unit = 10 ** Math.floor(Math.log10(wide / CLASSES)), rounds = [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 20];
+  const fits = each => Math.ceil((low + wide) / each) - Math.floor(low / each) <= CLASSES;
+  const step = rounds.map(each => each * unit).find(fits) || wide;
+  const first = Math.floor(low / step) * step;
+  return {low: first, high: first + CLASSES * step, step};
+}
+
+function place() {
+  const there = network.sensors.map((each, column) => ({...each, column})).filter(each => known(each.latitude));
+  byId("map").toggleAttribute("hidden", !there.length);
+  const lost = network.sensors.length - there.length;
+  byId("absent").textContent = !there.length ? "No sensor has a position, so there is no map. The table has all sensors."
+    : lost ? `${lost} sensors have no position. They are in the table only.` : "";
+  if (!there.length) return;
+  const middle = mean(there.map(each => each.latitude)), shrink = Math.cos(middle * Math.PI / 180);
+  const xs = there.map(each => each.longitude * shrink), ys = there.map(each => -each.latitude);
+  const left = least(xs), top = least(ys), wide = most(xs) - left, high = most(ys) - top;
+  const unit = 920 / Math.max(wide, high, 1e-6), size = Math.max(5, Math.min(14, 200 / Math.sqrt(there.length)));
+  byId("map").setAttribute("viewBox", `0 0 ${wide * unit + 80} ${high * unit + 80}`);
+  dots = there.map((each, at) => {
+    const spot = {cx: 40 + (xs[at] - left) * unit, cy: 40 + (ys[at] - top) * unit};
+    const dot = element(byId("dots"), "circle", spot);
+    element(dot, "title");
+    return {dot, size, column: each.column};
+  });
+}
+
+function legend() {
+  const edge = at => +(scale.low + at * scale.step).toFixed(3);
+  const texts = [...Array(CLASSES).keys()].map(at => `${edge(at)} to ${edge(at + 1)} ${network.unit}`);
+  byId("legend").replaceChildren();
+  [...texts, "no reading"].forEach((text, at) => {
+    const item = element(byId("legend"), "li"), key = element(item, "svg", {viewBox: "0 0 20 20", "aria-hidden": "true"});
+    element(key, "circle", {cx: 10, cy: 10, r: Math.max(5, 9 - at * 0.7), class: at < CLASSES ? `s${at}` : "sn"});
+    item.append(text);
+  });
+}
+
+function draw() {
+  const step = +byId("ahead").value, minutes = step * network.step_minutes;
+  const now = found.now[network.feature][0], values = step ? found.forecast[network.feature][0][step - 1] : now;
+  const clock = (step ? found.times[0][step - 1] : found.issued_at[0]).slice(0, 16);
+  const name = step ? `in ${minutes} minutes, ${clock}` : `now, ${clock}`;
+  byId("time").textContent = name;
+  byId("ahead").setAttribute("aria-valuetext", name);
+  const speed = each => known(values[each.column]) ? values[each.column] : Infinity;
+  byId("dots").replaceChildren(...dots.sort((one, other) => speed(other) - speed(one)).map(each => each.dot));
+  for (const {dot, size, column} of dots) {
+    const value = values[column], look = level(value, scale, CLASSES);
+    dot.setAttribute("class", `s${look}`);
+    dot.setAttribute("r", look === "n" ? size * 0.6 : size * (1.15 - 0.08 * look));
+    const text = known(value) ? `${value.toFixed(1)} ${network.unit}` : "no reading";
+    dot.firstChild.textContent = `${network.sensors[column].id}: ${text}`;
+  }
+  const there = values.filter(known);
+  const all = there.length ? `mean ${shown(mean(there))}, lowest ${shown(least(there))} ${network.unit}` : "no reading";
+  byId("name").textContent = `${network.feature} of ${network.sensors.length} sensors ${name}`;
+  byId("about").textContent = `A map of the sensors, coloured by value: ${all}. The table below has all values.`;
+  byId("said").textContent = `${there.length} of ${network.sensors.length} sensors ${name}: ${all}.`;
+}
+
+function tabulate() {
+  const now = found.now[network.feature][0], ahead = found.forecast[network.feature][0], last = ahead.length;
+  const steps = [...new Set([Math.ceil(last / 4), Math.ceil(last / 2), last])];
+  const names = ["now", ...steps.map(step => `+${step * network.step_minutes} min`)];
+  const columns = [now, ...steps.map(step => ahead[step - 1])];
+  byId("head").replaceChildren();
+  const head = element(byId("head"), "tr");
+  element(head, "th", {scope: "col"}, "sensor");
+  for (const name of names) element(head, "th", {scope: "col", class: "n"}, name);
+  element(head, "th", {scope: "col"}, "history");
+  const lowest = now.map((_, sensor) => least(ahead.map(values => values[sensor])));
+  byId("rows").replaceChildren();
+  for (const sensor of [...now.keys()].sort((one, other) => lowest[one] - lowest[other])) {
+    const row = element(byId("rows"), "tr");
+    element(row, "th", {scope: "row"}, network.sensors[sensor].id);
+    for (const values of columns) element(row, "td", {class: "n"}, shown(values[sensor]));
+    element(row, "td", {}, found.history[0][sensor]);
+  }
+}
+
+async function load() {
+  try {
+    network = network || await get("sensors");
+    byId("title").textContent = `${network.dataset}: ${network.feature.replaceAll("_", " ")} in ${network.unit}`;
+    if (asked.latest !== "yes") {
+      byId("said").textContent = "This server was started without a data file, so it has no forecast to show. "
+        + "It answers requests to forecast.";
+      return;
+    }
+    const next = await get("forecast/latest"), values = Object.values(next.forecast)[0][0];
+    if (found && found.issued_at[0] === next.issued_at[0] && JSON.stringify(found) === JSON.stringify(next)) return;
+    const first = found === null;
+    found = next;
+    scale = classes([...next.now[network.feature][0], ...values.flat()].filter(known));
+    byId("ahead").max = values.length;
+    byId("last").textContent = `+${values.length * network.step_minutes} min`;
+    byId("ask").hidden = true;
+    byId("shown").hidden = false;
+    if (first) place();
+    legend();
+    tabulate();
+    draw();
+  } catch (error) {
+    if (error.status === 401) {
+      byId("ask").hidden = false;
+      byId("said").textContent = "The server did not take this token.";
+    } else byId("said").textContent = `The server did not answer (${error.message}).`
+      + (found ? ` The numbers are those of ${found.issued_at[0]}.` : "");
+  }
+}
+
+byId("ahead").addEventListener("input", draw);
+byId("ask").addEventListener("submit", event => { event.preventDefault(); token = byId("token").value; load(); });
+if (asked.token === "yes") {
+  byId("ask").hidden = false;
+  byId("said").textContent = "This server asks for its token.";
+} else load();
+if (asked.follow === "yes") setInterval(() => { if (network && !document.hidden) load(); }, AGAIN_MS);

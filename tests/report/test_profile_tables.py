@@ -1,0 +1,107 @@
+"""A profile on a terminal: every part is there, in ASCII, and no line is too long."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from socialx.profiling.profile import Finding, Fluctuation, Profile, Timeline
+from socialx.report.profile_tables import print_profile
+from tests.profiling.test_trace import STEP, SYNCS, call, copy, kernel, measured, profile, without
+
+
+def printed(made: Profile, width: int = 80) -> str:
+    """The page as it is piped into a file."""
+    out = Console(file=StringIO(), width=width)
+    print_profile(made, out)
+    text = out.file.getvalue()
+    assert text.isascii(), [each for each in text if not each.isascii()]
+    assert max(map(len, text.splitlines())) <= min(width, 100)
+    return text
+
+
+LONG_NAME = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>(Params)"
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_the_printed_profile_says_how_busy_the_device_was(width: int) -> None:
+    more = [call(31, 2, 8, "cudaMemcpyAsync"), copy(33, 2, "Memcpy HtoD (Pageable -> Device)", 8, 123_456_789)]
+    more += [kernel(36, 1, 3, name="short"), call(37, 2, name=SYNCS[0])]
+    text = printed(profile([*STEP, *more], ["/somewhere/socialx/training/loop.py:84"]), width)
+    for words in (
+        *("kernels running", "no kernel running", "waiting for input", "GPU busy 63.0%", "SM efficiency 51.0%"),
+        *("4 kernels", "3 launches", "1 syncs", "117.738 MiB per step, memory not pinned", "late launch"),
+        *("waits for the device: /somewhere/socialx/training/loop.py:84", "short", "1 traced steps"),
+    ):
+        assert words in text
+    assert "training step" not in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_long_name_of_a_kernel_is_cut_in_ascii(width: int) -> None:
+    events = [*STEP, call(31, 1, 8), kernel(36, 1, 8, name=LONG_NAME)]
+    assert "Kernel2<cutlass_80" in printed(profile(events, []), width)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_long_path_of_a_line_that_waits_is_wrapped(width: int) -> None:
+    site = f"/{'somewhere/' * 12}training/loop.py:84"
+    text = printed(profile([*STEP, call(37, 2, name=SYNCS[0])], [site]), width)
+    assert "loop.py:84" in text
+
+
+def test_without_a_trace_the_printed_profile_has_the_step_as_one() -> None:
+    text = printed(profile([], []))
+    assert "training step" in text
+    assert "GPU busy" not in text
+    assert "not measured: shares.kernel, shares.bubble" in text
+
+
+def test_what_needs_a_card_is_one_line_on_a_cpu() -> None:
+    lines = [line for line in printed(measured(), 100).splitlines() if line.startswith("not measured")]
+    assert lines == ["not measured: kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"]
+
+
+def test_a_trace_that_lacks_much_is_still_printed() -> None:
+    bare = without([e for e in STEP if e["cat"] != "cuda_runtime"], "grid", "est. achieved occupancy %")
+    text = printed(profile(bare, []))
+    assert "SM efficiency -" in text
+    assert "- launches, - syncs" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("cells", [1, 20, 60, 61, 600])
+def test_the_busy_share_is_a_curve_on_one_line(cells: int, width: int) -> None:
+    busy = [float(at % 4 > 0) for at in range(cells)]
+    found = Fluctuation(0.02, 0.75, 0.0, 1.0, 100.0, 0.08, 0.99, 4.0, "loader.num_workers")
+    text = printed(replace(measured(), fluctuation=found, timeline=Timeline(0.02, busy, 1, [1.0])), width)
+    (curve,) = re.findall(r"^  \|(.*)\|  ([\d.]+) s per cell$", text, re.MULTILINE)
+    group = -(-cells // min(60, width - 24))
+    assert len(curve[0]) == -(-cells // group)
+    assert float(curve[1]) == pytest.approx(0.02 * group, rel=0.05)
+    assert "swing 100 percentage points" in text
+    assert "repeats every 0.08 s = 4.0 steps = loader.num_workers, strength 0.99" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_findings_say_what_to_set_and_what_not(width: int) -> None:
+    found = Finding(
+        "loader.inline", "critical", 0.5, 2.0, "50% of the time the CPU waits while the training process makes a batch",
+        {"loader.mode": "resident", "loader.pin_memory": True}, [{"loader.num_workers": None}], "it fits",
+        "loader.prefetch_factor: " + "a longer queue does not help " * 9,
+    )  # fmt: skip
+    text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
+    assert text.startswith("INPUT-BOUND  the CPU waits\n")
+    assert "training is at most 2.00x as fast.\n" in text
+    assert "1  critical  loader.inline" in text
+    for line in (
+        "   set  loader.mode = resident, loader.pin_memory = true, up to 2.00x",
+        "   or   loader.num_workers = not set",
+        "   why  it fits",
+        "   not  loader.prefetch_factor: a longer queue",
+    ):
+        assert f"\n{line}" in text
