@@ -21,6 +21,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, supported
 
 from socialx.disk import replacing
 from socialx.profiling.trace import MARK, WINDOW, Operators, Trace, read_operators, read_trace
+from socialx.profiling.work import synchronize
 
 # CUPTI gets its buffers in the first step, and drops the first kernels of a later profiler in the same process.
 WARMUP_STEPS = 2
@@ -51,53 +52,48 @@ def trace_steps(run: Callable[[], object], steps: int, device: torch.device, kee
     if ProfilerActivity.CUDA not in supported_activities():
         return Trace.missing(steps, "this torch was built without CUPTI")
     sms = torch.cuda.get_device_properties(device).multi_processor_count
-    said: list[str] = []
+    printed: list[str] = []
     try:
-        trace = read_trace(record(run, steps, device, said, keep), steps, sms)
+        trace = read_trace(record(run, steps, device, printed, keep), steps, sms)
     except ProfilerError as error:
         return Trace.missing(steps, f"the profiler failed: {error}")
-    hint = next((line.rpartition("] ")[2] for line in said if "CUPTI" in line), None)
+    hint = next((line.rpartition("] ")[2] for line in printed if "CUPTI" in line), None)
     return Trace.missing(steps, f"{trace.why['kernels']} ({hint})") if trace.kernels is None and hint else trace
 
 
 def trace_operators(run: Callable[[], object], steps: int, keep: Path | None = None) -> Operators | str:
     """Call ``run`` as ``trace_steps`` does -> the operators of a CPU, or why there are none."""
     try:
-        found = read_operators(record(run, steps, torch.device("cpu"), [], keep), steps)
+        operators = read_operators(record(run, steps, torch.device("cpu"), [], keep), steps)
     except ProfilerError as error:
         return f"the profiler failed: {error}"
-    return found or "the trace has no operator"
+    return operators or "the trace has no operator"
 
 
 def record(
-    run: Callable[[], object], steps: int, device: torch.device, said: list[str], keep: Path | None = None
+    run: Callable[[], object], steps: int, device: torch.device, printed: list[str], keep: Path | None = None
 ) -> list[dict[str, Any]]:
-    """The events of the Chrome trace of ``steps`` calls; what the profiler prints goes to ``said``."""
-    cuda = device.type == "cuda"
+    """The events of the Chrome trace of ``steps`` calls; what the profiler prints goes to ``printed``."""
     # Taken down between two profilers, CUPTI may crash where CUDA graphs are used (CUDA 12), and the later profiler may
     # find no kernel (kineto pull request 1554).
     os.environ.setdefault("TEARDOWN_CUPTI", "0")
-    profiler = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])])
+    profiler = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])])
 
-    def synchronize() -> None:
-        if cuda:
-            torch.cuda.synchronize(device)
-
-    with _profilers_own(said):
+    with _quiet(printed):
         profiler.start()
     try:
         for _ in range(WARMUP_STEPS):
             run()
-        synchronize()
+        synchronize(device)
         with record_function(WINDOW):
             for _ in range(steps):
                 run()
-        synchronize()
+        synchronize(device)
     except BaseException:
-        with suppress(ProfilerError), _profilers_own(said):
+        with suppress(ProfilerError), _quiet(printed):
             profiler.stop()
         raise
-    with _profilers_own(said), tempfile.TemporaryDirectory() as folder:
+    with _quiet(printed), tempfile.TemporaryDirectory() as folder:
         profiler.stop()
         path = Path(folder, "trace.json")
         profiler.export_chrome_trace(str(path))
@@ -110,7 +106,7 @@ def record(
 
 
 @contextmanager
-def _profilers_own(said: list[str]) -> Iterator[None]:
+def _quiet(printed: list[str]) -> Iterator[None]:
     """Keep kineto's lines, which no log level stops, from stderr, and turn its errors into ProfilerError."""
     try:
         with tempfile.TemporaryFile() as aside:
@@ -123,7 +119,7 @@ def _profilers_own(said: list[str]) -> Iterator[None]:
                 os.dup2(stderr, 2)
                 os.close(stderr)
                 aside.seek(0)
-                said += aside.read().decode(errors="replace").splitlines()
+                printed += aside.read().decode(errors="replace").splitlines()
     except (RuntimeError, OSError, ValueError, LookupError, AssertionError) as error:
         raise ProfilerError(str(error).partition("\n")[0] or type(error).__name__) from error
 

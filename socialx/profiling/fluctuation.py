@@ -35,16 +35,16 @@ def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Fluctuation:
     bin_s = bin_seconds(parts)
     busy = np.convolve(busy_bins(parts, bin_s / HOPS), np.full(HOPS, 1 / HOPS), "valid")  # each sample is a whole bin
     low, high = (float(each) for each in np.quantile(busy, (0.05, 0.95)))
-    found = Fluctuation(bin_s, float(busy.mean()), low, high, 100 * (high - low))
-    if found.swing_pp < SWING_PP:
-        return found
+    swing = Fluctuation(bin_s, float(busy.mean()), low, high, 100 * (high - low))
+    if swing.swing_pp < SWING_PP:
+        return swing
     period, strength = repeats(busy, LEAST_BINS * HOPS)
     if period is None or strength < STRENGTH:
-        return found
+        return swing
     period_s = period * bin_s / HOPS
     steps = period_s * len(parts.step_seconds) / parts.wall
     cause = next((name for name, every in causes.items() if abs(steps / every - 1) <= ALIKE), None)
-    return replace(found, period_s=period_s, strength=strength, steps_per_period=steps, cause=cause)
+    return replace(swing, period_s=period_s, strength=strength, steps_per_period=steps, cause=cause)
 
 
 def bin_seconds(parts: Partition) -> float:
@@ -83,9 +83,12 @@ def repeats(signal: np.ndarray, least: int = 4) -> tuple[float | None, float]:
         return None, 0.0
     place = np.arange(n)
     rest = signal - np.polyval(np.polyfit(place, signal, 1), place)
-    correlation = _autocorrelation(rest, 2 * longest)
-    if correlation is None:
+    # The unbiased autocorrelation up to a lag of twice the longest period.
+    lags = np.arange(min(2 * longest, n - 1) + 1)
+    correlation = np.fft.irfft(np.abs(np.fft.rfft(rest, 2 * n)) ** 2)[: len(lags)] / (n - lags)
+    if not correlation[0] > 1e-12:  # a constant
         return None, 0.0
+    correlation = correlation / correlation[0]
     negative = np.flatnonzero(correlation[: longest + 1] <= 0)
     if not len(negative):
         return None, 0.0
@@ -100,11 +103,3 @@ def repeats(signal: np.ndarray, least: int = 4) -> tuple[float | None, float]:
     period = first + (0.5 * (left - right) / curve if curve else 0.0)
     again = float(correlation[min(2 * first, len(correlation) - 1)])
     return float(period), min(float(top), 2 * again)
-
-
-def _autocorrelation(signal: np.ndarray, longest: int) -> np.ndarray | None:
-    """Unbiased, up to a lag of ``longest``; None for a constant."""
-    n = len(signal)
-    power = np.abs(np.fft.rfft(signal, 2 * n)) ** 2
-    raw = np.fft.irfft(power)[: min(longest, n - 1) + 1] / (n - np.arange(min(longest, n - 1) + 1))
-    return raw / raw[0] if raw[0] > 1e-12 else None

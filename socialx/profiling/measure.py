@@ -15,15 +15,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from socialx.batch import Example
 from socialx.data.loaders import Loader, WorkerLoader
 from socialx.environment import peak_bytes, total_memory, usable_cores, used_bytes
 from socialx.profiling import collector
@@ -32,8 +30,7 @@ from socialx.profiling.device import sampling
 from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation
 from socialx.profiling.profile import (
     Host,
-    Loading,
-    Machine,
+    LoaderFacts,
     Memory,
     Overhead,
     Profile,
@@ -41,14 +38,11 @@ from socialx.profiling.profile import (
     StepTimes,
     Throughput,
     Timeline,
-    TracedKernels,
-    TracedSync,
-    Trial,
     Window,
 )
 from socialx.profiling.trace import Operators, Trace
 from socialx.profiling.trials import step_alone, try_settings
-from socialx.profiling.work import machine, work_of
+from socialx.profiling.work import machine, synchronize, work_of
 from socialx.progress import work
 from socialx.training.capture import WARMUP, in_short
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
@@ -76,10 +70,12 @@ class Lengths:
     trials: bool = True
 
 
-def measure(learner: Learner, loader: Loader, lengths: Lengths, loading: Loading, keep: Path | None = None) -> Profile:
+def measure(
+    learner: Learner, loader: Loader, lengths: Lengths, facts: LoaderFacts, keep: Path | None = None
+) -> Profile:
     """Warm up, then measure ``lengths.steps`` optimizer steps, then trace and try a few more.
 
-    loading: what is known of the loader.  keep: where the trace is written.  The model is trained while it is measured;
+    facts: what is known of the loader.  keep: where the trace is written.  The model is trained while it is measured;
     throw it away afterwards.
     """
     device, steps = learner.precision.device, lengths.steps
@@ -89,8 +85,8 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, loading: Loading
     with work("profile", lengths.warmup_steps + steps, "steps") as bar:
         training = Training(learner, loader, lengths.log_every_n_steps, bar.advance)
         training.take(lengths.warmup_steps)
+        synchronize(device)
         if device.type == "cuda":
-            torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats(device)
         loader.making_s.clear()
         clock, compiled, cpu_s = clock_for(device), _compiled(), time.process_time()
@@ -98,130 +94,158 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, loading: Loading
             training.take(steps, clock)
             parts = partition(clock.read())
         cpu_s = time.process_time() - cpu_s
-        recompiles = _compiled() - compiled
-        memory = _memory(device, training.used, steps, learner.records)
-        trace, sites, operators = _trace(training, lengths.trace_steps, device, keep)
-    found = clocked(clock, parts, loader, learner.accumulate_grad_batches, lengths, loading)
-    traced = _traced(trace, sites, parts, steps)
-    why = dict(traced.why)
-    if samples.why:
-        why["device"] = samples.why
-    if isinstance(operators, str):
-        why["operators"] = operators
-    example = next(iter(loader.epoch(0))).to(device)
-    beside_workers = device.type == "cpu" and loading.num_workers  # they take cores from the step
-    alone = step_alone(learner, example) if lengths.trials and beside_workers else None
-    trials = _tried(learner, example, loader.num_windows) if lengths.trials else []
-    flops, moved, reason = _work(learner, example)
-    if reason:
-        why["throughput.flops_per_step"] = why["throughput.bytes_per_step"] = reason
-    rates, step_s = machine(learner.precision), parts.wall / steps
-    windows = found.throughput.windows_per_s * step_s
-    throughput = Throughput(
-        windows_per_s=windows / step_s,
-        sensor_steps_per_s=windows / step_s * _sensor_steps(example),
-        flops_per_step=None if flops is None else flops * windows,
-        bytes_per_step=None if moved is None or learner.precision.low else moved * windows,
-        mfu=_mfu(flops, windows / step_s, rates),
-    )
-    host = (
-        None
-        if found.host is None
-        else replace(found.host, cores_used=cpu_s / parts.wall, gc=collected.seconds / parts.wall, step_alone_s=alone)
-    )
+        measured = clocked(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
+        if measured.host is not None:
+            host = replace(measured.host, cores_used=cpu_s / parts.wall, gc=sum(collected) / parts.wall)
+            measured = replace(measured, host=host)
+        measured = replace(
+            measured,
+            memory=_memory(device, training.used, steps, learner.records),
+            device=samples.summary(),
+            recompiles=_compiled() - compiled,
+            why={"device": samples.why} if samples.why else {},
+        )
+        measured = _traced(measured, training, lengths.trace_steps, device, keep)
+    return _with_rates(measured, learner, loader, lengths.trials)
+
+
+def _traced(measured: Profile, training: Training, steps: int, device: torch.device, keep: Path | None) -> Profile:
+    """The profile with what a trace of so many more steps says, and the lines that wait for the device."""
+    if device.type != "cuda":
+        operators: Operators | str = "trace_steps is 0"
+        if steps:
+            operators = collector.trace_operators(lambda: training.take(1), min(steps, CPU_TRACE_STEPS), keep)
+        measured = with_trace(measured, Trace.missing(0, "no CUDA device"), [])
+        if isinstance(operators, Operators):
+            return replace(measured, operators=operators)
+        return replace(measured, why={**measured.why, "operators": operators})
+    sites: list[str] = []
+    if steps:
+        clock = collector.TraceClock()
+        trace = collector.trace_steps(lambda: training.take(1, clock), steps, device, keep)
+        sites = collector.sync_sites(lambda: training.take(1))
+    else:
+        trace = Trace.missing(0, "trace_steps is 0")
+    measured = with_trace(measured, trace, sites)
+    reason = "a CPU's operators are not the time of a CUDA device"
+    return replace(measured, why={**measured.why, "operators": reason})
+
+
+def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
+    """What a trace adds to the profile of the clock; sites: the lines that wait for the device.
+
+    The clock's window is the truth about time, so the trace only divides its span: kernel and bubble sum to the span,
+    and the causes of the bubble to the bubble.
+    """
+    step_s = measured.window.seconds / measured.window.steps
+    shares, bubble, kernels = measured.shares, None, trace.kernels
+    why = {key: reason for key, reason in trace.why.items() if key != "span"}
+    if trace.span is not None:
+        bubble = {cause: shares.span * share for cause, share in trace.span.items()}
+        kernel = bubble.pop("kernel")
+        shares = replace(shares, kernel=kernel, bubble=sum(bubble.values()))
+    else:
+        why = {**dict.fromkeys(("shares.kernel", "shares.bubble", "bubble"), trace.why["span"]), **why}
+    if kernels is not None and trace.wall_us is not None:
+        kernels = replace(kernels, slowdown=trace.wall_us / trace.steps / (1e6 * step_s))
     return replace(
-        found,
-        shares=traced.shares,
-        ms_per_step=_milliseconds(traced.shares, step_s),
-        throughput=throughput,
+        measured,
+        shares=shares,
+        ms_per_step=_milliseconds(shares, step_s),
         gpu_busy=trace.gpu_busy,
         sm_efficiency=trace.sm_efficiency,
-        bubble=traced.bubble,
-        kernels=traced.kernels,
-        sync=traced.sync,
+        bubble=bubble,
+        kernels=kernels,
+        sync=None if trace.sync is None else replace(trace.sync, sites=sites),
         copy=trace.copy,
-        memory=memory,
-        device=samples.summary(),
-        why=why,
-        host=host,
-        operators=operators if isinstance(operators, Operators) else None,
-        machine=rates,
-        trials=trials,
-        recompiles=recompiles,
-        overhead=_overhead(device, step_s),
+        why={**why, **measured.why},
     )
+
+
+def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: bool) -> Profile:
+    """The profile with trials, the operations and bytes of a step, and what this device does at best."""
+    device, facts, host = learner.precision.device, measured.loader, measured.host
+    example, step_s = next(iter(loader.epoch(0))).to(device), measured.window.seconds / measured.window.steps
+    if trials and host and device.type == "cpu" and facts and facts.num_workers:  # workers take cores from the step
+        host = replace(host, step_alone_s=step_alone(learner, example))
+    tried = []
+    if trials:
+        with work("trying settings", None, "steps") as bar:
+            tried = try_settings(learner, example, bar.advance, loader.num_windows)
+    flops = moved = None
+    why = dict(measured.why)
+    try:
+        flops, moved = work_of(learner.model, example)
+    except (RuntimeError, NotImplementedError, TypeError) as error:  # an operator that cannot be counted, or no memory
+        reason = f"cannot be counted: {in_short(error)}"
+        why |= dict.fromkeys(("throughput.flops_per_step", "throughput.bytes_per_step"), reason)
+    rates, rate = machine(learner.precision), measured.throughput.windows_per_s
+    windows = rate * step_s
+    best = rates.peak_flops_per_s or rates.matmul_flops_per_s
+    _, history, sensors, *_ = example.batch.history.shape
+    throughput = Throughput(
+        windows_per_s=rate,
+        sensor_steps_per_s=rate * history * sensors,
+        flops_per_step=None if flops is None else flops * windows,
+        bytes_per_step=None if moved is None or learner.precision.low else moved * windows,
+        mfu=None if flops is None else flops * rate / best,
+    )
+    clock, began = clock_for(device), time.perf_counter()
+    for _ in range(CLOCK_STEPS):
+        for name in ("fetch", "copy", "compute", "done"):
+            clock.mark(name)
+    mark_s = (time.perf_counter() - began) / CLOCK_STEPS  # of the marks of a step, by the host's time
+    overhead = Overhead(1e6 * mark_s, mark_s / step_s)
+    return replace(measured, throughput=throughput, why=why, host=host, machine=rates, trials=tried, overhead=overhead)
 
 
 def clocked(
-    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, loading: Loading
+    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, facts: LoaderFacts
 ) -> Profile:
     """The part of a profile that the clock alone gives; batches: of a step."""
     steps, step_s = len(parts.step_seconds), parts.wall / len(parts.step_seconds)
     p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
-    loading = _supply(loading, loader, parts, batches)
     shares = Shares(**parts.shares)
+    if loader.making_s:  # what the loader offers
+        making = statistics.median(loader.making_s)
+        computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
+        if facts.mode == "chunk":
+            making /= max(1.0, facts.batches_per_chunk or 1.0)
+        workers = max(1, facts.num_workers or 0)
+        late, size = None, 2 * workers * (facts.prefetch_factor or 1)  # steps in which the queue is emptied twice
+        if (count := steps // size) >= 3:
+            waited = parts.waits()[: count * size].reshape(count, size).sum(1)
+            taken = parts.step_seconds[: count * size].reshape(count, size).sum(1)
+            late = float(np.mean(waited >= WAITED * taken))
+        facts = replace(facts, making_s=making, supply=workers * computing / making, late=late)
+    waiting = None
+    if (cpu_s := clock.cpu_seconds()) is not None:
+        computed = parts.of_phases(np.diff(np.array(cpu_s)))
+        waiting = max(0.0, parts.seconds["span"] - float(computed[2])) / parts.wall
+    bin_s = bin_seconds(parts)
+    bins, busy = grouped(busy_bins(parts, bin_s), POINTS)
+    steps_per_point, step_ms = grouped(1e3 * parts.step_seconds, POINTS)
+    causes = {  # what comes again after so many steps, the most likely first
+        "loader.num_workers": (facts.num_workers or 0) / batches if facts.mode == "workers" else 0,
+        "loader.chunk_gb": (facts.batches_per_chunk or 0) / batches,
+        "trainer.log_every_n_steps": lengths.log_every_n_steps,
+        "the end of an epoch": facts.batches_per_epoch / batches,
+    }
     return Profile(
         window=Window(steps, parts.wall, lengths.warmup_steps, clock.kind),
         shares=shares,
         ms_per_step=_milliseconds(shares, step_s),
         step_ms=StepTimes(p50, p95, p99, variation(parts.step_seconds), outliers(parts.step_seconds)),
         throughput=Throughput(loader.num_windows / len(loader) * batches / step_s),
-        loader=loading,
-        host=_host(clock, parts),
-        fluctuation=fluctuation(parts, _causes(loading, lengths, batches)),
-        timeline=_timeline(parts),
+        loader=facts,
+        host=Host(torch.get_num_threads(), usable_cores(), None, waiting, None),
+        fluctuation=fluctuation(parts, {name: every for name, every in causes.items() if every > 0}),
+        timeline=Timeline(bins * bin_s, busy, steps_per_point, step_ms),
     )
 
 
 def _milliseconds(shares: Shares, step_s: float) -> Shares:
     return Shares(*(None if share is None else 1e3 * step_s * share for share in astuple(shares)))  # type: ignore[arg-type]
-
-
-def _trace(
-    training: Training, steps: int, device: torch.device, keep: Path | None
-) -> tuple[Trace, list[str], Operators | str]:
-    """The traced steps, the lines that wait for the device, and the operators of a CPU."""
-    if device.type != "cuda":
-        none = Trace.missing(0, "no CUDA device")
-        if not steps:
-            return none, [], "trace_steps is 0"
-        return none, [], collector.trace_operators(lambda: training.take(1), min(steps, CPU_TRACE_STEPS), keep)
-    if not steps:
-        return Trace.missing(0, "trace_steps is 0"), [], "a CPU's operators are not the time of a CUDA device"
-    clock = collector.TraceClock()
-    trace = collector.trace_steps(lambda: training.take(1, clock), steps, device, keep)
-    return trace, collector.sync_sites(lambda: training.take(1)), "a CPU's operators are not the time of a CUDA device"
-
-
-class _Traced(NamedTuple):
-    shares: Shares
-    bubble: dict[str, float] | None
-    kernels: TracedKernels | None
-    sync: TracedSync | None
-    why: dict[str, str]
-
-
-def _traced(trace: Trace, sites: list[str], parts: Partition, steps: int) -> _Traced:
-    """What the trace adds to the clock's partition.
-
-    The clock's window is the truth about time, so the trace only divides its span: kernel and bubble sum to the span,
-    and the causes of the bubble to the bubble.
-    """
-    shares, bubble = Shares(**parts.shares), None
-    if trace.span is not None:
-        bubble = {cause: parts.shares["span"] * share for cause, share in trace.span.items()}
-        kernel = bubble.pop("kernel")
-        shares = replace(shares, kernel=kernel, bubble=sum(bubble.values()))
-    kernels = sync = None
-    if trace.kernels is not None and trace.wall_us is not None:
-        slowdown = trace.wall_us / trace.steps / (1e6 * parts.wall / steps)
-        kernels = TracedKernels(**vars(trace.kernels), traced_steps=trace.steps, slowdown=slowdown)
-    if trace.sync is not None:
-        sync = TracedSync(**vars(trace.sync), sites=sites)
-    why = {key: reason for key, reason in trace.why.items() if key != "span"}
-    if "span" in trace.why:
-        why = {**dict.fromkeys(("shares.kernel", "shares.bubble", "bubble"), trace.why["span"]), **why}
-    return _Traced(shares, bubble, kernels, sync, why)
 
 
 class Training:
@@ -234,7 +258,7 @@ class Training:
         log_every_n_steps: int,
         advance: Callable[[], None] = lambda: None,
     ) -> None:
-        self._learner, self._batches = learner, _endless(loader)
+        self._learner, self._batches = learner, itertools.chain.from_iterable(map(loader.epoch, itertools.count()))
         self._log_every_n_steps, self._advance = log_every_n_steps, advance
         self._running = torch.zeros((), device=learner.precision.device)
         self._taken = 0
@@ -263,13 +287,6 @@ class Training:
             run_steps(self._learner, self._batches, after_step, clock)
 
 
-def _endless(loader: Loader) -> Iterator[Example]:
-    epoch = 0
-    while True:
-        yield from loader.epoch(epoch)
-        epoch += 1
-
-
 def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> Memory:
     """The peak, and the slope of what was in use from one tenth of the window on.
 
@@ -292,29 +309,22 @@ def _memory(device: torch.device, used: list[int], steps: int, records: bool = F
     )
 
 
-@dataclass
-class _Collected:
-    """Seconds in Python's garbage collector."""
-
-    seconds: float = 0.0
-    began: float = field(default=0.0, repr=False)
-
-
 @contextmanager
-def _collecting() -> Iterator[_Collected]:
-    """Time the garbage collector until the block ends."""
-    found = _Collected()
+def _collecting() -> Iterator[list[float]]:
+    """Seconds of each run of Python's garbage collector until the block ends."""
+    seconds: list[float] = []
+    began = 0.0
 
     def watch(phase: str, _: dict[str, int]) -> None:
-        now = time.perf_counter()
+        nonlocal began
         if phase == "start":
-            found.began = now
-        elif found.began:
-            found.seconds += now - found.began
+            began = time.perf_counter()
+        elif began:
+            seconds.append(time.perf_counter() - began)
 
     gc.callbacks.append(watch)
     try:
-        yield found
+        yield seconds
     finally:
         gc.callbacks.remove(watch)
 
@@ -325,99 +335,14 @@ def _compiled() -> int:
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
 
 
-def _tried(learner: Learner, example: Example, windows: int) -> list[Trial]:
-    with work("trying settings", None, "steps") as bar:
-        return try_settings(learner, example, bar.advance, windows)
-
-
-def _work(learner: Learner, example: Example) -> tuple[float | None, float | None, str]:
-    """Operations and bytes of one window, or why they could not be counted."""
-    try:
-        return (*work_of(learner.model, example), "")
-    except (RuntimeError, NotImplementedError, TypeError) as error:  # an operator that cannot be counted, or no memory
-        return None, None, f"cannot be counted: {in_short(error)}"
-
-
-def _sensor_steps(example: Example) -> int:
-    """Readings of one window: history steps x sensors."""
-    return example.batch.history.shape[1] * example.batch.history.shape[2]
-
-
-def _mfu(flops: float | None, windows_per_s: float, rates: Machine) -> float | None:
-    return None if flops is None else flops * windows_per_s / (rates.peak_flops_per_s or rates.matmul_flops_per_s)
-
-
-def _supply(loading: Loading, loader: Loader, parts: Partition, batches: int) -> Loading:
-    """The loading with what was measured of it; batches: of a step."""
-    if not loader.making_s:
-        return loading
-    making = statistics.median(loader.making_s)
-    steps = len(parts.step_seconds)
-    computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
-    if loading.mode == "chunk":
-        making /= max(1.0, loading.batches_per_chunk or 1.0)
-    workers = max(1, loading.num_workers or 0)
-    late = _late(parts, workers * (loading.prefetch_factor or 1))
-    return replace(loading, making_s=making, supply=workers * computing / making, late=late)
-
-
-def _late(parts: Partition, queue: int) -> float | None:
-    """Share of groups of steps, each of two full queues, that waited; None for less than three groups."""
-    size = 2 * queue
-    count = len(parts.step_seconds) // size
-    if count < 3:
-        return None
-    waits, seconds = (each[: count * size].reshape(count, size).sum(1) for each in (parts.waits(), parts.step_seconds))
-    return float(np.mean(waits >= WAITED * seconds))
-
-
-def _causes(loading: Loading, lengths: Lengths, batches: int) -> dict[str, float]:
-    """What comes again after so many steps, the most likely first; batches: of a step."""
-    found: dict[str, float] = {}
-    if loading.mode == "workers" and loading.num_workers:
-        found["loader.num_workers"] = loading.num_workers / batches
-    if loading.batches_per_chunk:
-        found["loader.chunk_gb"] = loading.batches_per_chunk / batches
-    found["trainer.log_every_n_steps"] = lengths.log_every_n_steps
-    found["the end of an epoch"] = loading.batches_per_epoch / batches
-    return {name: every for name, every in found.items() if every > 0}
-
-
-def _host(clock: HostClock | DeviceClock, parts: Partition) -> Host:
-    used, waiting = clock.cpu_seconds(), None
-    if used is not None:
-        computed = parts.of_phases(np.diff(np.array(used)))
-        waiting = max(0.0, parts.seconds["span"] - float(computed[2])) / parts.wall
-    return Host(torch.get_num_threads(), usable_cores(), None, waiting, None)
-
-
-def _overhead(device: torch.device, step_s: float) -> Overhead:
-    """The marks of a clock that nobody reads, by the host's time."""
-    clock = clock_for(device)
-    began = time.perf_counter()
-    for _ in range(CLOCK_STEPS):
-        for name in ("fetch", "copy", "compute", "done"):
-            clock.mark(name)
-    each = (time.perf_counter() - began) / CLOCK_STEPS
-    return Overhead(1e6 * each, each / step_s)
-
-
-def _timeline(parts: Partition) -> Timeline:
-    bin_s = bin_seconds(parts)
-    bins, busy = grouped(busy_bins(parts, bin_s), POINTS)
-    steps, step_ms = grouped(1e3 * parts.step_seconds, POINTS)
-    return Timeline(bins * bin_s, busy, steps, step_ms)
-
-
 def first_batches(loader: Loader, count: int, device: torch.device) -> float:
     """Seconds of a batch of a loader, the median of ``count`` after the first one."""
     seconds = []
-    batches = itertools.islice(itertools.chain.from_iterable(loader.epoch(n) for n in itertools.count()), count + 1)
+    batches = itertools.islice(itertools.chain.from_iterable(map(loader.epoch, itertools.count())), count + 1)
     began = time.perf_counter()
     for each in batches:
         each.to(device)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
         now = time.perf_counter()
         seconds.append(now - began)
         began = now

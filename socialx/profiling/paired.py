@@ -44,9 +44,9 @@ def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
 
 def gain_of(logs: Sequence[float] | np.ndarray) -> Gain:
     """Logarithms of gains that do not depend on each other -> the mean gain and its interval."""
-    found = np.asarray(logs)
-    mean, error = float(found.mean()), float(found.std(ddof=1)) / math.sqrt(len(found))
-    reach = T_99[len(found) - 2] * error
+    gains = np.asarray(logs)
+    mean, error = float(gains.mean()), float(gains.std(ddof=1)) / math.sqrt(len(gains))
+    reach = T_99[len(gains) - 2] * error
     return Gain(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
 
 

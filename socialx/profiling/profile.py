@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import Any
 
+from socialx.notebook import Shown
 from socialx.profiling.trace import Copy, Kernels, Operators, Sync
 
 SCHEMA = "socialx.profile/2"
@@ -116,22 +117,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class TracedKernels(Kernels):
-    """The kernels of the traced steps; slowdown: how many times as long a step took while it was traced."""
-
-    traced_steps: int
-    slowdown: float
-
-
-@dataclass(frozen=True)
-class TracedSync(Sync):
-    """The host's waits; sites: the lines of code that waited."""
-
-    sites: list[str]
-
-
-@dataclass(frozen=True)
-class Loading:
+class LoaderFacts:
     """How batches were made.
 
     making_s: median seconds that a worker, or the thread that reads chunks, needs for one batch.  supply: batches that
@@ -238,8 +224,8 @@ class Finding:
     will_not_help: str = ""
 
 
-@dataclass(frozen=True)
-class Profile:
+@dataclass(frozen=True, repr=False)
+class Profile(Shown):
     """Everything that ``profile`` measures.  bubble: the causes of ``shares.bubble``, as in ``Trace``."""
 
     window: Window
@@ -250,13 +236,13 @@ class Profile:
     gpu_busy: float | None = None
     sm_efficiency: float | None = None
     bubble: dict[str, float] | None = None
-    kernels: TracedKernels | None = None
-    sync: TracedSync | None = None
+    kernels: Kernels | None = None
+    sync: Sync | None = None
     copy: Copy | None = None
     memory: Memory | None = None
     device: DeviceSummary | None = None
     why: dict[str, str] = field(default_factory=dict)
-    loader: Loading | None = None
+    loader: LoaderFacts | None = None
     host: Host | None = None
     operators: Operators | None = None
     machine: Machine | None = None
@@ -272,16 +258,25 @@ class Profile:
     settings: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
 
+    def headline(self) -> str:
+        """The verdict and its summary."""
+        return f"{self.verdict}, {self.summary}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """Where the time of a step goes."""
+        share, ms = asdict(self.shares), asdict(self.ms_per_step)
+        return [{"part of a step": name, "share": share[name], "ms": ms[name]} for name in share]
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {"schema": SCHEMA, **asdict(self)}
 
     def value(self, name: str) -> float | None:
         """A number by its dotted name, such as ``shares.input``; None where it was not measured."""
-        found: Any = self
+        value: Any = self
         for part in name.split("."):
-            found = getattr(found, part) if found is not None else None
-        return found
+            value = getattr(value, part) if value is not None else None
+        return value
 
     def setting(self, key: str) -> Any:
         """A setting by its dotted key; None where the settings are not known."""
@@ -289,20 +284,16 @@ class Profile:
         return self.settings.get(section, {}).get(name)
 
 
-def _numbers(kind: Any, prefix: str) -> list[str]:
+def number_names(kind: Any = Profile, prefix: str = "") -> list[str]:
+    """The dotted names of all numbers of a profile, or of a part of it."""
     hints = typing.get_type_hints(kind)
-    found = []
+    names = []
     for each in fields(kind):
         hint = hints[each.name]
         options = typing.get_args(hint) if isinstance(hint, UnionType) else (hint,)
         section = next((option for option in options if is_dataclass(option)), None)
         if section is not None:
-            found += _numbers(section, f"{prefix}{each.name}.")
+            names += number_names(section, f"{prefix}{each.name}.")
         elif {int, float} & set(options):
-            found.append(f"{prefix}{each.name}")
-    return found
-
-
-def number_names() -> tuple[str, ...]:
-    """The dotted names of all numbers of a profile."""
-    return tuple(_numbers(Profile, ""))
+            names.append(f"{prefix}{each.name}")
+    return names

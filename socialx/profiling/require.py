@@ -10,7 +10,7 @@ from typing import NamedTuple
 from socialx.errors import Argument, Message, SettingsError
 from socialx.profiling.profile import Profile, number_names
 
-NAMES = number_names()
+NAMES = tuple(number_names())
 
 
 class Requirement(NamedTuple):
@@ -23,32 +23,32 @@ class Requirement(NamedTuple):
 
 def parse(text: str) -> list[Requirement]:
     """``gpu_busy>=0.8,sync.per_step<=0`` -> requirements; a name or sign that is not known is refused."""
-    found = []
+    requirements = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=)\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*", part)
         if not match:
             raise SettingsError(
                 f"requirement {part!a}",
                 "not NAME>=NUMBER or NAME<=NUMBER",
-                ("for example ", Argument("require", "gpu_busy>=0.8"), ", in quotes on a command line"),
+                f"for example {Argument('require', 'gpu_busy>=0.8')}, in quotes on a command line",
             )
         if match[1] not in NAMES:
             near = difflib.get_close_matches(match[1], NAMES, 1, 0.6)
             hint = f"did you mean {near[0]}?" if near else "choose from these"
             raise SettingsError(f"requirement {match[1]!a}", f"not one of {', '.join(NAMES)}", hint)
-        found.append(Requirement(match[1], match[2], float(match[3])))
-    return found
+        requirements.append(Requirement(match[1], match[2], float(match[3])))
+    return requirements
 
 
 def failed(profile: Profile, requirements: Sequence[Requirement]) -> list[Message]:
     """A message for each that is not met or was not measured."""
     lines = []
     for name, sign, limit in requirements:
-        value, asked = profile.value(name), f"required {sign} {limit:g}"
+        value, required = profile.value(name), f"required {sign} {limit:g}"
         if value is None:
             share = name.replace("ms_per_step.", "shares.")  # measured or not together
             why = profile.why.get(share) or profile.why.get(name.partition(".")[0]) or "there is none here"
-            lines.append(Message(name, f"not measured ({why})", asked))
+            lines.append(Message(name, f"not measured ({why})", required))
         elif not (value >= limit if sign == ">=" else value <= limit):
-            lines.append(Message(name, f"{value:.4g}", asked))
+            lines.append(Message(name, f"{value:.4g}", required))
     return lines

@@ -45,6 +45,13 @@ class Event(NamedTuple):
     correlation: int | None
     args: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Event:
+        """From an event of the Chrome trace."""
+        args, begin = raw.get("args") or {}, float(raw["ts"])
+        correlation = args.get("correlation") or None
+        return cls(raw["cat"], raw.get("name", ""), begin, begin + raw["dur"], str(raw.get("tid")), correlation, args)
+
 
 @dataclass(frozen=True)
 class Top:
@@ -58,7 +65,11 @@ class Top:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Shares are of the summed kernel time; occupancy is kineto's estimate, weighted by duration."""
+    """The kernels of the traced steps.
+
+    Shares are of the summed kernel time; occupancy is kineto's estimate, weighted by duration.  slowdown: how many
+    times as long a step took while it was traced.
+    """
 
     per_step: float
     us_p50: float
@@ -67,14 +78,17 @@ class Kernels:
     graph_launches_per_step: float | None
     occupancy: float | None
     top: list[Top]
+    traced_steps: int = 0
+    slowdown: float | None = None
 
 
 @dataclass(frozen=True)
 class Sync:
-    """Times per step that the host waited for the device, in all and by call."""
+    """Times per step that the host waited for the device, in all and by call; sites: the lines of code that waited."""
 
     per_step: float
     by_call: dict[str, float]
+    sites: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -124,7 +138,7 @@ def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None)
     sms: multiprocessors of the device, None where they are not known.  Without a WINDOW in the trace the window is all
     of it, without marks in it the span is the window.
     """
-    seen = [_event(event) for event in events if "dur" in event and event.get("cat") in (*DEVICE, *HOST, OURS)]
+    seen = [Event.of(event) for event in events if "dur" in event and event.get("cat") in (*DEVICE, *HOST, OURS)]
     window = max((e for e in seen if e.name == WINDOW), default=None, key=lambda e: e.begin)
     if window:
         seen = [e for e in seen if e.begin >= window.begin]
@@ -158,13 +172,6 @@ def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None)
         _copy(work, steps, why),
         why,
     )
-
-
-def _event(raw: Mapping[str, Any]) -> Event:
-    args = raw.get("args") or {}
-    begin = float(raw["ts"])
-    correlation = args.get("correlation") or None
-    return Event(raw["cat"], raw.get("name", ""), begin, begin + raw["dur"], str(raw.get("tid")), correlation, args)
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
@@ -201,9 +208,11 @@ def _lost(calls: Sequence[Event], work: Sequence[Event]) -> str | None:
     ran = {e.correlation for e in work}
     if None in ran:
         return None
-    made = [c for c in calls if c.cat == "cuda_runtime" and LAUNCH.match(c.name) and "Graph" not in c.name]
-    lost = sum(call.correlation not in ran for call in made)
-    return f"the profiler lost the kernels of {lost} of {len(made)} launches" if lost > LOST * len(made) else None
+    launched = [c for c in calls if c.cat == "cuda_runtime" and LAUNCH.match(c.name) and "Graph" not in c.name]
+    lost = sum(call.correlation not in ran for call in launched)
+    if lost <= LOST * len(launched):
+        return None
+    return f"the profiler lost the kernels of {lost} of {len(launched)} launches"
 
 
 def _waits(calls: Sequence[Event], work: Sequence[Event], launches: Mapping[int | None, Event]) -> list[Event]:
@@ -324,8 +333,8 @@ def _kernels(
     launches = graphs = occupancy = None
     if calls:
         ran = {e.correlation for e in work}  # a driver call counts where it launched, not where a runtime call made it
-        made = [c for c in calls if LAUNCH.match(c.name) and (c.cat == "cuda_runtime" or c.correlation in ran)]
-        launches, graphs = len(made) / steps, sum("Graph" in c.name for c in made) / steps
+        launching = [c for c in calls if LAUNCH.match(c.name) and (c.cat == "cuda_runtime" or c.correlation in ran)]
+        launches, graphs = len(launching) / steps, sum("Graph" in c.name for c in launching) / steps
     else:
         why["kernels.launches_per_step"] = why["kernels.graph_launches_per_step"] = "the trace has no CUDA call"
     estimates = [e.args[key] for e in kernels if (key := "est. achieved occupancy %") in e.args]
@@ -341,6 +350,7 @@ def _kernels(
         graph_launches_per_step=graphs,
         occupancy=occupancy,
         top=[Top(short_name(n), sum(us) / total, sum(us) / steps, len(us) / steps) for n, us in largest],
+        traced_steps=steps,
     )
 
 
@@ -360,7 +370,7 @@ def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> Copy:
         why["copy.h2d_gb_per_s"] = why["copy.pageable"] = "nothing was copied from the host in the traced steps"
         return Copy(0.0, None, None)
     sizes = [e.args["bytes"] for e in copies if "bytes" in e.args]
-    sources = {found[1] for e in copies if (found := re.search(r"\((\w+) ->", e.name))}
+    sources = {source[1] for e in copies if (source := re.search(r"\((\w+) ->", e.name))}
     size = rate = pageable = None
     if len(sizes) < len(copies):
         why["copy.h2d_bytes_per_step"] = why["copy.h2d_gb_per_s"] = "the trace has copies without a size"
@@ -398,35 +408,31 @@ def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> Operators
         if event["cat"] == "cpu_op" and event["ts"] >= begin:
             at = float(event["ts"])
             calls[event.get("tid")].append((at, -at - float(event["dur"]), event["name"]))
-    own: list[tuple[str, float]] = []
+    operators: list[tuple[str, float]] = []
     for thread in calls.values():
-        own += _own_times(sorted(thread))
-    total = sum(us for _, us in own)
+        outer: list[int] = []  # the operators that are not done yet, each called by the one before it
+        ordered = sorted(thread)  # outer ones before inner ones
+        own = [-end - begin for begin, end, _ in ordered]
+        for place, (begin, end, _) in enumerate(ordered):
+            while outer and -ordered[outer[-1]][1] <= begin:
+                outer.pop()
+            if outer:
+                own[outer[-1]] -= -end - begin
+            outer.append(place)
+        operators += [(name, max(0.0, us)) for (_, _, name), us in zip(ordered, own, strict=True)]
+    total = sum(us for _, us in operators)
     if not total:
         return None
     by_name: dict[str, list[float]] = defaultdict(list)
-    for name, us in own:
+    for name, us in operators:
         by_name[name].append(us)
     largest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:8]
     return Operators(
-        per_step=len(own) / steps,
-        us_p50=float(np.median([us for _, us in own])),
-        tiny_share=sum(us for _, us in own if us < TINY_US) / total,
+        per_step=len(operators) / steps,
+        us_p50=float(np.median([us for _, us in operators])),
+        tiny_share=sum(us for _, us in operators if us < TINY_US) / total,
         top=[Top(name, sum(us) / total, sum(us) / steps, len(us) / steps) for name, us in largest],
     )
-
-
-def _own_times(calls: Sequence[tuple[float, float, str]]) -> list[tuple[str, float]]:
-    """Name and own us of the operators of one thread; calls: begin, -end and name, outer ones before inner ones."""
-    own = [-end - begin for begin, end, _ in calls]
-    open_: list[int] = []
-    for place, (begin, end, _) in enumerate(calls):
-        while open_ and -calls[open_[-1]][1] <= begin:
-            open_.pop()
-        if open_:
-            own[open_[-1]] -= -end - begin
-        open_.append(place)
-    return [(name, max(0.0, us)) for (_, _, name), us in zip(calls, own, strict=True)]
 
 
 def short_name(name: str, most: int = 60) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from socialx.batch import Example
 from socialx.environment import usable_cores
 from socialx.precision import is_out_of_memory
-from socialx.profiling.paired import Gain, in_turns
+from socialx.profiling.paired import in_turns
 from socialx.profiling.profile import Trial
 from socialx.profiling.work import repeated, timed
 from socialx.training.learner import Learner
@@ -37,48 +38,46 @@ def try_settings(
     example: a batch on the device.  windows: of the training part, which no batch can have more of.  Nothing is tried
     where a step is compiled or recorded: each shape would be again.
     """
-    found = []
+    trials = []
     group = [example] * learner.accumulate_grad_batches
     step_s = timed(lambda: learner.step(group), learner.precision.device)
     if 2 * PAIRS * step_s > MOST_SECONDS:
         return []
     if learner.precision.device.type == "cpu":
-        found += _threads(learner, example, advance)
+        trials += _threads(learner, example, advance)
     if learner.eager:
-        found += _batches(learner, example, QUICK_TIMES if step_s < QUICK_S else 2, advance, windows)
-    return found
+        trials += _batches(learner, example, QUICK_TIMES if step_s < QUICK_S else 2, advance, windows)
+    return trials
 
 
 def _threads(learner: Learner, example: Example, advance: Callable[[], None]) -> list[Trial]:
-    now, cores = torch.get_num_threads(), usable_cores()
-    wanted = sorted({1, min(now, cores), cores} - {now})
-    found = []
-    for count in wanted:
+    """One thread, and as many as there are cores, against the present number."""
+    now, cores, trials = torch.get_num_threads(), usable_cores(), []
 
-        def block(threads: int) -> Callable[[], float]:
-            def run() -> float:
-                torch.set_num_threads(threads)
-                advance()
-                return _seconds(learner, [example] * learner.accumulate_grad_batches)
+    def seconds(threads: int) -> float:
+        torch.set_num_threads(threads)
+        advance()
+        return _seconds(learner, [example] * learner.accumulate_grad_batches)
 
-            return run
-
+    for count in sorted({1, min(now, cores), cores} - {now}):
         try:
-            block(count)()
-            gain = in_turns(block(now), block(count), PAIRS)
+            seconds(count)
+            gain = in_turns(partial(seconds, now), partial(seconds, count), PAIRS)
         finally:
             torch.set_num_threads(now)
-        found.append(_trial("trainer.threads", count, gain))
-    return found
+        trials.append(Trial("trainer.threads", count, **vars(gain)))
+    return trials
 
 
 def _batches(learner: Learner, example: Example, first: int, advance: Callable[[], None], windows: int) -> list[Trial]:
-    """``first`` times the batch, and where that is quicker so many times as brings most of what any batch can."""
-    size, found, batches = len(example.batch.history), list[Trial](), learner.accumulate_grad_batches
+    """``first`` times the batch, and where that is quicker so many times as brings most of what any batch can.
+
+    Each is compared per window; a step has as many windows as before, where its batches allow that.
+    """
+    size, batches, trials = len(example.batch.history), learner.accumulate_grad_batches, list[Trial]()
     allowed = [2**power for power in range(1, LARGEST.bit_length())]
     if batches > 1:  # a step keeps its windows, where its batches can be joined
         allowed = [times for times in range(2, batches + 1) if batches % times == 0]
-
     allowed = [times for times in allowed if times * size <= windows]
     if not allowed:
         return []
@@ -86,36 +85,27 @@ def _batches(learner: Learner, example: Example, first: int, advance: Callable[[
     def at_most(wanted: int) -> int:
         return max((times for times in allowed if times <= wanted), default=allowed[0])
 
+    def seconds(batch: Example, times: int, groups: int) -> float:
+        advance()
+        return _seconds(learner, [batch] * groups) / (times * groups)
+
     times = at_most(first)
     while times * sum(tensor.nbytes for tensor in example.batch) <= MOST_BYTES:
+        small = partial(seconds, example, 1, batches)
         try:
-            found.append(_batch_trial(learner, example, times, size, advance))
+            large = partial(seconds, repeated(example, times), times, max(1, batches // times))
+            large()
+            gain = in_turns(small, large, PAIRS)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             break
-        wanted = at_most(enough(found[0].gain, times))
-        if len(found) > 1 or found[0].low < WORTH or wanted <= times:
+        trials.append(Trial("loader.batch_size", times * size, **vars(gain)))
+        wanted = at_most(enough(trials[0].gain, times))
+        if len(trials) > 1 or gain.low < WORTH or wanted <= times:
             break
         times = wanted
-    return found
-
-
-def _batch_trial(learner: Learner, example: Example, times: int, size: int, advance: Callable[[], None]) -> Trial:
-    """A larger batch against the present one, per window; a step has as many windows, where its batches allow that."""
-    larger, batches = repeated(example, times), learner.accumulate_grad_batches
-    fewer = max(1, batches // times)
-
-    def small() -> float:
-        advance()
-        return _seconds(learner, [example] * batches) / batches
-
-    def large() -> float:
-        advance()
-        return _seconds(learner, [larger] * fewer) / (times * fewer)
-
-    large()
-    return _trial("loader.batch_size", times * size, in_turns(small, large, PAIRS))
+    return trials
 
 
 def enough(gain: float, times: int) -> int:
@@ -125,10 +115,10 @@ def enough(gain: float, times: int) -> int:
     the batch is 1 / (f / k + 1 - f) times as fast.
     """
     fixed = min(0.98, (1 - 1 / gain) / (1 - 1 / times))
-    found = 2
-    while found < LARGEST and fixed / found / (fixed / found + 1 - fixed) > 0.1:
-        found *= 2
-    return found
+    times_enough = 2
+    while times_enough < LARGEST and fixed / times_enough / (fixed / times_enough + 1 - fixed) > 0.1:
+        times_enough *= 2
+    return times_enough
 
 
 def step_alone(learner: Learner, example: Example) -> float:
@@ -145,7 +135,3 @@ def _seconds(learner: Learner, group: list[Example]) -> float:
         total += timed(lambda: learner.step(group), device)
         steps += 1
     return total / steps
-
-
-def _trial(setting: str, value: int, gain: Gain) -> Trial:
-    return Trial(setting, value, gain.gain, gain.low, gain.high)

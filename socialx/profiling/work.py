@@ -45,7 +45,7 @@ def work_of(model: nn.Module, example: Example) -> tuple[float, float]:
 
     device = torch.device("cpu")
     batch = Batch(*(tensor[:1].to(device) for tensor in example.batch))
-    own = copy.deepcopy(model).to(device)
+    counted = copy.deepcopy(model).to(device)
     with (
         warnings.catch_warnings(action="ignore"),  # of flags on builds without Intel GPUs
         torch.random.fork_rng(devices=[]),
@@ -53,7 +53,7 @@ def work_of(model: nn.Module, example: Example) -> tuple[float, float]:
         FlopCounterMode(display=False, custom_mapping=WORK) as flops,
         _Bytes() as moved,
     ):
-        own(batch).sum().backward()
+        counted(batch).sum().backward()
     return float(flops.get_total_flops()), float(moved.total)
 
 
@@ -65,10 +65,10 @@ class _Bytes(TorchDispatchMode):
         self.total = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if not func.is_view:
-            self.total += sum(each.nbytes for each in tree_leaves((args, kwargs, made)) if isinstance(each, Tensor))
-        return made
+            self.total += sum(each.nbytes for each in tree_leaves((args, kwargs, result)) if isinstance(each, Tensor))
+        return result
 
 
 def machine(precision: Precision) -> Machine:
@@ -89,11 +89,11 @@ def peak(precision: Precision) -> float | None:
     if precision.device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(precision.device)
-    found = next((rates for card, rates in PEAKS.items() if card in name), None)
-    if found is None:
+    rates = next((rates for card, rates in PEAKS.items() if card in name), None)
+    if rates is None:
         return None
     tf32 = torch.get_float32_matmul_precision() != "highest"
-    return found[0] if precision.low else found[1] if tf32 else found[2]
+    return rates[0] if precision.low else rates[1] if tf32 else rates[2]
 
 
 def _best(run: Callable[[], object], device: torch.device) -> float:

@@ -15,19 +15,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from socialx.batch import Batch
-from socialx.data.loaders import Loading as HowLoaded
-from socialx.data.loaders import WorkerLoader
+from socialx.data.loaders import Loading, WorkerLoader
+from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import Arrays
-from socialx.precision import Precision
 from socialx.profiling.analysis import Partition, partition
 from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation, repeats
 from socialx.profiling.measure import Lengths, clocked, measure
-from socialx.profiling.profile import Fluctuation, Loading
-from socialx.profiling.rules import diagnosed
+from socialx.profiling.profile import Fluctuation, LoaderFacts
+from socialx.profiling.rules import with_findings
 from socialx.training.clock import HostClock
 from socialx.training.learner import Learner
-from tests.networks import CPU, forecaster, loader, speeds
+from tests.networks import CPU, forecaster, learner, loader, speeds
 
 PHASES = ("fetch", "copy", "compute", "done")
 STEP_S = 0.05
@@ -72,7 +71,6 @@ def square(
 def test_the_period_of_a_stall_is_found(period_s: float, duty: float, jitter: float, seed: int) -> None:
     found = fluctuation(square(period_s, duty, max(30.0, 6 * period_s), jitter, seed), {})
     assert found.period_s == pytest.approx(period_s, rel=0.1)
-    assert found.strength is not None
     assert 0.5 <= found.strength <= 1.1
     assert found.swing_pp >= 90
     assert found.cause is None
@@ -245,10 +243,9 @@ def test_the_cause_has_as_many_steps_as_a_period(every: dict[str, float], cause:
     assert found.cause == cause
 
 
-def profiled(parts: Partition, facts: Loading, every: int = 50, batches: int = 1) -> Fluctuation:
+def profiled(parts: Partition, facts: LoaderFacts, every: int = 50, batches: int = 1) -> Fluctuation:
     """What a profile says of these steps."""
     made = clocked(HostClock(), parts, loader(), batches, Lengths(9, 0, every), facts)
-    assert made.fluctuation is not None
     return made.fluctuation
 
 
@@ -262,17 +259,17 @@ class Marked(HostClock):
 @pytest.mark.parametrize(
     ("facts", "every", "batches", "cause"),
     [
-        (Loading("workers", 1000, num_workers=8), 50, 1, "loader.num_workers"),
-        (Loading("workers", 1000, num_workers=16), 50, 2, "loader.num_workers"),
-        (Loading("chunk", 1000, batches_per_chunk=8.2), 50, 1, "loader.chunk_gb"),
-        (Loading("resident", 1000), 8, 1, "trainer.log_every_n_steps"),
-        (Loading("resident", 8), 50, 1, "the end of an epoch"),
-        (Loading("resident", 16), 50, 2, "the end of an epoch"),
-        (Loading("resident", 1000, num_workers=8), 50, 1, None),
+        (LoaderFacts("workers", 1000, num_workers=8), 50, 1, "loader.num_workers"),
+        (LoaderFacts("workers", 1000, num_workers=16), 50, 2, "loader.num_workers"),
+        (LoaderFacts("chunk", 1000, batches_per_chunk=8.2), 50, 1, "loader.chunk_gb"),
+        (LoaderFacts("resident", 1000), 8, 1, "trainer.log_every_n_steps"),
+        (LoaderFacts("resident", 8), 50, 1, "the end of an epoch"),
+        (LoaderFacts("resident", 16), 50, 2, "the end of an epoch"),
+        (LoaderFacts("resident", 1000, num_workers=8), 50, 1, None),
     ],
 )
 def test_the_setting_that_has_the_period_is_named(
-    facts: Loading, every: int, batches: int, cause: str | None, monkeypatch: pytest.MonkeyPatch
+    facts: LoaderFacts, every: int, batches: int, cause: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.HostClock", Marked)
     stall, step = (0.8, 0.0, 0.1, 0.0), (0.0, 0.0, 0.1, 0.0)
@@ -283,12 +280,10 @@ def test_a_hundred_thousand_steps_are_no_matter() -> None:
     each = itertools.chain([(0.4, 0.0, 0.01, 0.0)], itertools.repeat((0.0, 0.0, 0.01, 0.0), 19))
     period = list(each)
     parts = parts_of(period * 5000)
-    made = clocked(Marked(), parts, loader(), 1, Lengths(9, 0, 20), Loading("resident", 7777))
+    made = clocked(Marked(), parts, loader(), 1, Lengths(9, 0, 20), LoaderFacts("resident", 7777))
     assert made.window.steps == 100_000
-    assert made.fluctuation is not None
     assert made.fluctuation.period_s == pytest.approx(0.6, rel=0.02)
     assert made.fluctuation.cause == "trainer.log_every_n_steps"
-    assert made.timeline is not None
     assert len(made.timeline.busy) <= 600
     assert len(made.timeline.step_ms) <= 600
     assert made.timeline.steps_per_point == 167
@@ -324,30 +319,24 @@ def starved() -> WorkerLoader:
     def part(rows: slice) -> Series:
         return SlowSeries(source, 12, 12, CPU, rows=slice(rows.start, min(rows.stop, 700)))
 
-    how = HowLoaded(workers=WORKERS)
-    return WorkerLoader(part, 24, CPU, how, 1 << 20, np.arange(600), batch_size=4)
+    how = Loading(workers=WORKERS)
+    return WorkerLoader(part, 24, CPU, how, 1 << 20, Order(np.arange(600), batch_size=4))
 
 
 @pytest.mark.slow
 def test_workers_in_lock_step_are_found_by_their_number() -> None:
-    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9}
-    learner = SleepingLearner(forecaster(3, social=0), Precision("32-true", CPU), **options)  # type: ignore[arg-type]
     made_of = starved()
-    facts = Loading("workers", len(made_of), WORKERS, 2, series_bytes=1 << 20, free_bytes=1 << 30)
+    facts = LoaderFacts("workers", len(made_of), WORKERS, 2, series_bytes=1 << 20, free_bytes=1 << 30)
     lengths = Lengths(40, 8, 1000, trace_steps=0, trials=False)
-    profile = diagnosed(measure(learner, made_of, lengths, facts))
+    profile = with_findings(measure(learner(forecaster(3, social=0), SleepingLearner), made_of, lengths, facts))
     found = profile.fluctuation
-    assert found is not None
     cycle = WORKERS * profile.window.seconds / profile.window.steps  # 0.5 s, and more on a machine that is busy
     assert found.period_s == pytest.approx(cycle, rel=0.1)
     assert 0.9 * MAKING_S < found.period_s < 2 * MAKING_S
     assert found.steps_per_period == pytest.approx(WORKERS, rel=0.1)
     assert found.cause == "loader.num_workers"
     assert profile.shares.input > 0.5
-    assert profile.loader is not None
-    assert profile.loader.making_s is not None
     assert profile.loader.making_s > 0.95 * MAKING_S
-    assert profile.loader.supply is not None
     assert profile.loader.supply < 1.1
     assert profile.verdict == "INPUT-BOUND"
     assert profile.findings[0].rule == "loader.undersupplied"

@@ -71,7 +71,7 @@ def test_the_order_is_a_b_b_a(pairs: int, wanted: str, monkeypatch: pytest.Monke
     order = []
 
     def way(name: str) -> Callable[[], float]:
-        return lambda: order.append(name) or float(len(order))  # type: ignore[func-returns-value]
+        return lambda: order.append(name) or float(len(order))
 
     seen = []
     monkeypatch.setattr("socialx.profiling.paired.gain", lambda before, after: seen.append((before, after)))
@@ -115,7 +115,7 @@ def test_noise_and_drift_are_no_difference() -> None:
     for _ in range(500):
         drift = iter(np.linspace(1, 1.06, 12))
 
-        def run(drift=drift) -> float:  # type: ignore[no-untyped-def]
+        def run(drift=drift) -> float:
             return float(next(drift) * math.exp(random.normal(0, 0.02)))
 
         said += in_turns(run, run, 6).differs

@@ -22,27 +22,20 @@ from socialx.precision import Precision
 from socialx.profiling import device, measure
 from socialx.profiling.analysis import grouped, outliers, partition, variation
 from socialx.profiling.measure import Lengths
-from socialx.profiling.profile import Loading, Machine, Profile, Window, number_names
+from socialx.profiling.profile import LoaderFacts, Machine, Profile, Window, number_names
 from socialx.profiling.work import machine, peak, repeated, work_of
 from socialx.training.capture import WARMUP
 from socialx.training.learner import Learner
-from tests.networks import CPU, forecaster, loader
+from tests.fake_time import FakeTime
+from tests.networks import CPU, learner, loader
+from tests.profiling.test_fluctuation import parts_of
 
 PHASES = st.tuples(*[st.floats(0, 2)] * 4)
 
 
-def marks(steps: list[tuple[float, ...]]) -> list[tuple[str, float]]:
-    at, made = 0.0, []
-    for durations in steps:
-        for name, seconds in zip(("fetch", "copy", "compute", "done"), durations, strict=True):
-            made.append((name, at))
-            at += seconds
-    return [*made, ("fetch", at)]
-
-
 @given(st.lists(PHASES, min_size=1, max_size=20).filter(lambda steps: sum(map(sum, steps)) > 1e-3))
 def test_the_four_parts_tile_the_window(steps: list[tuple[float, ...]]) -> None:
-    parts = partition(marks(steps))
+    parts = parts_of(steps)
     assert list(parts.seconds) == ["input", "transfer", "span", "hooks"]
     np.testing.assert_allclose(list(parts.seconds.values()), np.sum(steps, axis=0), atol=1e-9)
     assert sum(parts.shares.values()) == pytest.approx(1)
@@ -95,21 +88,6 @@ def test_neighbours_are_grouped_into_few_points(values: list[float], most: int) 
     assert sum(means[:-1]) * size + means[-1] * (len(values) - size * (len(means) - 1)) == pytest.approx(sum(values))
 
 
-class FakeTime:
-    """A clock that moves only when told to; ``used``: CPU seconds, which are no more."""
-
-    def __init__(self) -> None:
-        self.now = self.used = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-    def thread_time(self) -> float:
-        return self.used
-
-    process_time = thread_time
-
-
 class SlowLoader(ResidentLoader):
     """0.3 s per batch on a fake clock."""
 
@@ -127,7 +105,7 @@ class SlowLearner(Learner):
     time: FakeTime
     after: Callable[[], object]
 
-    def step(self, examples: list[Example]) -> Tensor:  # type: ignore[override]
+    def step(self, examples: list[Example]) -> Tensor:
         self.time.now += 0.7 if self.steps >= 2 else 7.0
         self.time.used += 0.5
         loss = super().step(examples)
@@ -138,33 +116,31 @@ class SlowLearner(Learner):
 def profiled(
     monkeypatch: pytest.MonkeyPatch,
     accumulate: int = 1,
-    facts: Loading | None = None,
+    facts: LoaderFacts | None = None,
     after: Callable[[], object] = lambda: None,
     steps: int = 6,
     warmup_steps: int = 2,
 ) -> Profile:
-    fake = FakeTime()
+    fake = FakeTime(used=0.0)
     monkeypatch.setattr("socialx.training.clock.time", fake)
     monkeypatch.setattr(measure, "machine", lambda _: Machine(1e12, 1e11))
     data = loader(batch_size=4)  # 404 windows
-    data.__class__, data.time = SlowLoader, fake  # type: ignore[assignment, attr-defined]
-    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9, "accumulate_grad_batches": accumulate}
-    made = SlowLearner(forecaster(social=0), Precision("32-true", CPU), **options)  # type: ignore[arg-type]
+    data.__class__, data.time = SlowLoader, fake
+    made = learner(kind=SlowLearner, accumulate_grad_batches=accumulate)
     made.time, made.after = fake, after
     lengths = Lengths(steps, warmup_steps, log_every_n_steps=5, trace_steps=0, trials=False)
-    return measure.measure(made, data, lengths, facts or Loading("resident", 101))
+    return measure.measure(made, data, lengths, facts or LoaderFacts("resident", 101))
 
 
 def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = profiled(monkeypatch)
-    assert profile.window == Window(6, pytest.approx(6.0), 2, "host")  # type: ignore[arg-type]
+    assert profile.window == Window(6, pytest.approx(6.0), 2, "host")
     assert profile.shares.input == pytest.approx(0.3)
     assert profile.shares.span == pytest.approx(0.7)
     assert profile.ms_per_step.input == pytest.approx(300)
     assert profile.throughput.windows_per_s == pytest.approx(4)
     assert profile.throughput.sensor_steps_per_s == pytest.approx(4 * 12 * 5)
     assert (profile.step_ms.p50, profile.step_ms.p95, profile.step_ms.p99) == pytest.approx((1000, 1000, 1000))
-    assert profile.timeline is not None
     assert profile.timeline.step_ms == pytest.approx([1000] * 6)
     assert profile.timeline.busy == pytest.approx([0.7] * 6)
 
@@ -172,18 +148,15 @@ def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_group_of_batches_counts_all_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = profiled(monkeypatch), profiled(monkeypatch, accumulate=2)
     assert two.throughput.windows_per_s == pytest.approx(8 / 1.3)
-    assert one.throughput.flops_per_step is not None
     assert two.throughput.flops_per_step == pytest.approx(2 * one.throughput.flops_per_step)
     assert one.throughput.mfu == pytest.approx(one.throughput.flops_per_step / 1e12)  # a step takes a second
 
 
 def test_a_step_that_does_not_compute_is_seen_to_wait(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
     host = profiled(monkeypatch).host
-    assert host is not None
     assert host.waiting == pytest.approx(0.2)
     assert host.threads == 1
     assert host.cores >= 1
-    assert host.cores_used is not None
     assert host.cores_used > 0
 
 
@@ -194,10 +167,7 @@ def test_the_garbage_collector_is_timed(monkeypatch: pytest.MonkeyPatch) -> None
         quiet, busy = (profiled(monkeypatch, after=after, steps=2).host for after in (lambda: None, gc.collect))
     finally:
         gc.enable()
-    assert quiet is not None
-    assert busy is not None
     assert quiet.gc == 0
-    assert busy.gc is not None
     assert busy.gc > 0
     assert len(gc.callbacks) == callbacks
 
@@ -208,7 +178,6 @@ def test_memory_that_grows_is_measured(leak: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(measure, "used_bytes", lambda _: next(used) if leak else 1 << 30)
     monkeypatch.setattr(measure, "LOOK_S", -1.0)  # the steps take no time
     memory = profiled(monkeypatch, steps=20).memory
-    assert memory is not None
     assert memory.growth_bytes_per_step == pytest.approx(leak)
     assert memory.monotone == 1
     assert 0 < memory.peak_bytes < memory.capacity_bytes
@@ -243,14 +212,14 @@ def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("facts", "making_s", "supply"),
     [
-        (Loading("workers", 101, num_workers=4), 1.4, 2.0),
-        (Loading("workers", 101, num_workers=1, prefetch_factor=2), 1.4, 0.5),
-        (Loading("workers", 101, num_workers=0), 0.35, 2.0),
-        (Loading("chunk", 101, batches_per_chunk=8.0), 0.175, 4.0),
+        (LoaderFacts("workers", 101, num_workers=4), 1.4, 2.0),
+        (LoaderFacts("workers", 101, num_workers=1, prefetch_factor=2), 1.4, 0.5),
+        (LoaderFacts("workers", 101, num_workers=0), 0.35, 2.0),
+        (LoaderFacts("chunk", 101, batches_per_chunk=8.0), 0.175, 4.0),
     ],
 )
 def test_what_the_loader_offers_is_measured(
-    facts: Loading, making_s: float, supply: float, monkeypatch: pytest.MonkeyPatch
+    facts: LoaderFacts, making_s: float, supply: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = 1.4 if facts.mode == "chunk" or facts.num_workers else 0.35
     plain = SlowLoader.epoch
@@ -262,7 +231,6 @@ def test_what_the_loader_offers_is_measured(
 
     monkeypatch.setattr(SlowLoader, "epoch", epoch)
     found = profiled(monkeypatch, facts=facts).loader
-    assert found is not None
     assert found.making_s == pytest.approx(making_s)
     assert found.supply == pytest.approx(supply)
     assert found.late == (1.0 if facts.num_workers in (0, None) else None)
@@ -359,7 +327,9 @@ def test_the_peak_is_the_vendors_in_the_type_of_the_training(
 # What the device says
 
 
-def fake_nvml(monkeypatch: pytest.MonkeyPatch, reasons: int = 0) -> None:
+def fake_nvml(monkeypatch: pytest.MonkeyPatch, uuid: str) -> None:
+    """A library that knows the card GPU-abc, in a process whose card has this uuid."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(uuid=uuid))
     nvml = types.ModuleType("pynvml")
     readings = iter(range(1000))
 
@@ -371,29 +341,23 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch, reasons: int = 0) -> None:
             raise NVMLError("Not Found")
         return "handle"
 
-    nvml.NVMLError, nvml.nvmlInit, nvml.nvmlDeviceGetHandleByUUID = NVMLError, lambda: None, by_uuid  # type: ignore[attr-defined]
-    nvml.nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=10 * (next(readings) % 10))  # type: ignore[attr-defined]
-    nvml.nvmlDeviceGetMemoryInfo = lambda _: types.SimpleNamespace(used=5 << 30)  # type: ignore[attr-defined]
-    nvml.NVML_CLOCK_SM = 1  # type: ignore[attr-defined]
-    nvml.nvmlDeviceGetMaxClockInfo = lambda *_: 2000  # type: ignore[attr-defined]
-    nvml.nvmlDeviceGetClockInfo = lambda *_: 1500  # type: ignore[attr-defined]
-    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda _: reasons  # type: ignore[attr-defined]
+    nvml.NVMLError, nvml.nvmlInit, nvml.nvmlDeviceGetHandleByUUID = NVMLError, lambda: None, by_uuid
+    nvml.nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=10 * (next(readings) % 10))
+    nvml.nvmlDeviceGetMemoryInfo = lambda _: types.SimpleNamespace(used=5 << 30)
+    nvml.NVML_CLOCK_SM = 1
+    nvml.nvmlDeviceGetMaxClockInfo = lambda *_: 2000
+    nvml.nvmlDeviceGetClockInfo = lambda *_: 1500
+    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda _: 0
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setattr(device, "INTERVAL_S", 0.001)
 
 
-def properties(monkeypatch: pytest.MonkeyPatch, uuid: str) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(uuid=uuid))
-
-
 def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_nvml(monkeypatch)
-    properties(monkeypatch, "abc")
+    fake_nvml(monkeypatch, "abc")
     with device.sampling(torch.device("cuda", 0)) as samples:
         while len(samples.utilisation) < 5:
             pass
     summary = samples.summary()
-    assert summary is not None
     assert summary.samples >= 5
     assert summary.utilisation_min == 0.0
     assert summary.used_bytes_max == 5 << 30
@@ -420,20 +384,17 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
 def test_why_a_clock_was_lowered_is_told_by_most_samples(bits: list[int], reason: str | None) -> None:
     samples = device.DeviceSamples([50.0] * 3, [1] * 3, [0.7] * len(bits), bits)
     summary = samples.summary()
-    assert summary is not None
     assert summary.throttled_by == reason
     assert summary.sm_clock_share == (pytest.approx(0.7) if bits else None)
 
 
 def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_nvml(monkeypatch)
-    properties(monkeypatch, "abc")
+    fake_nvml(monkeypatch, "abc")
     monkeypatch.delattr(sys.modules["pynvml"], "NVML_CLOCK_SM")
     with device.sampling(torch.device("cuda", 0)) as samples:
         while len(samples.utilisation) < 3:
             pass
     summary = samples.summary()
-    assert summary is not None
     assert (summary.sm_clock_share, summary.throttled_by) == (None, None)
 
 
@@ -444,8 +405,7 @@ def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with device.sampling(torch.device("cuda", 0)) as samples:
         reasons.append(samples.why)
-    fake_nvml(monkeypatch)
-    properties(monkeypatch, "other")
+    fake_nvml(monkeypatch, "other")
     with device.sampling(torch.device("cuda", 0)) as samples:
         reasons.append(samples.why)
     assert samples.summary() is None

@@ -5,15 +5,13 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import re
 import sys
 import types
 import typing
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import is_dataclass, replace
 from functools import cache
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +19,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from torch.profiler import ProfilerActivity
 
 from socialx.errors import SettingsError
-from socialx.precision import Precision
 from socialx.profiling import collector, require
-from socialx.profiling.analysis import partition
-from socialx.profiling.measure import Lengths, _traced, measure
-from socialx.profiling.profile import Finding, Fluctuation, Loading, Profile, Shares, Throughput, Timeline, TracedSync
+from socialx.profiling.measure import Lengths, measure, with_trace
+from socialx.profiling.profile import (
+    LoaderFacts,
+    Profile,
+    Shares,
+    Sync,
+    Throughput,
+    Window,
+)
 from socialx.profiling.trace import (
     MARK,
     WINDOW,
@@ -41,10 +43,9 @@ from socialx.profiling.trace import (
     short_name,
     union,
 )
-from socialx.report.profile import print_profile
-from socialx.training.learner import Learner
 from socialx.training.loop import run_steps
-from tests.networks import CPU, forecaster, loader
+from tests.networks import CPU, learner, loader
+from tests.profiling.test_fluctuation import parts_of
 
 Json = dict[str, Any]
 GPU = torch.device("cuda", 0)
@@ -78,7 +79,6 @@ def mark(at: float, phase: str) -> Json:
 
 def causes(trace: Trace) -> dict[str, float]:
     """The causes that have a share of the span."""
-    assert trace.span is not None
     assert sum(trace.span.values()) == pytest.approx(1)
     return {cause: share for cause, share in trace.span.items() if share}
 
@@ -98,7 +98,6 @@ def test_a_step_of_known_truth() -> None:
     assert trace.sm_efficiency == pytest.approx((20 + 20 / 2 + 20) / 100)
     # 0-10 waits for the launch at 0, 30-40 has its kernel queued since 2, 60-80 is launched at 70
     assert causes(trace) == pytest.approx({"kernel": 0.6, "queued": 0.2, "launch": 0.2})
-    assert trace.kernels is not None
     assert trace.kernels.per_step == 1.5
     assert trace.kernels.us_p50 == 20
     assert trace.kernels.tiny_share == 0
@@ -109,9 +108,7 @@ def test_a_step_of_known_truth() -> None:
         ("k", pytest.approx(2 / 3), 20, 1),
         ("last", pytest.approx(1 / 3), 10, 0.5),
     ]
-    assert trace.sync is not None
     assert trace.sync.per_step == 0.0
-    assert trace.copy is not None
     assert trace.copy.h2d_bytes_per_step == 0.0
     assert set(trace.why) == {"copy.h2d_gb_per_s", "copy.pageable"}
 
@@ -138,7 +135,6 @@ def test_a_gap_behind_a_wait_is_a_sync(name: str) -> None:
     events = [window(0, 90), call(0, 2, 1), kernel(0, 30, 1), call(5, 30, name=name), call(60, 5, 2), kernel(70, 30, 2)]
     trace = read_trace(events, 1, SMS)
     assert causes(trace) == pytest.approx({"kernel": 0.6, "sync": 0.4})
-    assert trace.sync is not None
     assert trace.sync.by_call == {name: 1}
 
 
@@ -163,14 +159,12 @@ def replay(*extra: Json) -> Trace:
 def test_the_kernels_of_a_replayed_graph_have_one_launch() -> None:
     trace = replay(call(0, 15, 7, "cudaGraphLaunch"))
     assert causes(trace) == pytest.approx({"kernel": 0.6, "queued": 0.4})
-    assert trace.kernels is not None
     assert (trace.kernels.launches_per_step, trace.kernels.graph_launches_per_step) == (1, 1)
 
 
 def test_without_its_launch_the_cause_of_a_gap_is_unknown() -> None:
     trace = replay()
     assert causes(trace) == pytest.approx({"kernel": 0.6, "unknown": 0.4})
-    assert trace.kernels is not None
     assert trace.kernels.launches_per_step is None
     assert trace.sync is None
     reason = "the trace has no CUDA call"
@@ -182,7 +176,6 @@ def test_without_its_launch_the_cause_of_a_gap_is_unknown() -> None:
 def test_item_is_one_wait_and_a_copy_that_returns_early_is_none() -> None:
     def waits(*events: Json) -> dict[str, float]:
         trace = read_trace([window(0, 100), kernel(0, 50, 1), call(0, 2, 1), *events], 1, SMS)
-        assert trace.sync is not None
         assert trace.sync.per_step == sum(trace.sync.by_call.values())
         return trace.sync.by_call
 
@@ -202,7 +195,6 @@ def test_a_driver_call_inside_a_runtime_call_is_not_a_second_launch() -> None:
     inner = event("cuda_driver", "cuLaunchKernelEx", 0.5, 1, correlation=99)
     triton = event("cuda_driver", "cuLaunchKernel", 20, 1, correlation=4)
     trace = read_trace([*STEP, inner, triton, kernel(32, 5, 4)], 1, SMS)
-    assert trace.kernels is not None
     assert trace.kernels.launches_per_step == 4
 
 
@@ -210,7 +202,6 @@ def test_a_driver_call_inside_a_runtime_call_is_not_a_second_launch() -> None:
 def test_copies_from_the_host(source: str, pageable: bool | None) -> None:
     copies = [copy(at, 2, f"Memcpy HtoD ({source} -> Device)", size=3000) for at in (31, 34)]
     trace = read_trace([*STEP, *copies, copy(37, 1, "Memcpy DtoD (Device -> Device)")], 2, SMS)
-    assert trace.copy is not None
     assert trace.copy.h2d_bytes_per_step == 3000
     assert trace.copy.h2d_gb_per_s == pytest.approx(1.5)
     assert trace.copy.pageable is pageable
@@ -224,7 +215,6 @@ def without(events: list[Json], *names: str) -> list[Json]:
 def test_what_the_trace_lacks_is_none_with_a_reason() -> None:
     bare = read_trace(without(STEP, "grid", "est. achieved occupancy %"), 1, SMS)
     assert bare.sm_efficiency is None
-    assert bare.kernels is not None
     assert bare.kernels.occupancy is None
     assert {"sm_efficiency", "kernels.occupancy"} <= set(bare.why)
     assert bare.gpu_busy == pytest.approx(0.6)
@@ -232,7 +222,6 @@ def test_what_the_trace_lacks_is_none_with_a_reason() -> None:
     assert causes(read_trace(without(STEP, "correlation"), 1, SMS)) == pytest.approx({"kernel": 0.6, "unknown": 0.4})
     copies = without([copy(31, 2, "Memcpy HtoD (Pinned -> Device)")], "bytes")
     unsized = read_trace([*STEP, *copies], 1, SMS).copy
-    assert unsized is not None
     assert unsized.h2d_bytes_per_step is None
     nothing = read_trace([*STEP, mark(0, "fetch"), mark(95, "compute"), mark(95, "done")], 1, SMS)
     assert nothing.span is None
@@ -331,11 +320,6 @@ def test_names_are_shortened() -> None:
 # The collector
 
 
-def learner() -> Learner:
-    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9}
-    return Learner(forecaster(social=0), Precision("32-true", CPU), **options)  # type: ignore[arg-type]
-
-
 def test_a_real_trace_of_a_cpu_has_our_marks_and_no_kernel(capfd: pytest.CaptureFixture[str]) -> None:
     made, batches, clock = learner(), loader(batch_size=40).epoch(0), collector.TraceClock()
     said: list[str] = []
@@ -380,7 +364,7 @@ def test_a_cuda_trace_is_read_with_the_devices_number_of_sms(monkeypatch: pytest
 
 def test_a_profiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> list[Json]:
-        with collector._profilers_own([]):
+        with collector._quiet([]):
             raise RuntimeError("no luck\nC++ stack")
 
     def refused(run: object, steps: int, device: object, said: list[str], keep: object) -> list[Json]:
@@ -425,7 +409,6 @@ def test_an_operator_counts_without_those_that_it_calls() -> None:
         ],
         steps=2,
     )
-    assert found is not None
     # linear 35 + 2, t 5, addmm 40 + 50, copy_ 20 + 30 us
     assert {top.name: (top.us_per_step, top.per_step) for top in found.top} == {
         "addmm": (45, 1),
@@ -454,7 +437,6 @@ def test_the_own_times_of_one_after_the_other_are_their_times(calls: list[tuple[
         events.append(operator("each", at + gap, us))
         at += gap + us
     found = read_operators(events, 1)
-    assert found is not None
     assert found.top[0].us_per_step == pytest.approx(sum(us for _, us in calls))
 
 
@@ -488,44 +470,27 @@ def test_why_there_are_no_operators_is_said(monkeypatch: pytest.MonkeyPatch, tmp
 @cache
 def measured() -> Profile:
     """Two steps on this CPU, under the clock alone."""
-    return measure(learner(), loader(batch_size=200), Lengths(2, 0, 9, 0, trials=False), Loading("resident", 3))
-
-
-def marks(*us: float) -> Iterator[tuple[str, float]]:
-    for name, at in zip(("fetch", "copy", "compute", "done", "fetch"), itertools.accumulate((0.0, *us)), strict=True):
-        yield name, at / 1e6
+    return measure(learner(), loader(batch_size=200), Lengths(2, 0, 9, 0, trials=False), LoaderFacts("resident", 3))
 
 
 def profile(events: list[Json], sites: list[str]) -> Profile:
     """A measured profile of one step: input 20, transfer 0, span 60, hooks 0 us, with what a trace adds."""
-    parts = partition(list(marks(20, 0, 60, 0)))
-    trace = read_trace(events, 1, SMS)
-    added = _traced(trace, sites, parts, 1)
-    ms = {name: None if share is None else 0.08 * share for name, share in vars(added.shares).items()}
-    return replace(
-        measured(),
-        **added._asdict(),
-        ms_per_step=Shares(**ms),  # type: ignore[arg-type]
-        gpu_busy=trace.gpu_busy,
-        sm_efficiency=trace.sm_efficiency,
-        copy=trace.copy,
-    )
+    parts = parts_of([(20e-6, 0.0, 60e-6, 0.0)])
+    window = Window(1, parts.wall, 0, "host")
+    clock = replace(measured(), window=window, shares=Shares(**parts.shares), operators=None, why={})
+    return with_trace(clock, read_trace(events, 1, SMS), sites)
 
 
 def test_kernel_and_bubble_divide_the_span_of_the_clock() -> None:
     made = profile(STEP, [])
     shares = made.shares
-    assert shares.kernel is not None
-    assert shares.bubble is not None
-    assert made.bubble is not None
-    assert made.kernels is not None
     assert shares.kernel == pytest.approx(0.75 * 0.6)
     assert shares.kernel + shares.bubble == pytest.approx(shares.span)
     assert shares.kernel + shares.bubble + shares.input + shares.transfer + shares.hooks == pytest.approx(1)
     assert sum(made.bubble.values()) == pytest.approx(shares.bubble)
     assert made.gpu_busy == pytest.approx(0.6)
     assert made.kernels.slowdown == pytest.approx(100 / 80)
-    assert made.sync == TracedSync(per_step=0.0, by_call={}, sites=[])
+    assert made.sync == Sync(per_step=0.0, by_call={}, sites=[])
     assert set(made.why) == {"copy.h2d_gb_per_s", "copy.pageable"}
 
 
@@ -534,99 +499,6 @@ def test_a_missing_trace_leaves_the_span_whole() -> None:
     sections = ("gpu_busy", "sm_efficiency", "bubble", "kernels", "sync", "copy")
     assert all(getattr(made, section) is None for section in sections)
     assert made.why == dict.fromkeys(("shares.kernel", "shares.bubble", *sections), "the trace has no kernel")
-
-
-def printed(made: Profile, width: int = 80) -> str:
-    """The page as it is piped into a file."""
-    out = Console(file=StringIO(), width=width)
-    print_profile(made, out)
-    text = out.file.getvalue()  # type: ignore[attr-defined]
-    assert text.isascii(), [each for each in text if not each.isascii()]
-    assert max(map(len, text.splitlines())) <= min(width, 100)
-    return text
-
-
-LONG_NAME = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>(Params)"
-
-
-@pytest.mark.parametrize("width", [80, 100, 160])
-def test_the_printed_profile_says_how_busy_the_device_was(width: int) -> None:
-    more = [call(31, 2, 8, "cudaMemcpyAsync"), copy(33, 2, "Memcpy HtoD (Pageable -> Device)", 8, 123_456_789)]
-    more += [kernel(36, 1, 3, name="short"), call(37, 2, name=SYNCS[0])]
-    text = printed(profile([*STEP, *more], ["/somewhere/socialx/training/loop.py:84"]), width)
-    for words in (
-        *("kernels running", "no kernel running", "waiting for input", "GPU busy 63.0%", "SM efficiency 51.0%"),
-        *("4 kernels", "3 launches", "1 syncs", "117.738 MiB per step, memory not pinned", "late launch"),
-        *("waits for the device: /somewhere/socialx/training/loop.py:84", "short", "1 traced steps"),
-    ):
-        assert words in text
-    assert "training step" not in text
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_a_long_name_of_a_kernel_is_cut_in_ascii(width: int) -> None:
-    events = [*STEP, call(31, 1, 8), kernel(36, 1, 8, name=LONG_NAME)]
-    assert "Kernel2<cutlass_80" in printed(profile(events, []), width)
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_a_long_path_of_a_line_that_waits_is_wrapped(width: int) -> None:
-    site = f"/{'somewhere/' * 12}training/loop.py:84"
-    text = printed(profile([*STEP, call(37, 2, name=SYNCS[0])], [site]), width)
-    assert "loop.py:84" in text
-
-
-def test_without_a_trace_the_printed_profile_has_the_step_as_one() -> None:
-    text = printed(profile([], []))
-    assert "training step" in text
-    assert "GPU busy" not in text
-    assert "not measured: shares.kernel, shares.bubble" in text
-
-
-def test_what_needs_a_card_is_one_line_on_a_cpu() -> None:
-    lines = [line for line in printed(measured(), 100).splitlines() if line.startswith("not measured")]
-    assert lines == ["not measured: kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"]
-
-
-def test_a_trace_that_lacks_much_is_still_printed() -> None:
-    bare = without([e for e in STEP if e["cat"] != "cuda_runtime"], "grid", "est. achieved occupancy %")
-    text = printed(profile(bare, []))
-    assert "SM efficiency -" in text
-    assert "- launches, - syncs" in text
-
-
-@pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize("cells", [1, 20, 60, 61, 600])
-def test_the_busy_share_is_a_curve_on_one_line(cells: int, width: int) -> None:
-    busy = [float(at % 4 > 0) for at in range(cells)]
-    found = Fluctuation(0.02, 0.75, 0.0, 1.0, 100.0, 0.08, 0.99, 4.0, "loader.num_workers")
-    text = printed(replace(measured(), fluctuation=found, timeline=Timeline(0.02, busy, 1, [1.0])), width)
-    (curve,) = re.findall(r"^  \|(.*)\|  ([\d.]+) s per cell$", text, re.MULTILINE)
-    group = -(-cells // min(60, width - 24))
-    assert len(curve[0]) == -(-cells // group)
-    assert float(curve[1]) == pytest.approx(0.02 * group, rel=0.05)
-    assert "swing 100 percentage points" in text
-    assert "repeats every 0.08 s = 4.0 steps = loader.num_workers, strength 0.99" in text
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_findings_say_what_to_set_and_what_not(width: int) -> None:
-    found = Finding(
-        "loader.inline", "critical", 0.5, 2.0, "50% of the time the CPU waits while the training process makes a batch",
-        {"loader.mode": "resident", "loader.pin_memory": True}, [{"loader.num_workers": None}], "it fits",
-        "loader.prefetch_factor: " + "a longer queue does not help " * 9,
-    )  # fmt: skip
-    text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
-    assert text.startswith("INPUT-BOUND  the CPU waits\n")
-    assert "training is at most 2.00x as fast.\n" in text
-    assert "1  critical  loader.inline" in text
-    for line in (
-        "   set  loader.mode = resident, loader.pin_memory = true, up to 2.00x",
-        "   or   loader.num_workers = not set",
-        "   why  it fits",
-        "   not  loader.prefetch_factor: a longer queue",
-    ):
-        assert f"\n{line}" in text
 
 
 # What is required of it

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from socialx.batch import Example
 from socialx.kinds import MODELS
-from socialx.precision import Precision
 from socialx.profiling import trials
 from socialx.profiling.profile import Trial
 from socialx.profiling.trials import LARGEST, enough, try_settings
-from socialx.training.learner import Learner
-from tests.networks import CPU, example, forecaster, network
+from tests.networks import example, learner, network
 
 CORES = 4
 
@@ -213,9 +211,7 @@ def test_a_real_learner_is_tried(one_thread: None, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(trials, "BLOCK_S", 0.001)
     monkeypatch.setattr(trials, "LARGEST", 2)
     monkeypatch.setattr(trials, "usable_cores", lambda: 2)
-    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9}
-    learner = Learner(MODELS["linear"].load()(network()), Precision("32-true", CPU), **options)  # type: ignore[arg-type]
-    threads, *batches = try_settings(learner, example(), lambda: None)
+    threads, *batches = try_settings(learner(MODELS["linear"].load()(network())), example(), lambda: None)
     assert (threads.setting, threads.value) == ("trainer.threads", 2)
     assert torch.get_num_threads() == 1
     assert [each.value for each in batches] == [8]
@@ -223,7 +219,5 @@ def test_a_real_learner_is_tried(one_thread: None, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_learner_that_compiles_is_not_eager() -> None:
-    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9}
-    assert Learner(forecaster(), Precision("32-true", CPU), **options).eager  # type: ignore[arg-type]
-    compiled = Learner(forecaster(), Precision("32-true", CPU), compile="default", **options)  # type: ignore[arg-type]
-    assert not compiled.eager
+    assert learner().eager
+    assert not learner(compile="default").eager
