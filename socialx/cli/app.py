@@ -18,25 +18,26 @@ import typer
 import typer.core
 
 from socialx import __version__
+from socialx.cli.synonyms import SYNONYMS
 
 # In the order of --help: the module of each command in this package, and the first sentence of its help.
 COMMANDS = {
-    "convert": ("files", "Build the HDF5 file that every other command reads."),
-    "append": ("files", "Add the rows of new tables to a file."),
-    "backfill": ("files", "Complete older HDF5 files: positions, times, units."),
-    "inspect": ("files", "Say what a file is and what it holds."),
-    "download": ("files", "Fetch the published files of a data set."),
-    "config": ("training", "Print every setting and where its value came from."),
-    "train": ("training", "Train the shared social xLSTM."),
-    "profile": ("profiling", "Say where the time of training steps goes."),
-    "evaluate": ("scoring", "Score runs and baselines: MAE, RMSE, MAPE and R2."),
-    "explain": ("scoring", "Say where a run errs and which neighbours it uses."),
-    "calibrate": ("scoring", "Write the prediction intervals of a run into its folder."),
-    "report": ("scoring", "Write one HTML page about runs."),
-    "predict": ("scoring", "Forecast the next horizon of every sensor."),
-    "export": ("scoring", "Write the model of a run as a file that works without socialx."),
-    "serve": ("serving", "Answer requests for forecasts over HTTP."),
-    "doctor": ("doctor", "Check what a training needs."),
+    "convert": ("file_commands", "Build the HDF5 file that every other command reads."),
+    "append": ("file_commands", "Add the rows of new tables to a file."),
+    "backfill": ("file_commands", "Complete older HDF5 files: positions, times, units."),
+    "inspect": ("file_commands", "Say what a file is and what it holds."),
+    "download": ("file_commands", "Fetch the published files of a data set."),
+    "config": ("training_commands", "Print every setting and where its value came from."),
+    "train": ("training_commands", "Train the shared social xLSTM."),
+    "profile": ("profile_commands", "Say where the time of training steps goes."),
+    "evaluate": ("scoring_commands", "Score runs and baselines: MAE, RMSE, MAPE and R2."),
+    "explain": ("scoring_commands", "Say where a run errs and which neighbours it uses."),
+    "calibrate": ("scoring_commands", "Write the prediction intervals of a run into its folder."),
+    "report": ("scoring_commands", "Write one HTML page about runs."),
+    "predict": ("scoring_commands", "Forecast the next horizon of every sensor."),
+    "export": ("scoring_commands", "Write the model of a run as a file that works without socialx."),
+    "serve": ("serve_commands", "Answer requests for forecasts over HTTP."),
+    "doctor": ("doctor_commands", "Check what a training needs."),
 }
 
 
@@ -50,17 +51,13 @@ class _Commands(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name.  Its module is imported; an unknown name imports all, to suggest a near one."""
         if cmd_name not in self.commands:
-            asked = [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values()
-            for module, _ in asked:
+            for module, _ in [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values():
                 import_module(f"socialx.cli.{module}")
             self.commands = typer.main.get_group(app).commands  # with those that the modules have added
-        found = self.commands.get(cmd_name)
-        if found is None and not ctx.resilient_parsing:
-            from socialx.options import SYNONYMS
-
-            if meant := SYNONYMS.get(cmd_name):
-                ctx.fail(f"no such command {cmd_name!r}: did you mean {meant}?")
-        return found
+        command = self.commands.get(cmd_name)
+        if command is None and not ctx.resilient_parsing and (meant := SYNONYMS.get(cmd_name)):
+            ctx.fail(f"no such command {cmd_name!r}: did you mean {meant}?")
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of --help without importing a command."""
@@ -101,12 +98,12 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _interrupt_again(found: Any) -> None:
+def _interrupt_again(dropped: Any) -> None:
     """Python drops an interrupt that comes in a finaliser, or in a callback as h5py has them: let it come again."""
-    if issubclass(found.exc_type, KeyboardInterrupt):
+    if issubclass(dropped.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, 0.01)  # SIGALRM, when that has returned
     else:
-        sys.__unraisablehook__(found)
+        sys.__unraisablehook__(dropped)
 
 
 @app.callback(invoke_without_command=True)

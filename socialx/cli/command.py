@@ -15,9 +15,9 @@ import typer
 import typer.core
 
 from socialx.cli.app import app
-from socialx.cli.shell import with_own_model, write
+from socialx.cli.error_flags import with_own_model, write
+from socialx.cli.synonyms import SYNONYMS
 from socialx.errors import Fallback, Message, SocialxError
-from socialx.options import SYNONYMS
 
 Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
 
@@ -48,7 +48,8 @@ def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
             with with_own_model(kwargs):
                 _run(name, functools.partial(function, *args, **kwargs))
 
-        run.__doc__ = _with_examples(function.__doc__ or "")
+        parts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+        run.__doc__ = "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)  # keeps indented lines
         return app.command(name, cls=_Command)(run)
 
     return decorate
@@ -65,10 +66,14 @@ def _run(name: str, function: Callable[[], None]) -> None:
         raise typer.Exit(error.exit_code) from None
     except RuntimeError as error:
         if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
-            found = str(error).splitlines()[0][:160]
-            typer.echo(f"error: loader: {found} fewer --num-workers, or --mode chunk", err=True)
+            reason = str(error).splitlines()[0][:160]
+            typer.echo(f"error: loader: {reason} fewer --num-workers, or --mode chunk", err=True)
             raise typer.Exit(1) from None
-        if not _is_out_of_memory(error):
+        if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
+            raise
+        from socialx.precision import is_out_of_memory
+
+        if not is_out_of_memory(error):
             raise
         reason = str(error).splitlines()[0][:120]
         typer.echo(f"error: out of memory ({reason}): a smaller --batch-size, or a smaller --width", err=True)
@@ -80,12 +85,6 @@ def _run(name: str, function: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         raise typer.Exit(130) from None
-
-
-def _with_examples(text: str) -> str:
-    """A docstring whose indented lines stay lines of their own in the help."""
-    parts = inspect.cleandoc(text).split("\n\n")
-    return "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)
 
 
 @contextmanager
@@ -103,14 +102,6 @@ def _fallbacks_as_notes(name: str) -> Iterator[None]:
         warnings.showwarning = show_as_note  # type: ignore[assignment]
         warnings.simplefilter("always", Fallback)
         yield
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
-        return False
-    from socialx.precision import is_out_of_memory
-
-    return is_out_of_memory(error)
 
 
 def note(message: Message | str, command: str = "") -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 
 import pytest
 
-from socialx.cli.app import COMMANDS, app
-from socialx.options import KEYS, SYNONYMS, flag_of
-from tests.commands import socialx
+from socialx.cli.app import COMMANDS
+from socialx.cli.synonyms import SYNONYMS
+from socialx.settings import KEYS, flag_of
+from tests.commands import registered, socialx
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -56,9 +56,7 @@ def test_the_list_says_of_a_command_what_its_own_help_says(command: str) -> None
 
 
 def test_every_registered_command_is_in_the_list() -> None:
-    for module, _ in COMMANDS.values():
-        import_module(f"socialx.cli.{module}")
-    assert {each.name: each.callback.__module__ for each in app.registered_commands if each.callback} == {
+    assert {each.name: each.callback.__module__ for each in registered() if each.callback} == {
         name: f"socialx.cli.{module}" for name, (module, _) in COMMANDS.items()
     }
 

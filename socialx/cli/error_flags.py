@@ -10,8 +10,7 @@ from typing import Any
 
 from socialx.errors import Argument, Command
 from socialx.kinds import OWN
-from socialx.options import KEYS, flag_of
-from socialx.settings import facts
+from socialx.settings import KEYS, facts, flag_of
 
 MODEL = "model.kind"
 
@@ -28,10 +27,10 @@ _OWN_MODEL: ContextVar[str | None] = ContextVar("socialx_own_model", default=Non
 
 
 @contextmanager
-def with_own_model(given: Mapping[str, Any]) -> Iterator[None]:
+def with_own_model(parameters: Mapping[str, Any]) -> Iterator[None]:
     """Write the commands of the block with the model of the user's own that these parameters name, if they do."""
-    sets = dict(text.split("=", 1) for text in given.get("set_") or () if "=" in text)
-    kind = given.get("model__kind") or sets.get(MODEL, "")
+    sets = dict(text.split("=", 1) for text in parameters.get("set_") or () if "=" in text)
+    kind = parameters.get("model__kind") or sets.get(MODEL, "")
     token = _OWN_MODEL.set(kind if OWN.fullmatch(kind) else None)
     try:
         yield
@@ -45,8 +44,8 @@ def write(task: str, part: Argument | Command) -> str:
         return _option(task, part.name, part.value)
     words = [_quoted(value) for value in part.arguments]
     options = dict(part.options)
-    if (own := _OWN_MODEL.get()) and part.task in facts(KEYS[MODEL]).commands:
-        options.setdefault(MODEL, own)
+    if (model := _OWN_MODEL.get()) and part.task in facts(KEYS[MODEL]).commands:
+        options.setdefault(MODEL, model)
     words += [_option(part.task, name, value) for name, value in options.items()]
     return " ".join(["socialx", part.task, *words])
 

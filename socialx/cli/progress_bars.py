@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from socialx.cli.shell import write
+from socialx.cli.error_flags import write
 from socialx.progress import Epoch, Event, Note, Start, Work
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ class _Pace:
             return None
         self._note = work.note
         self._first = self._first or (now, work.done)
-        seconds, windows = now - self._first[0], work.done - self._first[1]
-        if seconds < MEASURED_S or not windows:
+        seconds, windows, left = now - self._first[0], work.done - self._first[1], work.total - work.done
+        if seconds < MEASURED_S or not windows or left < 1:
             return None
-        from socialx.report.tables import duration  # it loads rich
+        from socialx.report.terminal import duration  # it loads rich
 
         self._told = True
-        epoch, left = (duration(seconds / windows * count) for count in (self._epoch_windows, work.total - work.done))
-        return f"an epoch takes about {epoch} and all that is left about {left}, without validation"
+        epoch, rest = (duration(seconds / windows * count) for count in (self._epoch_windows, left))
+        return f"an epoch takes about {epoch} and all that is left about {rest}, without validation"
 
 
 class Show:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from socialx.cli import progress
-from socialx.cli.progress import Show
+from socialx.cli import progress_bars
+from socialx.cli.progress_bars import Show
 from socialx.progress import Start, Work
 from socialx.training.run_folder import open_run
 from tests.commands import SMALL, small_file, socialx
@@ -22,7 +23,7 @@ def said(
 ) -> list[tuple[str, str]]:
     """The forecasts of a training of 5 epochs of 1,000 windows whose loss is read at these seconds and windows."""
     clock = iter([0.0] + [second for second, _ in readings for _ in range(2)])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress_bars, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     show = Show("train")
     show(START)
     show(Work("train", 5000, "windows"))
@@ -40,7 +41,15 @@ def test_the_rest_is_foretold_from_the_readings_of_the_loss(
     assert found == [("9 min", "46 min")]
 
 
-@pytest.mark.parametrize("readings", [[(40.0, 10.0), (49.0, 500.0)], [(40.0, 10.0)], [(1.0, 10.0), (50.0, 10.0)]])
+@pytest.mark.parametrize(
+    "readings",
+    [
+        [(40.0, 10.0), (49.0, 500.0)],
+        [(40.0, 10.0)],
+        [(1.0, 10.0), (50.0, 10.0)],
+        [(1.0, 10.0), (50.0, 5000.0 + 1e-9)],  # the last epoch is validated, and nothing is left
+    ],
+)
 def test_nothing_is_foretold_from_too_little(
     readings: list[tuple[float, float]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,7 +59,7 @@ def test_nothing_is_foretold_from_too_little(
 def test_a_training_that_is_foretold_has_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, weights = small_file(tmp_path), {}
     for seconds in (0, 1e9):
-        monkeypatch.setattr(progress, "MEASURED_S", seconds)
+        monkeypatch.setattr(progress_bars, "MEASURED_S", seconds)
         run = tmp_path / f"run{seconds:g}"
         command = ("train", "--data", data, "--run-dir", run, "--max-epochs", "2", "--batch-size", "16", *SMALL)
         result = socialx(*command)

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from socialx.cli.command import command
-from socialx.cli.progress import Show
-from socialx.cli.scoring import RunArgument
-from socialx.options import Layers, with_settings
+from socialx.cli.flags import with_settings
+from socialx.cli.progress_bars import Show
+from socialx.cli.scoring_commands import RunArgument
+from socialx.settings_layers import Layers
 
 
 @command("serve")
@@ -52,7 +53,7 @@ def serve(
       socialx serve runs/demo
       socialx serve runs/demo --data live.h5 --follow
     """
-    from socialx.serving.server import serve
+    from socialx.tasks.server import serve
 
     serve(
         run,

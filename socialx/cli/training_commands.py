@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from socialx.cli.command import Json, command, note, print_json
-from socialx.cli.progress import Show
-from socialx.cli.shell import write
+from socialx.cli.error_flags import write
+from socialx.cli.flags import with_settings
+from socialx.cli.progress_bars import Show
 from socialx.errors import Command, Message, SettingsError
-from socialx.options import KEYS, Layers, changed, flat, some_to_yaml, with_settings
+from socialx.settings_file import as_yaml
+from socialx.settings_layers import Layers, changed, flat
 
 
 @command("config")
@@ -23,7 +25,7 @@ def config(
     only_changed: Annotated[
         bool, typer.Option("--changed", help="only settings whose value is not the default")
     ] = False,
-    as_yaml: Annotated[bool, typer.Option("--yaml", help="print a file that -c reads")] = False,
+    yaml: Annotated[bool, typer.Option("--yaml", help="print a file that -c reads")] = False,
     as_json: Json = False,
 ) -> None:
     """Print every setting and where its value came from.
@@ -31,14 +33,13 @@ def config(
     Example:
       socialx config -c runs/mine/settings.yaml --changed --yaml > mine.yaml
     """
-    if as_yaml and as_json:
+    if yaml and as_json:
         raise SettingsError("config", "two forms of output", "choose --yaml or --json")
     loaded = layers.merged()
-    keys = changed(loaded.settings) if only_changed else tuple(KEYS)
-    if as_yaml:
-        typer.echo(some_to_yaml(loaded.settings, keys), nl=False)
+    values = changed(loaded.settings) if only_changed else flat(loaded.settings)
+    if yaml:
+        typer.echo(as_yaml(values), nl=False)
         return
-    values = {key: value for key, value in flat(loaded.settings).items() if key in keys}
     if as_json:
         print_json({key: {"value": value, "origin": loaded.origin[key]} for key, value in values.items()})
         return
@@ -88,21 +89,21 @@ def train(
       socialx train --data metr_la.h5 --precision 16-mixed
       socialx train --resume runs/mine
     """
-    from socialx import tasks
-    from socialx.training.ranks import in_environment
+    import socialx
+    from socialx.training.process_group import in_environment
 
-    ranks = in_environment()
-    if devices > 1 and ranks.world == 1:
+    if devices > 1 and in_environment().world == 1:
         from socialx.training.launch import launch
 
         raise typer.Exit(launch(devices, sys.argv[1:]))
     show = Show("train")
-    run = tasks.train(settings=layers, resume=resume, overwrite=overwrite, profile_first=profile_first, progress=show)
-    if not ranks.first:
+    run = socialx.train(settings=layers, resume=resume, overwrite=overwrite, profile_first=profile_first, progress=show)
+    group = in_environment()
+    if not group.first:
         return
     score = write("train", Command("evaluate", run.path, baselines=True))
     if run.interrupted:
-        note(Message("", "interrupted", (ranks.resuming(run.path), ", or score it as it is")), "train")
+        note(Message("", "interrupted", f"{group.resuming(run.path)}, or score it as it is"), "train")
         typer.echo(score)
         raise typer.Exit(130)
     best = run.best

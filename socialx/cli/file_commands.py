@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from socialx.cli.command import Json, command, note, print_json
-from socialx.cli.progress import Show
-from socialx.cli.shell import write
+from socialx.cli.error_flags import write
+from socialx.cli.flags import with_settings
+from socialx.cli.progress_bars import Show
 from socialx.errors import Argument, GateError, Message, SettingsError
-from socialx.options import Layers, with_settings
-
-if TYPE_CHECKING:
-    from socialx import tasks
+from socialx.files.convert_options import Request, options
+from socialx.files.formats.names import NAMES
+from socialx.settings_layers import Layers
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace an existing output")]
 
 
-def _text(flag: str, metavar: str, help: str) -> typer.models.OptionInfo:
+def _text(flag: str, metavar: str | None, help: str) -> typer.models.OptionInfo:
     return typer.Option(flag, metavar=metavar, help=help, show_default=False)
 
 
-TimeFormat = Annotated[str | None, _text("--time-format", "FORMAT", "how times are written, such as '%d/%m/%Y %H:%M'")]
-RoundTimes = Annotated[
-    bool, typer.Option("--round-times", help="move times of a clock that runs freely to whole steps")
-]
-Quantity = Annotated[
-    str | None, _text("--quantity", "speed|flow|occupancy", "what the readings are; 0 is a reading of the last two")
-]
-TimeColumn = Annotated[str | None, _text("--time-column", "NAME", "the column of times of a table")]
-SensorColumn = Annotated[
-    str | None, _text("--sensor-column", "NAME", "the column of sensors of a table with a row per reading")
-]
-Drop = Annotated[list[str] | None, _text("--drop", "COLUMN", "leave out a column of a table (may be repeated)")]
-Transposed = Annotated[bool, typer.Option("--transposed", help="a row for each sensor, a column for each time")]
+def _with_options(task: str, after: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command a flag for each option of ``Request``; it passes them on.  after: the parameter before them."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        kinds: dict[Any, Any] = {bool: bool, Path | None: Path | None, tuple[str, ...]: list[str] | None}
+        hints, flags = get_type_hints(Request), []
+        for field, option in options(task).items():
+            kind: Any = kinds.get(hints[field], str | None)
+            hint = Annotated[kind, _text(write(task, Argument(option.name)), option.metavar or None, option.help)]
+            default, anywhere = False if kind is bool else None, inspect.Parameter.POSITIONAL_OR_KEYWORD
+            flags.append(inspect.Parameter(option.name, anywhere, default=default, annotation=hint))
+        *parameters, _ = inspect.signature(function, eval_str=True).parameters.values()
+        place = [each.name for each in parameters].index(after) + 1
+        parameters[place:place] = flags
+        function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        function.__annotations__ = {each.name: each.annotation for each in parameters}
+        return function
+
+    return decorate
+
+
+def _naming_formats(function: Callable[..., None]) -> Callable[..., None]:
+    """Put the names of all formats into a docstring."""
+    function.__doc__ = (function.__doc__ or "").replace("FORMATS", ", ".join(NAMES))
+    return function
 
 
 @command("convert")
+@_with_options("convert", after="output_h5")
+@_naming_formats
 def convert(
     kind: Annotated[
         str, typer.Argument(metavar="auto|metr-la|pems-bay|FORMAT", help="the data set, its format, or auto for both")
@@ -49,91 +65,43 @@ def convert(
         typer.Argument(metavar="FILE...", help="input file, several of the same columns, or a folder"),
     ] = None,
     data_csv: Annotated[Path | None, _text("--data-csv", "FILE", "input file (the same as FILE)")] = None,
-    meta_csv: Annotated[Path | None, _text("--meta-csv", "FILE", "locations of the sensors, joined by id")] = None,
     output_h5: Annotated[
         Path | None, _text("--output-h5", "FILE", "output file; with auto, omit it to only identify the input")
     ] = None,
-    ids: Annotated[Path | None, _text("--ids", "FILE", "sensor ids in column order, where the data has none")] = None,
-    start: Annotated[str | None, _text("--start", "TIME", "time of the first row, where the data has no dates")] = None,
-    freq: Annotated[str | None, _text("--freq", "5min", "time between rows, where the data has no times")] = None,
-    channel: Annotated[str | None, _text("--channel", "NAME", "which of several quantities, by name or number")] = None,
-    time_format: TimeFormat = None,
-    quantity: Quantity = None,
-    name: Annotated[str | None, _text("--name", "NAME", "name of a data set that is not built in")] = None,
-    units: Annotated[str | None, _text("--units", "mph|km/h", "unit of its speeds")] = None,
-    missing: Annotated[str | None, _text("--missing", "0|-1,0|none", "numbers that stand for no reading")] = None,
-    timezone: Annotated[str | None, _text("--timezone", "ZONE", "its time zone, such as Europe/Paris")] = None,
-    round_times: RoundTimes = False,
-    transposed: Transposed = False,
-    time_column: TimeColumn = None,
-    sensor_column: SensorColumn = None,
-    drop: Drop = None,
-    without_positions: Annotated[
-        bool, typer.Option("--without-positions", help="write sensors without a position too")
-    ] = False,
     validate: Annotated[bool, typer.Option("--validate", help="check the written file, exit 3 if it fails")] = False,
     overwrite: Overwrite = False,
+    **options: Any,
 ) -> None:
     """Build the HDF5 file that every other command reads.
 
     The file holds every row as it is, missing values raw, and the position of every sensor.  With --timezone, the hour
     that daylight saving time repeats is kept too, and all times are then written in UTC.
 
-    auto tells the format by the content.  The formats are published-csv, csv, t-gcn, matrix-csv, hdfstore,
-    windows-npz, pems-npz, torch-mts, largest-npz, npy, pyg-t, basicts, libcity, and export: any other table, with
-    semicolons, decimal commas, other dates, a row per reading, gzip, Parquet or Excel.
+    auto tells the format by the content.  The formats are FORMATS.  csv is any table: with semicolons, decimal commas,
+    other dates, a row per reading, gzip, Parquet or Excel.
 
     Examples:
       socialx convert auto FILE                    (says what it is)
       socialx convert auto jan.csv feb.csv --meta-csv at.csv --output-h5 city.h5
       socialx convert metr-la METR-LA.csv --meta-csv places.csv --output-h5 la.h5
     """
-    from socialx import tasks
+    import socialx
+    from socialx.files.locations import near
 
     if files and data_csv:
         raise SettingsError(f"{files[0]} and --data-csv {data_csv}", "the data twice", "drop one of them")
     data = files or ([data_csv] if data_csv else [])
     if not data:
-        raise SettingsError("convert", "no data", (Argument("data", "FILE"), " names it"))
-    done = tasks.convert(
-        kind,
-        data,
-        output_h5,
-        meta=meta_csv,
-        ids=ids,
-        start=start,
-        freq=freq,
-        channel=channel,
-        time_format=time_format,
-        quantity=quantity,
-        name=name,
-        units=units,
-        missing=missing,
-        timezone=timezone,
-        round_times=round_times,
-        transposed=transposed,
-        time_column=time_column,
-        sensor_column=sensor_column,
-        drop=drop or (),
-        without_positions=without_positions,
-        validate=validate,
-        overwrite=overwrite,
-        progress=Show("convert"),
-    )
-    _print_conversion(done)
-
-
-def _print_conversion(done: tasks.Conversion) -> None:
-    from socialx.files.locations import near
-
+        raise SettingsError("convert", "no data", f"{Argument('data', 'FILE')} names it")
+    progress = Show("convert")
+    done = socialx.convert(kind, data, output_h5, validate=validate, overwrite=overwrite, progress=progress, **options)
     if done.summary is None:
         typer.echo(f"{done.data}: {done.kind.why} ({done.kind.name})")
     else:
-        s, place = done.summary, f"{near(done.centre)}, " if done.centre else ""
-        typer.echo(
-            f"wrote {done.output}: {done.dataset}, {s.rows:,} rows x {s.sensors} sensors x {s.features} features, "
-            f"{s.first_timestamp} .. {s.last_timestamp}, {s.gaps} gaps, {place}{s.elapsed_s:.1f} s"
-        )
+        summary, place = done.summary, f"{near(done.centre)}, " if done.centre else ""
+        size = f"{summary.rows:,} rows x {summary.sensors} sensors x {summary.features} features"
+        times = f"{summary.first_timestamp} .. {summary.last_timestamp}, {summary.gaps} gaps"
+        typer.echo(f"wrote {done.output}: {done.dataset}, {size}, {times}, {place}{summary.elapsed_s:.1f} s")
     if done.problems:
         raise GateError.together(Message(done.output, problem) for problem in done.problems)
     if done.problems is not None:
@@ -142,20 +110,11 @@ def _print_conversion(done: tasks.Conversion) -> None:
 
 
 @command("append")
+@_with_options("append", after="data")
 def append(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="an HDF5 file that convert wrote")],
     data: Annotated[list[Path], typer.Argument(metavar="NEW...", help="tables of later rows, or a folder of them")],
-    channel: Annotated[str | None, _text("--channel", "NAME", "which of several quantities, by name")] = None,
-    time_format: TimeFormat = None,
-    missing: Annotated[str | None, _text("--missing", "-1,0", "more numbers that stand for no reading")] = None,
-    timezone: Annotated[
-        str | None, _text("--timezone", "ZONE", "time zone of the tables, where FILE is in UTC")
-    ] = None,
-    round_times: RoundTimes = False,
-    transposed: Transposed = False,
-    time_column: TimeColumn = None,
-    sensor_column: SensorColumn = None,
-    drop: Drop = None,
+    **options: Any,
 ) -> None:
     """Add the rows of new tables to a file.
 
@@ -166,22 +125,9 @@ def append(
     Example:
       socialx append city.h5 2024-02-01.csv
     """
-    from socialx import tasks
+    import socialx
 
-    done = tasks.append(
-        path,
-        data,
-        channel=channel,
-        time_format=time_format,
-        missing=missing,
-        timezone=timezone,
-        round_times=round_times,
-        transposed=transposed,
-        time_column=time_column,
-        sensor_column=sensor_column,
-        drop=drop or (),
-        progress=Show("append"),
-    )
+    done = socialx.append(path, data, progress=Show("append"), **options)
     if not done.rows:
         typer.echo(f"{path}: no new row, unchanged")
         return
@@ -213,12 +159,13 @@ def backfill(
     Example:
       socialx backfill old.h5 --meta sensor_locations.csv
     """
-    from socialx import tasks
-    from socialx.report.file import print_plans
+    import socialx
+    from socialx.report.file_tables import print_plans
+    from socialx.tasks.files import BackfillError
 
     failure = None
     try:
-        plans = tasks.backfill(
+        plans = socialx.backfill(
             paths,
             meta,
             rewrite=rewrite,
@@ -227,7 +174,7 @@ def backfill(
             dry_run=dry_run,
             progress=Show("backfill"),
         )
-    except tasks.BackfillError as error:
+    except BackfillError as error:
         failure, plans = error, error.plans
     if dry_run:
         print_plans(plans, rewrite=write("backfill", Argument("rewrite", True)))
@@ -259,25 +206,25 @@ def inspect_file(
     Example:
       socialx inspect metr_la.h5 --require positions,order --plot metr_la.png
     """
-    from socialx import tasks
+    import socialx
     from socialx.files import checks
-    from socialx.report.file import print_report
+    from socialx.report.file_tables import print_report
 
     as_typed = partial(write, "convert")
-    found = tasks.inspect(path, require=require or "", plot=plot, geojson=geojson, progress=Show("inspect"))
+    inspection = socialx.inspect(path, require=require or "", plot=plot, geojson=geojson, progress=Show("inspect"))
     if as_json:
-        following = found.kind.next and write("inspect", found.kind.next)
-        print_json({**found.as_dict(), "next": following})
-    elif found.report is None:
-        typer.echo(f"{path}: {found.kind.why} ({found.kind.name})")
+        following = inspection.kind.next and write("inspect", inspection.kind.next)
+        print_json({**inspection.as_dict(), "next": following})
+    elif inspection.report is None:
+        typer.echo(f"{path}: {inspection.kind.why} ({inspection.kind.name})")
     else:
-        print_report(found.report, f"{found.kind.name}: {found.kind.why}")
-        remarks = checks.remarks(found.report, as_typed)
-        for line in (*(f"problem: {line}" for line in found.problems), *(f"remark: {line}" for line in remarks)):
+        print_report(inspection.report, f"{inspection.kind.name}: {inspection.kind.why}")
+        remarks = checks.remarks(inspection.report, as_typed)
+        for line in (*(f"problem: {line}" for line in inspection.problems), *(f"remark: {line}" for line in remarks)):
             typer.echo(line)
-    if found.kind.next:
-        note(Message("next", "", found.kind.next), "inspect")
-    if require and found.report and (failed := checks.failed(found.report, checks.parse(require), as_typed)):
+    if inspection.kind.next:
+        note(Message("next", "", inspection.kind.next), "inspect")
+    if require and inspection.report and (failed := checks.failed(inspection.report, checks.parse(require), as_typed)):
         raise GateError.together(Message(path, line) for line in failed)
 
 
@@ -298,7 +245,7 @@ def download(
     Example:
       socialx download metr-la --folder data --mirror https://example.org/traffic
     """
-    from socialx import tasks
+    import socialx
 
-    for path in tasks.download(dataset, folder, overwrite=overwrite, settings=layers, progress=Show("download")):
+    for path in socialx.download(dataset, folder, overwrite=overwrite, settings=layers, progress=Show("download")):
         typer.echo(str(path))

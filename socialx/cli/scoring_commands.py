@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from socialx.cli.command import Json, command, note, print_json
-from socialx.cli.progress import Show
-from socialx.cli.shell import write
+from socialx.cli.error_flags import write
+from socialx.cli.flags import with_settings
+from socialx.cli.progress_bars import Show
 from socialx.errors import Argument, Command, GateError, SettingsError
-from socialx.options import Layers, with_settings
+from socialx.settings_layers import Layers
 
-Part = Annotated[
+PartOption = Annotated[
     str,
     typer.Option(
         "--part", metavar="train|validation|test|all", help="which windows (default: test)", show_default=False
@@ -59,7 +60,7 @@ def evaluate(
     scores_csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="also write the scores here")] = None,
     save: Save = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace existing files")] = False,
-    part: Part = "test",
+    part: PartOption = "test",
     start: Start = None,
     end: End = None,
     as_json: Json = False,
@@ -75,16 +76,16 @@ def evaluate(
       socialx evaluate runs/a runs/b --compare --by hour
       socialx evaluate runs/demo --from 2012-05-21 --to "2012-05-22 09:00"
     """
-    from socialx import tasks
-    from socialx.report.scores import print_evaluation
+    import socialx
+    from socialx.report.score_tables import print_evaluation
     from socialx.scoring import limits
     from socialx.tasks.outputs import check_outputs
 
-    asked = [] if max_mae is None else limits.parse(max_mae)
-    if asked and not runs:
+    bounds = [] if max_mae is None else limits.parse(max_mae)
+    if bounds and not runs:
         raise SettingsError(Argument("max_mae", max_mae), "no run that must keep it", "name a run folder")
     check_outputs((scores_csv, None), (save, None), layers=layers, runs=runs or [], overwrite=overwrite)
-    found = tasks.evaluate(
+    evaluation = socialx.evaluate(
         runs or [],
         part=part,
         start=start,
@@ -100,15 +101,15 @@ def evaluate(
         progress=Show("evaluate"),
     )
     if as_json:
-        print_json(found.as_dict())
+        print_json(evaluation.as_dict())
     else:
-        print_evaluation(found)
+        print_evaluation(evaluation)
     if scores_csv is not None:
-        found.to_csv(scores_csv, overwrite)
+        evaluation.to_csv(scores_csv, overwrite)
     for path in (scores_csv, save):
         if path is not None:
             note(f"wrote {path}")
-    if failed := limits.failed(found, asked):
+    if failed := limits.failed(evaluation, bounds):
         raise GateError.together(failed)
 
 
@@ -117,7 +118,7 @@ def evaluate(
 def explain(
     layers: Layers,
     run: RunArgument,
-    part: Part = "test",
+    part: PartOption = "test",
     start: Start = None,
     end: End = None,
     plot: Annotated[
@@ -138,11 +139,11 @@ def explain(
     Example:
       socialx explain runs/demo --plot demo.png
     """
-    from socialx import tasks
-    from socialx.report.explanation import print_explanation
-    from socialx.report.scores import print_protocol
+    import socialx
+    from socialx.report.explanation_tables import print_explanation
+    from socialx.report.score_tables import print_protocol
 
-    found = tasks.explain(
+    explanation = socialx.explain(
         run,
         part=part,
         start=start,
@@ -152,13 +153,13 @@ def explain(
         settings=layers,
         progress=Show("explain"),
     )
-    if len(found.protocol.targets) > 1:
-        note(f"explained: {found.target}, the first of the targets {', '.join(found.protocol.targets)}")
+    if len(explanation.protocol.targets) > 1:
+        note(f"explained: {explanation.target}, the first of the targets {', '.join(explanation.protocol.targets)}")
     if as_json:
-        print_json(found.as_dict())
+        print_json(explanation.as_dict())
         return
-    print_explanation(found)
-    print_protocol(found.protocol)
+    print_explanation(explanation)
+    print_protocol(explanation.protocol)
 
 
 @command("calibrate")
@@ -173,13 +174,13 @@ def calibrate(layers: Layers, run: RunArgument) -> None:
       socialx calibrate runs/demo
       socialx calibrate runs/demo --data other.h5
     """
-    from socialx import tasks
+    import socialx
 
-    found = tasks.calibrate(run, settings=layers, progress=Show("calibrate"))
-    windows = found.protocol.windows["validation"]
-    errors = f"{found.errors:,} errors of {windows:,} validation windows"
+    calibration = socialx.calibrate(run, settings=layers, progress=Show("calibrate"))
+    windows = calibration.protocol.windows["validation"]
+    errors = f"{calibration.errors:,} errors of {windows:,} validation windows"
     following = write("calibrate", Command("predict", run, interval=0.9))
-    typer.echo(f"{run}: levels 0.5 to {found.widest:g} from {errors}: {following}")
+    typer.echo(f"{run}: levels 0.5 to {calibration.widest:g} from {errors}: {following}")
 
 
 @command("report")
@@ -190,7 +191,7 @@ def report(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="the page; an older one is replaced")
     ] = Path("report.html"),
-    part: Part = "test",
+    part: PartOption = "test",
     start: Start = None,
     end: End = None,
 ) -> None:
@@ -203,13 +204,13 @@ def report(
       socialx report runs/demo
       socialx report runs/first runs/second -o both.html
     """
-    from socialx import tasks
-    from socialx.report.scores import verdicts
+    import socialx
+    from socialx.report.score_tables import verdicts
 
-    found = tasks.report_runs(
+    page = socialx.report_runs(
         runs, part=part, start=start, end=end, output=output, settings=layers, progress=Show("report")
     )
-    for line in verdicts(found.evaluation):
+    for line in verdicts(page.evaluation):
         typer.echo(line)
     typer.echo(f"wrote {output}: {output.stat().st_size / 1e6:.1f} MB")
 
@@ -256,16 +257,16 @@ def predict(
       socialx predict runs/demo --data new.h5 --output next_hour.csv
       socialx predict runs/demo --from "2012-05-20 06:00" --every 15min -o am.csv
     """
-    from socialx import tasks
+    import socialx
     from socialx.forecast import check_suffix
-    from socialx.report.forecast import print_forecast
+    from socialx.report.forecast_tables import print_forecast
     from socialx.tasks.outputs import PICTURE, check_outputs
 
     if output is not None:
         check_suffix(output)
     check_outputs((output, None), (plot, PICTURE), layers=layers, runs=[run], overwrite=overwrite)
     chosen = None if sensors is None else [name.strip() for name in sensors.split(",") if name.strip()]
-    found = tasks.predict(
+    forecast = socialx.predict(
         run,
         at=at,
         start=start,
@@ -277,16 +278,16 @@ def predict(
         progress=Show("predict"),
     )
     if output is not None:
-        found.write(output, overwrite)
+        forecast.write(output, overwrite)
     if plot is not None:
-        found.plot(plot)
+        forecast.plot(plot)
         note(f"drew {plot}")
     if as_json:
-        print_json(found.as_dict())
+        print_json(forecast.as_dict())
     elif output is None:
-        print_forecast(found, whole=chosen is not None, all_to="--output FILE.csv writes all of them")
+        print_forecast(forecast, whole=chosen is not None, all_to="--output FILE.csv writes all of them")
     else:
-        typer.echo(f"wrote {output}: {found.summary()}")
+        typer.echo(f"wrote {output}: {forecast.headline()}")
 
 
 @command("export")
@@ -310,7 +311,7 @@ def export(
       socialx export runs/demo demo.onnx
       socialx export runs/demo demo.pt2 --overwrite
     """
-    from socialx import tasks
+    import socialx
 
-    made = tasks.export(run, output, format=format, overwrite=overwrite, settings=layers, progress=Show("export"))
-    typer.echo(f"wrote {made.path}: {made.summary()}")
+    exported = socialx.export(run, output, format=format, overwrite=overwrite, settings=layers, progress=Show("export"))
+    typer.echo(f"wrote {exported.path}: {exported.headline()}")

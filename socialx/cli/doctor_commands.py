@@ -5,15 +5,16 @@ from __future__ import annotations
 from functools import partial
 
 from socialx.cli.command import Json, command, print_json
-from socialx.cli.progress import Show
-from socialx.cli.shell import write
+from socialx.cli.error_flags import write
+from socialx.cli.flags import with_settings
+from socialx.cli.progress_bars import Show
 from socialx.errors import GateError
-from socialx.options import Layers, with_settings
+from socialx.settings_layers import Layers
 
 
 @command("doctor")
 @with_settings("doctor")
-def diagnose(layers: Layers, as_json: Json = False) -> None:
+def doctor(layers: Layers, as_json: Json = False) -> None:
     """Check what a training needs.
 
     It looks at the machine, packages, settings, device, memory, the data file, and one step of the model.  Every line
@@ -22,14 +23,14 @@ def diagnose(layers: Layers, as_json: Json = False) -> None:
     Example:
       socialx doctor --data metr_la.h5
     """
-    from socialx import tasks
-    from socialx.report.doctor import print_lines
+    import socialx
+    from socialx.report.doctor_tables import print_lines
 
     as_typed = partial(write, "train")
-    found = tasks.doctor(settings=layers, progress=Show("doctor"))
+    diagnosis = socialx.doctor(settings=layers, progress=Show("doctor"))
     if as_json:
-        print_json(found.as_dict(as_typed))
+        print_json(diagnosis.as_dict(as_typed))
     else:
-        print_lines((line.state, line.name, line.found, line.helps(as_typed)) for line in found.lines)
-    if found.failed:
-        raise GateError.together(line.message for line in found.failed)
+        print_lines((line.state, line.name, line.found, line.helps(as_typed)) for line in diagnosis.lines)
+    if diagnosis.failed:
+        raise GateError.together(line.message for line in diagnosis.failed)

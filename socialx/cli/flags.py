@@ -1,0 +1,131 @@
+"""Flags of settings: an option of Typer for each setting that a command shows, and the layers that were typed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal
+
+import typer
+
+from socialx.settings import KEYS, facts, flag_of, keys_where
+from socialx.settings_layers import HERE, SIZES, Layers, as_typed
+
+SIZED = ("train", "profile", "doctor", "config")  # commands that take a size
+
+
+def with_settings(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give the Typer command ``name`` the options ``--config`` and ``--set`` and a flag for each setting that it shows.
+
+    The command takes ``layers`` beside its own parameters, which it passes on to its task.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        keys = list(KEYS) if name == "config" else keys_where(lambda each: name in each.commands)
+
+        def run(config: list[Path] | None, set_: list[str] | None, help_all: bool, **arguments: Any) -> None:
+            flags = {key: arguments.pop(key.replace(".", "__")) for key in keys}
+            flags = {key: value for key, value in flags.items() if value is not None}
+            here, size = HERE if HERE.is_file() else None, arguments.pop("size", None)
+            command(layers=Layers.read(config or (), os.environ, set_ or (), flags, here=here, size=size), **arguments)
+
+        parameters = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "layers"]
+        parameters += [p for p in _GENERAL if p.name != "size" or name in SIZED] + [_parameter(key) for key in keys]
+        functools.update_wrapper(run, command)
+        del run.__wrapped__  # type: ignore[attr-defined]  # Typer would read the inner signature
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate
+
+
+def _keyword(name: str, annotation: Any, option: Any, default: Any = None) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=Annotated[annotation, option])
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    """Print the help with all settings, in the order of the tree."""
+    if wanted:
+        for parameter in context.command.params:
+            if getattr(parameter, "hidden", False):
+                parameter.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_SIZE_HELP = "settings that fit together. small: an MLP in place of the xLSTM; medium: for a CPU; large: for a card"
+_GENERAL = [
+    _keyword(
+        "config",
+        list[Path] | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="YAML or TOML settings, later over earlier", show_default=False
+        ),
+    ),
+    _keyword(
+        "set_",
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="any setting, for example --set trainer.max_epochs=5",
+            show_default=False,
+            autocompletion=lambda incomplete: [f"{key}=" for key in KEYS if key.startswith(incomplete)],
+        ),
+    ),
+    _keyword(
+        "help_all",
+        bool,
+        typer.Option("--help-all", help="show all settings and exit", is_eager=True, callback=_show_all),
+        default=False,
+    ),
+    _keyword(
+        "size",
+        str | None,
+        typer.Option("--size", metavar="|".join(SIZES), help=_SIZE_HELP, show_default=False),
+    ),
+]
+
+
+def _parameter(key: str) -> inspect.Parameter:
+    field, flag, name = KEYS[key], flag_of(key), key.replace(".", "__")
+    default = "" if field.default is None else f" (default: {as_typed(field.default)})"
+    text, hidden = f"{field.description}{default}", not facts(field).basic
+    if field.annotation is bool:
+        both = f"{flag}/--no-{flag.removeprefix('--')}"
+        return _keyword(name, bool | None, typer.Option(both, help=text, show_default=False, hidden=hidden))
+    choices = facts(field).choices or words_of(field.annotation)
+    option = typer.Option(
+        flag,
+        help=text,
+        metavar="|".join(choices) if choices else name_of_type(field.annotation),
+        show_default=False,
+        hidden=hidden,
+        autocompletion=(lambda incomplete: [c for c in choices if c.startswith(incomplete)]) if choices else None,
+    )
+    return _keyword(name, str | None, option)
+
+
+def words_of(annotation: Any) -> list[str]:
+    """The words that a setting of this type takes; none where it takes others too."""
+    return [str(c) for c in typing.get_args(annotation)] if typing.get_origin(annotation) is Literal else []
+
+
+def name_of_type(annotation: Any) -> str:
+    """``int``, ``float``, ``path``, ... for a help line."""
+    if typing.get_origin(annotation) is Annotated:
+        return name_of_type(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) is tuple:
+        kind = name_of_type(typing.get_args(annotation)[0])
+        return f"{kind},{kind},..."
+    kinds = [a for a in typing.get_args(annotation) if a is not NoneType] or [annotation]
+    if len(kinds) == 1 and kinds[0] is not annotation:
+        return name_of_type(kinds[0])
+    return "|".join(getattr(kind, "__name__", str(kind)).lower().replace("str", "text") for kind in kinds)
