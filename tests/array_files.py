@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from socialx.files.formats.contents import Contents, Request
+from socialx.files.convert_options import Request
+from socialx.files.formats.contents import Contents
 from socialx.files.formats.registry import FORMATS
+from tests.data_files import reason
 
 
 def npy_bytes(array: np.ndarray) -> bytes:
@@ -37,7 +39,7 @@ def tiled(*channels: np.ndarray) -> np.ndarray:
 
 def contents(kind: str, data: Path, **request: object) -> Contents:
     """What the reader of a format makes of a file."""
-    return FORMATS[kind].read(Request(data, **request))  # type: ignore[arg-type]
+    return FORMATS[kind].read(Request(data, **request))
 
 
 def joined(found: Contents) -> tuple[list[str], np.ndarray]:
@@ -61,4 +63,4 @@ def check(found: Contents, times: list[str], values: np.ndarray, feature: str, u
 def recognised(path: Path) -> list[str]:
     """The formats of NumPy files that claim a path."""
     names = ("windows-npz", "pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy", "basicts")
-    return [name for name in names if FORMATS[name].recognise(path)]
+    return [name for name in names if reason(FORMATS[name], path)]

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
+import h5py
+import numpy as np
+from typer.models import CommandInfo
 from typer.testing import CliRunner, Result
 
-from socialx.cli import app
+from socialx.cli.app import COMMANDS, app
 
 ROOT = Path(__file__).parents[1]
 EXCERPT = ROOT / "examples/data/METR-LA-excerpt.csv"
@@ -28,7 +35,18 @@ SMALL = [
     "2",
     "--neighbours",
     "3",
+    "--pair-rank",
+    "0",
+    "--dropout",
+    "0.1",
 ]
+
+
+def registered() -> list[CommandInfo]:
+    """All commands as Typer knows them once their modules are imported."""
+    for module, _ in COMMANDS.values():
+        import_module(f"socialx.cli.{module}")
+    return app.registered_commands
 
 
 def socialx(*arguments: str | Path) -> Result:
@@ -37,6 +55,29 @@ def socialx(*arguments: str | Path) -> Result:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def works(*arguments: str | Path) -> Result:
+    """What a command says that must succeed."""
+    result = socialx(*arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*arguments: str | Path, code: int = 1) -> str:
+    """The one line of an error, 1: of data, 2: of settings or usage; the command says nothing else."""
+    result = socialx(*arguments)
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    assert re.fullmatch(r"error: [^\n]+\n", result.stderr), result.stderr
+    return result.stderr
+
+
+def python(code: str, *arguments: str | Path) -> str:
+    """What a script prints in a process of its own that must succeed."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=110)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def process(*arguments: str | Path, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
@@ -71,6 +112,22 @@ def small_file(folder: Path, rows: int = 400, sensors: int = 4) -> Path:
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     return output
+
+
+@contextmanager
+def edited(data: Path, path: Path) -> Iterator[h5py.File]:
+    """A copy of a file at ``path``, open to be changed."""
+    path.write_bytes(data.read_bytes())
+    with h5py.File(path, "r+") as file:
+        yield file
+
+
+def keep_rows(file: h5py.File, rows: slice | np.ndarray) -> None:
+    """Of an open file."""
+    for name in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):
+        kept = file[name][:][rows]
+        file[name].resize(len(kept), axis=0)
+        file[name][:] = kept
 
 
 def small_run(data: Path, run: str | Path = "run", *options: str | Path) -> Path:

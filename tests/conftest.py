@@ -1,6 +1,7 @@
 """One thread per test process: two that wait for each other beside other work are slower than one."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A loaded machine is no reason to fail: tests never assert wall time.
-settings.register_profile("socialx", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("socialx", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("socialx")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,3 +30,35 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 rows of four sensors; shared by all tests, so none may change it."""
+    from tests.commands import small_file
+
+    return small_file(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def excerpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole excerpt of the repository as a file; shared as well."""
+    from tests.commands import EXCERPT, LOCATIONS, works
+
+    output = tmp_path_factory.mktemp("excerpt") / "metr_la.h5"
+    works("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", output)
+    return output
+
+
+@pytest.fixture(scope="session")
+def trained(data: Path) -> Path:
+    """A small model that was trained on ``data`` for one epoch; shared as well."""
+    from tests.commands import small_run
+
+    return small_run(data)
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of ``trained`` that a test may change."""
+    return Path(shutil.copytree(trained, tmp_path_factory.mktemp("copy") / "run"))

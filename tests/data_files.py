@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Generator, Iterable
+import resource
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 
-from socialx.cli.shell import write
+from socialx.cli.error_flags import write
 from socialx.errors import Message, SocialxError
-from socialx.files import store
-from socialx.files.formats.contents import Request
+from socialx.files.convert_options import Request
+from socialx.files.file_head import read_head
+from socialx.files.formats.contents import Format
+from socialx.files.hdf5_layout import Block, Readings, Sensors
+from socialx.files.open_hdf5 import writing
 from socialx.files.readings import read
-from socialx.files.store import Block, Readings, Sensors, Summary
+from socialx.files.writer import Summary, create
 
 IDS = ("773869", "767541", "717447")  # of METR-LA
 BAY_IDS = ("400001", "400017", "400030")
@@ -83,7 +90,7 @@ def write_frame(
 
 def convert(kind: str, data: Path, meta: Path, output: Path, **options: bool) -> Summary:
     """What the command does."""
-    return store.create(output, read(kind, Request(data), meta).readings, **options)
+    return create(output, read(kind, Request(data, meta=meta)).readings, **options)
 
 
 def small_store(path: Path, rows: int = 40, minutes: int = 5) -> Path:
@@ -120,9 +127,80 @@ def refusal(action: Callable[[], object], *words: str, task: str = "convert") ->
     return line
 
 
+def reason(format: Format, path: Path) -> str | None:
+    """Why a path is of a format; None where it is of another kind, or cannot be read."""
+    with suppress(SocialxError):
+        return format.recognise(read_head(path))
+    return None
+
+
 def shown(notes: Iterable[Message | str], task: str = "convert") -> list[str]:
     """Notes as a user of the command ``task`` sees them."""
     return [note if isinstance(note, str) else note.line(partial(write, task)) for note in notes]
+
+
+Change = Callable[[h5py.File], object]
+
+
+def changed(path: Path, *changes: Change) -> Path:
+    """An HDF5 file after changes to what is in it."""
+    with h5py.File(path, "r+") as file:
+        for change in changes:
+            change(file)
+    return path
+
+
+def put(name: str, value: object) -> Change:
+    """A dataset, in place of what has its name; the attributes stay."""
+
+    def change(file: h5py.File) -> None:
+        kept = dict(file[name].attrs) if name in file else {}
+        drop(name)(file)
+        file[name] = value
+        file[name].attrs.update(kept)
+
+    return change
+
+
+def drop(*names: str) -> Change:
+    """Without the objects of these names."""
+    return lambda file: [file.pop(name) for name in names if name in file]
+
+
+def spoil_copies(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None]) -> None:
+    """Damage each copy of a file that ``amend`` has patched."""
+
+    @contextmanager
+    def badly(path: Path, *options: Any) -> Iterator[h5py.File]:
+        with writing(path, *options) as file:
+            yield file
+        spoil(path)
+
+    monkeypatch.setattr("socialx.files.amend.writing", badly)
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """A block in which no file can grow beyond so many bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def digest(path: Path) -> str:
+    """sha256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@contextmanager
+def unchanged(path: Path) -> Iterator[None]:
+    """A block that must not change a byte of a file."""
+    before = digest(path)
+    yield
+    assert digest(path) == before
 
 
 def left_behind(folder: Path) -> list[str]:

@@ -49,3 +49,30 @@ class PeakBytes(TorchDispatchMode):
     def _add(self, count: int) -> None:
         self.alive += count
         self.peak = max(self.peak, self.alive)
+
+
+WAITS = {
+    "_local_scalar_dense",
+    "item",
+    "nonzero",
+    "nonzero_numpy",
+    "masked_select",
+    "equal",
+    "is_nonzero",
+    "unique_dim",
+    "_unique2",
+}
+
+
+class NeverWaits(TorchDispatchMode):
+    """Raises on every operation that needs the device's answer on the host."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in WAITS:
+            raise AssertionError(f"{name} waits for the device")
+        if name in ("index", "index_put", "index_put_") and any(
+            isinstance(i, Tensor) and i.dtype == torch.bool for i in args[1] if i is not None
+        ):
+            raise AssertionError(f"{name} by a boolean mask waits for the device")
+        return func(*args, **(kwargs or {}))

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from socialx.batch import Batch, Example
 from socialx.data import geo
-from socialx.data.loaders import ResidentLoader
+from socialx.data.loaders import Loader, ResidentLoader
 from socialx.data.network import Network
 from socialx.data.normaliser import Moments
+from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
@@ -20,6 +22,10 @@ from socialx.kinds import POOLINGS
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.pooling import Geometry, SocialLayer, SocialPooling
 from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.precision import Precision
+from socialx.scoring.metrics import HorizonScores, RunningScores
+from socialx.scoring.scoring_pass import survey
+from socialx.training.learner import Learner
 
 CPU = torch.device("cpu")
 MOMENTS = (Moments(55.0, 8.0),)
@@ -44,7 +50,7 @@ def loader(
     """Windows of 12 + 12 steps of made-up speeds."""
     values, valid, seconds = speeds(rows, sensors)
     windows = split_windows(seconds, 5, 12, 12, "canonical")
-    return ResidentLoader(series(values, valid, seconds), windows.part(part), batch_size, **options)  # type: ignore[arg-type]
+    return ResidentLoader(series(values, valid, seconds), Order(windows.part(part), batch_size, **options))
 
 
 def example(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Example:
@@ -134,3 +140,17 @@ def forecaster(
     tokens = Tokens(width, sensors, 12, 288, **tables)
     encoder = SharedEncoder(width, blocks=2, slstm_at=[1], heads=2, history=12, dropout=dropout, impl=impl)
     return Forecaster(tokens, encoder, layers, 12, network(sensors).normaliser())
+
+
+def learner(model: nn.Module | None = None, kind: Any = Learner, **options: Any) -> Any:
+    """A learner of this kind in float32 on the CPU, of a small model without social layers where none is given."""
+    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9, **options}
+    return kind(model or forecaster(social=0), Precision("32-true", CPU), **options)
+
+
+def scores_of(model: nn.Module, windows: Loader, precision: Precision | None = None) -> HorizonScores:
+    """The scores of the first target over all windows of a loader."""
+    precision = precision or Precision("32-true", CPU)
+    sums = RunningScores(12, 1, precision.device)
+    survey(model, windows, precision, sums)
+    return sums.compute()[0]

@@ -109,7 +109,7 @@ def _la(path: Path, unit: str, zeros: bool, described: bool, placed: bool = True
     kind = "metr_la_v1_reduced" if unit == "km/h" else "metr_la_v1"
     times = timestamps(ROWS, "2012-03-01T00:00:00")
     if keep := more.get("keep"):
-        features, times = features[keep], [times[row] for row in keep]  # type: ignore[index,union-attr]
+        features, times = features[keep], [times[row] for row in keep]
     storage = {"compression": "gzip", "chunks": True}
     grouped(path, features, LA_NAMES, root("metr_la", kind, features.shape), unit, times, storage=storage)
     if described:

@@ -7,10 +7,13 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+from socialx.data.windows import PARTS
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -26,9 +29,11 @@ const box = e => { const r = e.getBoundingClientRect(); return [r.width, r.heigh
 const all = name => [...document.querySelectorAll(name)];
 all("details").forEach(each => each.open = true);
 parent.postMessage({inner: innerWidth, scroll: document.documentElement.scrollWidth,
-  svgs: all("svg").filter(e => !e.closest("[hidden]")).map(box),
-  labels: all(".plot span").map(box), parts: all("h1,h2,h3,p,td,th,dd,code,.gain,.key").map(box),
-  sizes: all("main *").map(e => parseFloat(getComputedStyle(e).fontSize)), text: document.body.innerText}, "*"); });
+  svgs: all("svg").filter(e => !e.closest("[hidden]")).map(box), text: document.body.innerText,
+  labels: all(".plot text").filter(e => !e.closest(".wide")).map(box),
+  parts: all("h1,h2,h3,p,td,th,dd,code,.gain,.key").map(box),
+  sizes: all("main :not(svg *)").map(e => parseFloat(getComputedStyle(e).fontSize)),
+  drawn: all("svg.plot text").map(e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a)}, "*"); });
 """
 AROUND = """<!doctype html><meta charset="utf-8"><script>
 addEventListener("message", event => {
@@ -72,6 +77,18 @@ class Outline(HTMLParser):
         return [attributes for name, attributes, _ in self.elements if name == tag]
 
 
+def everywhere(value: Any, change: Callable[[str], str]) -> Any:
+    """Data whose texts, keys included, were all changed, but for the empty one and the names of parts of data."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: everywhere(getattr(value, f.name), change) for f in fields(value)})
+    if isinstance(value, dict):
+        return {everywhere(key, change): everywhere(each, change) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [everywhere(each, change) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return change(value) if isinstance(value, str) and value not in ("", *PARTS) else value
+
+
 def luminance(colour: str) -> float:
     digits = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
     parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
@@ -90,9 +107,31 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
+def well_formed(text: str) -> Outline:
+    """The outline of a whole page, in which no id stands twice."""
+    outline = Outline(text)
+    assert text.startswith("<!doctype html>")
+    assert outline.named("html") == [{"lang": "en"}]
+    assert {"charset": "utf-8"} in outline.named("meta")
+    assert any(meta.get("name") == "viewport" for meta in outline.named("meta"))
+    assert [len(outline.named(tag)) for tag in ("h1", "main")] == [1, 1]
+    ids = [attributes["id"] for _, attributes, _ in outline.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for place, (tag, attributes, _) in enumerate(outline.elements):
+        if tag == "svg" and attributes.get("role") == "img":
+            assert [each for each, _, _ in outline.elements[place + 1 : place + 3]] == ["title", "desc"]
+        elif tag == "svg":
+            assert attributes.get("aria-hidden") == "true" or attributes.get("aria-label")
+        if tag == "th":
+            assert attributes["scope"] in ("col", "row")
+    return outline
+
+
 def refuse_network(text: str) -> None:
     """A page names no other file, and its policy forbids to load one."""
-    assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)|[^:]//[a-z]|@import|url\(|\bsrc=|\bhref=", text)
+    assert not re.search(
+        r"https?:(?!//www\.w3\.org/2000/svg)|[^:]//[a-z]|@import|url\((?!#)|\bsrc=|\bhref=(?!\"#)", text
+    )
     assert "default-src 'none'" in text
 
 
@@ -152,4 +191,5 @@ def drawn(pages: Mapping[str, str], folder: Path, script: str = PROBE) -> Iterat
         assert all(wide > 0 and high > 0 for wide, high, _, _ in seen["svgs"]), (probe, width)
         assert uncut(seen["labels"], width), (probe, width)
         assert min(seen["sizes"]) >= 12, (probe, width)
+        assert min(seen["drawn"]) >= 11, (probe, width)
         yield probes[probe], width, seen

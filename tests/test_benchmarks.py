@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import python
+
 ROOT = Path(__file__).parents[1]
 GPU = [sys.executable, str(ROOT / "benchmarks/gpu.py")]
 
@@ -32,9 +34,7 @@ import gpu_parts, tests.gpu.test_gpu
 print(*sorted({name.partition(".")[0] for name, module in sys.modules.items()
                if "site-packages" in (file := getattr(module, "__file__", None) or "") and "setuptools" not in file}))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert set(done.stdout.split()) <= {*IMAGE.split(), *PACKAGES.split()}
+    assert set(python(code).split()) <= {*IMAGE.split(), *PACKAGES.split()}
 
 
 def bench(output: Path, *arguments: str, **environment: str) -> tuple[list[dict[str, object]], str]:

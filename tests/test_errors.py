@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from socialx.errors import Message, SocialxError, printable, sample, shortened
-from tests.commands import socialx
+from socialx.cli.error_flags import write
+from socialx.errors import Argument, Command, Message, SocialxError, printable, sample, shortened
+from tests.commands import refused
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\x1b[31mb", "a\tb", "a\u2028b", "a\x00b", "a\udce9b", "a\r\nb"])
@@ -29,9 +30,7 @@ def test_letters_of_any_alphabet_stay() -> None:
 @pytest.mark.parametrize("text", ["{key}: 1", "pooling:\n  {key}: 1", "model: {key}"])
 def test_settings_of_any_length_are_quoted_in_short(text: str, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(text.replace("{key}", "x" * 5000))
-    done = socialx("config", "-c", tmp_path / "mine.yaml")
-    assert done.exit_code == 2
-    assert len(done.stderr.replace(str(tmp_path), "")) < 600
+    assert len(refused("config", "-c", tmp_path / "mine.yaml", code=2).replace(str(tmp_path), "")) < 600
 
 
 def test_only_the_beginning_of_something_long_is_quoted() -> None:
@@ -42,3 +41,16 @@ def test_only_the_beginning_of_something_long_is_quoted() -> None:
     assert line.startswith("x.csv: yyy")
     assert line.endswith("...: mend it")
     assert len(line) < 500
+
+
+def test_marked_arguments_and_commands_are_written_for_who_reads() -> None:
+    remedy = f"add {Argument('data.path', Path('a b.h5'))}, or {Command('backfill', 'x.h5', rewrite=True, meta=None)}"
+    message = Message(Argument("overwrite", True), "wrong", remedy)
+    python = "overwrite=True: wrong: add data={'path': 'a b.h5'}, or socialx.backfill('x.h5', rewrite=True)"
+    assert message.line() == python
+    shell = message.line(lambda part: write("train", part))
+    assert shell == "--overwrite: wrong: add --data 'a b.h5', or socialx backfill x.h5 --rewrite"
+
+
+def test_a_mark_of_somebody_else_is_escaped() -> None:
+    assert Message("x", "\x0enot JSON\x0f", "mend it").line() == "x: \\x0enot JSON\\x0f: mend it"

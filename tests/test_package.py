@@ -28,8 +28,9 @@ def test_every_dependency_has_its_reason() -> None:
 def test_the_tree_of_the_architecture_page_is_the_real_one() -> None:
     text = (ROOT / "docs/architecture.md").read_text().split("## Who may")[0]
     named = set(re.findall(r"^ +(\w+\.py) ", text, re.MULTILINE))
-    real = {p.name for p in (ROOT / "socialx").rglob("*.py") if p.parent.name != "formats"} - {"__init__.py"}
-    assert named - {"__init__.py"} == real
+    modules = {p for p in (ROOT / "socialx").rglob("*.py") if p.name != "__init__.py"}
+    formats = {p.name for p in modules if p.parent.name == "formats"}  # a new one needs no line
+    assert named - {"__init__.py"} - formats == {p.name for p in modules} - formats
 
 
 def test_python_dash_m_is_the_same_program() -> None:
@@ -40,11 +41,15 @@ def test_python_dash_m_is_the_same_program() -> None:
 
 def test_no_path_of_a_machine_is_in_the_tree() -> None:
     for path in [
-        *ROOT.glob("*.*"),
+        *ROOT.glob("[!.]*.*"),
         ROOT / "Makefile",
         *(p for d in ("socialx", "tests", "docs", "benchmarks", "examples") for p in (ROOT / d).rglob("*")),
     ]:
-        if path.is_file() and path.suffix in (".py", ".md", ".toml", ".yaml", ".json", ".sh", ".txt", ""):
+        if (
+            path.name != ".git"
+            and path.is_file()
+            and path.suffix in (".py", ".md", ".toml", ".yaml", ".json", ".sh", ".txt", "")
+        ):
             text = path.read_text()
             assert not re.search(r"(?<![\w.])/(root|home|work)/\w", text), path
 
@@ -54,6 +59,7 @@ PUBLIC = [
     *("append", "backfill", "calibrate", "compare", "convert", "doctor", "download", "evaluate", "explain", "export"),
     *(
         "inspect",
+        "load_model",
         "load_run",
         "load_settings",
         "open_store",
@@ -61,7 +67,6 @@ PUBLIC = [
         "profile",
         "report_runs",
         "serve",
-        "sweep",
         "train",
     ),
 ]
@@ -104,7 +109,6 @@ def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytes
     assert {"sensor", "time", "horizon", "value"} < set(frame)
     assert len(frame) == forecast.values.size
     report = socialx.inspect(str(path)).report
-    assert report is not None
     assert report.sensors == len(socialx.open_store(str(path)).sensors.ids)
     profile = {"steps": 2, "warmup_steps": 0, "trials": False}
     assert socialx.profile(str(path), profile=profile, model=small).window.steps == 2

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from socialx.cli.app import COMMANDS
-from socialx.options import KEYS, SIZES, flag_of
+from socialx.settings import KEYS, flag_of
+from socialx.settings_layers import SIZES
 from tests.commands import ROOT
 
-PAGES = ("settings.md", "cli.md")
+PAGES = ("settings.md", "cli.md", "data.md")
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +35,14 @@ def test_the_page_is_what_the_code_says(page: str, fresh: Path) -> None:
 
 
 def test_every_setting_and_command_has_its_line(fresh: Path) -> None:
-    settings, commands = ((fresh / page).read_text() for page in PAGES)
+    settings, commands = ((fresh / page).read_text() for page in PAGES[:2])
     for key in KEYS:
-        variable = f"SOCIALX_{key.replace('.', '__').upper()}"
-        rows = [line for line in settings.splitlines() if line.startswith(f"| `{key}` |") and variable in line]
+        rows = [line for line in settings.splitlines() if line.startswith(f"- **`{key}`** (")]
         assert len(rows) == 1, key
-        assert f"| `{flag_of(key)}` |" in rows[0]
-        assert rows[0].replace("\\|", "").count("|") == 8
+        assert flag_of(key) == f"--{key.split('.')[1].replace('_', '-')}" or f"`{flag_of(key)}`" in rows[0]
     for command in COMMANDS:
-        assert f"\n$ socialx {command} --help\n" in commands
-    for name in SIZES:
+        assert f"\n## {command}\n\n```text\nUsage: socialx {command} " in commands
+    for name in ("small", "large"):
         assert f" {name} |" in settings
+    assert [key for key, value in SIZES["medium"].items() if value != KEYS[key].default] == []
     assert max(map(len, commands.splitlines())) <= 120

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ROOT
+from tests.documents import blocks, commands
 
 PAGES = sorted((ROOT / "docs/how-to").glob("*.md"))
 COPIED = ("socialx", "tests", "docs", "examples", "benchmarks")
@@ -40,10 +41,6 @@ for line in sys.stdin.read().splitlines():
 """
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-
-
 def copy_with_the_change(page: Path, copy: Path) -> None:
     hidden = shutil.ignore_patterns("__pycache__", "*.png", "pretrained")
     for name in COPIED:
@@ -67,13 +64,12 @@ def copy_with_the_change(page: Path, copy: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_change_works_as_the_page_says(page: Path, tmp_path: Path) -> None:
     copy_with_the_change(page, tmp_path)
-    (session,) = blocks(page, "console")
-    commands = [line[2:] for line in session.splitlines() if line.startswith("$ ")]
+    session = commands(page)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "SOCIALX_TRAINER__DEVICE": "cpu"}
     environment["GIT_CEILING_DIRECTORIES"] = str(tmp_path.parent)
     done = subprocess.run(
         [sys.executable, "-c", RUNNER],
-        input="\n".join(commands),
+        input="\n".join(command for command, _ in session),
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -81,16 +77,16 @@ def test_the_change_works_as_the_page_says(page: Path, tmp_path: Path) -> None:
         timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said = dict(zip(commands, re.split(r"^\$ .+$", done.stdout, flags=re.MULTILINE)[1:], strict=True))
-    for part in session.split("$ ")[1:]:
-        command, *quoted = part.rstrip().splitlines()
-        text = " ".join(said[command].split())
+    printed = re.split(r"^\$ .+$", done.stdout, flags=re.MULTILINE)[1:]
+    for (command, quoted), output in zip(session, printed, strict=True):
+        text = " ".join(output.split())
         expected = 2 if any(line.startswith("error:") for line in quoted) else 0
-        assert f"exit code {expected}" in text, f"$ {command}\n{said[command]}\n{done.stderr}"
+        assert f"exit code {expected}" in text, f"$ {command}\n{output}\n{done.stderr}"
         for line in quoted:
             pattern = ".*".join(re.escape(" ".join(piece.split())) for piece in line.split("..."))
-            assert re.search(pattern, text), f"$ {command}\n{said[command]}\nhas not\n{line}"
-    word = {"pooling": "radius_mean", "model": "`gru`", "setting": "`trainer.beta2`"}.get(page.stem.split("-")[-1])
+            assert re.search(pattern, text), f"$ {command}\n{output}\nhas not\n{line}"
+    words = {"pooling": "radius_mean", "model": "gru: one GRU", "setting": "`trainer.beta2`"}
+    word = words.get(page.stem.split("-")[-1])
     assert word is None or word in (tmp_path / "docs/settings.md").read_text()
 
 

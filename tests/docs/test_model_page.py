@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from socialx.data import geo
 from socialx.data.network import Network
 from socialx.data.normaliser import Moments
 from socialx.model.forecaster import Forecaster, social_forecaster
-from socialx.model.pooling import DotAttention, Social, SocialLayer
-from socialx.options import KEYS, flag_of
+from socialx.model.pooling import DotAttention, Geometry, Social, SocialLayer
+from socialx.settings import KEYS, flag_of
 from tests.commands import ROOT
 from tests.networks import batch, positions
 
@@ -36,7 +37,7 @@ def model() -> tuple[Forecaster, geo.Neighbours]:
     xy = positions(SENSORS)
     xy[3] = np.nan  # has no neighbours
     near = geo.nearest(xy, 3)
-    social = Social(DotAttention, near, layers=2, heads=HEADS, radius_km=RADIUS, pair_rank=3)
+    social = Social(DotAttention, partial(Geometry, HEADS, near, radius_km=RADIUS, pair_rank=3))
     made = social_forecaster(
         network, social, width=WIDTH, blocks=2, slstm_at=(1,), heads=2, dropout=0.0, sensor_heads=True, climatology=True
     )
@@ -75,7 +76,6 @@ def mlp(layers: nn.Module, x: np.ndarray) -> np.ndarray:
 
 def usual_at(m: Forecaster, b: Batch, window: int, step: int, sensor: int) -> float:
     kind = max(int(b.weekday[window, step]) - 4, 0)
-    assert m.climatology is not None
     return (number(m.climatology.usual)[kind, int(b.slot[window, step]), sensor, 0] - MEAN) / STD
 
 
@@ -84,7 +84,6 @@ def token(m: Forecaster, b: Batch, window: int, step: int, sensor: int) -> np.nd
     z = (float(b.history[window, step, sensor, 0]) - MEAN) / STD if valid else 0.0
     u = usual_at(m, b, window, step, sensor)
     t = m.tokens
-    assert m.climatology is not None
     found = linear(t.reading, np.array([z, 0.0 if valid else 1.0]))
     found = found + number(t.slot)[int(b.slot[window, step])] + number(t.weekday)[int(b.weekday[window, step])]
     found = found + number(t.sensor)[sensor, 0] + number(t.adaptive)[sensor, step]
@@ -109,7 +108,6 @@ def social_layer(layer: SocialLayer, state: np.ndarray, near: geo.Neighbours) ->
                 radius, beta = math.exp(g.log_radius[h]), math.exp(g.log_beta[h])
                 gate = sigmoid(beta * (radius - np.float32(near.distance[i, slot])))
                 offset = (near.offsets[i, slot] / max(RADIUS, 1.0)).astype(np.float32)
-                assert g.offset_bias is not None
                 bias = mlp(g.offset_bias, offset)[h] + number(g.goal)[h, i] @ number(g.source)[h, j]
                 logit = q[i, h] @ k[j, h] / math.sqrt(WIDTH // HEADS) + bias + math.log(gate)
                 exponents.append(math.exp(logit))
@@ -130,14 +128,12 @@ def by_the_page(m: Forecaster, b: Batch, window: int, near: geo.Neighbours) -> n
         ahead = [usual_at(m, b, window, STEPS + p, i) - now for p in range(HORIZON)]
         carried = float(b.carried[window, i, 0])
         latest = 0.0 if math.isnan(carried) else (carried - MEAN) / STD - now
-        assert m.climatology is not None
         own.append(encoded[i] + linear(m.climatology.state, np.array([*ahead, latest])))
     state = np.array(own)
     for layer in m.social:
-        state = social_layer(layer, state, near)  # type: ignore[arg-type]
+        state = social_layer(layer, state, near)
     forecast = np.zeros((HORIZON, SENSORS))
     for i in range(SENSORS):
-        assert m.fusion is not None
         gate = sigmoid(linear(m.fusion, np.concatenate([own[i], state[i]])))
         mixed = gate * state[i] + (1 - gate) * own[i]
         change = mlp(m.head, mixed) + number(m.sensor_heads)[i] @ gelu(linear(m.head[0], mixed))

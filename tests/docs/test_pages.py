@@ -6,12 +6,15 @@ import json
 import re
 from pathlib import Path
 
+import h5py
 import pytest
+import yaml
 
 from socialx.data.climatology import PSEUDO_READINGS, REACH
 from socialx.files.published import DATASETS
-from socialx.options import KEYS
-from tests.commands import EXCERPT, LOCATIONS, ROOT, socialx
+from socialx.settings import KEYS
+from tests.commands import ROOT, works
+from tests.documents import blocks
 
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
@@ -61,7 +64,7 @@ def test_the_numbers_of_the_decisions_are_those_of_their_sources() -> None:
     assert len(measured) == 4
     assert [number for number in measured if number not in pages["resident-series"]] == []
     accuracy = (DOCS / "accuracy.md").read_text()
-    assert "| +0.037 |" in accuracy
+    assert "0.037 mph" in accuracy.replace("\n", " ")
     assert "0.037 mph" in pages["direct-head"]
     performance = (DOCS / "performance.md").read_text()
     for gib in ("21.2 GiB", "12.5 GiB"):
@@ -76,15 +79,13 @@ def results(name: str) -> str:
     return (ROOT / "benchmarks/results" / name).read_text()
 
 
-def test_the_python_of_the_data_page_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (DOCS / "data.md").read_text()
-    codes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+def test_the_python_of_the_data_page_reads_the_file(
+    excerpt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = blocks(DOCS / "data.md", "python")
     assert len(codes) == 2
     monkeypatch.chdir(tmp_path)
-    done = socialx(
-        "convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / "data/metr_la.h5"
-    )  # fmt: skip
-    assert done.exit_code == 0, done.stderr
+    (tmp_path / "data").symlink_to(excerpt.parent)
     names: dict = {}
     for code in codes:
         assert len([line for line in code.splitlines() if line.strip()]) <= 6
@@ -95,13 +96,9 @@ def test_the_python_of_the_data_page_reads_the_file(tmp_path: Path, monkeypatch:
     assert len((tmp_path / "hourly.csv").read_text().splitlines()) == 1 + 21 * 24
 
 
-def test_the_tree_of_the_data_page_is_that_of_a_file(tmp_path: Path) -> None:
-    import h5py
-
+def test_the_tree_of_the_data_page_is_that_of_a_file(excerpt: Path) -> None:
     (tree,) = re.findall(r"```text\n(/ .*?)```", (DOCS / "data.md").read_text(), re.DOTALL)
-    file = tmp_path / "out.h5"
-    assert socialx("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", file).exit_code == 0
-    with h5py.File(file) as opened:
+    with h5py.File(excerpt) as opened:
         for group in ("data", "metadata"):
             for name, part in opened[group].items():
                 kind = "/" if isinstance(part, h5py.Group) else " "
@@ -117,8 +114,6 @@ def test_the_tree_of_the_data_page_is_that_of_a_file(tmp_path: Path) -> None:
 
 
 def test_the_workflow_runs_commands_that_exist() -> None:
-    import yaml
-
     workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
     assert set(workflow["jobs"]) == {"test", "wheel"}
     floors = {"3.11", "3.12", "3.13"}
@@ -133,7 +128,7 @@ def test_the_workflow_runs_commands_that_exist() -> None:
             if first == "make":
                 assert set(others) <= targets
             if first == "socialx" and others[0] != "--help":
-                assert socialx(others[0], "--help").exit_code == 0
+                works(others[0], "--help")
             for word in others:
                 if word.startswith(("examples/", "constraints")):
                     assert (ROOT / word).exists(), word
@@ -166,27 +161,25 @@ def test_the_times_of_the_choosing_page_are_those_that_were_measured() -> None:
         assert step == pytest.approx(of["step_cpu_s"], abs=0.006)
         assert cpu == pytest.approx(of["epoch_cpu_minutes"], rel=0.06)
         assert gib == pytest.approx(of["peak_mib"] / 1024, abs=0.06)
-    assert f"{record['load_before']:.1f} programs" in CHOOSING
+    assert f"was {record['load_before']:.1f} at the start" in CHOOSING
 
 
-def test_the_scores_of_the_choosing_page_are_the_published_ones() -> None:
-    rows = dict(re.findall(r"^\| ([\w ]+)(?:, [\w ]+)? \| (\d.* / \d.* \| \d.* / \d.*) \|$", CHOOSING, re.MULTILINE))
-    for model in ("shared LSTM", "DCRNN", "STID", "Graph WaveNet", "STAEformer", "D2STGNN"):
-        of = [[s.mae for s in DATASETS[name].scores if s.model == model] for name in ("metr-la", "pems-bay")]
-        said = [tuple(float(number) for number in cell.split(" / ")) for cell in rows[model].split(" | ")]
-        assert all(cell in maes for cell, maes in zip(said, of, strict=True)), model
+def test_the_scores_of_small_are_those_of_its_runs() -> None:
     runs = json.loads(results("accuracy.json"))["runs"]
-    seeds = [runs[name]["scores"] for name in ("quick", "quick_1", "quick_2")]
+    seeds = [runs[name]["scores"] for name in ("small", "small_1", "small_2")]
     maes = [sum(mae_at(of, minutes) for of in seeds) / 3 for minutes in (15, 30, 60)]
-    assert f"three seeds | {' / '.join(f'{mae:.2f}' for mae in maes)} |" in CHOOSING
     accuracy = (DOCS / "accuracy.md").read_text()
-    copied = re.search(r"^\| \* copy-last, last valid \| ([\d.]+) .*? \| .*? \| ([\d.]+) ", accuracy, re.MULTILINE)
+    for model, *cells in re.findall(r"^\| ([\w ]+) \| (\d.\d\d) \| (\d.\d\d) \| (\d.\d\d) \|$", accuracy, re.MULTILINE):
+        published = [score.mae for score in DATASETS["metr-la"].scores if score.model == model]
+        assert tuple(map(float, cells)) in published, model
+    assert f"three seeds | {' | '.join(f'{mae:.3f}' for mae in maes)} |" in accuracy
+    copied = re.search(r"^\| copy-last, last valid \| ([\d.]+) \| [\d.]+ \| ([\d.]+) \|", accuracy, re.MULTILINE)
     assert copied
     first, last = (100 * (1 - mae / float(of)) for mae, of in zip((maes[0], maes[2]), copied.groups(), strict=True))
     assert f"`small` | {first:.0f} % | {last:.0f} % |" in CHOOSING
     demo = re.findall(
         r"^\| (?:copy-last, last valid|demo/run) ((?:\| [\d.]+ ){3})\|$", (ROOT / "README.md").read_text(), re.M
-    )
+    )[-2:]
     before, after = ([float(number) for number in row.split("|")[1:]] for row in demo)
     first, last = (100 * (1 - new / old) for new, old in ((after[0], before[0]), (after[2], before[2])))
     assert f"`make demo` | {first:.0f} % | {last:.0f} % |" in CHOOSING

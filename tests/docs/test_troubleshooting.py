@@ -5,33 +5,25 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from socialx import tasks
-from socialx.cli.shell import write
-from socialx.training.memory import Advice, Plan, message
-from tests.commands import EXCERPT, LOCATIONS, ROOT, socialx
+from socialx.build import build
+from socialx.cli.error_flags import write
+from socialx.precision import Precision
+from socialx.settings_layers import load_settings
+from socialx.tasks.memory import TRAINING, out_of_memory
+from tests.commands import EXCERPT, LOCATIONS, ROOT, socialx, works
+from tests.documents import blocks, commands
 
 pytestmark = pytest.mark.slow
 
-PAGE = (ROOT / "docs/troubleshooting.md").read_text()
-BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-TEXTS = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = ROOT / "docs/troubleshooting.md"
+TEXTS = blocks(PAGE, "text")
 SMALLER = {"MODEL__WIDTH": 8, "MODEL__BLOCKS": 1, "MODEL__SLSTM_AT": "", "MODEL__HEADS": 2, "POOLING__HEADS": 2}
-
-
-def sessions() -> list[tuple[str, list[str]]]:
-    """Every command of the page with the lines that it must print."""
-    found: list[tuple[str, list[str]]] = []
-    for line in (line for block in BLOCKS for line in block.splitlines()):
-        if line.startswith("$ "):
-            found.append((line[2:], []))
-        else:
-            found[-1][1].append(line)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name, value in SMALLER.items():
             patch.setenv(f"SOCIALX_{name}", str(value))
         for name in tables:
-            made = socialx("convert", "csv", f"{name}.csv", *converting(), "--output-h5", f"{name}.h5")
-            assert made.exit_code == 0, made.stderr
-        assert socialx("train", "--data", "city.h5", "--run-dir", "runs/first").exit_code == 0
-        Path("moved.h5").write_bytes(Path("city.h5").read_bytes())
-        assert socialx("train", "--data", "moved.h5", "--run-dir", "runs/moved").exit_code == 0
-        Path("moved.h5").unlink()
+            works("convert", "csv", f"{name}.csv", *converting(), "--output-h5", f"{name}.h5")
+        works("train", "--data", "city.h5", "--run-dir", "runs/first")
         yield where
 
 
@@ -81,8 +69,8 @@ def pattern(quoted: str) -> str:
 
 @pytest.mark.timeout(300)
 def test_the_commands_print_what_the_page_quotes(folder: Path) -> None:
-    assert len(sessions()) > 15
-    for command, quoted in sessions():
+    assert len(commands(PAGE)) > 15
+    for command, quoted in commands(PAGE):
         if "--device cuda" in command and torch.cuda.is_available():
             continue
         result = socialx(*shlex.split(command)[1:])
@@ -102,12 +90,12 @@ def raising(text: str) -> Callable[..., None]:
 
 
 def without_memory(patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(tasks, "train", raising("DefaultCPUAllocator: can't allocate memory"), raising=False)
+    patch.setattr("socialx.train", raising("DefaultCPUAllocator: can't allocate memory"), raising=False)
     return socialx("train", "--data", "city.h5").stderr
 
 
 def without_a_worker(patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(tasks, "train", raising("DataLoader worker (pid 1) is killed by signal: Killed."), raising=False)
+    patch.setattr("socialx.train", raising("DataLoader worker (pid 1) is killed by signal: Killed."), raising=False)
     return socialx("train", "--data", "city.h5").stderr
 
 
@@ -121,8 +109,8 @@ def of_a_large_model(patch: pytest.MonkeyPatch) -> str:
 
 
 def of_a_full_card(patch: pytest.MonkeyPatch) -> str:
-    advice = Advice(90 * 2**30, [(Plan(32, 2, None, False), 45 * 2**30)])
-    error = message(advice, Plan(64, 1, None, False), 325, "cuda:0", 80 * 2**30, 79 * 2**30, "a training step")
+    problem = build(load_settings(data={"path": "city.h5"}))
+    error = out_of_memory(replace(problem, precision=Precision("32-true", torch.device("cuda:0"))), TRAINING, 64)
     return "\n".join(f"error: {line}" for line in error.lines(lambda part: write("train", part)))
 
 
@@ -142,6 +130,6 @@ def test_every_message_has_such_a_test() -> None:
 
 def test_what_the_page_must_explain_is_there() -> None:
     for word in ("out of memory", "profile", "not finite", "refused", "positions are joined", "looks constant"):
-        assert word in PAGE
+        assert word in PAGE.read_text()
     for word in ("not that of the run", "first step takes", "No CUDA device"):
-        assert word in PAGE
+        assert word in PAGE.read_text()

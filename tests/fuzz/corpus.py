@@ -8,9 +8,11 @@ from __future__ import annotations
 import io
 import json
 import random
+import shlex
 import shutil
+import tomllib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +20,12 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
+import yaml
 from safetensors.torch import load as load_tensors
 
-from tests import array_files, data_files, older_files
+from tests import array_files, data_files, older_files, published_files
 from tests.commands import SMALL
 from tests.data_files import BAY_IDS, IDS, speeds, timestamps
-from tests.files import test_convert_basicts as basicts
-from tests.files import test_convert_libcity as libcity
-from tests.files import test_convert_windows_npz as windows
 from tests.fuzz import child, mutations
 from tests.fuzz.results import EXPORT, MAP, PAGE, RESULTS
 from tests.fuzz.server import NEXT, SERVED
@@ -33,10 +33,11 @@ from tests.fuzz.server import NEXT, SERVED
 Files = dict[str, bytes]
 OUT = "out.h5"
 LOCATIONS = "loc.csv"
-CLOCK = ("--start", "2012-03-01 00:00", "--freq", "5min")
-START = ("--start", "2012-03-01 00:00")
-WRITE = ("--meta-csv", LOCATIONS, "--ids", "ids.txt", "--output-h5", OUT)
-TIMED = ("--meta-csv", LOCATIONS, "--output-h5", OUT)
+START = "--start '2012-03-01 00:00'"
+CLOCK = f"{START} --freq 5min"
+TIMED = f"--meta-csv {LOCATIONS} --output-h5 {OUT}"
+WRITE = f"{TIMED} --ids ids.txt"
+TRAIN = f"train {{}} --max-epochs 1 {shlex.join(SMALL)}"
 ROWS = 40
 
 
@@ -50,6 +51,11 @@ class Command:
     words: tuple[str, ...]
     writes: tuple[str, ...] = ()
     oracle: str = ""
+
+
+def command(line: str, *writes: str, oracle: str = "") -> Command:
+    """A command as it is typed after ``socialx``."""
+    return Command(tuple(shlex.split(line)), writes, oracle)
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,9 @@ class Case:
     target: str
     how: str
     content: bytes | None  # None: another kind of file stands there
-    kind: str  # "file", or what stands in its place
     command: Command
     named: str  # the name that the target has in this case
+    kind: str = "file"  # or what stands in its place
     raw: bool = True  # the bytes were damaged, not what they mean
 
     @property
@@ -85,18 +91,23 @@ class Case:
 
     def lay_out(self, folder: Path) -> None:
         """Write the files of the case, and a victim that no command may change."""
-        for name, content in self.base.files.items():
-            if name != self.target:
-                write(folder / name, content)
+        write_all({name: content for name, content in self.base.files.items() if name != self.target}, folder)
         with h5py.File(folder / "victim.h5", "w") as file:
             file["g/d"] = np.arange(5.0)
         mutations.lay_out(folder / self.named, self.kind, self.content)
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file and the folders above it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+def write_all(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write files and the folders above them."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def read_all(folder: Path, hidden: bool = False) -> Files:
+    """All files below a folder, by their names; hidden: temporaries, too."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and (hidden or path.name[0] != ".")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 @dataclass
@@ -110,26 +121,22 @@ class Corpus:
         """The case of this number; ``scratch`` is an empty folder for files on the way."""
         dice = random.Random(f"{seed}:{number}")
         (base,) = dice.choices(self.bases, [each.weight for each in self.bases])
-        target = dice.choice(base.targets)
-        command = dice.choice(base.commands)
-        if dice.random() < 0.06:
-            kind = dice.choice(mutations.KINDS)
-            named = mutations.other_name(target, kind)
-            words = tuple(named if word == target else word for word in command.words)
-            writes = tuple(each.replace(target, named) for each in command.writes)
-            if named != target and words == command.words:  # the command does not name it: it must keep its name
-                named, kind = target, "empty"
-            else:
-                command = replace(command, words=words, writes=writes)
-            return Case(seed, number, base, target, kind, base.files[target], kind, command, named)
-        others = [content for each in self.bases for name, content in each.files.items() if alike(name, target)]
-        content, how, raw = mutations.mutate(base.files[target], target, dice, others, scratch)
-        return Case(seed, number, base, target, how, content, "file", command, target, raw)
-
-
-def alike(name: str, other: str) -> bool:
-    """Whether two files are of one kind."""
-    return Path(name).suffix == Path(other).suffix
+        target, chosen = dice.choice(base.targets), dice.choice(base.commands)
+        content = base.files[target]
+        if dice.random() >= 0.06:
+            suffix = Path(target).suffix
+            others = [text for each in self.bases for name, text in each.files.items() if Path(name).suffix == suffix]
+            changed, how, raw = mutations.mutate(content, target, dice, others, scratch)
+            return Case(seed, number, base, target, how, changed, chosen, target, raw=raw)
+        kind = dice.choice((*mutations.KINDS, *mutations.NAMES))
+        named = target
+        if kind in mutations.NAMES and "/" not in target:
+            if target not in chosen.words:  # a file that the command does not name must keep its name
+                return Case(seed, number, base, target, "empty", content, chosen, target, "empty")
+            named = mutations.other_name(Path(target), kind)
+            words = tuple(named if word == target else word for word in chosen.words)
+            chosen = replace(chosen, words=words, writes=tuple(name.replace(target, named) for name in chosen.writes))
+        return Case(seed, number, base, target, kind, content, chosen, named, kind)
 
 
 def build(folder: Path) -> Corpus:
@@ -139,133 +146,87 @@ def build(folder: Path) -> Corpus:
     return Corpus([*bases, *runs], expected)
 
 
-def _read(folder: Path) -> Files:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.startswith(".")
-    }
+def made(folder: Path, name: str, *writers: Callable[[Path], object]) -> Files:
+    """The files that these functions write into a new folder."""
+    here = folder / name
+    shutil.rmtree(here, ignore_errors=True)
+    here.mkdir()
+    for writer in writers:
+        writer(here)
+    return read_all(here)
 
 
-def _fresh(folder: Path, name: str) -> Path:
-    made = folder / name
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir()
-    return made
-
-
-def _convert(kind: str, data: str, *words: str, auto: bool = True, oracle: str) -> tuple[Command, ...]:
+def _convert(kind: str, data: str, options: str, oracle: str) -> tuple[Command, ...]:
     """``convert`` by the name of a format, by auto, by auto without an output, and ``inspect`` of the input."""
-    named = Command(("convert", kind, data, *words), (OUT,), oracle)
+    named = command(f"convert {kind} {data} {options}", OUT, oracle=oracle)
     valid = replace(named, words=(*named.words, "--validate"))
-    found = Command(("convert", "auto", data, *words), (OUT,), oracle)
-    only = Command(("convert", "auto", data))
-    seen = Command(("inspect", data, "--json"))
-    return (named, named, valid, found, found, only, seen) if auto else (named, named, valid, only, seen)
+    auto = command(f"convert auto {data} {options}", OUT, oracle=oracle)
+    seen = (command(f"convert auto {data}"), command(f"inspect {data} --json"))
+    return named, named, valid, auto, auto, *seen
+
+
+def _places(here: Path) -> None:
+    data_files.write_locations(here / LOCATIONS)
+    (here / "ids.txt").write_text("\n".join(IDS) + "\n")
 
 
 def _texts(folder: Path) -> list[Base]:
     times, values = timestamps(ROWS), speeds(ROWS)
-    here = _fresh(folder, "texts")
-    data_files.write_locations(here / LOCATIONS)
-    (here / "ids.txt").write_text("\n".join(IDS) + "\n")
-    places = _read(here)
-    data_files.write_csv(here / "data.csv", times, values)
-    published = (here / "data.csv").read_bytes()
-    iso = b"time" + published.replace(b" ", b"T")
-    found = [
-        Base(
-            "published-csv",
-            {**places, "data.csv": published},
-            ("data.csv",),
-            (
-                Command(("convert", "metr-la", "data.csv", *TIMED), (OUT,), "csv"),
-                *_convert("published-csv", "data.csv", *TIMED, oracle="csv"),
-            ),
-            2,
-        ),
-        Base(
-            "csv",
-            {**places, "data.csv": iso},
-            ("data.csv",),
-            _convert("csv", "data.csv", *TIMED, "--units", "mph", oracle="csv"),
-            2,
-        ),
-        Base("export", {**places, "data.csv": _exported(times, values)}, ("data.csv",), EXPORTED, 1.5),
-        Base("export-long", {**places, "data.csv": _exported_long(times, values)}, ("data.csv",), EXPORTED, 1.5),
-        Base("export-turned", {**places, "data.csv": exported_turned(times, values)}, ("data.csv",), TURNED, 1.5),
-        Base(
-            "t-gcn",
-            {**places, "data.csv": (",".join(IDS) + "\n").encode() + _numbers(values)},
-            ("data.csv",),
-            _convert("t-gcn", "data.csv", *TIMED, *CLOCK, oracle="t-gcn"),
-            1.5,
-        ),
-        Base(
-            "matrix-csv",
-            {**places, "data.csv": _numbers(values)},
-            ("data.csv",),
-            _convert("matrix-csv", "data.csv", *WRITE, *CLOCK, oracle="matrix"),
-            1.5,
-        ),
-        Base(
-            "locations",
-            {**places, "data.csv": published},
-            (LOCATIONS,),
-            (Command(("convert", "metr-la", "data.csv", *TIMED), (OUT,), "csv"),),
-            1.5,
-        ),
-        Base(
-            "ids",
-            {**places, "data.csv": _numbers(values)},
-            ("ids.txt",),
-            (Command(("convert", "matrix-csv", "data.csv", *WRITE, *CLOCK), (OUT,), "matrix"),),
-        ),
-    ]
-    bay = _fresh(folder, "bay")
-    data_files.write_stations(bay / LOCATIONS)
-    data_files.write_csv(bay / "data.csv", timestamps(ROWS, "2017-01-01T00:00:00"), values, BAY_IDS)
-    found.append(
-        Base(
-            "pems-bay",
-            _read(bay),
-            ("data.csv", LOCATIONS),
-            (
-                Command(("convert", "pems-bay", "data.csv", *TIMED), (OUT,), "csv"),
-                Command(("convert", "pems-bay", "data.csv", *TIMED, "--without-positions"), (OUT,), "csv"),
-            ),
-            1.5,
-        )
+    places = made(folder, "texts", _places)
+    published = made(folder, "csv", lambda here: data_files.write_csv(here / "data.csv", times, values))["data.csv"]
+    header = (",".join(IDS) + "\n").encode()
+    numbers = "".join(",".join(map(repr, row)) + "\n" for row in values.tolist()).encode()
+
+    def base(kind: str, content: bytes, commands: tuple[Command, ...], weight: float, target: str = "data.csv") -> Base:
+        return Base(kind, {**places, "data.csv": content}, (target,), commands, weight)
+
+    metr_la = command(f"convert metr-la data.csv {TIMED}", OUT, oracle="csv")
+    matrix = command(f"convert matrix-csv data.csv {WRITE} {CLOCK}", OUT, oracle="matrix")
+    by_name = (metr_la, *_convert("published-csv", "data.csv", TIMED, "csv"))
+    in_iso = b"time" + published.replace(b" ", b"T")
+    bay = made(
+        folder,
+        "bay",
+        lambda here: data_files.write_stations(here / LOCATIONS),
+        lambda here: data_files.write_csv(here / "data.csv", timestamps(ROWS, "2017-01-01T00:00:00"), values, BAY_IDS),
     )
-    city = _fresh(folder, "libcity")
-    libcity.write_both(city, 12)
-    found.append(
+    pems_bay = [command(f"convert pems-bay data.csv {TIMED}{end}", OUT, oracle="csv") for end in ("", WITHOUT)]
+    city = made(folder, "libcity", lambda here: published_files.write_both(here, 12))
+    return [
+        base("published-csv", published, by_name, 2),
+        base("csv", in_iso, _convert("csv", "data.csv", f"{TIMED} --units mph", "csv"), 2),
+        base("export", _exported(times, values), EXPORTED, 1.5),
+        base("export-long", _exported_long(times, values), EXPORTED, 1.5),
+        base("export-turned", exported_turned(times, values), TURNED, 1.5),
+        base("t-gcn", header + numbers, _convert("t-gcn", "data.csv", f"{TIMED} {CLOCK}", "t-gcn"), 1.5),
+        base("matrix-csv", numbers, _convert("matrix-csv", "data.csv", f"{WRITE} {CLOCK}", "matrix"), 1.5),
+        base("locations", published, (metr_la,), 1.5, LOCATIONS),
+        base("ids", numbers, (matrix,), 1, "ids.txt"),
+        Base("pems-bay", bay, ("data.csv", LOCATIONS), tuple(pems_bay), 1.5),
         Base(
             "libcity",
-            _read(city),
+            city,
             ("METR_LA.dyna", "METR_LA.dyna", "METR_LA.geo"),
-            _convert("libcity", "METR_LA.dyna", "--output-h5", OUT, oracle="libcity"),
+            _convert("libcity", "METR_LA.dyna", f"--output-h5 {OUT}", "libcity"),
             1.5,
-        )
-    )
-    return found
+        ),
+    ]
 
 
+WITHOUT = " --without-positions"
 EXPORTED = (
-    Command(("convert", "export", "data.csv", *TIMED), (OUT,)),
-    Command(("convert", "auto", "data.csv", *TIMED, "--quantity", "flow"), (OUT,)),
-    Command(("convert", "auto", "data.csv", *TIMED, "--missing", "-1,0", "--units", "km/h"), (OUT,)),
-    Command(("convert", "auto", "data.csv", *TIMED, "--transposed"), (OUT,)),
-    Command(("convert", "auto", "data.csv")),
-    Command(("inspect", "data.csv", "--json")),
+    command(f"convert export data.csv {TIMED}", OUT),
+    command(f"convert auto data.csv {TIMED} --quantity flow", OUT),
+    command(f"convert auto data.csv {TIMED} --missing -1,0 --units km/h", OUT),
+    command(f"convert auto data.csv {TIMED} --transposed", OUT),
+    command("convert auto data.csv"),
+    command("inspect data.csv --json"),
 )
-
-
 TURNED = (
-    Command(("convert", "auto", "data.csv", *TIMED, "--transposed"), (OUT,)),
-    Command(("convert", "export", "data.csv", *TIMED, "--transposed", "--units", "km/h"), (OUT,)),
-    Command(("convert", "auto", "data.csv", "--transposed")),
-    Command(("convert", "auto", "data.csv", *TIMED), (OUT,)),
+    command(f"convert auto data.csv {TIMED} --transposed", OUT),
+    command(f"convert export data.csv {TIMED} --transposed --units km/h", OUT),
+    command("convert auto data.csv --transposed"),
+    command(f"convert auto data.csv {TIMED}", OUT),
 )
 
 
@@ -293,167 +254,114 @@ def exported_turned(times: list[str], values: np.ndarray) -> bytes:
     return "\n".join([",".join(["sensor", *times]), *rows, ""]).encode()
 
 
-def _numbers(values: np.ndarray) -> bytes:
-    return "".join(",".join(map(repr, row)) + "\n" for row in values.tolist()).encode()
-
-
 def _npz(**members: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.savez_compressed(stream, **members)
-    return _undated(stream.getvalue())
-
-
-def _undated(content: bytes) -> bytes:
     """A zip with fixed dates, so that a case is the same on every day."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(stream, "w") as new:
-        for info in old.infolist():
-            plain = zipfile.ZipInfo(info.filename)
-            plain.compress_type = info.compress_type
-            new.writestr(plain, old.read(info))
+    packed, stream = io.BytesIO(), io.BytesIO()
+    np.savez_compressed(packed, **members)
+    with zipfile.ZipFile(packed) as old, zipfile.ZipFile(stream, "w") as new:
+        for name in old.namelist():
+            new.writestr(zipfile.ZipInfo(name), old.read(name), zipfile.ZIP_DEFLATED)
     return stream.getvalue()
 
 
 def _arrays(folder: Path) -> list[Base]:
-    here = _fresh(folder, "places")
-    data_files.write_locations(here / LOCATIONS)
-    (here / "ids.txt").write_text("\n".join(IDS) + "\n")
-    places = _read(here)
+    places = made(folder, "places", _places)
     rows = 320  # more than a day: the days of the week change
     times, values = timestamps(rows), speeds(rows)
     of_day, of_week = array_files.fractions(times), array_files.weekdays(times)
     three = np.stack([speeds(rows, seed=seed) for seed in range(3)], axis=-1)
+    with_times = array_files.tiled(values, of_day, of_week)
     mean, std = values.mean(), values.std()
-
-    def base(kind: str, files: Files, targets: tuple[str, ...], data: str, said: tuple[str, ...], oracle: str) -> Base:
-        commands = _convert(kind, data, *WRITE, *said, oracle=oracle)
-        return Base(kind, {**places, **files}, targets, commands, 1.2)
-
-    single = array_files.npy_bytes(values)
-    found = [
-        base("npy", {"data.npy": single}, ("data.npy",), "data.npy", CLOCK, "npy"),
-        base("npy", {"data.npz": _npz(speed=values)}, ("data.npz",), "data.npz", CLOCK, "npz-any"),
-        base("pems-npz", {"data.npz": _npz(data=three)}, ("data.npz",), "data.npz", CLOCK, "npz-last"),
-        base(
-            "torch-mts",
-            {"data.npz": _npz(data=array_files.tiled(values, of_day, of_week)), "index.npz": _npz(train=np.zeros(3))},
-            ("data.npz", "data.npz", "index.npz"),
-            "data.npz",
-            START,
-            "npz-first",
-        ),
-        base(
-            "largest-npz",
-            {
-                "his.npz": _npz(
-                    data=array_files.tiled((values - mean) / std, of_day, of_week),
-                    mean=np.array(mean),
-                    std=np.array(std),
-                )
-            },
-            ("his.npz",),
-            "his.npz",
-            START,
-            "largest",
-        ),
-        base(
-            "pyg-t",
-            {"node_values.npy": array_files.npy_bytes(array_files.tiled(values, of_day))},
-            ("node_values.npy",),
-            "node_values.npy",
-            START,
-            "npy-first",
-        ),
+    of_largest = array_files.tiled((values - mean) / std, of_day, of_week)
+    cut = published_files.cut(array_files.tiled(values[:120], of_day[:120]), np.arange(-11, 1), np.arange(1, 13))
+    older = made(
+        folder, "dat", lambda here: published_files.write_dat(here, array_files.tiled(values, of_day, of_week / 7))
+    )
+    newer = made(
+        folder, "parts", lambda here: published_files.write_parts(here, values, published_files.columns(times))
+    )
+    largest = _npz(data=of_largest, mean=np.array(mean), std=np.array(std))
+    with_index = {"data.npz": _npz(data=with_times), "index.npz": _npz(train=np.zeros(3))}
+    nodes = array_files.npy_bytes(array_files.tiled(values, of_day))
+    rows_of: list[tuple[str, Files, str, str, str]] = [  # format, files, the one that is named, its clock, the oracle
+        ("npy", {"data.npy": array_files.npy_bytes(values)}, "data.npy", CLOCK, "npy"),
+        ("npy", {"data.npz": _npz(speed=values)}, "data.npz", CLOCK, "npz-any"),
+        ("pems-npz", {"data.npz": _npz(data=three)}, "data.npz", CLOCK, "npz-last"),
+        ("torch-mts", with_index, "data.npz", START, "npz-first"),
+        ("largest-npz", {"his.npz": largest}, "his.npz", START, "largest"),
+        ("pyg-t", {"node_values.npy": nodes}, "node_values.npy", START, "npy-first"),
+        ("windows-npz", {name: _npz(**parts) for name, parts in cut.items()}, "train.npz", START, "windows"),
+        ("basicts", older, "data.dat", START, "basicts-dat"),
+        ("basicts", newer, "meta.json", START, "basicts-npy"),
     ]
-    cut = windows.cut(array_files.tiled(values[:120], of_day[:120]), np.arange(-11, 1), np.arange(1, 13))
-    members = {name: _npz(**parts) for name, parts in cut.items()}
-    found.append(base("windows-npz", members, tuple(members), "train.npz", START, "windows"))
-    older = _fresh(folder, "basicts_dat")
-    basicts.write_dat(older, array_files.tiled(values, of_day, of_week / 7))
-    found.append(base("basicts", _read(older), ("data.dat", "desc.json"), "data.dat", START, "basicts-dat"))
-    newer = _fresh(folder, "basicts_npy")
-    basicts.write_parts(newer, values, basicts.columns(times))
-    content = _read(newer)
-    found.append(base("basicts", content, tuple(content), "meta.json", START, "basicts-npy"))
-    return found
+    return [
+        Base(kind, {**places, **files}, tuple(files), _convert(kind, data, f"{WRITE} {clock}", oracle), 1.2)
+        for kind, files, data, clock, oracle in rows_of
+    ]
 
 
 def _hdf5(folder: Path) -> list[Base]:
-    here = _fresh(folder, "hdf5")
-    data_files.write_locations(here / LOCATIONS)
-    data_files.write_frame(here / "frame.h5", timestamps(ROWS), speeds(ROWS), order=[2, 0, 1])
-    frame = Base(
-        "hdfstore",
-        _read(here),
-        ("frame.h5",),
-        _convert("hdfstore", "frame.h5", *TIMED, oracle="hdfstore"),
-        3,
+    frame = made(
+        folder,
+        "hdf5",
+        lambda here: data_files.write_locations(here / LOCATIONS),
+        lambda here: data_files.write_frame(here / "frame.h5", timestamps(ROWS), speeds(ROWS), order=[2, 0, 1]),
     )
-    content = store(folder)
     commands = (
-        Command(("inspect", "data.h5", "--json")),
-        Command(("inspect", "data.h5", "--require", "all")),
-        Command(("inspect", "data.h5", "--plot", "plot.png"), ("plot.png",)),
-        Command(("inspect", "data.h5", "--geojson", MAP), (MAP,), "positions"),
-        Command(("backfill", "data.h5", "--dry-run")),
-        Command(("backfill", "data.h5"), ("data.h5",), "backfill"),
-        Command(("evaluate", "--baselines", "--data", "data.h5", "--json"), (), "baselines"),
-        Command(("train", "--data", "data.h5", "--run-dir", "new", "--max-epochs", "1", *SMALL), ("new",)),
-        Command(("convert", "auto", "data.h5")),
+        command("inspect data.h5 --json"),
+        command("inspect data.h5 --require all"),
+        command("inspect data.h5 --plot plot.png", "plot.png"),
+        command(f"inspect data.h5 --geojson {MAP}", MAP, oracle="positions"),
+        command("backfill data.h5 --dry-run"),
+        command("backfill data.h5", "data.h5", oracle="backfill"),
+        command("evaluate --baselines --data data.h5 --json", oracle="baselines"),
+        command(TRAIN.format("--data data.h5 --run-dir new"), "new"),
+        command("convert auto data.h5"),
     )
-    return [frame, Base("canonical", {"data.h5": content}, ("data.h5",), commands, 4)]
+    return [
+        Base("hdfstore", frame, ("frame.h5",), _convert("hdfstore", "frame.h5", TIMED, "hdfstore"), 3),
+        Base("canonical", store(folder), ("data.h5",), commands, 4),
+    ]
 
 
-def store(folder: Path) -> bytes:
+def store(folder: Path) -> Files:
     """A canonical file, without the date of its making."""
-    here = _fresh(folder, "store")
 
-    def make() -> None:
+    def write(here: Path) -> None:
         data_files.small_store(here / "data.h5", 80)
         with h5py.File(here / "data.h5", "r+") as file:
             file.attrs["creation_date"] = "2025-09-01T00:00:00"
 
-    child.check(child.run(make))
-    return (here / "data.h5").read_bytes()
+    return made(folder, "store", lambda here: child.check(child.run(lambda: write(here))))
 
 
 def _older(folder: Path) -> list[Base]:
+    more = f"--meta {LOCATIONS} --rewrite"
+    commands = (
+        command("backfill old.h5", "old.h5", oracle="backfill"),
+        command(f"backfill old.h5 {more}", "old.h5", oracle="backfill"),
+        command(f"backfill old.h5 {more} --backup", "old.h5", "old.h5.bak", oracle="backfill"),
+        command(f"backfill old.h5 {more} --dry-run"),
+        command("inspect old.h5 --json"),
+    )
     found = []
     for name, builder in older_files.OLDER.items():
-        here = _fresh(folder, f"older_{name}")
-        child.check(child.run(lambda builder=builder, here=here: builder(here / "old.h5")))
-        older_files.meta(here / LOCATIONS)
-        more = ("--meta", LOCATIONS, "--rewrite")
-        commands = (
-            Command(("backfill", "old.h5"), ("old.h5",), "backfill"),
-            Command(("backfill", "old.h5", *more), ("old.h5",), "backfill"),
-            Command(("backfill", "old.h5", *more, "--backup"), ("old.h5", "old.h5.bak"), "backfill"),
-            Command(("backfill", "old.h5", *more, "--dry-run")),
-            Command(("inspect", "old.h5", "--json")),
+        files = made(
+            folder,
+            f"older_{name}",
+            lambda here, builder=builder: child.check(child.run(lambda: builder(here / "old.h5"))),
+            lambda here: older_files.meta(here / LOCATIONS),
         )
         targets = ("old.h5",) * 6 + ((LOCATIONS,) if name in ("M0", "TW2") else ())
-        found.append(Base(f"older {name}", _read(here), targets, commands, 0.6))
+        found.append(Base(f"older {name}", files, targets, commands, 0.6))
     return found
 
 
-SETTINGS = {
-    "settings.yaml": """\
-data: {path: data.h5, history: 12, horizon: 12}
-loader: {batch_size: 16}
-model:
-  width: 8
-  blocks: 1
-  slstm_at: []
-  heads: 2
-pooling: {heads: 2, neighbours: 3}
-trainer:
-  max_epochs: 1
-  learning_rate: 0.002
-  run_dir: new
-""",
-    "settings.toml": """\
+SETTINGS = """\
 [data]
 path = "data.h5"
+history = 12
+horizon = 12
 [loader]
 batch_size = 16
 [model]
@@ -468,87 +376,75 @@ neighbours = 3
 max_epochs = 1
 learning_rate = 0.002
 run_dir = "new"
-""",
-}
+"""
 
 
 def _settings(folder: Path) -> list[Base]:
     """Settings that a user wrote, and distances, which only settings name."""
     data, found = store(folder), []
-    for name, text in SETTINGS.items():
-        shown = Command(("config", "-c", name, "--json"))
-        trained = Command(("train", "-c", name, "--max-epochs", "1", "--run-dir", "new", *SMALL), ("new",))
-        found.append(Base(name, {name: text.encode(), "data.h5": data}, (name,), (shown, shown, shown, trained), 1.2))
+    as_yaml = yaml.safe_dump(tomllib.loads(SETTINGS), sort_keys=False)
+    for name, text in (("settings.yaml", as_yaml), ("settings.toml", SETTINGS)):
+        shown, trained = command(f"config -c {name} --json"), command(TRAIN.format(f"-c {name} --run-dir new"), "new")
+        found.append(Base(name, {name: text.encode(), **data}, (name,), (shown, shown, shown, trained), 1.2))
     pairs = [f"{start},{end},{100 + 700 * abs(i - j)}" for i, start in enumerate(IDS) for j, end in enumerate(IDS)]
     matrix = "0,800,1500\n800,0,700.5\n1500,700.5,0\n"
-    words = ("train", "--data", "data.h5", "--run-dir", "new", "--max-epochs", "1", *SMALL, "--distances", "roads.csv")
+    trained = command(TRAIN.format("--data data.h5 --run-dir new --distances roads.csv"), "new")
     for name, text in (("list", "\n".join(["from,to,cost", *pairs]) + "\n"), ("matrix", matrix)):
-        files = {"data.h5": data, "roads.csv": text.encode()}
-        found.append(Base(f"distances {name}", files, ("roads.csv",), (Command(words, ("new",)),), 0.8))
+        found.append(Base(f"distances {name}", {**data, "roads.csv": text.encode()}, ("roads.csv",), (trained,), 0.8))
     return found
 
 
-RESUME = ("train", "--resume", "run", "--max-epochs", "2")
-RUN_FILES = (
-    *("settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json", "metrics.jsonl"),
-    *("best.safetensors", "intervals.safetensors", "last.pt"),
+FIRST = TRAIN.format("--data data.h5 --run-dir run")
+GO_ON = command("train --resume run --max-epochs 2", "run", oracle="resumed")
+SCORES = command("evaluate run --json", oracle="scores")
+ENDS = command("predict run --interval 0.5 --json", oracle="intervals")
+AHEAD = command("predict run --json", oracle="forecast")
+REPORT = command(f"report run -o {PAGE}", PAGE, oracle="report")
+CALIBRATE = command("calibrate run", "run/intervals.safetensors", oracle="calibration")
+FOLLOW = command(f"serve run --data {SERVED} --follow --port 0", SERVED, NEXT, oracle="follow")
+READING = (
+    *(SCORES, SCORES, AHEAD, ENDS, REPORT, CALIBRATE),
+    command("explain run --json", oracle="explanation"),
+    command(f"explain run --geojson {MAP}", MAP, oracle="map"),
+    command(f"export run {EXPORT}", EXPORT, oracle="export"),
+    command("serve run --port 0", oracle="network"),
+    command("serve run --data data.h5 --port 0", oracle="latest"),
 )
 
 
 def _runs(folder: Path) -> tuple[list[Base], dict[str, Any]]:
     """A run of one epoch, the same as the first version wrote it, and what each command gives for the undamaged run."""
-    here = _fresh(folder, "trained")
-    write(here / "data.h5", store(folder))
-    first = ("train", "--data", "data.h5", "--run-dir", "run", "--max-epochs", "1", *SMALL)
-    child.check(child.command(first, here))
+    here = folder / "trained"
+    write_all(store(folder), here)
+    child.check(child.command(command(FIRST).words, here))
     child.check(child.run(lambda: _steady(here / "run")))
-    files = _read(here)
-    scores = Command(("evaluate", "run", "--json"), (), "scores")
-    ahead = Command(("predict", "run", "--json"), (), "forecast")
-    other = Command(("predict", "run", "--data", "data.h5", "--output", "ahead.csv"), ("ahead.csv",))
-    errors = Command(("explain", "run", "--json"), (), "explanation")
-    ends = Command(("predict", "run", "--interval", "0.5", "--json"), (), "intervals")
-    places = Command(("explain", "run", "--geojson", MAP), (MAP,), "map")
-    page = Command(("report", "run", "-o", PAGE), (PAGE,), "report")
-    export = Command(("export", "run", EXPORT), (EXPORT,), "export")
-    calibrate = Command(("calibrate", "run"), ("run/intervals.safetensors",), "calibration")
-    network = Command(("serve", "run", "--port", "0"), (), "network")
-    latest = Command(("serve", "run", "--data", "data.h5", "--port", "0"), (), "latest")
-    follow = Command(("serve", "run", "--data", SERVED, "--follow", "--port", "0"), (SERVED, NEXT), "follow")
-    go_on = Command(RESUME, ("run",), "resumed")
-    over = Command((*first, "--overwrite"), ("run",))
+    files = read_all(here)
     served = {**files, SERVED: files[NEXT]}
     expected: dict[str, Any] = {}
-    for command in (scores, ahead, errors, ends, places, page, export, calibrate, network, latest, follow, go_on):
-        again = _fresh(folder, "expected")
-        for name, content in served.items():
-            write(again / name, content)
-        done = child.command(command.words, again)
+    for each in dict.fromkeys((*READING, FOLLOW, GO_ON)):
+        again = folder / f"expected_{each.oracle}"
+        write_all(served, again)
+        done = child.command(each.words, again)
         child.check(done)
-        expected[command.oracle] = RESULTS[command.oracle](again, done.stdout)
-    reading = (scores, scores, ahead, ends, errors, places, page, export, calibrate, network, latest)
-    found = [
-        Base(f"run {name}", files, (f"run/{name}",), (*reading, go_on, go_on), 1.2)
-        for name in RUN_FILES
-        if Path(name).suffix not in (".pt", ".safetensors", ".jsonl")
-        if name not in ("origin.json", "environment.json")
-    ]
-    found += [
-        Base(f"run {name}", files, (f"run/{name}",), (go_on, go_on, go_on, scores, page, over), 1.2)
-        for name in ("last.pt", "metrics.jsonl", "origin.json", "environment.json")
-    ]
-    of_intervals = (ends, ends, ahead, page, calibrate, go_on)
-    found += [
-        Base("run best.safetensors", files, ("run/best.safetensors",), reading, 1.5),
-        Base("run intervals.safetensors", files, ("run/intervals.safetensors",), of_intervals, 1.2),
-        Base("data of a run", files, ("data.h5",), (*reading, other, go_on), 1.5),
-        Base("data of a server", served, ("data.h5",), (follow,), 1.2),
-    ]
+        expected[each.oracle] = RESULTS[each.oracle](again, done.stdout)
+    over, other = command(f"{FIRST} --overwrite", "run"), command("predict run --data data.h5 --output a.csv", "a.csv")
+    of_states = (GO_ON, GO_ON, GO_ON, SCORES, REPORT, over)
+    of_intervals = (ENDS, ENDS, AHEAD, REPORT, CALIBRATE, GO_ON)
+    reads: dict[str, tuple[tuple[Command, ...], float]] = {
+        **dict.fromkeys(
+            ("format.txt", "settings.yaml", "sensors.json", "protocol.json"), ((*READING, GO_ON, GO_ON), 1.2)
+        ),
+        **dict.fromkeys(("last.pt", "metrics.jsonl", "origin.json", "environment.json"), (of_states, 1.2)),
+        "best.safetensors": (READING, 1.5),
+        "intervals.safetensors": (of_intervals, 1.2),
+    }
+    bases = [Base(f"run {name}", files, (f"run/{name}",), *commands) for name, commands in reads.items()]
+    bases.append(Base("data of a run", files, ("data.h5",), (*READING, other, GO_ON), 1.5))
+    bases.append(Base("data of a server", served, ("data.h5",), (FOLLOW,), 1.2))
     older = _as_first_version(files)
-    found += [
-        Base(f"older run {name}", older, (f"run/{name}",), (*reading, go_on), 0.8) for name in ("best.pt", "stamp.json")
-    ]
-    return found, expected
+    for name in ("best.pt", "stamp.json"):
+        bases.append(Base(f"older run {name}", older, (f"run/{name}",), (*READING, GO_ON), 0.8))
+    return bases, expected
 
 
 def _steady(run: Path) -> None:
@@ -569,8 +465,9 @@ def _packed(content: object) -> bytes:
 def _as_first_version(files: Files) -> Files:
     """best.pt and stamp.json in place of best.safetensors and protocol.json."""
     kept = dict(files)
+    del kept["run/format.txt"]
     state = load_tensors(kept.pop("run/best.safetensors"))
-    names = {name.replace("normaliser.", "scaled."): tensor for name, tensor in state.items()}
+    names = {name.replace("normaliser.", "scaled."): tensor for name, tensor in sorted(state.items())}
     kept["run/best.pt"] = _packed({"model": names, "epoch": 1})
     stamp = json.loads(kept.pop("run/protocol.json"))
     stamp["scaler"] = stamp.pop("normaliser")

@@ -9,8 +9,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +21,7 @@ from safetensors.torch import load as load_tensors
 from tests import data_files, older_files
 from tests.commands import SMALL
 from tests.fuzz import child
-from tests.fuzz.corpus import Files, exported_turned, write
+from tests.fuzz.corpus import Files, exported_turned, read_all, write_all
 
 FIRST = ("train", "--data", "data.h5", "--run-dir", "run", "--max-epochs", "3", "--batch-size", "8", *SMALL)
 RESUME = ("train", "--resume", "run")
@@ -45,25 +43,12 @@ OF_RUN = (
 
 @dataclass
 class Tally:
-    """What was seen after the kills of one command."""
+    """What was seen after the kills of one command, and what was wrong: lost, half, blocked, weights or litter."""
 
     name: str
     kills: int = 0
     early: int = 0  # the command had ended before the kill
-    seen: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-
-    def line(self) -> str:
-        """The tally as a row of the table."""
-        seen = ", ".join(f"{number} {name}" for name, number in sorted(self.seen.items()))
-        counts = [self._count(kind) for kind in ("lost", "half", "blocked", "weights", "litter")]
-        return f"{self.name:<10}{self.kills:>6}{self.early:>7}" + "".join(f"{n:>9}" for n in counts) + f"  {seen}"
-
-    def _count(self, kind: str) -> int:
-        return sum(each.startswith(kind) for each in self.wrong)
-
-
-HEADER = "command    kills  ended     lost     half  blocked  weights   litter  after the kill"
 
 
 def kill(words: tuple[str, ...], folder: Path, seconds: float) -> bool:
@@ -87,15 +72,16 @@ def kill(words: tuple[str, ...], folder: Path, seconds: float) -> bool:
 
 
 def repeat(
-    name: str, words: tuple[str, ...], files: Files, folder: Path, count: int, dice: random.Random,
+    tally: Tally,
+    words: tuple[str, ...],
+    files: Files,
+    folder: Path,
+    count: int,
+    dice: random.Random,
+    seconds: float,
     after: Callable[[Path, Tally], None],
-) -> Tally:  # fmt: skip
+) -> Tally:
     """Kill a command ``count`` times at uniformly random moments of its length, each time in the same folder anew."""
-    tally = Tally(name)
-    _anew(folder, files)
-    started = time.monotonic()
-    child.check(child.command(words, folder))
-    seconds = time.monotonic() - started
     while tally.kills < count and tally.early < 5 * count:
         _anew(folder, files)
         if kill(words, folder, dice.uniform(0, seconds)):
@@ -110,8 +96,15 @@ def repeat(
 def _anew(folder: Path, files: Files) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for name, content in files.items():
-        write(folder / name, content)
+    write_all(files, folder)
+
+
+def _whole_run(words: tuple[str, ...], files: Files, folder: Path) -> float:
+    """Run a command that nobody kills; the seconds that it takes."""
+    _anew(folder, files)
+    done = child.command(words, folder)
+    child.check(done)
+    return done.seconds
 
 
 def _temporaries(folder: Path) -> list[str]:
@@ -141,31 +134,22 @@ def _replaced(
     name: str, words: tuple[str, ...], output: str, files: Files, folder: Path, count: int, dice: random.Random
 ) -> Tally:
     """A command that replaces a file, which it writes the same each time."""
-    _anew(folder, files)
-    child.check(child.command(words, folder))
+    seconds = _whole_run(words, files, folder)
     right, old = _content(folder / output), files[output]
 
     def after(folder: Path, tally: Tally) -> None:
         path = folder / output
-        if not path.exists():
+        try:
+            if path.read_bytes() != old and _content(path) != right:
+                tally.wrong.append("half: other readings")
+        except FileNotFoundError:
             tally.wrong.append("lost: no file")
-        elif path.read_bytes() == old:
-            tally.seen["old"] += 1
-        else:
-            try:
-                same = _content(path) == right
-            except (OSError, KeyError, AssertionError, RuntimeError) as error:
-                same, tally.seen["broken"] = False, tally.seen["broken"] + 1
-                tally.wrong.append(f"half: {error}")
-            else:
-                tally.seen["new"] += 1
-                if not same:
-                    tally.wrong.append("half: other readings")
-        tally.seen["with .tmp"] += bool(_temporaries(folder))
+        except (OSError, KeyError, AssertionError, RuntimeError) as error:
+            tally.wrong.append(f"half: {error}")
         if _next(words, folder, tally, "blocked") and _content(path) != right:
             tally.wrong.append("lost: other readings after the next command")
 
-    return repeat(name, words, files, folder, count, dice, after)
+    return repeat(Tally(name), words, files, folder, count, dice, seconds, after)
 
 
 def _end(folder: Path) -> dict[str, torch.Tensor]:
@@ -184,12 +168,10 @@ def _same(right: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> boo
 
 def _trained(name: str, words: tuple[str, ...], files: Files, folder: Path, count: int, dice: random.Random) -> Tally:
     """``train`` or ``train --resume``: what remains goes on to the weights of a run that nobody stopped."""
-    _anew(folder, files)
-    child.check(child.command(words, folder))
+    seconds = _whole_run(words, files, folder)
     right = _end(folder)
 
     def after(folder: Path, tally: Tally) -> None:
-        tally.seen["with .tmp"] += bool(_temporaries(folder))
         run = folder / "run"
         resumable = (run / "last.pt").exists()
         if (run / "best.safetensors").exists():
@@ -199,8 +181,7 @@ def _trained(name: str, words: tuple[str, ...], files: Files, folder: Path, coun
         if not resumable and "run/last.pt" in files:
             tally.wrong.append("lost: last.pt")
         if resumable:
-            tally.seen["resumable"] += 1
-            kept = {str(path.relative_to(folder)): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+            kept = {f"run/{name}": content for name, content in read_all(run, hidden=True).items()}
             done = child.command(RESUME, folder)
             if done.code != 0 and "nothing is left" not in done.stderr and "complete" not in done.stderr:
                 tally.wrong.append(f"blocked: --resume after the kill: {done.stderr[-300:]}")
@@ -209,34 +190,30 @@ def _trained(name: str, words: tuple[str, ...], files: Files, folder: Path, coun
             if done.code == 0 and (found := _temporaries(folder)):
                 tally.wrong.append(f"litter: {found}")
             shutil.rmtree(run)
-            for each, content in kept.items():
-                write(folder / each, content)
-        else:
-            tally.seen["no last.pt yet" if run.exists() else "no folder yet"] += 1
+            write_all(kept, folder)
         if dice.random() < 0.5 or not resumable:
             _next((*FIRST, "--overwrite"), folder, tally, "blocked")
 
-    return repeat(name, words, files, folder, count, dice, after)
+    return repeat(Tally(name), words, files, folder, count, dice, seconds, after)
 
 
 def main(count: int, seed: int) -> int:
     """Kill each command ``count`` times and print the table; 1 where anything was wrong."""
     dice = random.Random(seed)
     print(f"{count} kills of each command, seed {seed}", flush=True)
-    print(HEADER)
     wrong: list[str] = []
     with tempfile.TemporaryDirectory() as place:
-        made, folder = Path(place, "made"), Path(place, "kills")
-        made.mkdir()
-        for tally in tallies(made, folder, count, dice):
-            print(tally.line(), flush=True)
+        for tally in tallies(Path(place), count, dice):
+            print(f"{tally.name}: {tally.kills} kills, {tally.early} came late, {len(tally.wrong)} wrong", flush=True)
             wrong += [f"{tally.name}: {each}" for each in tally.wrong]
     print("\n".join(wrong) if wrong else "nothing was lost, half written, blocked or left")
     return 1 if wrong else 0
 
 
-def tallies(made: Path, folder: Path, count: int, dice: random.Random) -> Iterator[Tally]:
-    """The tallies of every command that writes."""
+def tallies(place: Path, count: int, dice: random.Random) -> Iterator[Tally]:
+    """The tallies of every command that writes; ``place`` is an empty folder."""
+    made, folder = place / "made", place / "kills"
+    made.mkdir()
 
     def make() -> None:
         data_files.small_store(made / "data.h5", 80)
@@ -293,4 +270,4 @@ def _interrupted(data: Files, folder: Path) -> Files:
     _anew(folder, data)
     if child.run(call, folder).signal != signal.SIGKILL:
         raise RuntimeError("the run was not killed")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return read_all(folder, hidden=True)

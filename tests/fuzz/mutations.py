@@ -1,16 +1,21 @@
-"""Changes of a file: of its bytes, its lines, its values, its structure, or of what stands in its place."""
+"""Changes of a file: of its bytes, its lines, its values, its structure, or of what stands in its place.
+
+A change of one kind of file is drawn from a table of names and functions, and says its name.
+"""
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
 import random
+import socket
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import h5py
 import numpy as np
@@ -19,131 +24,51 @@ import yaml
 
 from tests.fuzz import child
 
+T = TypeVar("T")
+Changed = tuple[bytes, str]  # the content of a file, and what was done to it
 TEXTS = (".csv", ".txt", ".geo", ".dyna", ".json", ".jsonl", ".yaml", ".toml")
 # What may stand in the place of a file.
-KINDS = (
-    "empty",
-    "missing",
-    "folder",
-    "loop",
-    "dangling",
-    "pipe",
-    "zeros",
-    "null",
-    "bytes name",
-    "long name",
-    "no name",
-    "socket",
-)
+KINDS = ("empty", "missing", "folder", "loop", "dangling", "pipe", "zeros", "null", "socket")
+NAMES = {"bytes name": b"caf\xe9", "long name": b"n" * 250, "no name": b"n" * 300}  # longer than a file system has them
+NUMBERS = b"nan inf -inf 1e400 -1e400 -1 0 99999999999999999999999999 1e-400 NaN 0x10 1_000 1e5 1.5.2 -0.0 .5 5."
+WORDS = b"null true True None %s%n ../../etc/passwd !!python/object/apply:os.system"
+TIMES = "2012-13-45 25:61:00|2012-02-30 00:00:00|0000-00-00 00:00:00|9999-12-31 23:59:59|2012-03-01T00:00:00Z"
+MARKS = '\x00|\ufeff|\r\n|\r|\n\n|\x1b[31m|\u2028|\u0663|"|""|\'|"\n|,|,,|;|\t| |#|\\|{|}|[|]|:|&a |*a|<<: *a|--- \n'
 TOKENS: tuple[bytes, ...] = (
-    *(b"nan", b"inf", b"-inf", b"1e400", b"-1e400", b"-1", b"0", b"99999999999999999999999999", b"1e-400", b"NaN"),
-    *(b"\x00", b"\xef\xbb\xbf", b"\r\n", b"\r", b"\n\n", b"\xff\xfe", b"\xe9", b"\x1b[31m", b"\xe2\x80\xa8"),
-    b"\xd9\xa3",
-    *(
-        b'"',
-        b'""',
-        b"'",
-        b'"\n',
-        b",",
-        b",,",
-        b";",
-        b"\t",
-        b" ",
-        b"#",
-        b"\\",
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b":",
-        b"&a ",
-        b"*a",
-    ),
-    *(
-        b"x" * 5000,
-        b"9" * 400,
-        b"9" * 5000,
-        b"a,b" * 3000,
-        b"\xf0\x9f\x98\x80" * 200,
-        b"null",
-        b"true",
-        b"True",
-        b"None",
-    ),
-    *(b"0x10", b"1_000", b"1e5", b"1.5.2", b"2012-13-45 25:61:00", b"2012-02-30 00:00:00", b"0000-00-00 00:00:00"),
-    *(
-        b"9999-12-31 23:59:59",
-        b"2012-03-01T00:00:00Z",
-        b"2012-03-01 00:00:00+01:00",
-        b"!!python/object/apply:os.system",
-    ),
-    *(
-        b"[" * 3000,
-        b"{" * 3000,
-        b'{"a":' * 3000,
-        b"%s%n",
-        b"../../etc/passwd",
-        b"<<: *a",
-        b"--- \n",
-        b"-0.0",
-        b".5",
-        b"5.",
-    ),
+    *(*NUMBERS.split(), *WORDS.split(), *TIMES.encode().split(b"|"), *MARKS.encode().split(b"|")),
+    *(b"\xff\xfe", b"\xe9", b"2012-03-01 00:00:00+01:00", b"x" * 5000, b"9" * 400, b"9" * 5000, b"a,b" * 3000),
+    *("\U0001f600".encode() * 200, b"[" * 3000, b"{" * 3000, b'{"a":' * 3000),
 )
 VALUES: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        False,
-        0,
-        -1,
-        1,
-        2,
-        1 << 31,
-        1 << 64,
-        10**400,
-        -(10**30),
-        0.5,
-        -0.0,
-        1e308,
-        float("nan"),
-        float("inf"),
-    ),
-    *("", "a", "0", "nan", "x" * 3000, "\x00", "\u2028", "\ud800", "12", "none", "/dev/zero", "..", "victim.h5"),
-    *([], {}, [[]], [1, 2], ["a"], {"a": 1}, {"": None}, [None] * 3, {"mean": 0, "std": 0}, {"avg_speed": 7}),
+    *(None, True, False, 0, -1, 1, 2, 1 << 31, 1 << 64, 10**400, -(10**30), 0.5, -0.0, 1e308),
+    *(float("nan"), float("inf"), "", "a", "0", "nan", "x" * 3000, "\x00", "\u2028", "\ud800", "12", "none"),
+    *("/dev/zero", "..", "victim.h5", [], {}, [[]], [1, 2], ["a"], {"a": 1}, {"": None}, [None] * 3),
+    *({"mean": 0, "std": 0}, {"avg_speed": 7}),
 )
 
 
-def other_name(name: str, kind: str) -> str:
-    """The name of a target in a case of this kind; only the files that a command names may change theirs."""
-    path = Path(name)
-    if "/" in name or kind not in ("bytes name", "long name", "no name"):
-        return name
-    if kind == "no name":  # longer than any file system has them
-        return "n" * 300 + path.suffix
-    if kind == "bytes name":
-        return os.fsdecode(b"caf\xe9") + path.suffix
-    return "n" * (255 - len(path.suffix)) + path.suffix
+def one_of(dice: random.Random, ways: Mapping[str, Callable[[], T]]) -> tuple[T, str]:
+    """What one of these functions returns, and its name."""
+    name = dice.choice(list(ways))
+    return ways[name](), name
+
+
+def other_name(path: Path, kind: str) -> str:
+    """The name of a target in a case of this kind."""
+    return os.fsdecode(NAMES[kind]) + path.suffix
 
 
 def lay_out(path: Path, kind: str, content: bytes | None) -> None:
     """Put a file, or what stands in its place, at ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if kind in ("file", "bytes name", "long name"):
-        path.write_bytes(content or b"")
-    elif kind == "empty":
-        path.write_bytes(b"")
+    links = {"loop": path.name, "dangling": "nowhere", "zeros": "/dev/zero", "null": "/dev/null"}
+    if kind in links:
+        path.symlink_to(links[kind])
     elif kind == "folder":
         path.mkdir()
-    elif kind == "loop":
-        path.symlink_to(path.name)
-    elif kind == "dangling":
-        path.symlink_to("nowhere")
     elif kind == "pipe":
         os.mkfifo(path)
     elif kind == "socket":
-        import socket
-
         here = Path.cwd()
         os.chdir(path.parent)  # the path of a socket is short
         try:
@@ -151,80 +76,75 @@ def lay_out(path: Path, kind: str, content: bytes | None) -> None:
                 made.bind(path.name)
         finally:
             os.chdir(here)
-    elif kind in ("zeros", "null"):
-        path.symlink_to({"zeros": "/dev/zero", "null": "/dev/null"}[kind])
+    elif kind not in ("missing", "no name"):
+        path.write_bytes(b"" if kind == "empty" else content or b"")
 
 
 def mutate(
     content: bytes, name: str, dice: random.Random, others: list[bytes], scratch: Path
 ) -> tuple[bytes, str, bool]:
     """A changed file, what was done to it, and whether only bytes were damaged."""
-    suffix = Path(name).suffix
-    structural = STRUCTURAL.get(suffix)
+    suffix, how = Path(name).suffix, ""
     draw = dice.random()
-    if structural and draw < 0.55:
+    if suffix in STRUCTURAL and draw < 0.55:
         try:
-            return *structural(content, dice, scratch), False
+            return *STRUCTURAL[suffix](content, dice, scratch), False
         except (ValueError, LookupError, TypeError, RuntimeError, OSError, OverflowError, AttributeError) as error:
             how = f"no structure ({type(error).__name__}); "
     elif suffix in TEXTS and draw < 0.85:
-        return *of_text(content, dice, others), False
-    else:
-        how = ""
-    for _ in range(dice.choice((1, 1, 1, 2, 4))):
-        content, said = of_bytes(content, dice, others)
-        how += said + "; "
-    return content, how, True
+        return *repeated(of_text, (1, 1, 2, 3), content, dice, others), False
+    content, changes = repeated(of_bytes, (1, 1, 1, 2, 4), content, dice, others)
+    return content, how + changes, True
 
 
-# --- bytes -----------------------------------------------------------------------------------------------------------
+def repeated(
+    change: Callable[..., Changed], counts: tuple[int, ...], content: bytes, dice: random.Random, others: list[bytes]
+) -> Changed:
+    """So many changes, one after the other."""
+    names = []
+    for _ in range(dice.choice(counts)):
+        content, name = change(content, dice, others)
+        names.append(name)
+    return content, "; ".join(names)
 
 
-def of_bytes(content: bytes, dice: random.Random, others: list[bytes]) -> tuple[bytes, str]:
+# --- bytes and texts -------------------------------------------------------------------------------------------------
+
+
+def of_bytes(content: bytes, dice: random.Random, others: list[bytes]) -> Changed:
     """One change of any bytes."""
     if not content:
         return dice.choice(TOKENS), "a token"
-    size = len(content)
-    kind = dice.randrange(10)
-    place = dice.randrange(min(size, 4096)) if dice.random() < 0.3 else dice.randrange(size)
-    length = min(size - place, dice.choice((1, 4, 16, 100, 512, 4096)))
-    end = place + length
-    if kind <= 2:
-        bit = 1 << dice.randrange(8)
-        return content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :], f"bit {bit} of {place} flipped"
-    if kind == 3:
-        return content[:place], f"cut at {place}"
-    if kind == 4:
-        return content[:place] + content[end:], f"{length} removed at {place}"
-    if kind == 5:
-        return content[:end] + content[place:end] + content[end:], f"{length} doubled at {place}"
-    if kind == 6:
-        return content[:place] + bytes(length) + content[end:], f"{length} zeroed at {place}"
-    if kind == 7:
-        return content[:place] + dice.randbytes(length) + content[end:], f"{length} replaced at {place}"
-    if kind == 8:
-        other = dice.choice(others) or b"-"
-        cut = dice.randrange(len(other))
-        return content[:place] + other[cut:], f"spliced at {place} with another from {cut}"
-    token = dice.choice(TOKENS)
-    if dice.random() < 0.5:
-        return content[:place] + token + content[place:], f"{token[:20]!r} inserted at {place}"
-    return content[:place] + token + content[place + len(token) :], f"{token[:20]!r} written at {place}"
+    place = dice.randrange(min(len(content), 4096) if dice.random() < 0.3 else len(content))
+    end = min(len(content), place + dice.choice((1, 4, 16, 100, 512, 4096)))
+    before, part, after = content[:place], content[place:end], content[end:]
+    other, token, bit = dice.choice(others) or b"-", dice.choice(TOKENS), 1 << dice.randrange(8)
+    cut = dice.randrange(len(other))
+    flipped: Callable[[], bytes] = lambda: before + bytes([content[place] ^ bit]) + content[place + 1 :]  # noqa: E731
+    changed, name = one_of(
+        dice,
+        {
+            f"bit {bit} flipped": flipped,
+            f"a bit flipped, {bit}": flipped,
+            "the rest cut": lambda: before,
+            "removed": lambda: before + after,
+            "doubled": lambda: before + part + part + after,
+            "zeroed": lambda: before + bytes(len(part)) + after,
+            "replaced": lambda: before + dice.randbytes(len(part)) + after,
+            f"spliced with another from {cut}": lambda: before + other[cut:],
+            f"{token[:20]!r} inserted": lambda: before + token + part + after,
+            f"{token[:20]!r} written": lambda: before + token + content[place + len(token) :],
+        },
+    )
+    return changed, f"{len(part)} bytes at {place}: {name}"
 
 
-# --- texts -----------------------------------------------------------------------------------------------------------
+def of_text(content: bytes, dice: random.Random, others: list[bytes]) -> Changed:
+    """One change of cells, of lines or of the whole text."""
+    return dice.choice((_cell, _cell, _cell, _lines, _lines, _whole, _token, of_bytes))(content, dice, others)
 
 
-def of_text(content: bytes, dice: random.Random, others: list[bytes]) -> tuple[bytes, str]:
-    """One to three changes of lines and cells."""
-    how = ""
-    for _ in range(dice.choice((1, 1, 2, 3))):
-        content, said = dice.choice(LINE_CHANGES)(content, dice, others)
-        how += said + "; "
-    return content, how
-
-
-def _cell(content: bytes, dice: random.Random, _: list[bytes]) -> tuple[bytes, str]:
+def _cell(content: bytes, dice: random.Random, _: list[bytes]) -> Changed:
     lines = content.split(b"\n")
     row = dice.choice((0, 1, dice.randrange(len(lines)))) % len(lines)
     cells = lines[row].split(b",")
@@ -235,29 +155,37 @@ def _cell(content: bytes, dice: random.Random, _: list[bytes]) -> tuple[bytes, s
     return b"\n".join(lines), f"cell {column} of line {row} with {token[:20]!r}"
 
 
-def _lines(content: bytes, dice: random.Random, others: list[bytes]) -> tuple[bytes, str]:
+def _token(content: bytes, dice: random.Random, _: list[bytes]) -> Changed:
+    place, token = dice.randrange(len(content) + 1), dice.choice(TOKENS)
+    return content[:place] + token + content[place:], f"{token[:20]!r} inserted at {place}"
+
+
+def _lines(content: bytes, dice: random.Random, others: list[bytes]) -> Changed:
     lines = content.split(b"\n")
     first = dice.randrange(len(lines))
     last = min(len(lines), first + dice.choice((1, 1, 3, 10)))
-    kind = dice.choice(("removed", "doubled", "shuffled", "moved", "from another", "blank", "reversed"))
-    part = lines[first:last]
-    if kind == "removed":
-        part = []
-    elif kind == "doubled":
-        part = part * 2
-    elif kind in ("shuffled", "reversed"):
-        part = part[::-1]
-    elif kind == "from another":
-        part = dice.choice(others).split(b"\n")[: len(part)]
-    elif kind == "blank":
-        part = [b"", *part, b"  "]
-    elif kind == "moved":
-        return b"\n".join(lines[:first] + lines[last:] + part), f"lines {first} to {last} moved to the end"
-    return b"\n".join(lines[:first] + part + lines[last:]), f"lines {first} to {last} {kind}"
+    before, part, after = lines[:first], lines[first:last], lines[last:]
+    changed, name = one_of(
+        dice,
+        {
+            "removed": lambda: before + after,
+            "doubled": lambda: before + part * 2 + after,
+            "reversed": lambda: before + part[::-1] + after,
+            "from another": lambda: before + dice.choice(others).split(b"\n")[: len(part)] + after,
+            "between blank ones": lambda: [*before, b"", *part, b"  ", *after],
+            "moved to the end": lambda: before + after + part,
+        },
+    )
+    return b"\n".join(changed), f"lines {first} to {last} {name}"
 
 
-def _whole(content: bytes, dice: random.Random, _: list[bytes]) -> tuple[bytes, str]:
+def _whole(content: bytes, dice: random.Random, _: list[bytes]) -> Changed:
     text = content.decode("utf-8", "replace")
+
+    def quoted() -> bytes:
+        rows = [line.split(b",") if line else [] for line in content.split(b"\n")]
+        return b"\n".join(b",".join(b'"' + cell + b'"' for cell in row) for row in rows)
+
     ways: dict[str, Callable[[], bytes]] = {
         "CRLF": lambda: content.replace(b"\n", b"\r\n"),
         "CR": lambda: content.replace(b"\n", b"\r"),
@@ -266,10 +194,7 @@ def _whole(content: bytes, dice: random.Random, _: list[bytes]) -> tuple[bytes, 
         "UTF-16": lambda: text.encode("utf-16", "replace"),
         "UTF-32": lambda: text.encode("utf-32", "replace"),
         "latin": lambda: ("é" + text).encode("latin-1", "replace"),
-        "quotes": lambda: b"\n".join(
-            b",".join(b'"' + cell + b'"' for cell in line.split(b",")) if line else line
-            for line in content.split(b"\n")
-        ),
+        "quotes": quoted,
         "semicolons": lambda: content.replace(b",", b";"),
         "tabs": lambda: content.replace(b",", b"\t"),
         "spaces": lambda: content.replace(b",", b" , "),
@@ -286,84 +211,148 @@ def _whole(content: bytes, dice: random.Random, _: list[bytes]) -> tuple[bytes, 
         "gzip": lambda: b"\x1f\x8b\x08\x00" + content,
         "underlines": lambda: content.replace(b"0", b"0_0"),
     }
-    name = dice.choice(list(ways))
-    return ways[name](), name
+    return one_of(dice, ways)
 
 
-def _token(content: bytes, dice: random.Random, _: list[bytes]) -> tuple[bytes, str]:
-    place, token = dice.randrange(len(content) + 1), dice.choice(TOKENS)
-    return content[:place] + token + content[place:], f"{token[:20]!r} inserted at {place}"
+# --- trees of values: JSON, YAML and what torch saves ---------------------------------------------------------------
 
 
-def _bytes(content: bytes, dice: random.Random, others: list[bytes]) -> tuple[bytes, str]:
-    return of_bytes(content, dice, others)
-
-
-LINE_CHANGES = (_cell, _cell, _cell, _lines, _lines, _whole, _token, _bytes)
-
-
-# --- JSON and YAML ---------------------------------------------------------------------------------------------------
-
-
-def _places(tree: Any, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+def places(tree: Any) -> list[tuple[Any, Any]]:
     """Each (holder, key) of a tree."""
     entries = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    for key, value in entries:
-        found.append((tree, key))
-        _places(value, found)
-    return found
+    return [place for key, value in entries for place in ((tree, key), *places(value))]
 
 
-def of_tree(tree: Any, dice: random.Random) -> tuple[Any, str]:
-    """One to two changes of the values of a tree."""
-    how = ""
+def a_value(dice: random.Random) -> Any:
+    """One of the values, which the next change may change too."""
+    return copy.deepcopy(dice.choice(VALUES))
+
+
+def of_tree(tree: Any, dice: random.Random, odd_keys: tuple[Any, ...] = ()) -> tuple[Any, str]:
+    """One to two changes of the values of a tree.  odd_keys: of new entries, beside texts."""
+    names = []
     for _ in range(dice.choice((1, 1, 1, 2))):
-        places = _places(tree, [])
-        if not places or dice.random() < 0.05:
-            tree = dice.choice(VALUES)
+        found = places(tree)
+        if not found or dice.random() < 0.05:
+            tree = a_value(dice)
             return tree, f"all of it {str(tree)[:20]!r}"
-        holder, key = dice.choice(places)
-        kind = dice.choice(("value", "value", "value", "gone", "more", "of another", "near"))
-        how += f"{kind} at {str(key)[:20]}; "
+        (holder, key), (other, other_key) = dice.choice(found), dice.choice(found)
+        value, kind = holder[key], dice.choice(("value", "value", "value", "gone", "more", "of another", "near"))
         if kind == "value":
-            holder[key] = dice.choice(VALUES)
+            holder[key] = a_value(dice)
         elif kind == "gone":
             del holder[key]
         elif kind == "more" and isinstance(holder, dict):
-            holder[str(dice.choice(VALUES))[:20]] = dice.choice(VALUES)
+            holder[dice.choice((*odd_keys, str(a_value(dice))[:20]))] = a_value(dice)
         elif kind == "more":
-            holder.append(dice.choice(VALUES))
+            holder.append(a_value(dice))
         elif kind == "of another":
-            other, there = dice.choice(places)
-            if there in (other if isinstance(other, dict) else range(len(other))):
-                holder[key] = json.loads(json.dumps(other[there], default=str))
-        elif isinstance(holder[key], int | float):
-            holder[key] = holder[key] + dice.choice((1, -1, 0.5))
-        elif isinstance(holder[key], str):
-            holder[key] = holder[key] + dice.choice(("x", " ", "\n", "\u2028", "\x1b[31m"))
-    return tree, how
+            holder[key] = copy.deepcopy(other[other_key])
+        elif isinstance(value, int | float):
+            holder[key] = value + dice.choice((1, -1, 0.5, 1e9))
+        elif isinstance(value, str):
+            holder[key] = value + dice.choice(("x", " ", "\n", "\u2028", "\x1b[31m"))
+        names.append(f"{kind} at {str(key)[:40]}")
+    return tree, "; ".join(names)
 
 
-def of_json(content: bytes, dice: random.Random, _: Path) -> tuple[bytes, str]:
+def _json_bytes(*trees: Any) -> bytes:
+    return "".join(json.dumps(tree, default=str) + "\n" for tree in trees).encode("utf-8", "surrogatepass")
+
+
+def of_json(content: bytes, dice: random.Random, _: Path) -> Changed:
     """Other values in a JSON text."""
     tree, how = of_tree(json.loads(content), dice)
-    return json.dumps(tree, indent=2).encode("utf-8", "surrogatepass"), how
+    return _json_bytes(tree), how
 
 
-def of_json_lines(content: bytes, dice: random.Random, _: Path) -> tuple[bytes, str]:
+def of_json_lines(content: bytes, dice: random.Random, _: Path) -> Changed:
     """Other values in lines of JSON."""
     tree, how = of_tree([json.loads(line) for line in content.splitlines()], dice)
-    rows = tree if isinstance(tree, list) else [tree]
-    return "".join(json.dumps(row) + "\n" for row in rows).encode("utf-8", "surrogatepass"), how
+    return _json_bytes(*(tree if isinstance(tree, list) else [tree])), how
 
 
-def of_yaml(content: bytes, dice: random.Random, _: Path) -> tuple[bytes, str]:
+def of_yaml(content: bytes, dice: random.Random, _: Path) -> Changed:
     """Other values in a YAML text."""
     tree, how = of_tree(yaml.safe_load(content), dice)
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass"), how
 
 
+def of_safetensors(content: bytes, dice: random.Random, _: Path) -> Changed:
+    """Another header, or numbers that are none."""
+    size = int.from_bytes(content[:8], "little")
+    header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
+    kind = dice.choice(("header", "header", "size", "numbers", "no header", "turned", "more"))
+    how = kind
+    if kind == "header":
+        header, how = of_tree(header, dice)
+    elif kind == "numbers":
+        place = dice.randrange(len(data) // 4) * 4
+        number = np.float32(dice.choice((np.nan, np.inf, 0, 1e30))).tobytes()
+        data = data[:place] + number + data[place + 4 :]
+    elif kind == "turned":
+        one, other = dice.sample([name for name in header if name != "__metadata__"], 2)
+        header[one], header[other] = header[other], header[one]
+    elif kind == "more":
+        data += bytes(64)
+    packed = _json_bytes(header)
+    count = dice.choice((1 << 62, 0, len(packed) + 9, 100 << 20)) if kind == "size" else len(packed)
+    return count.to_bytes(8, "little") + (b"" if kind == "no header" else packed) + data, how
+
+
+def of_state(content: bytes, dice: random.Random, scratch: Path) -> Changed:
+    """Other tensors and values in what torch saved; changed in a child, which is another program's state."""
+    return _in_child(_change_state, content, scratch / "state.pt", dice)
+
+
+def _change_state(path: Path, dice: random.Random) -> str:
+    tree = torch.load(path, weights_only=True)
+    kind = dice.choice(("value", "value", "tensor", "tensor", "tensor", "all", "module", "older"))
+    how = kind
+    if kind == "value":
+        tree, how = of_tree(tree, dice, (0, 999, 1.5, None, ("a",)))
+    elif kind == "tensor":
+        holder, key = dice.choice([(h, k) for h, k in places(tree) if isinstance(h[k], torch.Tensor)])
+        holder[key], name = one_of(dice, odd_tensors(holder[key]))
+        how = f"{str(key)[:40]} {name}"
+    elif kind == "all":
+        tree = dice.choice((None, [], 7, "text", torch.ones(3), {"learner": None, "progress": None, "random": None}))
+    elif kind == "module":
+        tree = torch.nn.Linear(2, 2)
+    torch.save(tree, path, _use_new_zipfile_serialization=kind != "older")
+    return how
+
+
+def odd_tensors(tensor: torch.Tensor) -> dict[str, Callable[[], Any]]:
+    """What may stand in the place of a tensor."""
+    numbers = {"NaN": torch.nan, "inf": torch.inf, "negative": -1.0, "huge": 3e38}
+    return {
+        "short": lambda: torch.ones(1, dtype=tensor.dtype),
+        "empty": lambda: torch.empty(0, dtype=tensor.dtype),
+        "scalar": lambda: torch.tensor(1, dtype=tensor.dtype),
+        "longer": lambda: torch.cat([tensor.flatten(), tensor.flatten()]),
+        "a dimension more": lambda: tensor[None],
+        "turned": lambda: tensor.mT.clone() if tensor.ndim > 1 else tensor.flip(0) if tensor.ndim else tensor,
+        "double": tensor.double,
+        "half": tensor.half,
+        "integers": tensor.int,
+        "complex": lambda: tensor.to(torch.complex64),
+        "true": tensor.bool,
+        **{name: lambda number=number: torch.full_like(tensor.float(), number) for name, number in numbers.items()},
+        "sparse": lambda: tensor.float().to_sparse(),
+        "meta": lambda: tensor.float().to("meta"),
+        "expanded": lambda: torch.ones(1).expand(tensor.shape),
+        "a list": tensor.tolist,
+        "a number": lambda: 0.0,
+        "nothing": lambda: None,
+        "a parameter": lambda: torch.nn.Parameter(tensor.float()),
+        "vast": lambda: torch.ones(1).expand(1 << 40),
+    }
+
+
 # --- arrays ----------------------------------------------------------------------------------------------------------
+
+HEADERS = b"(99999999999, 3)|(-1, 3)|()|(0, 3)|(3, 99999999999)|(True, 2)|(1e3, 3)|None"
 
 
 def _npy(array: np.ndarray, allow_pickle: bool = False) -> bytes:
@@ -372,39 +361,29 @@ def _npy(array: np.ndarray, allow_pickle: bool = False) -> bytes:
     return stream.getvalue()
 
 
-def _with_header(content: bytes, old: bytes, new: bytes) -> bytes:
-    return content.replace(old, new, 1)
-
-
-def of_npy(content: bytes, dice: random.Random, _: Path) -> tuple[bytes, str]:
+def of_npy(content: bytes, dice: random.Random, _: Path) -> Changed:
     """Other numbers, types and shapes in an .npy file."""
     array = np.load(io.BytesIO(content), allow_pickle=False)
-    some = tuple(dice.randrange(size) for size in array.shape)
-    changed = array.astype(np.float64) if array.ndim else array.copy()
+    place = tuple(dice.randrange(size) for size in array.shape)
     number = dice.choice((np.nan, np.inf, -np.inf, 1e308, 1e39, -1.0, 1e-40))
-    if array.ndim:
-        changed[some] = number
-    shape = str(array.shape).encode()
-    dtypes = ("<f2", ">f8", "<i8", "u1", "?", "<c16", "S5", "<U3", "<M8[s]", "f8,i4", ">i2", "<f4")
-    dtype = dice.choice(dtypes)
+    dtype = dice.choice(("<f2", ">f8", "<i8", "u1", "?", "<c16", "S5", "<U3", "<M8[s]", "f8,i4", ">i2", "<f4"))
+
+    def with_number() -> np.ndarray:
+        changed = array.astype(np.float64) if array.ndim else array.copy()
+        if array.ndim:
+            changed[place] = number
+        return changed
 
     def cast() -> np.ndarray:
         with np.errstate(all="ignore"):
             plain = np.nan_to_num(array)
             return plain.astype(dtype) if "," not in dtype else np.zeros(array.shape, dtype)
 
-    headers = (
-        b"(99999999999, 3)",
-        b"(-1, 3)",
-        b"()",
-        b"(0, 3)",
-        b"(3, 99999999999)",
-        b"(True, 2)",
-        b"(1e3, 3)",
-        b"None",
-    )
+    def in_header(old: bytes, *new: bytes) -> bytes:
+        return content.replace(old, dice.choice(new), 1)
+
     ways: dict[str, Callable[[], bytes]] = {
-        f"{number} at {some}": lambda: _npy(changed),
+        f"{number} at {place}": lambda: _npy(with_number()),
         f"type {dtype}": lambda: _npy(cast()),
         "objects": lambda: _npy(array.astype(object), True),
         "columns first": lambda: _npy(np.asfortranarray(array)),
@@ -418,82 +397,66 @@ def of_npy(content: bytes, dice: random.Random, _: Path) -> tuple[bytes, str]:
         "rows turned round": lambda: _npy(array[::-1]),
         "a row moved": lambda: _npy(np.roll(array, 1, axis=0)),
         "one sensor": lambda: _npy(array[:, :1]),
-        "another shape in the header": lambda: _with_header(content, shape, dice.choice(headers)),
-        "another type in the header": lambda: _with_header(
-            content, b"<f8", dice.choice((b"|O8", b"<f4", b"<x8", b"<M8"))
-        ),
-        "Fortran in the header": lambda: _with_header(content, b"False", b"True "),
-        "code in the header": lambda: _with_header(content, b"'<f8'", b"exit()"),
+        "another shape in the header": lambda: in_header(str(array.shape).encode(), *HEADERS.split(b"|")),
+        "another type in the header": lambda: in_header(b"<f8", b"|O8", b"<f4", b"<x8", b"<M8"),
+        "Fortran in the header": lambda: in_header(b"False", b"True "),
+        "code in the header": lambda: in_header(b"'<f8'", b"exit()"),
         "version 9": lambda: content[:6] + b"\x09" + content[7:],
         "version 2": lambda: content[:6] + b"\x02" + content[7:],
         "bytes behind": lambda: content + b"\x00" * 8,
     }
-    name = dice.choice(list(ways))
-    return ways[name](), name
+    return one_of(dice, ways)
 
 
-def of_npz(content: bytes, dice: random.Random, scratch: Path) -> tuple[bytes, str]:
+def of_npz(content: bytes, dice: random.Random, scratch: Path) -> Changed:
     """Other members in a zip."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = [(name, archive.read(name)) for name in archive.namelist()]
     place = dice.randrange(len(members))
     name, inner = members[place]
-    packing = zipfile.ZIP_DEFLATED
-    kind = dice.choice(
-        ("member", "member", "member", "bytes", "gone", "twice", "name", "stored", "bzip2", "bomb", "encrypted")
-    )
+    kinds = ("member", "bytes", "gone", "twice", "name", "stored", "bzip2", "bomb", "encrypted")
+    kind = "member" if dice.random() < 0.2 else dice.choice(kinds)
     how = f"{kind} of {name}"
-    if kind == "member":
-        changed, said = of_npy(inner, dice, scratch)
-        members[place], how = (name, changed), f"{name}: {said}"
-    elif kind == "bytes":
-        changed, said = of_bytes(inner, dice, [inner])
-        members[place], how = (name, changed), f"{name}: {said}"
+    if kind in ("member", "bytes"):
+        inner, how = of_npy(inner, dice, scratch) if kind == "member" else of_bytes(inner, dice, [inner])
+        members[place], how = (name, inner), f"{name}: {how}"
     elif kind == "gone":
         del members[place]
     elif kind == "twice":
         members.append((f"other_{name}", inner))
     elif kind == "name":
-        members[place] = (
-            dice.choice(("data.npy", "x.npy", "../x.npy", "a/b.npy", "\u00e9.npy", "x" * 300, "a\nb.npy")),
-            inner,
-        )
+        names = ("data.npy", "x.npy", "../x.npy", "a/b.npy", "\u00e9.npy", "x" * 300, "a\nb.npy")
+        members[place] = (dice.choice(names), inner)
     elif kind == "bomb":
-        packing = zipfile.ZIP_DEFLATED
         members[place] = (name, inner + bytes(30 << 20))
-    elif kind == "bzip2":
-        packing = zipfile.ZIP_BZIP2
-    elif kind == "stored":
-        packing = zipfile.ZIP_STORED
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # two members of one name
         for member, inside in members:
             info = zipfile.ZipInfo(member)
-            info.compress_type = packing
+            packing = {"stored": zipfile.ZIP_STORED, "bzip2": zipfile.ZIP_BZIP2}
+            info.compress_type = packing.get(kind, zipfile.ZIP_DEFLATED)
             archive.writestr(info, inside)
     made = bytearray(stream.getvalue())
-    if kind == "encrypted":
+    if kind == "encrypted":  # the flag of the first and of the last header
         made[6] |= 1
-        centre = made.rfind(b"PK\x01\x02")
-        made[centre + 8] |= 1
+        made[made.rfind(b"PK\x01\x02") + 8] |= 1
     return bytes(made), how
 
 
 # --- HDF5 ------------------------------------------------------------------------------------------------------------
 
 
-def of_hdf5(content: bytes, dice: random.Random, scratch: Path) -> tuple[bytes, str]:
+def of_hdf5(content: bytes, dice: random.Random, scratch: Path) -> Changed:
     """Other types, shapes, links and attributes in an HDF5 file; changed in a child, for HDF5 may fail there."""
-    path, other = scratch / "structure.h5", scratch / "victim.h5"
-    path.write_bytes(content)
-    with h5py.File(other, "w") as file:
+    with h5py.File(scratch / "victim.h5", "w") as file:
         file["g/d"] = np.arange(5.0)
-    return _in_child(_change_hdf5, path, dice)
+    return _in_child(_change_hdf5, content, scratch / "structure.h5", dice)
 
 
-def _in_child(change: Callable[[Path, random.Random], str], path: Path, dice: random.Random) -> tuple[bytes, str]:
+def _in_child(change: Callable[[Path, random.Random], str], content: bytes, path: Path, dice: random.Random) -> Changed:
     """The file as ``change`` leaves it, and what that says it did; ValueError where it fails."""
+    path.write_bytes(content)
     seed = dice.random()
     done = child.run(lambda: print(change(path, random.Random(seed))), path.parent, 20)
     if done.code != 0:
@@ -502,7 +465,7 @@ def _in_child(change: Callable[[Path, random.Random], str], path: Path, dice: ra
 
 
 def _change_hdf5(path: Path, dice: random.Random) -> str:
-    said = []
+    changes = []
     with h5py.File(path, "r+") as file:
         for _ in range(dice.choice((1, 1, 1, 2))):
             names: list[str] = []
@@ -512,16 +475,18 @@ def _change_hdf5(path: Path, dice: random.Random) -> str:
                 name = file[name].parent.name.strip("/")
             holders = [each for each in ["/", *sorted(names)] if len(file[each].attrs)]
             if holders and dice.random() < 0.3:
-                said.append(_change_attribute(file[dice.choice(holders)], dice))
+                changes.append(_change_attribute(file[dice.choice(holders)], dice))
+            elif dice.random() < (0.25 if isinstance(file[name], h5py.Dataset) else 0.5):
+                changes.append(_change_link(file, name, dice))
             elif isinstance(file[name], h5py.Dataset):
-                said.append(_change_dataset(file, name, dice))
+                changes.append(_change_dataset(file, name, dice))
             else:
-                said.append(_change_group(file, name, dice))
-    return "; ".join(said)
+                changes.append(_change_group(file, name, dice))
+    return "; ".join(changes)
 
 
 def _odd_values(file: h5py.File) -> dict[str, Any]:
-    text = h5py.string_dtype("utf-8")
+    """What no reader expects, by name."""
     return {
         "a long text": "x" * 40_000,
         "text": "text",
@@ -534,7 +499,7 @@ def _odd_values(file: h5py.File) -> dict[str, Any]:
         "a list": np.arange(3),
         "a matrix": np.eye(2),
         "nothing": h5py.Empty("f"),
-        "texts": np.array(["a", "b"], dtype=object).astype(text),
+        "texts": np.array(["a", "b"], dtype=object).astype(h5py.string_dtype("utf-8")),
         "no texts": np.array([], dtype="S3"),
         "true": True,
         "a complex": np.complex64(1j),
@@ -552,50 +517,43 @@ def _odd_values(file: h5py.File) -> dict[str, Any]:
 
 
 def _odd(file: h5py.File, dice: random.Random) -> tuple[str, Any, Any]:
-    values = _odd_values(file)
-    name = dice.choice(list(values))
-    return name, values[name], h5py.vlen_dtype(np.int64) if name == "variable lengths" else None
+    """A name, a value and its type, where NumPy does not know it."""
+    name, value = dice.choice(list(_odd_values(file).items()))
+    return name, value, h5py.vlen_dtype(np.int64) if name == "variable lengths" else None
 
 
 def _change_attribute(holder: Any, dice: random.Random) -> str:
     key = dice.choice(sorted(holder.attrs))
-    if dice.random() < 0.2:
-        del holder.attrs[key]
-        return f"{holder.name}@{key} gone"
     name, value, dtype = _odd(holder.file, dice)
     del holder.attrs[key]
+    if dice.random() < 0.2:
+        return f"{holder.name}@{key} gone"
     holder.attrs.create(key, value, dtype=dtype)
     return f"{holder.name}@{key} {name}"
 
 
-def _link(file: h5py.File, name: str, dice: random.Random) -> str:
-    kind = dice.choice(
-        ("gone", "renamed", "soft", "soft to nothing", "soft to itself", "external", "external to nothing")
-    )
-    if kind == "renamed":
-        file.move(name, name + "x")
-        return f"{name} renamed"
-    if kind == "soft":
-        file.move(name, "elsewhere")
-        file[name] = h5py.SoftLink("/elsewhere")
-        return f"{name} behind a soft link"
-    del file[name]
-    links = {
+def _change_link(file: h5py.File, name: str, dice: random.Random) -> str:
+    links: dict[str, Any] = {
+        "gone": None,
+        "renamed": None,
+        "behind a soft link": h5py.SoftLink("/elsewhere"),
         "soft to nothing": h5py.SoftLink("/nowhere"),
         "soft to itself": h5py.SoftLink("/" + name),
         "external": h5py.ExternalLink("victim.h5", dice.choice(("/g", "/g/d"))),
         "external to nothing": h5py.ExternalLink("nowhere.h5", "/g"),
     }
-    if kind in links:
+    kind = dice.choice(list(links))
+    if kind in ("renamed", "behind a soft link"):
+        file.move(name, "elsewhere" if links[kind] else f"{name}x")
+    else:
+        del file[name]
+    if links[kind] is not None:
         file[name] = links[kind]
     return f"{name} {kind}"
 
 
 def _change_group(file: h5py.File, name: str, dice: random.Random) -> str:
-    if dice.random() < 0.5:
-        return _link(file, name, dice)
-    kind = dice.choice(("a dataset", "a type", "more in it", "empty", "itself in it"))
-    group = file[name]
+    kind, group = dice.choice(("a dataset", "a type", "more in it", "empty", "itself in it")), file[name]
     if kind == "more in it":
         group["m\u00f6re"] = np.arange(3)
         group.create_group("\n")
@@ -603,214 +561,103 @@ def _change_group(file: h5py.File, name: str, dice: random.Random) -> str:
         group["again"] = group
     else:
         del file[name]
-        if kind == "a dataset":
-            file[name] = np.arange(3)
-        elif kind == "a type":
-            file[name] = np.dtype("f8")
-        else:
+        if kind == "empty":
             file.create_group(name)
+        else:
+            file[name] = np.arange(3) if kind == "a dataset" else np.dtype("f8")
     return f"{name} {kind}"
 
 
 def _change_dataset(file: h5py.File, name: str, dice: random.Random) -> str:
-    if dice.random() < 0.25:
-        return _link(file, name, dice)
     old = file[name]
-    values, dtype = old[()], old.dtype
+    values, dtype, shape = old[()], old.dtype, old.shape
     attributes = {key: value for key, value in old.attrs.items() if not isinstance(value, h5py.Empty)}
-    types = ("f2", "f8", ">f8", "i2", "u1", "S5", "c8", "f4,i4", "M8", "?", "O", "enum", "ref", "array")
-    kind = dice.choice(
-        (
-            "type",
-            "type",
-            "shape",
-            "cell",
-            "cell",
-            "odd",
-            "null",
-            "huge",
-            "virtual",
-            "external",
-            "group",
-            "filter",
-            "sparse",
-        )
-    )
-    said = f"{name} {kind}"
-    if kind == "cell":
-        if values.size:
-            place = tuple(dice.randrange(size) for size in values.shape)
-            cell: Any = dice.choice((np.nan, np.inf, -1.0, 1e300, 2.0**63, 0.0, 1e39))
-            if dtype.kind in "SO":
-                cell = dice.choice((b"", b"\xff", b"x" * 70, b"2012-13-01 00:00:00", b"nan", b"\n", b"1,2", b"\x00a"))
-            with np.errstate(all="ignore"):
-                values = np.array(values)
-                values[place] = np.array(cell).astype(dtype) if dtype.kind != "O" else cell.decode("latin-1")
-            old[...] = values
-            said += f" {place} {str(cell)[:20]!r}"
-        return said
-    del file[name]
-    if kind == "type":
-        which = dice.choice(types)
-        said += f" {which}"
-        if which == "M8":
-            tid = h5py.h5t.UNIX_D32LE
-            space = h5py.h5s.create_simple(values.shape or (1,))
-            h5py.h5d.create(file.id, name.encode(), tid, space)
-        elif which == "enum":
-            file.create_dataset(name, values.shape, h5py.enum_dtype({"a": 0, "b": 1}))
-        elif which == "ref":
-            file.create_dataset(name, values.shape, h5py.ref_dtype)
-        elif which == "array":
-            file.create_dataset(name, values.shape, np.dtype(("f4", (2,))))
+    plain = dtype if dtype.kind != "O" else np.dtype("f8")
+    if dice.random() < 0.15:
+        return f"{name} {_change_cell(old, values, dice)}"
+
+    def of_type() -> str:
+        special = {"enum": h5py.enum_dtype({"a": 0, "b": 1}), "ref": h5py.ref_dtype, "array": np.dtype(("f4", (2,)))}
+        which = dice.choice((*special, "f2", "f8", ">f8", "i2", "u1", "S5", "c8", "f4,i4", "M8", "?", "O"))
+        if which in special or which == "f4,i4":
+            file.create_dataset(name, shape, special.get(which, which))
+        elif which == "M8":
+            h5py.h5d.create(file.id, name.encode(), h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple(shape or (1,)))
         elif which == "O":
-            file.create_dataset(name, data=np.full(values.shape, "nan", object), dtype=h5py.string_dtype())
-        elif which == "f4,i4":
-            file.create_dataset(name, values.shape, "f4,i4")
+            file.create_dataset(name, data=np.full(shape, "nan", object), dtype=h5py.string_dtype())
         else:
-            with np.errstate(all="ignore"):
-                try:
-                    cast = np.nan_to_num(values).astype(which) if dtype.kind in "fiu" else np.zeros(values.shape, which)
-                except (TypeError, ValueError):
-                    cast = np.zeros(values.shape, which)
-            file[name] = cast
-    elif kind == "shape":
+            try:
+                with np.errstate(all="ignore"):
+                    file[name] = np.nan_to_num(values).astype(which)
+            except (TypeError, ValueError):
+                file[name] = np.zeros(shape, which)
+        return which
+
+    def of_shape() -> str:
         shapes = [values[None], values[:0], values[:1], values[..., :1], values.T, values.ravel(), np.array(0)]
-        shapes += [np.concatenate([values, values])] if values.ndim else []
-        chosen = dice.choice(shapes)
-        said += f" {chosen.shape}"
-        file.create_dataset(name, data=chosen, dtype=dtype if chosen.size and chosen.dtype == values.dtype else None)
-    elif kind == "odd":
-        odd, value, odd_type = _odd(file, dice)
-        said += f" {odd}"
+        data = dice.choice(shapes + ([np.concatenate([values, values])] if values.ndim else []))
+        file.create_dataset(name, data=data, dtype=dtype if data.size and data.dtype == values.dtype else None)
+        return str(data.shape)
+
+    def odd() -> str:
+        which, value, odd_type = _odd(file, dice)
         file.create_dataset(name, data=value, dtype=odd_type)
-    elif kind == "null":
-        file.create_dataset(name, data=h5py.Empty(dtype if dtype.kind != "O" else "f"))
-    elif kind in ("huge", "sparse"):
-        many = 10**12 if kind == "huge" else 10**8
-        shape = (many, *values.shape[1:]) if dice.random() < 0.6 else (*values.shape[:-1], many)
-        file.create_dataset(name, shape, dtype, chunks=tuple(min(size, 64) or 1 for size in shape))
-    elif kind == "virtual":
-        layout = h5py.VirtualLayout(values.shape or (1,), dtype if dtype.kind != "O" else "f8")
-        layout[...] = h5py.VirtualSource("victim.h5", "g/d", shape=values.shape or (1,))
+        return which
+
+    def vast() -> str:
+        many = dice.choice((10**12, 10**8))
+        large = (many, *shape[1:]) if dice.random() < 0.6 else (*shape[:-1], many)
+        file.create_dataset(name, large, dtype, chunks=tuple(min(size, 64) or 1 for size in large))
+        return str(large)
+
+    def virtual() -> str:
+        layout = h5py.VirtualLayout(shape or (1,), plain)
+        layout[...] = h5py.VirtualSource("victim.h5", "g/d", shape=shape or (1,))
         file.create_virtual_dataset(name, layout)
-    elif kind == "external":
-        plain = dtype if dtype.kind != "O" else np.dtype("f8")
-        file.create_dataset(name, values.shape or (1,), plain, external=[("/etc/hostname", 0, h5py.h5f.UNLIMITED)])
-    elif kind == "group":
-        file.create_group(name)
-    elif kind == "filter":
+        return ""
+
+    def filtered() -> str:
         how = dice.choice(({"compression": "lzf"}, {"compression": "gzip", "fletcher32": True}, {"chunks": True}))
         file.create_dataset(name, data=values, dtype=dtype, **(how if values.ndim else {}))
-        said += f" {how}"
-    if name in file and isinstance(file[name], h5py.Dataset) and dice.random() < 0.7:
+        return str(how)
+
+    outside = [("/etc/hostname", 0, h5py.h5f.UNLIMITED)]
+    ways: dict[str, Callable[[], object]] = {
+        "type": of_type,
+        "another type": of_type,
+        "shape": of_shape,
+        "odd": odd,
+        "null": lambda: file.create_dataset(name, data=h5py.Empty(dtype if dtype.kind != "O" else "f")) and "",
+        "vast": vast,
+        "virtual": virtual,
+        "external": lambda: file.create_dataset(name, shape or (1,), plain, external=outside) and "",
+        "group": lambda: file.create_group(name) and "",
+        "filter": filtered,
+    }
+    del file[name]
+    which, kind = one_of(dice, ways)
+    if isinstance(file.get(name), h5py.Dataset) and dice.random() < 0.7:
         for key, value in attributes.items():
             file[name].attrs[key] = value
-    return said
+    return f"{name} {kind} {which}"
 
 
-# --- weights and states ----------------------------------------------------------------------------------------------
+def _change_cell(dataset: h5py.Dataset, values: np.ndarray, dice: random.Random) -> str:
+    """Another value in one place."""
+    if not np.size(values):
+        return "has no cell"
+    place, dtype = tuple(dice.randrange(size) for size in dataset.shape), dataset.dtype
+    cell: Any = dice.choice((np.nan, np.inf, -1.0, 1e300, 2.0**63, 0.0, 1e39))
+    if dtype.kind in "SO":
+        cell = dice.choice((b"", b"\xff", b"x" * 70, b"2012-13-01 00:00:00", b"nan", b"\n", b"1,2", b"\x00a"))
+    with np.errstate(all="ignore"):
+        values = np.array(values)
+        values[place] = np.array(cell).astype(dtype) if dtype.kind != "O" else cell.decode("latin-1")
+    dataset[...] = values
+    return f"{str(cell)[:20]!r} at {place}"
 
 
-def of_safetensors(content: bytes, dice: random.Random, _: Path) -> tuple[bytes, str]:
-    """Another header, or numbers that are none."""
-    size = int.from_bytes(content[:8], "little")
-    header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
-    kind = dice.choice(("header", "header", "size", "numbers", "no header", "turned", "more"))
-    how = kind
-    if kind == "header":
-        header, how = of_tree(header, dice)
-    elif kind == "numbers":
-        place = dice.randrange(len(data) // 4) * 4
-        number = np.float32(dice.choice((np.nan, np.inf, 0, 1e30))).tobytes()
-        data = data[:place] + number + data[place + 4 :]
-    elif kind == "turned":
-        names = [name for name in header if name != "__metadata__"]
-        one, other = dice.sample(names, 2)
-        header[one], header[other] = header[other], header[one]
-    elif kind == "more":
-        data += bytes(64)
-    packed = json.dumps(header).encode("utf-8", "surrogatepass")
-    count = dice.choice((1 << 62, 0, len(packed) + 9, 100 << 20)) if kind == "size" else len(packed)
-    return count.to_bytes(8, "little") + (b"" if kind == "no header" else packed) + data, how
-
-
-def _tensors(tree: Any, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    return [(holder, key) for holder, key in _places(tree, found) if isinstance(holder[key], torch.Tensor)]
-
-
-def of_state(content: bytes, dice: random.Random, scratch: Path) -> tuple[bytes, str]:
-    """Other tensors and values in what torch saved; changed in a child, which is another program's state."""
-    path = scratch / "state.pt"
-    path.write_bytes(content)
-    return _in_child(_change_state, path, dice)
-
-
-def _change_state(path: Path, dice: random.Random) -> str:
-    tree = torch.load(path, weights_only=True)
-    kind = dice.choice(("value", "value", "tensor", "tensor", "tensor", "all", "module", "older"))
-    how = kind
-    if kind == "value":
-        tree, how = of_tree_of_state(tree, dice)
-    elif kind == "tensor":
-        holder, key = dice.choice(_tensors(tree, []))
-        holder[key], said = _odd_tensor(holder[key], dice)
-        how = f"{str(key)[:40]} {said}"
-    elif kind == "all":
-        tree = dice.choice((None, [], 7, "text", torch.ones(3), {"learner": None, "progress": None, "random": None}))
-    elif kind == "module":
-        tree = torch.nn.Linear(2, 2)
-    torch.save(tree, path, _use_new_zipfile_serialization=kind != "older")
-    return how
-
-
-def of_tree_of_state(tree: Any, dice: random.Random) -> tuple[Any, str]:
-    """Other plain values in a state."""
-    holder, key = dice.choice(_places(tree, []))
-    kind = dice.choice(("value", "value", "gone", "more", "near"))
-    how = f"{kind} at {str(key)[:40]}"
-    if kind == "value":
-        holder[key] = dice.choice(VALUES)
-    elif kind == "gone":
-        del holder[key]
-    elif kind == "near" and isinstance(holder[key], int | float):
-        holder[key] = holder[key] + dice.choice((1, -1, 0.5, 1e9))
-    elif isinstance(holder, dict):
-        holder[dice.choice((0, 999, "more", "", 1.5, None, ("a",)))] = dice.choice(VALUES)
-    return tree, how
-
-
-def _odd_tensor(tensor: torch.Tensor, dice: random.Random) -> tuple[Any, str]:
-    ways: dict[str, Callable[[], Any]] = {
-        "short": lambda: torch.ones(1, dtype=tensor.dtype),
-        "empty": lambda: torch.empty(0, dtype=tensor.dtype),
-        "scalar": lambda: torch.tensor(1, dtype=tensor.dtype),
-        "longer": lambda: torch.cat([tensor.flatten(), tensor.flatten()]),
-        "a dimension more": lambda: tensor[None],
-        "turned": lambda: tensor.mT.clone() if tensor.ndim > 1 else tensor.flip(0) if tensor.ndim else tensor,
-        "double": tensor.double,
-        "half": tensor.half,
-        "integers": tensor.int,
-        "complex": lambda: tensor.to(torch.complex64),
-        "true": tensor.bool,
-        "NaN": lambda: torch.full_like(tensor.float(), torch.nan),
-        "inf": lambda: torch.full_like(tensor.float(), torch.inf),
-        "negative": lambda: -torch.ones_like(tensor.float()),
-        "huge": lambda: torch.full_like(tensor.float(), 3e38),
-        "sparse": lambda: tensor.float().to_sparse(),
-        "meta": lambda: tensor.float().to("meta"),
-        "expanded": lambda: torch.ones(1).expand(tensor.shape),
-        "a list": lambda: tensor.tolist(),
-        "a number": lambda: 0.0,
-        "nothing": lambda: None,
-        "a parameter": lambda: torch.nn.Parameter(tensor.float()),
-        "vast": lambda: torch.ones(1).expand(1 << 40),
-    }
-    name = dice.choice(list(ways))
-    return ways[name](), name
-
-
-STRUCTURAL: dict[str, Callable[[bytes, random.Random, Path], tuple[bytes, str]]] = {
+STRUCTURAL: dict[str, Callable[[bytes, random.Random, Path], Changed]] = {
     ".json": of_json,
     ".jsonl": of_json_lines,
     ".yaml": of_yaml,

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import h5py
 
@@ -38,14 +39,19 @@ class Result:
         """Whether the only fault is one of HDF5."""
         return bool(self.wrong) and all(each.startswith(ENGINE) for each in self.wrong)
 
+    @property
+    def end(self) -> str:
+        """How the command ended."""
+        done = self.outcome
+        return f"exit {done.code}" if done.code is not None else f"signal {done.signal}" if done.signal else "too late"
+
     def text(self) -> str:
         """The command, how it ended and what is wrong, for a person."""
         case, done = self.case, self.outcome
-        end = f"exit {done.code}" if done.code is not None else f"signal {done.signal}" if done.signal else "too late"
         lines = [
             f"{case.base.name}: {case.target}: {case.how[:200]!a}",
             f"  socialx {' '.join(case.command.words)!a}",
-            f"  {end}, {done.seconds:.1f} s, {done.grown >> 20} MiB; repeat: {case.repeat}",
+            f"  {self.end}, {done.seconds:.1f} s, {done.grown >> 20} MiB; repeat: {case.repeat}",
             *(f"  WRONG {each!a}" for each in self.wrong),
         ]
         return "\n".join(lines)
@@ -81,10 +87,6 @@ def run(case: Case, corpus: Corpus, folder: Path) -> Result:
 
 def faults(case: Case, outcome: child.Outcome, before: dict[str, str], after: dict[str, str]) -> list[str]:
     """What is wrong with how a command ended, what it said and what it left in its folder."""
-    return [*_ended(outcome), *_said(case, outcome), *_left(case, outcome, before, after)]
-
-
-def _ended(outcome: child.Outcome) -> list[str]:
     wrong = []
     if outcome.signal:
         wrong.append(f"ended by signal {outcome.signal}")
@@ -95,14 +97,14 @@ def _ended(outcome: child.Outcome) -> list[str]:
         wrong.append(f"traceback: {last[0][:200] if last else ''}")
     elif outcome.code not in (0, 1, 2, 3):
         wrong.append(f"exit code {outcome.code}")
+    else:
+        wrong += _said(case, outcome)
     if outcome.grown > GROWN:
         wrong.append(f"memory: {outcome.grown >> 20} MiB more")
-    return wrong
+    return [*wrong, *_left(case, outcome, before, after)]
 
 
 def _said(case: Case, outcome: child.Outcome) -> list[str]:
-    if outcome.code not in (0, 1, 2, 3):
-        return []
     wrong = []
     if found := TRACES.search(outcome.stderr + outcome.stdout):
         wrong.append(f"says {found[0][:80]!r}")
@@ -183,81 +185,43 @@ def _engine_fails(case: Case, folder: Path, before: dict[str, str]) -> bool:
 
 
 def _walk(path: Path) -> None:
+    """Read every name, attribute and value; only a crash or a hang is looked for."""
+
     def visit(holder: h5py.Group, depth: int = 0) -> None:
-        for part in (lambda: dict(holder.attrs), lambda: list(holder)):
-            _tried(part)
-        names = _tried(lambda: list(holder)) or []
-        for name in names:
+        _tried(lambda: dict(holder.attrs))
+        for name in _tried(lambda: list(holder)) or []:
             found = _tried(lambda name=name: holder[name])
             if isinstance(found, h5py.Dataset):
-                _tried(lambda found=found: dict(found.attrs))
-                if found.size and found.size < 10**7:
-                    _tried(lambda found=found: found[()])
+                _tried(lambda found=found: (dict(found.attrs), found.size and found.size < 10**7 and found[()]))
             elif isinstance(found, h5py.Group) and depth < 5:
                 visit(found, depth + 1)
 
-    file = _tried(lambda: h5py.File(path, "r"))
-    if file is not None:
+    if file := _tried(lambda: h5py.File(path, "r")):
         visit(file)
         _tried(file.close)
 
 
-def _tried(call: Callable[[], object]) -> object:
+def _tried(call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except Exception:  # noqa: BLE001 - only a crash or a hang is looked for
+    except Exception:  # noqa: BLE001
         return None
 
 
 @dataclass
 class Summary:
-    """How many cases ended in which way."""
+    """How many cases ended in which way, and the failed ones."""
 
-    cases: int = 0
-    codes: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
     failures: list[Result] = field(default_factory=list)
-    engine: list[Result] = field(default_factory=list)
     seconds: float = 0.0
-    slowest: float = 0.0
-    grown: int = 0
-
-    def add(self, result: Result) -> None:
-        """Count a result."""
-        self.cases += 1
-        code = result.outcome.code
-        self.codes[f"exit {code}" if code is not None else "ended"] += 1
-        self.slowest, self.grown = max(self.slowest, result.outcome.seconds), max(self.grown, result.outcome.grown)
-        if result.engine:
-            self.engine.append(result)
-        elif result.wrong:
-            self.failures.append(result)
-            for kind in {_kind(each) for each in result.wrong}:
-                self.faults[kind] += 1
 
     def table(self) -> str:
         """The summary as lines of a name and a number."""
-        names = ("traceback", "signal", "silent", "memory", "over time", "litter or left behind", "message")
-        rows = [("cases", self.cases), *sorted(self.codes.items()), *((name, self.faults[name]) for name in names)]
-        rows += [("faults of HDF5 itself", len(self.engine)), ("failed cases", len(self.failures))]
-        lines = [f"{name:<24}{number:>8,}" for name, number in rows]
-        lines.append(f"{'slowest':<24}{self.slowest:>6.1f} s")
-        lines.append(f"{'most memory':<24}{self.grown >> 20:>4,} MiB")
-        lines.append(f"{'all':<24}{self.seconds:>6.0f} s")
-        return "\n".join(lines)
-
-
-def _kind(wrong: str) -> str:
-    starts = {
-        "traceback": "traceback",
-        "ended by": "signal",
-        SILENT: "silent",
-        "memory": "memory",
-        "still": "over time",
-        "litter": "litter or left behind",
-        "left": "litter or left behind",
-    }
-    return next((kind for start, kind in starts.items() if wrong.startswith(start)), "message")
+        lines = [f"{name:<24}{number:>8,}" for name, number in sorted(self.ends.items())]
+        return "\n".join(
+            [*lines, f"{'failed cases':<24}{len(self.failures):>8,}", f"{'seconds':<24}{self.seconds:>8.0f}"]
+        )
 
 
 def run_many(
@@ -272,7 +236,9 @@ def run_many(
                 shutil.rmtree(each, ignore_errors=True)
                 each.mkdir()
             result = run(corpus.case(seed, number, scratch), corpus, folder)
-            summary.add(result)
+            summary.ends["HDF5 itself fails" if result.engine else result.end] += 1
+            if result.wrong and not result.engine:
+                summary.failures.append(result)
             if result.wrong and show:
                 show(result)
     summary.seconds = time.monotonic() - started

@@ -16,11 +16,11 @@ PATHS = ("/sensors", "/forecast/latest", "/ready")
 
 def answer_once() -> None:
     """From now on in this process, ``serve`` prints what it answers as JSON, and ends."""
-    from socialx.serving import app
+    from socialx.serving import endpoints
 
-    make = app.make_app
+    make = endpoints.make_app
 
-    async def asked(service: app.Service) -> dict[str, Any]:
+    async def asked(service: endpoints.Service) -> dict[str, Any]:
         follow, service.follow = service.follow, False
         transport = httpx.ASGITransport(make(service))
         async with service.running(), httpx.AsyncClient(transport=transport, base_url="http://here") as client:
@@ -30,15 +30,15 @@ def answer_once() -> None:
                 if os.path.lexists(NEXT):
                     Path(NEXT).rename(SERVED)
                 assert service.latest
-                await service.latest.look(service.forecaster.ask)
+                await service.latest.look(service.worker.ask)
                 found["then"] = await _answers(client)
         return found
 
-    def print_answers(service: app.Service) -> NoReturn:
+    def print_answers(service: endpoints.Service) -> NoReturn:
         print(json.dumps(asyncio.run(asked(service))))
         raise SystemExit(0)
 
-    app.make_app = print_answers  # type: ignore[assignment]
+    endpoints.make_app = print_answers  # type: ignore[assignment]
 
 
 async def _answers(client: httpx.AsyncClient) -> dict[str, Any]:

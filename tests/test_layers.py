@@ -1,0 +1,366 @@
+"""Settings: which layer wins, where values come from, and that a wrong key or value is one helpful line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from socialx.errors import SettingsError
+from socialx.settings import KEYS, RESUME, SCORING, Settings, flag_of
+from socialx.settings_file import read_settings
+from socialx.settings_layers import Layers, Loaded, as_tree, differences, load_settings, to_yaml
+from tests.commands import refused, small_file, works
+
+MODEL, POOLING = ({key for key in KEYS if key.startswith(section)} for section in ("model.", "pooling."))
+NO_POOLING = {"model.mlp_width"} | POOLING - {"pooling.kind"}
+XLSTM = {f"model.{name}" for name in ("blocks", "slstm_at", "heads", "impl", "chunk", "checkpointing")}
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def load(
+    files: Sequence[Path] = (),
+    env: Mapping[str, str] | None = None,
+    sets: Sequence[str] = (),
+    flags: Mapping[str, str] | None = None,
+) -> Loaded:
+    return Layers.read(files, env, sets, flags).load()
+
+
+def of_run(saved: Path, purpose: str, **said: Any) -> Loaded:
+    """The settings of a run whose own file this is, as a command line changes them."""
+    return Layers.read(**said).of_run(saved, read_settings(saved), purpose)
+
+
+def test_the_defaults_are_the_recipe_medium() -> None:
+    assert Layers(size="medium").load().settings == Settings()
+    assert Layers(size="small").load().settings == load_settings(env={}, model={"encoder": "mlp"})
+    large = Layers(size="large").load().settings
+    assert (large.model.width, large.model.blocks, large.model.slstm_at) == (128, 4, (1, 3))
+
+
+def test_a_size_is_below_all_that_is_said(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", "model: {width: 48}")
+    loaded = Layers.read([file], flags={"model.blocks": "3"}, size="small").load()
+    assert (loaded.settings.model.width, loaded.settings.model.blocks) == (48, 3)
+    assert loaded.settings.model.encoder == "mlp"
+    assert loaded.origin["model.encoder"] == "size small"
+    with pytest.raises(SettingsError, match="choose small, medium, large"):
+        Layers(size="tiny").load()
+
+
+def test_a_size_says_what_it_sets(tmp_path: Path) -> None:
+    data = small_file(tmp_path, rows=300, sensors=3)
+    command = ("train", "--data", data, "--size", "small", "--max-epochs", 1, "--width", 16, "--device", "cpu")
+    result = works(*command, "--run-dir", tmp_path / "run")
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("size small")]
+    assert "--encoder mlp" in line
+    assert "--width" not in line
+
+
+def test_each_layer_wins_over_the_ones_below(tmp_path: Path) -> None:
+    first = write(
+        tmp_path / "a.yaml", "trainer: {learning_rate: 1, max_epochs: 1, seed: 1, patience: 1, lr_warmup_steps: 1}"
+    )
+    second = write(tmp_path / "b.toml", "[trainer]\nmax_epochs = 2\nseed = 2\npatience = 2\nlr_warmup_steps = 2\n")
+    env = {
+        "SOCIALX_TRAINER__SEED": "3",
+        "SOCIALX_TRAINER__PATIENCE": "3",
+        "SOCIALX_TRAINER__LR_WARMUP_STEPS": "3",
+        "PATH": "x",
+    }
+    loaded = load(
+        [first, second], env, ["trainer.patience=4", "trainer.lr_warmup_steps=4"], {"trainer.lr_warmup_steps": "5"}
+    )
+    t = loaded.settings.trainer
+    assert (t.learning_rate, t.max_epochs, t.seed, t.patience, t.lr_warmup_steps) == (1, 2, 3, 4, 5)
+    assert t.weight_decay == Settings().trainer.weight_decay
+    assert {k: v for k, v in loaded.origin.items() if v != "default"} == {
+        "trainer.learning_rate": str(first),
+        "trainer.max_epochs": str(second),
+        "trainer.seed": "$SOCIALX_TRAINER__SEED",
+        "trainer.patience": "--set",
+        "trainer.lr_warmup_steps": "--lr-warmup-steps",
+    }
+    assert set(loaded.origin) == set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("trainer.precison", "unknown setting; did you mean trainer.precision?"),
+        ("traner.precision", "unknown setting; did you mean trainer.precision?"),
+        ("precision", "unknown setting; did you mean trainer.precision?"),
+        ("model.embedding", "unknown setting; did you mean model."),
+        ("trainer", "is a section; its settings are trainer.precision, "),
+        ("zzz.qqq", "unknown setting: socialx config lists all"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_a_near_miss(key: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=r"unknown|section") as caught:
+        load((), {}, [f"{key}=1"])
+    assert str(caught.value).startswith(f"{key} (--set): {says}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"trainer.precision": "16-mixd"}, "trainer.precision (--precision): Input should be '32-true'"),
+        (
+            {"loader.batch_size": "0"},
+            "loader.batch_size (--batch-size): Input should be greater than or equal to 1, got '0'",
+        ),
+        ({"trainer.learning_rate": "fast"}, "trainer.learning_rate (--learning-rate): Input should be a valid number"),
+        ({"trainer.seed": "99999999999999999999"}, "trainer.seed (--seed): Input should be less than 4294967296"),
+        ({"trainer.learning_rate": "inf"}, "trainer.learning_rate (--learning-rate): Input should be a finite number"),
+        ({"trainer.device": "gpu"}, "trainer.device (--device): String should match pattern"),
+    ],
+)
+def test_a_wrong_value_names_the_flag_and_what_it_should_be(flags: dict[str, str], says: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load((), {}, (), flags)
+    message = str(caught.value).replace("'auto', ", "")
+    assert message.startswith(says)
+    assert "\n" not in message
+
+
+def test_the_same_wrong_value_gives_the_same_line_wherever_it_came_from(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.yaml", "loader: {batch_size: 0}")
+    messages = []
+    for arguments in (([path], {}), ((), {"SOCIALX_LOADER__BATCH_SIZE": "0"}), ((), {}, ["loader.batch_size=0"])):
+        with pytest.raises(SettingsError) as caught:
+            load(*arguments)
+        messages.append(str(caught.value).split("): ")[1].split(", got")[0])
+    assert len(set(messages)) == 1
+
+
+def test_all_wrong_values_are_reported_at_once() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load((), {}, ["loader.batch_size=0", "trainer.max_epochs=-1", "model.dropout=2"])
+    assert len(str(caught.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("s.yaml", "trainer: {seed: 1, seed: 2}", "seed stands twice"),
+        ("s.yaml", "trainer: [", "is not YAML"),
+        ("s.yaml", "- 1", "expected sections"),
+        ("s.yaml", "trainer: 5", "trainer (FILE): is a section"),
+        ("s.yaml", "trainer: {seed: {a: 1}}", "trainer.seed (FILE): Input should be a valid integer"),
+        ("s.yaml", "!!python/object/apply:os.system ['echo']", "is not YAML"),
+        ("s.toml", "a = ", "is not TOML"),
+    ],
+)
+def test_a_broken_file_is_one_line(name: str, text: str, says: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, text)
+    with pytest.raises(SettingsError) as caught:
+        load([path], {})
+    assert says in str(caught.value).replace(str(path), "FILE")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.yaml: No such file"):
+        load([Path("nowhere.yaml")], {})
+
+
+def test_yaml_numbers_and_empty_sections(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.yaml", "trainer: {learning_rate: 1e-4}\nmodel:\n")
+    assert load([path], {}).settings.trainer.learning_rate == 1e-4
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Settings().trainer.seed = 3
+
+
+def test_flags_are_unique_and_short_where_they_can_be() -> None:
+    flags = [flag_of(key) for key in KEYS]
+    assert len(set(flags)) == len(flags)
+    assert flag_of("trainer.precision") == "--precision"
+    assert flag_of("profile.steps") == "--steps"
+    assert flag_of("model.heads") == "--model-heads"
+    assert flag_of("data.path") == "--data"
+
+
+def test_every_setting_explains_itself() -> None:
+    assert all(field.description for field in KEYS.values())
+
+
+@given(
+    width=st.integers(1, 16).map(lambda n: 8 * n),
+    slstm_at=st.lists(st.integers(0, 3), max_size=4),
+    learning_rate=st.floats(1e-6, 1.0),
+    radius=st.floats(0.1, 900),
+    data=st.one_of(st.none(), st.text("abc/. -", min_size=1).map(str.strip).filter(bool)),
+)
+def test_settings_survive_their_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    width: int,
+    slstm_at: list[int],
+    learning_rate: float,
+    radius: float,
+    data: str | None,
+) -> None:
+    settings = Settings.model_validate(
+        {
+            "data": {"path": data},
+            "model": {"width": width, "slstm_at": slstm_at},
+            "trainer": {"learning_rate": learning_rate},
+            "pooling": {"radius_km": radius},
+        }
+    )
+    path = tmp_path_factory.mktemp("settings") / "settings.yaml"
+    path.write_text(to_yaml(settings))
+    again = load([path], {})
+    assert again.settings == settings
+    assert as_tree(again.settings) == as_tree(settings)
+    assert {k for k, place in again.origin.items() if place != str(path)} == {"trainer.run_dir"}
+
+
+def test_a_setting_that_a_run_left_empty_stays_so(tmp_path: Path) -> None:
+    empty = load((), {}, (), {"pooling.neighbours": ""}).settings
+    assert empty.pooling.neighbours is None
+    saved = write(tmp_path / "settings.yaml", to_yaml(empty))
+    merged = of_run(saved, RESUME, flags={"trainer.max_epochs": "7"})
+    assert merged.settings.pooling.neighbours is None
+    assert merged.settings.trainer.max_epochs == 7
+
+
+def test_files_of_a_run_are_replaced_by_the_command_line_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = write(Path("socialx.yaml"), "trainer: {run_dir: runs/first, device: cpu}\ndata: {path: here.h5}")
+    saved = write(tmp_path / "settings.yaml", "data: {path: own.h5}")
+    env = {"SOCIALX_DATA__PATH": "other.h5"}
+    merged = of_run(saved, SCORING, env=env, here=here)
+    assert (merged.settings.data.path, merged.origin["data.path"]) == (Path("own.h5"), str(saved))
+    assert (merged.settings.trainer.device, merged.settings.trainer.run_dir) == ("auto", None)
+    merged = of_run(saved, SCORING, env=env, flags={"data.path": "new.h5"}, here=here)
+    assert (merged.settings.data.path, merged.origin["data.path"]) == (Path("new.h5"), "--data")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {"model.mlp_width"}),
+        ({"model.encoder": "mlp"}, XLSTM),
+        ({"pooling.placement": "interleaved"}, {"model.mlp_width", "model.chunk"}),
+        (
+            {"pooling.placement": "interleaved", "pooling.kind": "none"},
+            {"model.mlp_width"} | POOLING - {"pooling.kind"},
+        ),
+        ({"pooling.kind": "none"}, {"model.mlp_width"} | POOLING - {"pooling.kind"}),
+        ({"pooling.kind": "max"}, {"model.mlp_width", "pooling.use_positional", "pooling.pair_rank"}),
+        ({"pooling.mask_mode": "hard"}, {"model.mlp_width", "pooling.learnable_radius"}),
+        ({"model.kind": "lstm"}, (MODEL | POOLING) - {"model.kind", "model.width", "model.blocks", "model.dropout"}),
+    ],
+)
+def test_what_a_model_does_nothing_with(settings: dict[str, str], expected: set[str]) -> None:
+    assert load((), {}, (), settings).settings.unread() == expected
+
+
+def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
+    saved = write(tmp_path / "settings.yaml", "loader: {batch_size: 8}\ntrainer: {seed: 1, max_epochs: 2}")
+    env = {"SOCIALX_TRAINER__SEED": "5", "SOCIALX_TRAINER__MAX_EPOCHS": "7"}
+    merged = of_run(saved, RESUME, env=env)
+    assert (merged.settings.trainer.seed, merged.settings.trainer.max_epochs) == (1, 7)
+    assert merged.origin["trainer.seed"] == str(saved)
+    assert merged.origin["trainer.max_epochs"] == "$SOCIALX_TRAINER__MAX_EPOCHS"
+    with pytest.raises(SettingsError) as caught:
+        of_run(saved, RESUME, sets=["loader.batch_size=9"], flags={"trainer.seed": "3"})
+    first, second = str(caught.value).splitlines()
+    assert first == (f"loader.batch_size (--set): {tmp_path} was trained with 8, got 9: leave it, or train another run")
+    assert second.startswith("trainer.seed (--seed): ")
+
+
+@pytest.mark.parametrize(("blocks", "expected"), [(1, ()), (2, (1,)), (3, (1,)), (4, (1, 3)), (9, (1, 3))])
+def test_fewer_blocks_need_no_second_setting(blocks: int, expected: tuple[int, ...]) -> None:
+    assert load_settings(env={}, sets=[f"model.blocks={blocks}"]).model.slstm_at == expected
+    assert load_settings(env={}, model={"blocks": blocks}).model.slstm_at == expected
+    assert load_settings(env={}, model={"blocks": blocks, "slstm_at": (0,)}).model.slstm_at == (0,)
+
+
+def printed(*options: str | Path) -> str:
+    done = works("config", *options)
+    return done.stdout
+
+
+CHANGED = ["--blocks", "4", "--neighbours", "", "--precision", "16-mixed", "--no-shuffle", "--seed", "0"]
+
+
+def test_config_prints_only_what_is_not_the_default() -> None:
+    assert json.loads(printed("--json", "--changed")) == {}
+    rows = json.loads(printed("--json", "--changed", *CHANGED))  # the seed is 0 anyway
+    names = ["loader.shuffle", "model.blocks", "model.slstm_at", "pooling.neighbours", "trainer.precision"]
+    assert list(rows) == names
+    assert rows["pooling.neighbours"] == {"value": None, "origin": "--neighbours"}
+    table = [line.split()[0] for line in printed("--changed", *CHANGED).splitlines() if "." in line.split()[0]]
+    assert table == names
+
+
+@pytest.mark.parametrize("only", [(), ("--changed",)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        CHANGED,
+        ["--size", "small", "--data", "a: b.h5", "--run-dir", "runs/#1", "--targets", "flow,avg_speed"],
+        ["--model", "my_models:Mine", "--radius-km", "1e-3", "--set", "download.mirror=https://example.org/'x'"],
+    ],
+)
+def test_config_prints_a_file_that_gives_the_same_settings(
+    options: list[str], only: tuple[str, ...], tmp_path: Path
+) -> None:
+    values = {key: row["value"] for key, row in json.loads(printed("--json", *options)).items()}
+    (tmp_path / "mine.yaml").write_text(printed("--yaml", *only, *options))
+    again = json.loads(printed("--json", "-c", tmp_path / "mine.yaml"))
+    assert {key: row["value"] for key, row in again.items()} == values
+    origins = {key for key, row in again.items() if row["origin"] != "default"}
+    assert len(origins) == (len(json.loads(printed("--json", "--changed", *options))) if only else len(values))
+
+
+def test_config_prints_one_form() -> None:
+    error = refused("config", "--yaml", "--json", code=2)
+    assert error == "error: config: two forms of output: choose --yaml or --json\n"
+
+
+def test_a_file_may_be_named_in_two_ways() -> None:
+    here, again, other = (Settings(data={"path": path}) for path in ("a.h5", "./b/../a.h5", "b.h5"))
+    assert differences(here, again) == ""
+    assert differences(here, other) == "path b.h5, not a.h5"
+
+
+def test_arguments_of_a_call_are_sections_or_settings_by_their_own_names() -> None:
+    said = {"data.path": "a.h5", "data": {"days": 3}, "max_epochs": 1, "run_dir": None, "model": {"width": 32}}
+    settings = Layers.of(None, said).load().settings
+    assert (settings.data.path, settings.data.days) == (Path("a.h5"), 3)
+    assert (settings.trainer.max_epochs, settings.model.width) == (1, 32)
+    again = Layers.of(settings, {"data": "b.h5"}).load().settings
+    assert (again.data.path, again.data.days, again.model.width) == (Path("b.h5"), 3, 32)
+    assert Layers.of(None, {"pooling": {"neighbours": None}}).load().settings.pooling.neighbours is None
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ({"max_epoch": 1}, "max_epoch: no such argument or section of settings: did you mean trainer.max_epochs?"),
+        ({"heads": 1}, "heads: no such argument or section of settings: did you mean "),  # of two sections
+        ({"model": 3}, "model: 3 is not a dict of settings: for example model={...}"),
+        ({"model": {"widht": 3}}, "model.widht (argument): unknown setting; did you mean model.width?"),
+    ],
+)
+def test_an_argument_that_is_no_setting_is_refused(argument: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Layers.of(None, argument).load()
+    assert str(caught.value).startswith(says)
