@@ -1,7 +1,7 @@
 """What each part of the model is worth: the same training with one thing changed, scored on the test windows.
 
     python benchmarks/ablation.py --data metr_la.h5              # 28 days, width 32, two epochs: hours on one core
-    python benchmarks/ablation.py --data metr_la.h5 --full       # all days and all rows, examples/metr_la.yaml, CUDA
+    python benchmarks/ablation.py --data metr_la.h5 --full       # all days and all rows, --size large, CUDA
 
 Every row is a run folder under --runs; a run that is complete is not repeated and an interrupted one goes on, so the
 command may be stopped and started.  The table is written after every run, into benchmarks/results/ablation-SIZE.json
@@ -19,23 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import socialx
-from socialx.cli.progress import Show
-from socialx.options import ARGUMENT, Layers, flat
+from socialx.cli.progress_bars import Show
 from socialx.settings import Settings
+from socialx.settings_layers import ARGUMENT, Layers, flat
 from socialx.training.loop import Progress
 
 RESULTS = Path(__file__).parent / "results"
 SMALL: dict[str, Any] = {
     "data.days": 28,
     "model.width": 32,
-    "model.blocks": 2,
-    "model.slstm_at": "1",
-    "model.dropout": 0,
-    "loader.batch_size": 32,
+    "pooling.neighbours": 32,
     "trainer.max_epochs": 2,
     "trainer.lr_warmup_steps": 50,
 }
-PAIRS = {"pooling.pair_rank": 10}  # of both sizes
+MLP_WIDTH = {"small": 42, "full": 261}  # with as many parameters as the xLSTM of the same size
 NO_IDENTITIES = {f"model.{table}": False for table in ("time_of_day", "day_of_week", "sensor_identity", "adaptive")}
 ROWS: dict[str, dict[str, Any]] = {
     "full model": {},
@@ -69,13 +66,13 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/ablation"), help="where the run folders go")
     parser.add_argument("--full", action="store_true", help="the whole series and all rows, for a card")
     arguments = parser.parse_args()
-    base = (Path(__file__).parent.parent / "examples/metr_la.yaml",) if arguments.full else ()
     size, rows = ("full", ROWS | MORE) if arguments.full else ("small", ROWS)
-    shared = {"data.path": arguments.data} | PAIRS | ({} if arguments.full else SMALL)
+    shared = {"data.path": arguments.data} | ({} if arguments.full else SMALL)
     results: list[dict[str, Any]] = []
     seeded = [(seed, name) for seed in range(SEEDS) for name in SEEDED]
     for seed, name in [*seeded, *((0, name) for name in rows if name not in SEEDED)]:
-        layers = Layers(files=base, given=shared | rows[name] | {"trainer.seed": seed})
+        settings = Layers(size="large" if arguments.full else None)
+        layers = settings.over(shared | {"model.mlp_width": MLP_WIDTH[size]} | rows[name] | {"trainer.seed": seed})
         folder = arguments.runs / size / f"{name.replace(' ', '-')}-{seed}"
         results.append({"row": name, "changes": rows[name], **one_run(folder, layers)})
         write(results, size)

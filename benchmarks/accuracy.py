@@ -1,6 +1,6 @@
 """Scores of finished runs on their test windows, with protocol and learning curves: the figures of docs/accuracy.md.
 
-    python benchmarks/accuracy.py runs/metr_la_cpu runs/stid runs/linear
+    python benchmarks/accuracy.py runs/medium runs/stid runs/linear
 
 Adds them to benchmarks/results/accuracy.json, in place of runs of the same names, and writes the table accuracy.md.
 Runs that are named NAME_1, NAME_2 are further seeds of NAME: the table has a row of their mean, too.
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import socialx
-from socialx.cli.progress import Show
-from socialx.options import as_tree
+from socialx.cli.progress_bars import Show
+from socialx.settings_layers import as_tree
 
 RESULTS = Path(__file__).parent / "results"
 

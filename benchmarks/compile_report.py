@@ -87,8 +87,8 @@ def launches(
             z = meta(1, sequences, channels) if last else None
             table = meta(15 + 4 * HEADS, channels, of=wide)
             forward, backward = operations.mlstm._init_fn, operations.mlstm_backward._init_fn
-            h, *kept = forward(u, z, table, meta(2 * HEADS, of=wide), HEADS, 1e-5)
-            backward(h, u, z, table, *kept, 1e-5)
+            h, *projected, gates = forward(u, z, table, HEADS, meta(2 * HEADS, of=wide), 1e-5)
+            backward(u, z, table, gates, *projected, h, 1e-5)
         elif operation == "add_norm":
             x, y, scale = (
                 meta(steps, sequences, channels, of=wide),
@@ -97,7 +97,7 @@ def launches(
             )
             forward, backward = operations.add_norm._init_fn, operations.add_norm_backward._init_fn
             total, out = forward(x, meta(*x.shape), scale, 1e-5, dtype)
-            backward(total, scale, x, out, 1e-5, dtype)
+            backward(total, scale, dtype, x, out, 1e-5)
         else:
             weights = (
                 meta(6, channels, of=wide),
@@ -107,8 +107,9 @@ def launches(
             )
             keep = meta(1 if last else steps, sequences, channels, of=torch.bool)
             forward, backward = operations.slstm._init_fn, operations.slstm_backward._init_fn
-            y, *kept = forward(meta(steps, sequences, channels), *weights, keep, HEADS, 1e-5, 1.1, last)
-            backward(y, *weights, keep, *kept, 1e-5, 1.1)
+            x = meta(steps, sequences, channels)
+            y, inputs, gates, h, states = forward(x, HEADS, last, *weights, keep, 1e-5, 1.1)
+            backward(*weights, h, inputs, gates, states, keep, y, 1e-5, 1.1)
     return made
 
 
@@ -123,7 +124,7 @@ def compiled(launch: Launch, arch: int) -> dict[str, Any]:
     signature, constants, attributes = {}, {}, {}
     for position, parameter in enumerate(kernel.params):
         value = arguments[parameter.name]
-        if parameter.is_constexpr:
+        if parameter.is_constexpr or value is None:
             signature[parameter.name], constants[parameter.name] = "constexpr", value
         elif isinstance(value, torch.Tensor):
             signature[parameter.name] = "*" + triton.runtime.jit.type_canonicalisation_dict[str(value.dtype)[6:]]

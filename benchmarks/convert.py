@@ -47,10 +47,10 @@ def published(csv: Path, meta: Path, folder: Path, rounds: int) -> dict[str, flo
     """Medians over interleaved rounds; the parse is timed inside its process, the commands with all they import."""
     parse = "import pandas, sys, time; t = time.perf_counter(); pandas.read_csv(sys.argv[1], index_col=0); "
     parse += "print(time.perf_counter() - t)"
-    work = "import sys, time; from pathlib import Path; import pandas; from socialx.files import store; "
-    work += "from socialx.files.formats.contents import Request; from socialx.files.readings import read; "
+    work = "import sys, time; from pathlib import Path; import pandas; from socialx.files import writer; "
+    work += "from socialx.files.convert_options import Request; from socialx.files.readings import read; "
     work += "t = time.perf_counter(); csv, meta, out = map(Path, sys.argv[1:]); "
-    work += "store.create(out, read('auto', Request(csv), meta).readings, overwrite=True); "
+    work += "writer.create(out, read('auto', Request(csv, meta=meta)).readings, overwrite=True); "
     work += "print(time.perf_counter() - t)"
     output, old = folder / "out.h5", folder / "old.h5"
     times: dict[str, list[float]] = {name: [] for name in ("pandas_parse", "convert", "command", "backfill", "mib")}

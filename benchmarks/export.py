@@ -26,7 +26,7 @@ import torch
 import socialx
 from socialx.environment import cpu_field
 from socialx.files.exports import FORMATS
-from socialx.options import Layers
+from socialx.settings_layers import Layers
 from socialx.tasks.exporting import FIXED
 from socialx.tasks.trained import load_trained
 

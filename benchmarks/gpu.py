@@ -420,7 +420,7 @@ TABLES = [
         _pooling_cells,
     ),
     (
-        "METR-LA, examples/metr_la.yaml",
+        "METR-LA, --size large",
         "learning",
         ["epochs", "seconds", "windows/s", "validation", "15 min", "30 min", "60 min"],
         _learning_cells,

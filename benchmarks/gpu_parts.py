@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from socialx.data import geo
 from socialx.data.loaders import ResidentLoader
 from socialx.data.normaliser import Moments, Normaliser
+from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
@@ -40,7 +41,7 @@ from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision
 from socialx.profiling.collector import trace_steps
 from socialx.profiling.measure import Lengths, measure
-from socialx.profiling.profile import Loading
+from socialx.profiling.profile import LoaderFacts
 from socialx.training.learner import Learner
 
 HISTORY, HORIZON, HEADS = 12, 12, 4
@@ -334,7 +335,7 @@ def resident(sensors: int) -> ResidentLoader:
     seconds = 1_330_560_000 + 300 * np.arange(rows, dtype=np.int64)
     series = Series(Arrays(values[..., None], (values != 0)[..., None], seconds), HISTORY, HORIZON, DEVICE)
     starts = split_windows(seconds, 5, HISTORY, HORIZON, "canonical").part("train")
-    return ResidentLoader(series, starts, 4 if SMOKE else 64, shuffle=True)
+    return ResidentLoader(series, Order(starts, 4 if SMOKE else 64, shuffle=True))
 
 
 def training(
@@ -349,11 +350,11 @@ def training(
         warnings.simplefilter("error", Fallback)  # a row is what it says, or it is not there
         learner = made_learner(impl, compile, cuda_graph, precision, sensors, without)
         lengths = Lengths(2 if SMOKE else 80, 5, 50, trace_steps=0, trials=False)
-        profile = measure(learner, data, lengths, Loading("resident", len(data))).as_dict()
+        profile = measure(learner, data, lengths, LoaderFacts("resident", len(data))).as_dict()
         yield profile
         if traced:
             lengths = replace(lengths, steps=2 if SMOKE else 10, trace_steps=8)
-            found = measure(learner, data, lengths, Loading("resident", len(data))).as_dict()
+            found = measure(learner, data, lengths, LoaderFacts("resident", len(data))).as_dict()
             yield profile | {key: found.get(key) for key in ("gpu_busy", "sm_efficiency", "kernels", "sync", "bubble")}
 
 
@@ -450,9 +451,10 @@ def learning(
 ) -> Iterator[dict[str, Any]]:
     """A training on real data by the toolkit's own settings -> its epochs as they come, then its scores on the test."""
     import socialx
-    from socialx.options import Layers
+    from socialx.settings_layers import Layers
 
-    example = Path(__file__).parents[1] / "examples" / ("demo.yaml" if SMOKE else "metr_la.yaml")
+    demo = Path(__file__).parents[1] / "examples/demo.yaml"
+    layers = Layers.read([demo]) if SMOKE else Layers(size="large")
     given = {
         "data.path": Path(data),
         "trainer.seed": seed,
@@ -462,7 +464,7 @@ def learning(
     }
     began = time.monotonic()
     folder = Path(runs) / f"{precision}-{seed}"
-    run = socialx.train(settings=Layers(files=(example,), given=given), run_dir=folder, overwrite=True)
+    run = socialx.train(settings=layers.over(given), run_dir=folder, overwrite=True)
     trained_s = time.monotonic() - began
     row: dict[str, Any] = {"epochs": len(run.epochs), "seconds": trained_s}
     if run.best is not None:

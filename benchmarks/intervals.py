@@ -1,6 +1,6 @@
 """What grouping by the forecast brings to prediction intervals: plain bounds against those by share of free flow.
 
-    python benchmarks/intervals.py runs/quick --data metr_la.h5
+    python benchmarks/intervals.py runs/small --data metr_la.h5
 
 The first two rows fit on one half of the validation part and measure on the other, which is how the groups were chosen.
 The third row fits on all of it and measures on the test part.  Coverage and mean width in file units are over all
@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from socialx.cli.progress import Show
-from socialx.options import Layers
+from socialx.cli.progress_bars import Show
 from socialx.progress import listening
 from socialx.scoring import intervals
-from socialx.scoring.evaluation import run
+from socialx.scoring.scoring_pass import survey
+from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 
 RESULTS = Path(__file__).parent / "results/intervals.json"
@@ -38,7 +38,7 @@ def errors_of(path: Path, data: Path) -> dict[str, Measured]:
     for part in ("validation", "test"):
         loader = d.loader(part, problem.settings.loader.batch_size)
         sums = intervals.SignedErrors(torch.from_numpy(d.free_flow).to(d.device), loader.num_windows, d.horizon)
-        run(problem.model, loader, problem.precision, sums, name=part)
+        survey(problem.model, loader, problem.precision, sums, name=part)
         found[part] = sums.errors[..., 0], sums.groups[..., 0]
     return found
 

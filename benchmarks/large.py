@@ -22,7 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from socialx.files.store import Block, Readings, Sensors, create
+from socialx.files.hdf5_layout import Block, Readings, Sensors
+from socialx.files.writer import create
 
 RESULTS = Path(__file__).parent / "results/large.json"
 START = np.datetime64("2019-01-01T00:00:00")

@@ -33,6 +33,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from benchmarks.large import make
 from socialx.batch import Batch, Example, Target
 from socialx.data.loaders import ChunkLoader, Loader, Loading, ResidentLoader
+from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.dataset import open_dataset
@@ -119,9 +120,9 @@ def host_cost(rounds: int) -> None:
         def whole(rows: slice, series: Series = series) -> Series:
             return series
 
-        chunks = ChunkLoader(whole, HISTORY + HORIZON, CPU, starts, WINDOWS, chunk=100)
+        chunks = ChunkLoader(whole, HISTORY + HORIZON, CPU, Order(starts, WINDOWS, chunk=100))
         alike: dict[str, Callable[[], Iterator[Example]]] = {
-            "resident": partial(ResidentLoader(series, starts, WINDOWS).epoch, 0),
+            "resident": partial(ResidentLoader(series, Order(starts, WINDOWS)).epoch, 0),
             "chunk": partial(chunks.epoch, 0),
             "per sample": partial(of, DataLoader(cut, WINDOWS)),
         }

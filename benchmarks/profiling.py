@@ -21,17 +21,18 @@ import torch
 from torch import Tensor
 
 import socialx
+from benchmarks.simulated_loop import draw, profile_of, truth
 from socialx.batch import Example
 from socialx.build import build
-from socialx.options import Layers, yaml_of
 from socialx.profiling.analysis import partition
 from socialx.profiling.measure import Lengths, Training, clocked
-from socialx.profiling.rules import FAMILIES, diagnosed, patch_of
+from socialx.profiling.rules import RULES, patch_of, with_findings
+from socialx.settings_file import as_yaml
+from socialx.settings_layers import Layers
 from socialx.tasks.first_steps import loading_facts
 from socialx.tasks.training import make_learner, train_loader
 from socialx.training.clock import clock_for
 from socialx.training.learner import Learner
-from tests.profiling.simulated_loop import draw, profile_of, truth
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SEEDS = range(9000, 9400)  # none of them was looked at while the rules were written
@@ -65,9 +66,9 @@ def rules() -> None:
     for seed in SEEDS:
         loop = draw(Random(seed))
         true, _ = truth(loop)
-        found = diagnosed(profile_of(loop)).findings
+        found = with_findings(profile_of(loop)).findings
         first = next((f for f in found if f.severity != "info" and not f.rule.startswith(NOT_STALLS)), None)
-        word = FAMILIES[first.rule].removesuffix("-BOUND") if first else "healthy"
+        word = RULES[first.rule].verdict.removesuffix("-BOUND") if first else "healthy"
         drawn[true] += 1
         right[true] += word == true
         if word != true:
@@ -119,7 +120,7 @@ def _reported(found: Any, place: str) -> float:
 def _loop(s: Any, sleepy: _Sleepy, steps: int) -> tuple[Any, float]:
     problem = build(s)
     loader = train_loader(problem)
-    learner = make_learner(problem, loader)
+    learner = make_learner(problem, len(loader))
     own_step, own_epoch = learner.step, loader.epoch
 
     def step(examples: list[Example]) -> Tensor:
@@ -163,7 +164,7 @@ def tour(data: str) -> None:
     slow = {"all together": None, **TOUR}
     for name, sections in slow.items():
         files = (EXAMPLES / "slow_on_purpose.yaml",) if sections is None else ()
-        layers = Layers.of(Layers(files=files), sections or {}, data=data)
+        layers = Layers.of(Layers.read(files), {**(sections or {}), "data": data})
         found = socialx.profile(settings=layers)
         first = next((each for each in found.findings if each.severity != "info"), None)
         patch = patch_of(found.findings) if sections is None else dict(first.patch) if first else {}
@@ -172,7 +173,7 @@ def tour(data: str) -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             tuned = Path(folder, "tuned.yaml")
-            tuned.write_text(yaml_of(patch, {}))
+            tuned.write_text(as_yaml(patch, {}))
             gain = socialx.compare(settings=layers, other=tuned).gain
         foretold = f"{first.ceiling:.2f}x" if sections is not None else "-"
         brought = (gain.gain - 1) / (first.ceiling - 1)

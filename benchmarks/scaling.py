@@ -25,17 +25,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from socialx.build import build
-from socialx.options import load_settings
+from socialx.settings_layers import load_settings
 from socialx.tasks.training import make_learner
 from socialx.training.loop import run_steps
-from socialx.training.ranks import Ranks, joined
+from socialx.training.process_group import ProcessGroup, joined
 
 RESULTS = Path(__file__).parent / "results"
 WARM_UP = 5
 ROUNDS = 3
 
 
-class Timed(Ranks):
+class Timed(ProcessGroup):
     """Adds up the seconds of every exchange, for which the device is waited for."""
 
     spent: list[float]
@@ -60,12 +60,12 @@ def wait(device: torch.device) -> None:
 
 def worker(data: Path, steps: int, words: list[str]) -> None:
     """One process: train, and print a line of JSON in the first one."""
-    with joined() as ranks:
+    with joined() as group:
         settings = load_settings(sets=[f"data.path={data}", *words])
         problem = build(settings)
         size, seed = settings.loader.batch_size, settings.trainer.seed
-        loader = problem.data.loader("train", size, True, seed, share=ranks.share)
-        learner = make_learner(problem, loader, ranks)
+        loader = problem.data.loader("train", size, True, seed, share=group.share)
+        learner = make_learner(problem, len(loader), group)
         device = problem.precision.device
 
         def seconds(count: int) -> float:
@@ -80,7 +80,7 @@ def worker(data: Path, steps: int, words: list[str]) -> None:
                 while True:
                     yield from loader.epoch(0)
 
-            ranks.any(False)
+            group.any(False)
             wait(device)
             began = time.perf_counter()
             run_steps(learner, endless(), after)  # type: ignore[arg-type]
@@ -89,15 +89,15 @@ def worker(data: Path, steps: int, words: list[str]) -> None:
 
         seconds(WARM_UP)
         taken = statistics.median(seconds(steps) for _ in range(ROUNDS))
-        timed = Timed(ranks.rank, ranks.world)
+        timed = Timed(group.rank, group.world)
         object.__setattr__(timed, "spent", [])
-        learner.ranks = timed
+        learner.group = timed
         whole = seconds(steps)
-        if ranks.first:
+        if group.first:
             name = torch.cuda.get_device_name(device) if device.type == "cuda" else "one CPU core each"
-            windows = steps * size * ranks.world / taken
+            windows = steps * size * group.world / taken
             print(json.dumps({
-                "processes": ranks.world, "device": name, "precision": problem.precision.name,
+                "processes": group.world, "device": name, "precision": problem.precision.name,
                 "windows_per_s": round(windows, 2), "step_ms": round(1e3 * taken / steps, 2),
                 "all_reduce_share": round(sum(timed.spent) / whole, 4),
             }))  # fmt: skip

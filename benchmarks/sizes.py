@@ -31,8 +31,9 @@ from large import blocks
 
 from socialx.build import build
 from socialx.environment import cpu_field
-from socialx.files.store import Readings, Sensors, create
-from socialx.options import SIZES, Layers
+from socialx.files.hdf5_layout import Readings, Sensors
+from socialx.files.writer import create
+from socialx.settings_layers import SIZES, Layers
 from socialx.tasks.training import make_learner, train_loader
 
 RESULT = Path(__file__).parent / "results/sizes.json"
@@ -54,9 +55,9 @@ def work() -> None:
     _, _, size, data = sys.argv
     torch.set_num_threads(1)
     given = {"data.path": data, "trainer.device": "cpu", "trainer.threads": 1, **BATCHES.get(size, {})}
-    problem = build(Layers(size=size, given=given).load().settings)
+    problem = build(Layers(size=size).over(given).load().settings)
     train = train_loader(problem)
-    learner = make_learner(problem, train)
+    learner = make_learner(problem, len(train))
     batches = list(islice(train.epoch(0), learner.accumulate_grad_batches))
     said = {
         "parameters": sum(parameter.numel() for parameter in problem.model.parameters()),

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/step_cpu.py --data metr_la.h5 [--against a4ca2c5] [--rounds 5] [--steps 6]
 
-Steps of ``examples/metr_la_cpu.yaml`` and ``metr_la_quick.yaml`` take turns in processes of their own, one of which
+Steps of ``--size medium`` and ``--size small`` take turns in processes of their own, one of which
 works at a time.  The lower bound counts the operations of all matrix products, divided by the rate of a large product,
 and the bytes that must move (docs/performance.md), divided by the rate of a copy; nothing overlaps.  --against: blocks
 of steps of ``socialx profile`` in a copy of that commit and in this one take turns, eager and compiled.
@@ -37,7 +37,7 @@ from socialx.data.loaders import Loader
 from socialx.environment import cpu_field
 from socialx.model.attention import WORK
 from socialx.model.xlstm.exact import _Scan
-from socialx.options import Layers
+from socialx.settings_layers import Layers
 from socialx.tasks.training import make_learner
 from socialx.training.learner import Learner
 
@@ -55,15 +55,14 @@ KINDS = {
     "norms": ("native_layer_norm", "native_layer_norm_backward"),
     "copies": ("clone", "copy_", "cat", "stack", "constant_pad_nd", "new_zeros", "zeros_like", "zero_", "fill_"),
 }
-BYTES = {"mlstm": 118, "last slstm": 117}  # a token and unit of width in 16 bits: metr_la_cpu.yaml has these two blocks
+BYTES = {"mlstm": 118, "last slstm": 117}  # a token and unit of width in 16 bits: medium has these two blocks
 
 
-def learner_of(example: str, data: Path, **given: Any) -> tuple[Learner, Loader]:
-    """What the toolkit trains for the settings of an example."""
-    layers = Layers(files=(ROOT / "examples" / example,), given={"data.path": data, **given})
-    problem = build.build(layers.load().settings)
+def learner_of(size: str, data: Path, **given: Any) -> tuple[Learner, Loader]:
+    """What the toolkit trains for the settings of a size."""
+    problem = build.build(Layers(size=size).over({"data.path": data, **given}).load().settings)
     train = problem.data.loader("train", problem.settings.loader.batch_size, shuffle=True)
-    return make_learner(problem, train), train
+    return make_learner(problem, len(train)), train
 
 
 class Operations(TorchDispatchMode):
@@ -90,8 +89,8 @@ def kind_of(operation: str) -> str:
 def parts(data: Path, steps: int = 5) -> dict[str, dict[str, float]]:
     """CPU milliseconds of a step by kind of operation, and of the scan of the sLSTM alone, forward and backward."""
     found = {}
-    for example in ("metr_la_cpu.yaml", "metr_la_quick.yaml"):
-        learner, train = learner_of(example, data)
+    for size in ("medium", "small"):
+        learner, train = learner_of(size, data)
         batches = [batch for batch, _ in zip(train.epoch(0), range(steps), strict=False)]
         learner.step([batches[0]])
         scan = Timed(_Scan)
@@ -104,8 +103,8 @@ def parts(data: Path, steps: int = 5) -> dict[str, dict[str, float]]:
             for batch in batches:
                 learner.step([batch])
         row |= dict(operations.seconds.most_common())
-        found[example] = {name: 1e3 * seconds / steps for name, seconds in row.items()}
-        found[example]["operations"] = operations.count / steps
+        found[size] = {name: 1e3 * seconds / steps for name, seconds in row.items()}
+        found[size]["operations"] = operations.count / steps
     return found
 
 
@@ -131,8 +130,8 @@ class Timed(ExitStack):
 def work() -> None:
     """Answer each line of standard input with the seconds of one step."""
     torch.set_num_threads(1)
-    example, data, given = sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4])
-    learner, train = learner_of(example, data, **given)
+    size, data, given = sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4])
+    learner, train = learner_of(size, data, **given)
     batches = iter(train.epoch(0))
     examples = [next(batches) for _ in range(3)]
     for number, _ in enumerate(sys.stdin):
@@ -141,11 +140,11 @@ def work() -> None:
         print(time.perf_counter() - began, flush=True)
 
 
-def in_turns(example: str, data: Path, rounds: int) -> dict[str, dict[str, float]]:
+def in_turns(size: str, data: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Milliseconds of a step of each variant."""
     processes = {
         name: subprocess.Popen(
-            [sys.executable, __file__, "work", example, str(data), json.dumps(given)],
+            [sys.executable, __file__, "work", size, str(data), json.dumps(given)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -192,8 +191,8 @@ def _fastest(run: Any) -> float:
 
 
 def bound(data: Path, machine: dict[str, float]) -> dict[str, Any]:
-    """The lower bound of a step of metr_la_cpu.yaml in milliseconds, and the operations that torch is asked for."""
-    learner, train = learner_of("metr_la_cpu.yaml", data)
+    """The lower bound of a step of medium in milliseconds, and the operations that torch is asked for."""
+    learner, train = learner_of("medium", data)
     example = next(iter(train.epoch(0)))
     learner.step([example])
     with FlopCounterMode(display=False, custom_mapping=WORK) as counter:
@@ -216,7 +215,7 @@ def bound(data: Path, machine: dict[str, float]) -> dict[str, Any]:
 
 def operations_of(data: Path, given: dict[str, Any]) -> int:
     """How many operations a step of 64 windows asks torch for, those inside another one left out; views count."""
-    learner, train = learner_of("metr_la_cpu.yaml", data, **{"loader.batch_size": 64}, **given)
+    learner, train = learner_of("medium", data, **{"loader.batch_size": 64}, **given)
     example = next(iter(train.epoch(0)))
     for _ in range(2):
         learner.step([example])
@@ -230,7 +229,7 @@ def operations_of(data: Path, given: dict[str, Any]) -> int:
 
 def products(data: Path) -> dict[str, dict[str, float]]:
     """Milliseconds and GFLOP/s of the matrix products of a compiled step: those over the history, and all others."""
-    learner, train = learner_of("metr_la_cpu.yaml", data, **VARIANTS["compiled"])
+    learner, train = learner_of("medium", data, **VARIANTS["compiled"])
     example = next(iter(train.epoch(0)))
     steps = example.batch.history.shape[1]
     for _ in range(3):
@@ -273,7 +272,7 @@ def against(commit: str, data: Path, rounds: int, steps: int) -> dict[str, Any]:
                 ms[name].append(_profile(root, data, steps, flags))
     then = statistics.median(ms["then"])
     found = {name: {"ms": statistics.median(v), "ratio": then / statistics.median(v)} for name, v in ms.items()}
-    return {"model": "metr_la_cpu.yaml, without climatology and pair bias", **found}
+    return {"model": "medium, without climatology and pair bias", **found}
 
 
 def _profile(root: Path, data: Path, steps: int, flags: list[str]) -> float:
@@ -286,8 +285,8 @@ def _profile(root: Path, data: Path, steps: int, flags: list[str]) -> float:
         "profile",
         "--data",
         str(data),
-        "-c",
-        str(root / "examples/metr_la_cpu.yaml"),
+        "--size",
+        "medium",
     ]
     command += ["--steps", str(steps), "--warmup-steps", "3", "--trace-steps", "0", "--json", *flags]
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
@@ -331,9 +330,9 @@ def main() -> None:
     record["against"] = json.loads(RESULT.read_text()).get("against", {}) if RESULT.exists() else {}
     record["bound"] = bound(data, machine)
     record["parts"], record["products"] = parts(data), products(data)
-    for example in ("metr_la_cpu.yaml", "metr_la_quick.yaml"):
-        record[example] = in_turns(example, data, options.rounds)
-    for variant in record["metr_la_cpu.yaml"].values():
+    for size in ("medium", "small"):
+        record[size] = in_turns(size, data, options.rounds)
+    for variant in record["medium"].values():
         variant["of_bound"] = record["bound"]["bound_ms"] / variant["ms"]
     RESULT.write_text(json.dumps(record, indent=1) + "\n")
     if options.against:

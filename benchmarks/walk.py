@@ -26,7 +26,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).parent.parent
 PACKAGE = str(ROOT / "socialx") + os.sep
-LOOPS = {("training.loop", "fit"), ("scoring.evaluation", "run")}
+LOOPS = {("training.loop", "fit"), ("scoring.scoring_pass", "survey")}
 OPTIMIZED = 0x1  # set in the code of functions, not in that of classes and modules
 Stay = tuple[str, list[str]]
 
@@ -71,7 +71,7 @@ def walk(arguments: list[str]) -> list[Stay]:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         if module not in ("socialx.__main__", "socialx.model.xlstm.operations"):
             import_module(module)
-    ground = order()[0] | order()[1] | {"__init__", "cli.progress"}
+    ground = order()[0] | order()[1] | {"__init__", "cli.progress_bars"}
     seen: set[CodeType] = set()
     stays: list[Stay] = []
     inside = 0
