@@ -188,12 +188,6 @@ class ScoringProtocol:
         except (TypeError, ValueError, RecursionError) as error:  # ValueError: a number that is not finite
             raise ValueError(f"not a protocol ({error})") from None
 
-    def of_weights(self, epoch: int | None, parameters: int, weights: str) -> Trained:
-        """The weights that a run with this protocol has; weights: their fingerprint."""
-        known = {each.name for each in fields(Trained)} - {"epoch", "parameters", "weights"}
-        shared = {name: getattr(self, name) for name in known}
-        return Trained(epoch=epoch, parameters=parameters, weights=weights, **shared)
-
 
 def _other_features(which: str, now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
     """What differs between two sets of features and their units, in words."""

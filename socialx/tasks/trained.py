@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -57,8 +58,6 @@ def load_trained(
         usual=usual,
     )
     problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables())
-    parameters = sum(p.numel() for p in problem.model.parameters())
-    trained = then.of_weights(weights.epoch, parameters, weights.fingerprint)
     state = weights.state
     own = problem.model.state_dict()
     if USUAL in state and USUAL in own and sensors != problem.data.sensors.ids:  # its shape and numbers are this file's
@@ -69,4 +68,6 @@ def load_trained(
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
     problem.model.load_state_dict(state)
     problem.model.to(problem.precision.device)
-    return problem, trained
+    parameters = sum(p.numel() for p in problem.model.parameters())
+    shared = {each.name: getattr(then, each.name) for each in fields(Trained) if hasattr(then, each.name)}
+    return problem, Trained(**shared, epoch=weights.epoch, parameters=parameters, weights=weights.fingerprint)
