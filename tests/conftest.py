@@ -13,9 +13,16 @@ settings.register_profile("socialx", deadline=None, derandomize=True, suppress_h
 settings.load_profile("socialx")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def has_card(devices: Path = Path("/dev")) -> bool:
+    """Whether a card is there: under any number, or as WSL2 names it."""
+    return any(devices.glob("nvidia[0-9]*")) or (devices / "dxg").exists()
+
+
 # Read when triton is imported, which counting the operations of a step does; its kernels run in its interpreter here.
 # On a card they are compiled.
-if not Path("/dev/nvidia0").exists():
+if not has_card():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 for name in [n for n in os.environ if n.startswith("SOCIALX_")]:
     del os.environ[name]  # a developer's own settings must not change what is tested

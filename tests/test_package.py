@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ROOT, process
+from tests.conftest import has_card
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EVERYTHING = [*PROJECT["dependencies"], *(d for extra in PROJECT["optional-dependencies"].values() for d in extra)]
@@ -113,3 +114,19 @@ def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytes
     profile = {"steps": 2, "warmup_steps": 0, "trials": False}
     assert socialx.profile(str(path), profile=profile, model=small).window.steps == 2
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("names", "there"),
+    [
+        (("nvidia0",), True),
+        (("nvidia3", "nvidiactl"), True),  # a container that was given one card
+        (("dxg",), True),  # WSL2
+        (("nvidiactl", "nvidia-uvm", "null"), False),
+        ((), False),
+    ],
+)
+def test_kernels_are_interpreted_only_without_a_card(names: tuple[str, ...], there: bool, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    assert has_card(tmp_path) == there

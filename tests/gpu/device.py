@@ -1,0 +1,55 @@
+"""What the tests on a CUDA device share.  The pseudo device of tests/pseudo_cuda runs most of them, at tiny sizes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from socialx.data.loaders import ResidentLoader
+from socialx.data.order import Order
+from socialx.data.series import Series
+from socialx.data.source import Arrays
+from socialx.data.windows import split_windows
+from socialx.precision import Precision
+from socialx.training.learner import Learner
+from tests.networks import forecaster, speeds
+
+CUDA = torch.device("cuda", 0)
+PSEUDO = "tests.pseudo_cuda.device" in sys.modules  # where a kernel takes a second in Triton's interpreter
+FASTEST = "fused" if PSEUDO else "triton"
+ROWS, BATCH = (120, 16) if PSEUDO else (600, 100)
+needs_card = pytest.mark.skipif(PSEUDO, reason="only a card shows it")
+on_both = pytest.mark.parametrize("impl", ["fused", pytest.param("triton", marks=needs_card)])
+in_every_precision = pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+
+
+@contextmanager
+def refused_waits() -> Iterator[None]:
+    """Whatever waits for the device raises."""
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def series(device: torch.device) -> Series:
+    values, valid, seconds = speeds(ROWS, 5)
+    return Series(Arrays(values[..., None], valid[..., None], seconds), 12, 12, device)
+
+
+def resident(part: str = "train", batch_size: int = BATCH, shuffle: bool = True) -> ResidentLoader:
+    _, _, seconds = speeds(ROWS, 5)
+    windows = split_windows(seconds, 5, 12, 12, "canonical")
+    return ResidentLoader(series(CUDA), Order(windows.part(part), batch_size, shuffle))
+
+
+def learner(precision: str = "32-true", dropout: float = 0.1, impl: str = FASTEST, **options: object) -> Learner:
+    choices = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0, **options}
+    model = forecaster(width=32, dropout=dropout, social=2, impl=impl)
+    return Learner(model, Precision(precision, CUDA), **choices)  # type: ignore[arg-type]

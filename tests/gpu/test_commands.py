@@ -1,0 +1,70 @@
+"""The commands on CUDA, from training to a forecast: the branches that a CPU never enters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.commands import refused, small_file, works
+from tests.gpu.device import FASTEST
+
+pytestmark = pytest.mark.gpu
+SMALL = ["--device", "cuda", "--impl", FASTEST, "--batch-size", "32"]
+SHAPE = ["--width", "32", "--model-heads", "2", "--blocks", "2", "--slstm-at", "1", "--max-epochs", "2"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    said = works("train", "--data", data, "--run-dir", path, *SMALL, *SHAPE, "--precision", "bf16-mixed").stderr
+    assert f"encoder {FASTEST}, steps recorded as CUDA graphs" in said
+    return path
+
+
+def losses(run: Path) -> list[float]:
+    return [json.loads(line)["train_mae"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("mode", ["chunk", "workers"])
+def test_recorded_steps_read_what_another_thread_loads(mode: str, data: Path, run: Path, tmp_path: Path) -> None:
+    options = ["--mode", mode, "--num-workers", "1", "--precision", "bf16-mixed"]
+    works("train", "--data", data, "--run-dir", tmp_path / "run", *SMALL, *SHAPE, *options)
+    assert losses(tmp_path / "run") == pytest.approx(losses(run), rel=2e-2)
+
+
+def test_the_card_is_the_default_and_another_is_refused(data: Path, tmp_path: Path) -> None:
+    own = [*SMALL[2:], *SHAPE, "--max-epochs", "1", "--profile-first", "8"]
+    assert "cuda:0" in works("train", "--data", data, "--run-dir", tmp_path / "run", *own).stderr
+    refusal = refused("train", "--data", data, "--device", "cuda:99", code=2)
+    assert f"this torch sees {torch.cuda.device_count()} CUDA devices" in refusal
+
+
+def test_a_run_goes_on(data: Path, tmp_path: Path) -> None:
+    path, options = tmp_path / "run", ["--precision", "16-mixed", "--accumulate-grad-batches", "2"]
+    works("train", "--data", data, "--run-dir", path, *SMALL, *SHAPE, *options)
+    works("train", "--resume", path, "--max-epochs", "3")
+    assert len(losses(path)) == 3
+
+
+def test_a_run_is_scored_and_forecasts(run: Path, tmp_path: Path) -> None:
+    works("evaluate", run, "--device", "cuda")
+    works("explain", run, "--device", "cuda")
+    works("calibrate", run, "--device", "cuda")
+    works("predict", run, "--device", "cuda", "-o", tmp_path / "forecast.csv")
+    assert (tmp_path / "forecast.csv").stat().st_size > 100
+
+
+def test_a_profile_and_the_doctor(data: Path, tmp_path: Path) -> None:
+    report = tmp_path / "profile.json"
+    shape = SHAPE[: SHAPE.index("--max-epochs")]
+    works("profile", "--data", data, *SMALL, *shape, "--steps", "12", "--warmup-steps", "5", "--output", report)
+    assert json.loads(report.read_text())["window"]["clock"] == "device"
+    works("doctor", "--device", "cuda")

@@ -1,0 +1,162 @@
+"""Memory on CUDA: recomputing needs less, and running out names what to try."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from socialx.model.xlstm.encoder import SharedEncoder
+from tests.commands import small_file, socialx
+from tests.gpu.device import CUDA, FASTEST, PSEUDO, in_every_precision, learner, refused_waits
+from tests.networks import example
+
+pytestmark = pytest.mark.gpu
+SEQUENCES = 256 if PSEUDO else 4096
+SHAPE = ["--width", "256", "--blocks", "6", "--precision", "bf16-mixed"]
+if PSEUDO:
+    SHAPE = ["--width", "32", "--blocks", "2", "--impl", "fused", "--precision", "32-true"]
+    SHAPE += ["--cuda-graph", "off"]  # a recording of it keeps what a card would use again
+
+
+def step_of(chunk: int | None, checkpointing: bool, dropout: float = 0.0) -> tuple[int, list[Tensor]]:
+    """Bytes at the peak of one forward and backward of these sequences in fp64, and all gradients."""
+    torch.manual_seed(0)
+    encoder = SharedEncoder(64, 4, [1, 3], 4, 12, dropout, chunk=chunk, checkpointing=checkpointing)
+    encoder.double().to(CUDA).train()
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(SEQUENCES, 12, 64, generator=generator, dtype=torch.float64).to(CUDA).requires_grad_()
+    for _ in range(2):  # the first makes the workspaces of the libraries, which stay
+        encoder.zero_grad(set_to_none=True)
+        x.grad = None
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats(CUDA)
+        before = torch.cuda.memory_allocated(CUDA)
+        torch.manual_seed(2)
+        encoder(x).square().sum().backward()
+        peak = torch.cuda.max_memory_allocated(CUDA) - before
+    return peak, [x.grad.cpu(), *(p.grad.cpu() for p in encoder.parameters() if p.grad is not None)]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "checkpointing", "share"),
+    [(SEQUENCES // 8, False, 0.4), (None, True, 0.6), (SEQUENCES // 2, True, 0.4)],
+    ids=str,
+)
+def test_recomputing_needs_less_memory_for_the_same_gradients(
+    chunk: int | None, checkpointing: bool, share: float
+) -> None:
+    whole, truth = step_of(None, False)
+    peak, gradients = step_of(chunk, checkpointing)
+    assert peak < share * whole
+    for found, expected in zip(gradients, truth, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
+
+
+def test_the_recomputation_draws_the_same_dropout() -> None:
+    _, truth = step_of(None, False, dropout=0.3)
+    _, gradients = step_of(None, True, dropout=0.3)
+    for found, expected in zip(gradients, truth, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8 * float(expected.abs().max()))
+
+
+@in_every_precision
+def test_recomputing_never_waits(precision: str) -> None:
+    made, e = learner(precision), example().to(CUDA)
+    made.model.encoder.chunk, made.model.encoder.checkpointing = 8, True  # type: ignore[assignment, union-attr]
+    made.step([e])
+    with refused_waits():
+        made.step([e])
+
+
+@pytest.mark.parametrize(("chunk", "checkpointing"), [(None, True), (16, True), (16, False)])
+def test_recomputing_without_dropout_can_be_captured(chunk: int | None, checkpointing: bool) -> None:
+    torch.manual_seed(0)
+    encoder = SharedEncoder(64, 2, [1], 4, 12, impl=FASTEST, chunk=chunk, checkpointing=checkpointing).to(CUDA).train()
+    x = torch.randn(64, 12, 64, device=CUDA)
+
+    def step() -> None:
+        encoder(x).square().sum().backward()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    encoder.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    graph.replay()
+    torch.cuda.synchronize()
+    captured = [p.grad.clone() for p in encoder.parameters() if p.grad is not None]
+    encoder.zero_grad(set_to_none=True)
+    step()
+    expected = [p.grad for p in encoder.parameters() if p.grad is not None]
+    assert len(captured) == len(expected) > 0
+    for found, truth in zip(captured, expected, strict=True):
+        torch.testing.assert_close(found, truth, rtol=1e-4, atol=1e-5)
+
+
+@contextmanager
+def room_for(bytes_: int) -> Iterator[None]:
+    """Let this process have so many bytes of the card more than it holds."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved(CUDA) + bytes_) / total, CUDA)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, CUDA)
+
+
+def named(stderr: str) -> list[list[str]]:
+    """The flags of each remedy in the line of an error."""
+    (line,) = [line for line in stderr.splitlines() if line.startswith("error") and "out of memory" in line]
+    return [flags.split() for flags in line.rpartition(": add ")[2].split(", or ")]
+
+
+def need_of(command: list[Any]) -> int:
+    """Bytes of the card that a command takes."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(CUDA)
+    before = torch.cuda.memory_reserved(CUDA)
+    assert socialx(*command).exit_code == 0
+    return torch.cuda.max_memory_reserved(CUDA) - before
+
+
+def test_out_of_memory_names_settings_that_then_train(tmp_path: Path) -> None:
+    data = small_file(tmp_path, rows=400, sensors=28)
+    command = ["train", "--data", data, *SHAPE, "--device", "cuda", "--batch-size", "64", "--max-epochs", "1"]
+    with room_for(need_of([*command, "--run-dir", tmp_path / "whole"]) * 3 // 4):
+        result = socialx(*command, "--run-dir", tmp_path / "asked")
+        assert result.exit_code == 1
+        remedies = named(result.stderr)
+        assert [flags[0] for flags in remedies] == ["--chunk", "--batch-size", "--checkpointing"]
+        again = socialx(*command, *remedies[1], "--run-dir", tmp_path / "halved")
+        assert again.exit_code == 0, again.stderr
+
+
+def test_scoring_out_of_memory_names_settings_that_then_score(tmp_path: Path) -> None:
+    data, run = small_file(tmp_path, rows=400, sensors=28), tmp_path / "run"
+    train = ["train", "--data", data, *SHAPE, "--batch-size", "16", "--max-epochs", "1"]
+    assert socialx(*train, "--device", "cuda", "--run-dir", run).exit_code == 0
+    score = ["evaluate", run, "--part", "train", "--device", "cuda"]
+    with room_for(need_of([*score, "--batch-size", "240"]) * 3 // 4):
+        result = socialx(*score, "--batch-size", "240")
+        assert result.exit_code == 1, result.stdout
+        assert [flags[0] for flags in named(result.stderr)] == ["--chunk", "--batch-size"]
+        for windows in (120, 60, 30):  # halved as often as it takes
+            again = socialx(*score, "--batch-size", windows)
+            if again.exit_code == 0:
+                return
+        pytest.fail(again.stderr)

@@ -1,0 +1,163 @@
+"""A training step on CUDA: the numbers of a CPU, recorded and compiled, and it never waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from socialx.batch import Batch, Example
+from socialx.errors import Fallback
+from socialx.precision import resolve_precision
+from socialx.training.capture import WARMUP, CapturedStep, CudaRecorder
+from socialx.training.learner import Learner
+from socialx.training.loop import Progress, fit, load_progress, run_steps
+from socialx.training.run_folder import RunFolder
+from tests.gpu.device import CUDA, in_every_precision, learner, needs_card, on_both, refused_waits, resident
+from tests.networks import CPU, batch, example, forecaster
+
+pytestmark = pytest.mark.gpu
+
+
+def test_forecast_and_gradients_equal_the_cpus() -> None:
+    results = []
+    for device in (CPU, CUDA):
+        model, b = forecaster(social=2).double().to(device), batch().to(device)
+        b = Batch(*(t.double() if t.is_floating_point() else t for t in b))
+        forecast = model(b)
+        forecast.square().mean().backward()
+        results.append([forecast.cpu(), *(p.grad.cpu() for p in model.parameters() if p.grad is not None)])
+    for on_cpu, on_cuda in zip(*results, strict=True):
+        torch.testing.assert_close(on_cuda, on_cpu, rtol=1e-9, atol=1e-11)
+
+
+@on_both
+@in_every_precision
+def test_a_step_never_waits(precision: str, impl: str) -> None:
+    made = learner(precision, impl=impl, accumulate_grad_batches=2)
+    data = resident()
+    run_steps(made, data.epoch(0), lambda loss, batches: False)
+    batches = data.epoch(1)
+    with refused_waits():
+        run_steps(made, batches, lambda loss, batches: False)
+
+
+@on_both
+@in_every_precision
+def test_it_learns_in_every_precision(precision: str, impl: str) -> None:
+    made, e = learner(precision, impl=impl), example().to(CUDA)
+    losses = [made.step([e]).item() for _ in range(40)]
+    assert sum(losses[-5:]) < 0.75 * sum(losses[:5])
+
+
+def trained(precision: str, **options: Any) -> list[torch.Tensor]:
+    """Losses and weights after 18 steps on groups of two batches and of one."""
+    made, data, losses = learner(precision, 0.0, accumulate_grad_batches=2, **options), resident(), []
+
+    def keep(loss: torch.Tensor, batches: int) -> bool:
+        losses.append(loss)
+        return False
+
+    for epoch in range(6):
+        run_steps(made, data.epoch(epoch), keep)
+    return [torch.stack(losses), *(p.detach() for p in made.model.parameters())]
+
+
+@pytest.mark.filterwarnings("error::socialx.errors.Fallback")
+@pytest.mark.parametrize("compile", ["off", pytest.param("default", marks=needs_card)])
+@pytest.mark.parametrize("cuda_graph", [False, True])
+@in_every_precision
+@on_both
+def test_recorded_and_compiled_steps_are_the_step(precision: str, cuda_graph: bool, compile: str, impl: str) -> None:
+    # Adam turns the rounding of a gradient near zero into a step of the learning rate: half types wander further.
+    rtol, atol = (1e-3, 2e-3) if precision == "32-true" else (5e-2, 5e-2)
+    fast = trained(precision, compile=compile, cuda_graph=cuda_graph, impl=impl)
+    for ours, plain in zip(fast, trained(precision, impl="fused"), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=rtol, atol=atol)
+
+
+def test_recorded_kernels_are_the_step() -> None:
+    """A few steps of one window each: the interpreter takes a second for one, and knows no bf16."""
+    recorded, plain = (learner("16-mixed", 0.0, impl, cuda_graph=impl == "triton") for impl in ("triton", "fused"))
+    for seed in range(WARMUP + 3):
+        e = example(batch_size=1, seed=seed).to(CUDA)
+        torch.testing.assert_close(recorded.step([e]), plain.step([e]), rtol=5e-2, atol=5e-2)
+
+
+def test_kernels_are_tried_before_the_model_is_compiled() -> None:
+    """A verdict that came later would compile the model again."""
+    encoder = learner(impl="triton", compile="default").model.encoder
+    assert encoder._trials == {torch.float32: ""}  # type: ignore[union-attr]
+
+
+def test_forecasts_of_a_validation_are_recorded() -> None:
+    made, e = learner(cuda_graph=True), example().to(CUDA)
+    made.model.eval()
+    for step in range(WARMUP + 3):
+        with torch.no_grad():
+            expected = made.model(e.batch)
+        torch.testing.assert_close(made.forecast(e), expected, rtol=1e-5, atol=1e-5)
+        if step == WARMUP:  # a recording reads the weights as they are
+            with torch.no_grad():
+                for parameter in made.model.parameters():
+                    parameter.mul_(1.1)
+
+
+def test_a_recorded_step_draws_new_dropout_masks() -> None:
+    made, e = learner(cuda_graph=True, learning_rate=1e-9), example().to(CUDA)
+    losses = {made.step([e]).item() for _ in range(12)}
+    assert len(losses) > 10
+
+
+@in_every_precision
+def test_a_recorded_step_never_waits(precision: str) -> None:
+    made, e = learner(precision, cuda_graph=True), example().to(CUDA)
+    for _ in range(6):
+        made.step([e])
+    with refused_waits():
+        for _ in range(3):
+            made.step([e])
+
+
+def test_a_recording_that_fails_leaves_the_process_as_it_was() -> None:
+    made, e = learner(cuda_graph=True), example().to(CUDA)
+    plain, reads = made._on_device, []
+
+    def reading(examples: Sequence[Example]) -> Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            reads.append(1)
+            examples[0].batch.history.sum().item()  # which no capture allows
+        return plain(examples)
+
+    made._device_step = CapturedStep(reading, CudaRecorder(), made._drop_gradients)
+    with pytest.warns(Fallback, match=r"trainer\.cuda_graph: no step can be recorded"):
+        losses = [made.step([e]).item() for _ in range(8)]
+    assert np.isfinite(losses).all()
+    assert len(reads) == 1
+    assert torch.isfinite(torch.nn.functional.dropout(torch.ones(9, device=CUDA))).all()
+    torch.cuda.empty_cache()  # an open pool of a recording would end it with an internal assertion
+
+
+def test_auto_is_a_mixed_precision() -> None:
+    assert resolve_precision("auto", CUDA).name in ("bf16-mixed", "16-mixed")
+
+
+def test_a_run_resumes(tmp_path: Path) -> None:
+    def go(made: Learner, path: Path, epochs: int, progress: Progress | None = None) -> Progress:
+        run = RunFolder(path)
+        limits = {"horizon": 12, "max_epochs": epochs, "patience": 9}
+        return fit(made, resident(), resident("validation"), run, **limits, progress=progress)
+
+    made = learner()
+    go(made, tmp_path / "run", 1)
+    resumed = learner()
+    progress = load_progress(resumed, RunFolder(tmp_path / "run"))
+    assert progress.epoch == 1
+    assert resumed.steps == made.steps
+    go(resumed, tmp_path / "run", 2, progress)
+    assert (tmp_path / "run/metrics.jsonl").read_text().count("\n") == 2
