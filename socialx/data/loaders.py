@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -94,11 +94,11 @@ class ResidentLoader(_InOrder):
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
         """Every window once.  The order is copied to the device once an epoch."""
-        places, real = self.order.places(number)
-        starts = torch.from_numpy(self.starts[places]).to(self.series.device)
-        for batch in range(first_batch, len(self)):
+        places, real = (each[first_batch:] for each in self.order.places(number))
+        starts, kept = (_sent(each, self.series.device) for each in (self.starts[places], real))
+        for batch in range(len(real)):
             example = Example(self.series.window(starts[batch]), self.series.target(starts[batch]))
-            yield _masked(example, real[batch])
+            yield _masked(example, real[batch], kept[batch])
 
 
 class ChunkLoader(_InOrder):
@@ -121,6 +121,9 @@ class ChunkLoader(_InOrder):
         """
         places, real = (each[first_batch:] for each in self.order.places(number))
         chunks = places // self._chunk
+        names, beside, moved = side_by_side(chunks)
+        in_order = np.take_along_axis(self.starts[places], beside, axis=1)
+        starts, back, kept = (_sent(each, self.device) for each in (in_order, beside.argsort(axis=1), real))
         first, last = dict[int, int](), dict[int, int]()  # the batches with windows of each chunk
         for batch, row in enumerate(chunks):
             for chunk in np.unique(row).tolist():
@@ -133,7 +136,7 @@ class ChunkLoader(_InOrder):
         # Scores are taken in the same order again, or once: nothing is read ahead for them.
         following = int(self.order.places(number + 1)[0][0, 0]) // self._chunk if self.order.shuffle else None
         try:
-            for batch, own in enumerate(places):
+            for batch, own in enumerate(names):
                 here = {chunk: each for chunk, each in here.items() if last[chunk] >= batch}
                 for chunk in first:  # in the order in which they are needed
                     if chunk not in here and (first[chunk] == batch or (first[chunk] > batch and len(here) < 2)):
@@ -142,8 +145,9 @@ class ChunkLoader(_InOrder):
                 if following is not None and all_here and (following in here or len(here) < 2):
                     read = here.get(following) or self._pool.submit(self._read, following)
                     self._ahead = number + 1, following, read
-                used = {chunk: here[chunk].result().ready() for chunk in np.unique(chunks[batch]).tolist()}
-                yield _masked(gather(used, self.starts[own], chunks[batch]), real[batch])
+                used = {chunk: here[chunk].result().ready() for chunk in np.unique(own).tolist()}
+                example = gather(used, own, starts[batch], back[batch] if moved[batch] else None)
+                yield _masked(example, real[batch], kept[batch])
         finally:
             for waiting in here.values():
                 waiting.cancel()
@@ -178,34 +182,47 @@ class _Moved:
         return self.series
 
 
-def gather(series: dict[int, Series], starts: np.ndarray, names: np.ndarray) -> Example:
-    """The windows that begin at the rows ``starts`` int64 [B], each from the series of its name int64 [B]."""
-    parts, places = [], []
-    for name, each in series.items():
-        own = np.flatnonzero(names == name)
-        rows = torch.from_numpy(starts[own]).to(each.device)
-        parts.append(Example(each.window(rows), each.target(rows)))
-        places.append(own)
-    if len(parts) == 1:
-        return parts[0]
-    line = np.concatenate(places)
-    in_line = bool((np.diff(line) > 0).all())  # so it is where one chunk comes after the other
-    back = torch.from_numpy(line.argsort()).to(parts[0].target.values.device)
+def _sent(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array on a device, which is not waited for: a copy of pageable memory would wait for it."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
-    def joined(tensors: Iterable[Tensor]) -> Tensor:
-        whole = torch.cat(tuple(tensors))
-        return whole if in_line else whole.index_select(0, back)
+
+def side_by_side(names: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Put windows of one series next to each other; names int64 [...,B] of their series.
+
+    Returns the names in that order, which windows they are, and whether a window moved, bool [...].
+    """
+    beside = names.argsort(axis=-1, kind="stable")
+    return np.take_along_axis(names, beside, axis=-1), beside, np.asarray((np.diff(beside) < 0).any(axis=-1))
+
+
+def gather(series: Mapping[int, Series], names: np.ndarray, starts: Tensor, back: Tensor | None) -> Example:
+    """The windows that begin at the rows ``starts`` int64 [B], from the series of their names int64 [B], ascending.
+
+    starts and back int64 [B] are on the device of the series; back: the place of each window of the batch, None: they
+    are in order.
+    """
+    parts, first = [], 0
+    for name, count in zip(*np.unique(names, return_counts=True), strict=True):
+        rows = starts[first : first + count]
+        parts.append(Example(series[int(name)].window(rows), series[int(name)].target(rows)))
+        first += count
+
+    def joined(tensors: tuple[Tensor, ...]) -> Tensor:
+        whole = torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+        return whole if back is None else whole.index_select(0, back)
 
     batches, targets = zip(*parts, strict=True)
     return Example(Batch(*map(joined, zip(*batches, strict=True))), Target(*map(joined, zip(*targets, strict=True))))
 
 
-def _masked(example: Example, real: np.ndarray) -> Example:
-    """No target of the padding is valid; real bool [B], on the host."""
+def _masked(example: Example, real: np.ndarray, kept: Tensor) -> Example:
+    """No target of the padding is valid; real bool [B] on the host, kept the same on the device."""
     if real.all():
         return example
     values, valid = example.target
-    return Example(example.batch, Target(values, valid & torch.from_numpy(real).to(valid.device)[:, None, None, None]))
+    return Example(example.batch, Target(values, valid & kept[:, None, None, None]))
 
 
 class WorkerLoader(_InOrder):
@@ -276,8 +293,11 @@ class _Pages(Dataset[tuple[Example, float] | SocialxError]):
         starts, real = batch
         pages = starts // PAGE_ROWS
         try:
-            example = gather({page: self._page(page) for page in np.unique(pages).tolist()}, starts, pages)
-            return _masked(example, real), time.perf_counter() - began
+            names, beside, moved = side_by_side(pages)
+            series = {page: self._page(page) for page in np.unique(pages).tolist()}
+            back = torch.from_numpy(beside.argsort()) if moved else None
+            example = gather(series, names, torch.from_numpy(starts[beside]), back)
+            return _masked(example, real, torch.from_numpy(real)), time.perf_counter() - began
         except SocialxError as error:  # torch would make text of it
             return error
 
