@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -28,16 +29,18 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from benchmarks.gpu import SWEEP
-from socialx.model.xlstm import cells, convolution, operations, residual
+from socialx.model.xlstm import cells, convolution, operations, residual, tokens
 
 KERNELS = {
     convolution: ("conv_forward", "conv_backward"),
     cells: ("mlstm_forward", "mlstm_backward", "slstm_forward", "slstm_backward"),
-    residual: ("add_norm_forward", "add_norm_backward"),
+    residual: ("add_norm_forward", "add_norm_backward", "gated_forward", "gated_backward"),
+    tokens: ("tokens_forward", "tokens_backward"),
 }
-OPERATIONS = ("mlstm", "slstm", "add_norm")
+OPERATIONS = ("mlstm", "slstm", "add_norm", "gated", "tokens")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-SEQUENCES, HEADS = 64 * 207, 4  # of the benchmark's step
+SENSORS, HEADS = 207, 4  # of the benchmark's step
+SEQUENCES = 64 * SENSORS
 WARPS, BLOCKS, REGISTERS = 64, 32, 65_536  # of a multiprocessor, sm_80 to sm_100
 SHARED = {80: 164 * 1024, 90: 228 * 1024, 100: 228 * 1024}  # bytes; a program takes 1 KiB more than it asks for
 ENOUGH = 32  # warps of a multiprocessor: with 8 warps each, its 4 schedulers may issue one of a warp every 8 cycles
@@ -54,17 +57,27 @@ class Launch(NamedTuple):
 
 
 class Recorder:
-    """Stands for a kernel: keeps its launches."""
+    """Stands for a kernel: hands on its launches."""
 
-    def __init__(self, kernel: Any, launches: list[Launch]) -> None:
-        self.kernel, self.launches = kernel, launches
+    def __init__(self, kernel: Any, take: Callable[[Launch], None]) -> None:
+        self.kernel, self.take = kernel, take
 
     def __getitem__(self, grid: Any) -> Any:
         def launch(*arguments: Any, **keywords: Any) -> None:
             named = dict(zip(self.kernel.arg_names, arguments, strict=False))
-            self.launches.append(Launch(self.kernel, grid, named | keywords))
+            self.take(Launch(self.kernel, grid, named | keywords))
 
         return launch
+
+
+@contextmanager
+def recorded(take: Callable[[Launch], None]) -> Iterator[None]:
+    """Every launch of a kernel is given to take instead of being made."""
+    with ExitStack() as stack:
+        for module, names in KERNELS.items():
+            recorders = {name: Recorder(getattr(module, name), take) for name in names}
+            stack.enter_context(mock.patch.multiple(module, **recorders))
+        yield
 
 
 def launches(
@@ -77,10 +90,7 @@ def launches(
     def meta(*shape: int, of: torch.dtype = dtype) -> torch.Tensor:
         return torch.empty(*shape, dtype=of, device="meta")
 
-    with ExitStack() as recorders:
-        for module, names in KERNELS.items():
-            recorded = {name: Recorder(getattr(module, name), made) for name in names}
-            recorders.enter_context(mock.patch.multiple(module, **recorded))
+    with recorded(made.append):
         wide = torch.float32
         if operation == "mlstm":
             u = meta(steps, sequences, channels if last else 2 * channels)
@@ -90,26 +100,33 @@ def launches(
             h, *projected, gates = forward(u, z, table, HEADS, meta(2 * HEADS, of=wide), 1e-5)
             backward(u, z, table, gates, *projected, h, 1e-5)
         elif operation == "add_norm":
-            x, y, scale = (
-                meta(steps, sequences, channels, of=wide),
-                meta(steps, sequences, channels),
-                meta(channels, of=wide),
-            )
+            x, y = (meta(steps, sequences, channels, of=of) for of in (wide, dtype))
+            keep, scale = meta(*y.shape, of=torch.bool), meta(channels, of=wide)
             forward, backward = operations.add_norm._init_fn, operations.add_norm_backward._init_fn
-            total, out = forward(x, meta(*x.shape), scale, 1e-5, dtype)
-            backward(total, scale, dtype, x, out, 1e-5)
+            total, out = forward(x, y, keep, 1.1, scale, 1e-5, dtype)
+            backward(total, keep, 1.1, scale, dtype, x, out, 1e-5)
+        elif operation == "tokens":
+            windows = -(-sequences // SENSORS)
+            numbers, weight = meta(windows, steps, SENSORS, 2, of=wide), meta(2, channels, of=wide)
+            shared, own = meta(windows, steps, channels, of=wide), meta(SENSORS, steps, channels, of=wide)
+            d_out = operations.tokens._init_fn(numbers, weight, shared, own)
+            operations.tokens_backward._init_fn(numbers, d_out)
+        elif operation == "gated":
+            x = meta(steps, sequences, 2 * (-(-13 * channels // 640) * 64))  # as wide as the package makes it
+            backward = operations.gated_backward._init_fn
+            backward(x, operations.gated._init_fn(x))
         else:
             weights = (
                 meta(6, channels, of=wide),
-                meta(HEADS, 4 * width, 2 * width, of=wide),
+                meta(HEADS, 4 * width, width, of=wide),
                 meta(HEADS, 4 * width, width, of=wide),
                 meta(4 * channels, of=wide),
             )
             keep = meta(1 if last else steps, sequences, channels, of=torch.bool)
             forward, backward = operations.slstm._init_fn, operations.slstm_backward._init_fn
             x = meta(steps, sequences, channels)
-            y, inputs, gates, h, states = forward(x, HEADS, last, *weights, keep, 1e-5, 1.1)
-            backward(*weights, h, inputs, gates, states, keep, y, 1e-5, 1.1)
+            y, reads, states = forward(x, HEADS, last, *weights, keep, 1e-5, 1.1)
+            backward(*weights, reads, states, keep, y, 1e-5, 1.1)
     return made
 
 
@@ -148,7 +165,7 @@ def compiled(launch: Launch, arch: int) -> dict[str, Any]:
     )
     resident = warps_that_fit(registers, shared, warps, arch)
     instructions = issued(sass, trips(kernel.__name__, arguments))
-    per_sequence = instructions * warps * grid[0] / SEQUENCES
+    per_sequence = instructions * warps * math.prod(grid) / SEQUENCES
     return {
         "registers": registers,
         "spill_stores": int(spills[1]),
@@ -168,9 +185,11 @@ def _said(*command: object) -> subprocess.CompletedProcess[str]:
 
 def trips(kernel: str, arguments: dict[str, Any]) -> int:
     """How often the loop of a kernel runs; 1 where it has none."""
+    if kernel.startswith("tokens"):
+        return arguments.get("WINDOWS", 1)
     if kernel == "conv_forward":
         return arguments["H"] * arguments["D"] // arguments["W"]
-    return 1 if kernel.startswith("mlstm") else arguments["TURNS" if kernel.startswith("add_norm") else "T"]
+    return 1 if kernel.startswith("mlstm") else arguments["TURNS" if kernel.startswith(("add_norm", "gated")) else "T"]
 
 
 def issued(sass: str, trips: int) -> int:

@@ -8,7 +8,7 @@ number.  The forecast starts from the latest valid reading: the head only learns
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from socialx.data.network import Network
 from socialx.data.normaliser import Normaliser
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import Social, SocialLayer
+from socialx.model.xlstm import exact
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import Between, recomputed
 
@@ -56,24 +57,24 @@ class Tokens(nn.Module):
         slot: Tensor,
         weekday: Tensor,
         more: Sequence[tuple[Tensor, nn.Linear]] = (),
+        add: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = exact.tokens,
     ) -> Tensor:
         """normalised (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,T,E].
 
-        more: other numbers of each token [B,T,N,C], each with its projection [C -> E].
+        more: other numbers of each token [B,T,N,C], each with its projection [C -> E].  add: the sum of all parts.
         """
         reading = torch.cat([normalised, (~valid).to(normalised.dtype)], dim=-1)  # [B,T,N,2F]
         parts = [(reading, self.reading), *more]
-        numbers = torch.cat([part for part, _ in parts], dim=-1).transpose(1, 2)  # [B,N,T,C]
+        numbers = torch.cat([part for part, _ in parts], dim=-1)  # [B,T,N,C]
         # One product with few rows, stored in this order: the gradient of a transposed one takes ten times as long on a
         # CPU.  What all sensors or all windows share is summed before it meets the tokens.
         weight = torch.cat([projection.weight for _, projection in parts], dim=1).t().contiguous()  # [C,E]
-        shared = torch.stack([projection.bias for _, projection in parts]).sum(0)  # [E], with a calendar [B,1,T,E]
+        shared = torch.stack([projection.bias for _, projection in parts]).sum(0)  # [E], with a calendar [B,T,E]
         for table, key in ((self.slot, slot), (self.weekday, weekday)):
             if table is not None:
-                shared = shared + table[key][:, None]
+                shared = shared + table[key]
         own = [table for table in (self.sensor, self.adaptive) if table is not None]
-        tokens = numbers @ weight + shared  # [B,N,T,E]
-        return tokens + sum(own) if own else tokens
+        return add(numbers, weight, shared, sum(own[1:], own[0]) if own else None)
 
 
 class Climatology(nn.Module):
@@ -168,7 +169,8 @@ class Forecaster(nn.Module):
             numbers = self.climatology.of_tokens(usual[:, :history], normalised, batch.valid)
             more.append((numbers, self.climatology.token))
             ahead = self.climatology.of_state(usual, history, self.normaliser.carried(batch))
-        tokens = self.tokens(normalised, batch.valid, slot, weekday, more)  # [B,N,T,E]
+        add = self.encoder.add_tokens(batch.history.device) if isinstance(self.encoder, SharedEncoder) else exact.tokens
+        tokens = self.tokens(normalised, batch.valid, slot, weekday, more, add)  # [B,N,T,E]
         sequences, shape = tokens.flatten(0, 1), tokens.shape[:2]
         own = self.encoder(sequences, self._between(shape[1])) if self.interleaved else self.encoder(sequences)
         own = own.unflatten(0, shape) if ahead is None else own.unflatten(0, shape) + ahead  # [B,N,E]

@@ -91,16 +91,20 @@ def compile_report(folder: Path, *options: str) -> list[dict[str, int]]:
 
 
 SLOTS = {  # for one sequence, at most: what a width of 128 runs, in heads of 64 channels and of 32
-    ("mlstm", "conv_forward", 64): 8_800,
-    ("mlstm", "mlstm_forward", 64): 7_700,
-    ("mlstm", "mlstm_backward", 64): 55_000,
-    ("mlstm", "conv_backward", 64): 28_000,
+    ("mlstm", "conv_forward", 64): 6_300,
+    ("mlstm", "mlstm_forward", 64): 6_500,
+    ("mlstm", "mlstm_backward", 64): 34_000,
+    ("mlstm", "conv_backward", 64): 14_200,
     ("slstm", "conv_forward", 32): 2_200,
-    ("slstm", "slstm_forward", 32): 9_700,
-    ("slstm", "slstm_backward", 32): 22_000,
-    ("slstm", "conv_backward", 32): 4_600,
-    ("add_norm", "add_norm_forward", 32): 900,
-    ("add_norm", "add_norm_backward", 32): 2_050,
+    ("slstm", "slstm_forward", 32): 10_400,
+    ("slstm", "slstm_backward", 32): 26_500,
+    ("slstm", "conv_backward", 32): 3_100,
+    ("add_norm", "add_norm_forward", 32): 1_200,
+    ("add_norm", "add_norm_backward", 32): 2_100,
+    ("gated", "gated_forward", 32): 4_200,
+    ("gated", "gated_backward", 32): 8_400,
+    ("tokens", "tokens_forward", 32): 700,
+    ("tokens", "tokens_backward", 32): 1_300,
 }
 
 
@@ -118,8 +122,10 @@ def test_they_compile_for_a_card_without_spills_and_in_few_instructions(
 ) -> None:
     rows = [row for row in narrow if row["steps"] == 12]
     rows += compile_report(tmp_path, "--arch", "90", "--dtype", "bf16", "--width", "64")
-    assert len(rows) == 20  # convolution and cell of both kinds, and what is between; forward and backward
-    assert all(row["spill_stores"] == row["spill_loads"] == 0 for row in rows), rows
+    assert len(rows) == 28  # convolution and cell of both kinds, and what is around them; forward and backward
+    wide_scan = [row for row in rows if row["kernel"].startswith("slstm") and row["width"] == 64]  # of a width of 256
+    assert all(row["spill_stores"] == row["spill_loads"] == 0 for row in rows if row not in wide_scan), rows
+    assert all(row["spill_stores"] <= 460 for row in wide_scan), wide_scan
     found = {(row["operation"], row["kernel"], row["width"]): row for row in rows}
     for kernel, most in SLOTS.items():
         assert found[kernel]["slots"] <= most, found[kernel]
@@ -133,7 +139,7 @@ def test_the_compiler_unrolls_no_loop(narrow: list[dict[str, int]]) -> None:
     by_kernel: dict[tuple[int, int], list[int]] = {}
     for row in narrow:
         by_kernel.setdefault((row["operation"], row["kernel"]), []).append(row["instructions"])
-    assert len(by_kernel) == 10
+    assert len(by_kernel) == 14
     for kernel, (less, now, more) in by_kernel.items():
         assert abs(more - 2 * now + less) < 0.05 * now, kernel
 
@@ -143,9 +149,9 @@ def test_the_compiler_unrolls_no_loop(narrow: list[dict[str, int]]) -> None:
 def test_they_compile_for_three_generations_and_all_types(tmp_path: Path) -> None:
     rows = compile_report(tmp_path, "--arch", "80", "--dtype", "bf16", "--width", "16")
     rows += compile_report(tmp_path, "--arch", "80", "90", "--dtype", "fp16", "--width", "32")
-    assert len(rows) == 30
+    assert len(rows) == 42
     assert all(row["spill_stores"] == row["spill_loads"] == 0 for row in rows), rows
-    assert len(compile_report(tmp_path, "--arch", "100", "--dtype", "bf16", "--width", "32")) == 10
+    assert len(compile_report(tmp_path, "--arch", "100", "--dtype", "bf16", "--width", "32")) == 14
     # Float32, wide heads and the longest history compile; what they spill is in benchmarks/results.
-    assert len(compile_report(tmp_path, "--arch", "90", "--dtype", "fp32", "--width", "16")) == 10
-    assert len(compile_report(tmp_path, "--arch", "90", "--dtype", "bf16", "--width", "64", "--steps", "64")) == 10
+    assert len(compile_report(tmp_path, "--arch", "90", "--dtype", "fp32", "--width", "16")) == 14
+    assert len(compile_report(tmp_path, "--arch", "90", "--dtype", "bf16", "--width", "64", "--steps", "64")) == 14

@@ -67,7 +67,10 @@ def compare(
     low: torch.dtype | None = None,
     scale: float = 0.3,
 ) -> None:
-    """The kernels' errors against the package in float64 are about those of the fused forward."""
+    """The kernels' errors against the package in float64 are about those of the fused forward.
+
+    A reciprocal is the square of an inverse root there, which rounds once more.
+    """
     x = sequences(count, steps, width)
     shape = (width, slstm_at, blocks, heads)
     exact, exact_gradients = run(make("reference", *shape, scale=scale), x, torch.float64)
@@ -75,7 +78,7 @@ def compare(
     for impl in ("fused", "triton"):
         y, found = run(make(impl, *shape, scale=scale), x, low=low)
         errors[impl] = relative(y, exact), worst(found, exact_gradients, FLOOR)
-    for ours, fused, least in zip(errors["triton"], errors["fused"], (2e-6, 5e-5), strict=True):
+    for ours, fused, least in zip(errors["triton"], errors["fused"], (4e-6, 1e-4), strict=True):
         assert ours <= max(3 * fused, least), errors
 
 
@@ -84,6 +87,8 @@ FEW = [  # width, sLSTM blocks, blocks, heads, steps, sequences
     (128, [0], 1, 2, 5, 3),
     (32, [], 1, 2, 24, 2),
     (64, [0], 2, 4, 1, 1),
+    (64, [], 1, 8, 3, 2),  # as many heads as there may be: the gates fill two tiles
+    (32, [], 1, 2, 2, 17),  # gates and sequences that fill no tile
 ]
 MANY = [  # many sequences or many steps: the interpreter's time grows with their product
     (64, [0, 2], 3, 4, 4, 17, True),  # True: in float16, too
@@ -149,6 +154,23 @@ def test_dropout_is_drawn_in_training_alone() -> None:
     assert not torch.equal(first, second)
     torch.manual_seed(0)
     assert torch.equal(first, encoder(x))
+
+
+def test_checkpointing_draws_the_same_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each place draws in the same way, one mask of bytes, whether a block ends in a sum or in a sum and norm."""
+    encoder, x, drawn = make("triton", 32, [1], 2, 2, dropout=0.3, scale=0.1).train(), sequences(2, 3, 32), []
+    real = Tensor.bernoulli_
+    monkeypatch.setattr(Tensor, "bernoulli_", lambda t, p: drawn.append((t.dtype, tuple(t.shape))) or real(t, p))
+    found = []
+    for encoder.checkpointing in (False, True):
+        drawn.clear()
+        torch.manual_seed(0)
+        y = encoder(x)
+        found.append(([*drawn], gradients(y, x, encoder)))
+    (plain, plain_gradients), (again, gradients_again) = found
+    assert len(plain) == 2  # of the mLSTM and of the sLSTM; the package gives its feed-forward part no dropout
+    assert again == plain
+    assert worst(gradients_again, plain_gradients, FLOOR) < 1e-5
 
 
 @pytest.mark.slow
@@ -220,6 +242,13 @@ def test_triton_is_what_it_is_told_to_be_or_an_error() -> None:
         encoder.double().choice(CARD)
 
 
+def test_off_cuda_the_kernels_run_in_the_interpreter_or_not_at_all() -> None:
+    encoder = SharedEncoder(64, 2, [1], 4, 12, impl="triton")
+    assert encoder.choice(CPU) == ("triton", "")
+    encoder._interpreted = False
+    assert encoder.choice(CPU) == ("fused", "")
+
+
 def test_the_model_of_the_gpu_tests_runs_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     encoder = forecaster(width=32, social=2).encoder
@@ -235,6 +264,8 @@ def test_kernels_that_cannot_run_are_not_chosen(fault: Exception) -> None:
     encoder = SharedEncoder(64, 2, [1], 4, 4, impl="triton")
     here = next(encoder.parameters())
     assert encoder._failure(here) == ""
+    with torch.inference_mode():  # a forecast may be the first to ask
+        assert encoder._failure(here) == ""
     encoder._layers = LayerFunctions(broken, broken)
     reason = encoder._failure(here)
     assert reason == f"they cannot run here ({str(fault).splitlines()[0]})"
@@ -298,4 +329,4 @@ def test_memory_for_the_backward_pass(record_property: Callable[[str, object], N
     per_sequence = (kept_bytes("triton", 128) - kept_bytes("triton", 64)) / 64
     gib = per_sequence * 64 * 325 / 2**30
     record_property("gib", gib)
-    assert 5 < gib <= 20  # 12.5
+    assert 5 < gib <= 20  # 11.0

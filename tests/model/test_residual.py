@@ -23,7 +23,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from socialx.model.xlstm import exact
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.operations import LAYERS
-from tests.encoders import gradients, worst
+from socialx.model.xlstm.weights import Norm
+from tests.encoders import gradients, relative, worst
 from tests.meters import PeakBytes
 from tests.model.test_kernels import FLOOR, make, sequences
 
@@ -31,13 +32,15 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 APART = LAYERS._replace(add_norm=exact.add_norm)
 
 
-def results(x: Tensor, y: Tensor, scale: Tensor, weights: tuple[Tensor, Tensor], fused: bool) -> list[Tensor]:
+def results(
+    x: Tensor, y: Tensor, keep: Tensor | None, scale: Tensor, weights: tuple[Tensor, Tensor], fused: bool
+) -> list[Tensor]:
     """The sum, its norm, and the gradients of x, y and scale of both together."""
     leaves = [t.detach().requires_grad_() for t in (x, y, scale)]
     if fused:
-        total, out = torch.ops.socialx.add_norm(*leaves, 1e-5, y.dtype)
+        total, out = torch.ops.socialx.add_norm(leaves[0], leaves[1], keep, 1.25, leaves[2], 1e-5, y.dtype)
     else:
-        total = leaves[0] + leaves[1]
+        total = leaves[0] + (leaves[1] if keep is None else leaves[1] * keep * 1.25)
         out = F.layer_norm(total, x.shape[-1:], leaves[2], None, 1e-5)
     loss = sum((t.double() * weight).sum() for t, weight in zip((total, out), weights, strict=True))
     return [total.detach(), out.detach(), *torch.autograd.grad(loss, leaves)]
@@ -45,34 +48,71 @@ def results(x: Tensor, y: Tensor, scale: Tensor, weights: tuple[Tensor, Tensor],
 
 @pytest.mark.parametrize("width", [16, 96, 128, pytest.param(896, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("rows", "type_of_x", "type_of_y"),
+    ("rows", "type_of_x", "type_of_y", "dropped"),
     [
-        ((1, 1), torch.float32, torch.float32),
-        ((5, 7), torch.float32, torch.float16),
-        ((12, 33), torch.float32, torch.float32),
-        ((3, 11), torch.float16, torch.float16),
+        ((1, 1), torch.float32, torch.float32, False),
+        ((5, 7), torch.float32, torch.float16, True),
+        ((12, 33), torch.float32, torch.float32, True),
+        ((3, 11), torch.float16, torch.float16, True),
+        ((3, 11), torch.float16, torch.float16, False),
     ],
 )
 def test_sum_norm_and_gradients(
-    rows: tuple[int, int], type_of_x: torch.dtype, type_of_y: torch.dtype, width: int
+    rows: tuple[int, int], type_of_x: torch.dtype, type_of_y: torch.dtype, width: int, dropped: bool
 ) -> None:
     generator = torch.Generator().manual_seed(width + sum(rows))
     x, y, *weights = (3 * torch.randn(*rows, width, generator=generator) for _ in range(4))
     scale = torch.randn(width, generator=generator)
     scale[0] = 0  # the norm cannot be recovered from its product
-    arguments = (x.to(type_of_x), y.to(type_of_y), scale)
+    keep = torch.rand(x.shape, generator=generator) < 0.8 if dropped else None
+    arguments = (x.to(type_of_x), y.to(type_of_y), keep, scale)
     ours = results(*arguments, (weights[0], weights[1]), fused=True)
     assert [t.dtype for t in ours] == [type_of_x, type_of_y, type_of_x, type_of_y, torch.float32]
-    exact_ = results(*(t.double() for t in arguments), (weights[0], weights[1]), fused=False)
+    exact_ = results(
+        x.to(type_of_x).double(), y.to(type_of_y).double(), keep, scale.double(), (weights[0], weights[1]), fused=False
+    )
     most = 2e-3 if torch.float16 in (type_of_x, type_of_y) else 1e-6  # the norm's gradient comes in its type
     for found, truth in zip(ours, exact_, strict=True):
         assert float((found.double() - truth).abs().max() / truth.abs().max()) < most
 
 
+@pytest.mark.parametrize("low", [torch.float32, torch.float16])
+def test_the_first_norm_and_its_gradient_beside_that_of_what_it_reads(low: torch.dtype) -> None:
+    x, scale = torch.randn(4, 3, 32, requires_grad=True), torch.randn(32, requires_grad=True)
+    weights, found = torch.randn(2, 4, 3, 32), []
+    for add_norm in (LAYERS.add_norm, exact.add_norm):
+        with torch.autocast("cpu", low, enabled=low is not torch.float32):
+            same, out = add_norm(Norm(scale, None, 1e-5), x, None, 0.0)
+        assert same.data_ptr() == x.data_ptr()
+        loss = (same * weights[0]).sum() + (out.float() * weights[1]).sum()
+        found.append((out.float(), *torch.autograd.grad(loss, [x, scale])))
+    for ours, theirs in zip(*found, strict=True):
+        assert relative(ours, theirs) < (1e-6 if low is torch.float32 else 1e-3)
+
+
+@pytest.mark.parametrize("width", [16, 96, 192])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_gated_gelu_and_its_gradient(width: int, dtype: torch.dtype) -> None:
+    x, weight = 3 * torch.randn(5, 7, 2 * width), torch.randn(5, 7, width, dtype=torch.float64)
+    x[0, 0] = torch.linspace(-12, 12, 2 * width)  # where the GELU is 0, and where it is the number itself
+    x, found = x.to(dtype), []
+    for run, kind in ((LAYERS.gated, dtype), (exact.gated, torch.float64)):
+        leaf = x.to(kind).requires_grad_()
+        out = run(F.gelu, leaf)
+        found.append((out.detach().double(), torch.autograd.grad((out.double() * weight).sum(), leaf)[0].double()))
+    for ours, theirs in zip(*found, strict=True):
+        assert relative(ours, theirs) < (1e-6 if dtype is torch.float32 else 2e-3)
+
+
+def test_another_activation_is_left_to_torch() -> None:
+    x = torch.randn(2, 3, 32)
+    assert torch.equal(LAYERS.gated(F.silu, x), exact.gated(F.silu, x))
+
+
 def test_a_strided_gradient_and_an_unused_sum() -> None:
     x, y = (torch.randn(4, 3, 32, requires_grad=True) for _ in range(2))
     scale = torch.randn(32, requires_grad=True)
-    _, out = torch.ops.socialx.add_norm(x, y, scale, 1e-5, torch.float32)
+    _, out = torch.ops.socialx.add_norm(x, y, None, 1.0, scale, 1e-5, torch.float32)
     found = torch.autograd.grad(out.transpose(0, 2).square().sum(), [x, y, scale])
     truth = torch.autograd.grad(F.layer_norm(x + y, (32,), scale).square().sum(), [x, y, scale])
     for ours, theirs in zip(found, truth, strict=True):
@@ -97,8 +137,10 @@ def test_it_changes_no_number_of_the_encoder_dropout_included(low: torch.dtype |
 
 def test_the_operations_keep_torchs_rules() -> None:
     for dtype in (torch.float32, torch.float16):
+        torch.library.opcheck(torch.ops.socialx.gated.default, (torch.randn(2, 32, dtype=dtype, requires_grad=True),))
+        torch.library.opcheck(torch.ops.socialx.norm.default, (torch.randn(2, 32), torch.randn(32), 1e-5, dtype))
         x, y = torch.randn(2, 3, 32, requires_grad=True), torch.randn(2, 3, 32, dtype=dtype, requires_grad=True)
-        arguments = (x, y, torch.randn(32, requires_grad=True), 1e-5, dtype)
+        arguments = (x, y, torch.rand(2, 3, 32) < 0.9, 1.1, torch.randn(32, requires_grad=True), 1e-5, dtype)
         torch.library.opcheck(torch.ops.socialx.add_norm.default, arguments)
 
 
@@ -140,7 +182,8 @@ def test_a_step_asks_for_fewer_operations_and_moves_fewer_bytes(
     record_property: Callable[[str, object], None],
 ) -> None:
     fused, apart = step(LAYERS, Operations), step(APART, Operations)
-    assert fused.count["socialx.add_norm.default"] == fused.count["socialx.add_norm_backward.default"] == 5
+    assert fused.count["socialx.add_norm.default"] == 5
+    assert fused.count["socialx.add_norm_backward.default"] == 6  # that of the first norm, too
     operations = apart.count.total() - fused.count.total()
     per_number = (apart.bytes - fused.bytes) / (128 * 12 * 128)
     record_property("operations", operations)

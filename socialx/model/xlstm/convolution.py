@@ -18,12 +18,44 @@ QUERY_KEY = constexpr(5)
 VALUE = constexpr(9)
 GATES = constexpr(13)  # 2H rows weigh the convolved channels, and the 2H rows after them the channels before it
 GATE_TILE = constexpr(16)  # columns of the smallest product; 2H gates are padded to it
+LOG2_E = constexpr(1.4426950408889634)  # exp(x) is exp2(LOG2_E * x), which is one instruction
 
 
 @triton.jit
-def dot(a, b):
-    """A product of tiles, of float32 in float32."""
-    return tl.dot(a, b, input_precision="ieee")
+def dot(a, b, total=None):
+    """A product of tiles, of float32 in float32, added to total."""
+    return tl.dot(a, b, total, input_precision="ieee")
+
+
+@triton.jit
+def wide(x, N: constexpr, PRODUCT: constexpr = True):
+    """x [N,W] in float32.  PRODUCT: half types are multiplied by one, which is exact, so as to have a product's layout.
+
+    What is computed of a product and of numbers as they were loaded would else be computed in both layouts.
+    """
+    if x.dtype == tl.float32 or not PRODUCT:
+        return x.to(tl.float32)
+    n = tl.arange(0, N)
+    return tl.dot((n[:, None] == n[None, :]).to(x.dtype), x)
+
+
+@triton.jit
+def _summed(x, N: constexpr, W: constexpr, PRODUCT: constexpr):
+    """x [N,W], or its sums of rows r and r + 8 [8,W] where a product has both in one thread: fewer registers."""
+    return tl.sum(tl.reshape(x, [N // 8, 8, W]), 0) if PRODUCT else x
+
+
+@triton.jit
+def reciprocal(x):
+    """1 / x of positive x, in two instructions: a division takes eight."""
+    root = tl.rsqrt(x)
+    return root * root
+
+
+@triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return reciprocal(1.0 + tl.exp2(-LOG2_E * x))
 
 
 @triton.jit
@@ -70,7 +102,7 @@ def conv_forward(
 
     For an mLSTM it writes the SiLU to out, which are the queries, the keys (of out) and the values (of x), [T,S,C]
     each, and the gates (of both) [T,S,2H] float32, with their bias [2H].  For an sLSTM bias, keys, values and gates are
-    None, and out [H,T,S,2D] has the SiLU of a head's channels, then these channels as they came.
+    None, and a row of out [H,T,S,3D] gets the SiLU of a head's channels, then these channels as they came.
     """
     C = H * D
     row, t, exists = tile(tl.program_id(0), sequences, T, ROWS)
@@ -84,7 +116,7 @@ def conv_forward(
             past = tl.load(x + (row - back * sequences)[:, None] * X + w, (exists & (t >= back))[:, None], 0.0)
             y += past.to(tl.float32) * tl.load(table + (TAPS - 1 - back) * C + w)
         now = tl.load(x + row[:, None] * X + w, exists[:, None], 0.0)
-        y = (y * tl.sigmoid(y)).to(now.dtype)
+        y = (y * sigmoid(y)).to(now.dtype)
         if keys is not None:
             place = row[:, None] * C + w
             tl.store(out + place, y, exists[:, None])
@@ -98,7 +130,7 @@ def conv_forward(
             sums += dot(y, tl.load(weights, used[None, :], 0.0).to(y.dtype))
             sums += dot(now, tl.load(weights + 2 * H * C, used[None, :], 0.0).to(y.dtype))
         else:
-            convolved = out + (row + first // D * T * sequences.to(tl.int64))[:, None] * (2 * D) + w % D
+            convolved = out + (row + first // D * T * sequences.to(tl.int64))[:, None] * (3 * D) + w % D
             tl.store(convolved, y, exists[:, None])
             tl.store(convolved + D, now, exists[:, None])
     if gates is not None:
@@ -131,8 +163,8 @@ def conv_backward(
     writes d_x [T,S,C] in rows of X, and shares [programs,rows,C] of the gradient of the table.
 
     For an mLSTM x has rows of X; out, d_out, d_keys and d_values are [T,S,C], d_gates is [T,S,2H].  For an sLSTM out,
-    d_keys and d_gates are None.  The channels as they came take the place of the values there: x and d_values point to
-    the second halves of the rows of the gates' inputs [H,T,S,2D] and of their gradient, and d_out to the first halves.
+    d_keys and d_gates are None.  The channels as they came take the place of the values there: x points to the second
+    thirds of the rows [H,T,S,3D], d_out and d_values to the halves of the rows of their gradient [H,T,S,2D].
     """
     C = H * D
     first = tl.program_id(0) % (C // W) * W
@@ -140,64 +172,67 @@ def conv_backward(
     sequence = group * N + tl.arange(0, N)
     exists = (sequence < sequences)[:, None]
     w = first + tl.arange(0, W)
-    column = tl.arange(0, GATE_TILE)
-    used = column < 2 * H
+    column = tl.arange(0, GATE_TILE if 4 * H <= GATE_TILE else 2 * GATE_TILE)  # gates by out, then gates by x
+    by_out, used = (column < 2 * H)[None, :], column < 4 * H
     if d_keys is not None:
         first_row, channel = 0, w
         X_ROW, ROW = X, C
     else:
         first_row, channel = first // D * T, w % D
-        X_ROW, ROW = 2 * D, 2 * D
+        X_ROW, ROW = 3 * D, 2 * D
     tap0, tap1 = tl.load(table + w), tl.load(table + C + w)
     tap2, tap3 = tl.load(table + 2 * C + w), tl.load(table + 3 * C + w)
     bias = tl.load(table + TAP_BIAS * C + w)
+    PRODUCT: constexpr = d_keys is not None and x.dtype.element_ty != tl.float32
     zeros = tl.zeros([N, W], tl.float32)
-    d_tap0, d_tap1, d_tap2, d_tap3, d_bias = zeros, zeros, zeros, zeros, zeros
+    sums = _summed(zeros, N, W, PRODUCT)
+    d_tap0, d_tap1, d_tap2, d_tap3, d_bias = sums, sums, sums, sums, sums
     if d_keys is not None:
         query_key = tl.trans(_blocks(table + QUERY_KEY * C + first, C, W)).to(x.dtype.element_ty)
         value = tl.trans(_blocks(table + VALUE * C + first, C, W)).to(x.dtype.element_ty)
-        weights = table + (column + GATES)[:, None] * C + w
-        gate_y = tl.load(weights, used[:, None], 0.0).to(x.dtype.element_ty)
-        gate_x = tl.load(weights + 2 * H * C, used[:, None], 0.0).to(x.dtype.element_ty)
+        gates = tl.load(table + (column + GATES)[:, None] * C + w, used[:, None], 0.0).to(x.dtype.element_ty)
         d_query_key, d_value = tl.zeros([W, W], tl.float32), tl.zeros([W, W], tl.float32)
-        d_gate_y, d_gate_x = tl.zeros([GATE_TILE, W], tl.float32), tl.zeros([GATE_TILE, W], tl.float32)
+        d_weights = tl.zeros([W, column.shape[0]], tl.float32)
     final = tl.full([], T - 1, tl.int32)  # a tensor: with a number of Python, masks are not of type int1 everywhere
-    # x at t, t - 1, t - 2 and the gradient before the SiLU at t + 1, t + 2, t + 3
     row = ((first_row + T - 1) * sequences.to(tl.int64) + sequence)[:, None]
-    x0 = tl.load(x + row * X_ROW + channel, exists, 0.0)
-    x1 = tl.load(x + (row - sequences) * X_ROW + channel, exists & (final > 0), 0.0)
-    x2 = tl.load(x + (row - 2 * sequences) * X_ROW + channel, exists & (final > 1), 0.0)
+    x0 = wide(tl.load(x + row * X_ROW + channel, exists, 0.0), N, PRODUCT)
+    x1 = wide(tl.load(x + (row - sequences) * X_ROW + channel, exists & (final > 0), 0.0), N, PRODUCT)
+    x2 = wide(tl.load(x + (row - 2 * sequences) * X_ROW + channel, exists & (final > 1), 0.0), N, PRODUCT)
+    # What x has so far added before the SiLU at t, t - 1, t - 2, and the gradient there at t + 1, t + 2, t + 3
+    y0, y1, y2 = bias + tap3 * x0 + tap2 * x1 + tap1 * x2, bias + tap3 * x1 + tap2 * x2, bias + tap3 * x2
     d1, d2, d3 = zeros, zeros, zeros
     for back in range(T):
         t = final - back
         row = ((first_row + t) * sequences.to(tl.int64) + sequence)[:, None]
-        x3 = tl.load(x + (row - 3 * sequences) * X_ROW + channel, exists & (t > 2), 0.0)
-        y = bias + tap3 * x0.to(tl.float32) + tap2 * x1.to(tl.float32) + tap1 * x2.to(tl.float32)
-        y += tap0 * x3.to(tl.float32)
-        gate = tl.sigmoid(y)
+        x3 = wide(tl.load(x + (row - 3 * sequences) * X_ROW + channel, exists & (t > 2), 0.0), N, PRODUCT)
+        y = y0 + tap0 * x3
+        y0, y1, y2 = y1 + tap1 * x3, y2 + tap2 * x3, bias + tap3 * x3
+        now = tl.load(x + row * X_ROW + channel, exists, 0.0)
+        x0 = wide(now, N, PRODUCT)
+        gate = sigmoid(y)
         place = row * ROW + channel
-        d_y = tl.load(d_out + place, exists, 0.0).to(tl.float32)
+        d_y = wide(tl.load(d_out + place, exists, 0.0), N, PRODUCT)
         d_now = tl.load(d_values + place, exists, 0.0)
         if d_keys is not None:
             q = tl.load(out + place, exists, 0.0)
             d_k = tl.load(d_keys + place, exists, 0.0)
-            d_g = tl.load(d_gates + row * (2 * H) + column, exists & used[None, :], 0.0).to(q.dtype)
-            d_query_key += dot(tl.trans(q), d_k)
-            d_value += dot(tl.trans(x0), d_now)
-            d_gate_y += dot(tl.trans(d_g), q)
-            d_gate_x += dot(tl.trans(d_g), x0)
-            d_y += dot(d_k, query_key) + dot(d_g, gate_y)
-            d_now = dot(d_now, value) + dot(d_g, gate_x)
-        d0 = d_y * gate * (1.0 + y * (1.0 - gate))
+            d_g = tl.load(d_gates + row * (2 * H) + column % (2 * H), exists & used[None, :], 0.0).to(q.dtype)
+            g_out, g_x = tl.where(by_out, d_g, 0.0), tl.where(by_out, 0.0, d_g)
+            d_query_key = dot(tl.trans(q), d_k, d_query_key)
+            d_weights = dot(tl.trans(q), g_out, d_weights)
+            d_value = dot(tl.trans(now), d_now, d_value)
+            d_weights = dot(tl.trans(now), g_x, d_weights)
+            d_y = dot(g_out, gates, dot(d_k, query_key, d_y))
+            d_now = dot(g_x, gates, dot(d_now, value))
+        d0 = d_y * (gate + y * gate * (1.0 - gate))
         d_now = d_now.to(tl.float32) + tap3 * d0 + tap2 * d1 + tap1 * d2 + tap0 * d3
         target = (t * sequences.to(tl.int64) + sequence)[:, None]
         tl.store(d_x + target * X + w, d_now.to(d_x.dtype.element_ty), exists)
-        d_bias += d0
-        d_tap3 += d0 * x0.to(tl.float32)
-        d_tap2 += d0 * x1.to(tl.float32)
-        d_tap1 += d0 * x2.to(tl.float32)
-        d_tap0 += d0 * x3.to(tl.float32)
-        x0, x1, x2 = x1, x2, x3
+        d_bias += _summed(d0, N, W, PRODUCT)
+        d_tap3 += _summed(d0 * x0, N, W, PRODUCT)
+        d_tap2 += _summed(d1 * x0, N, W, PRODUCT)
+        d_tap1 += _summed(d2 * x0, N, W, PRODUCT)
+        d_tap0 += _summed(d3 * x0, N, W, PRODUCT)
         d1, d2, d3 = d0, d1, d2
     shares += group.to(tl.int64) * ((GATES + 4 * H if d_keys is not None else TAP_BIAS + 1) * C)
     tl.store(shares + w, tl.sum(d_tap0, 0))
@@ -208,6 +243,5 @@ def conv_backward(
     if d_keys is not None:
         _store_blocks(shares + QUERY_KEY * C + first, d_query_key, C, W)
         _store_blocks(shares + VALUE * C + first, d_value, C, W)
-        gate_shares = shares + (column + GATES)[:, None] * C + w
-        tl.store(gate_shares, d_gate_y, used[:, None])
-        tl.store(gate_shares + 2 * H * C, d_gate_x, used[:, None])
+        gate_shares = shares + (column + GATES)[None, :] * C + w[:, None]
+        tl.store(gate_shares, d_weights, used[None, :])

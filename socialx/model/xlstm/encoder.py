@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from socialx.model.xlstm import exact
 from socialx.model.xlstm.exact import Between, LayerFunctions, encode, recomputed
 from socialx.model.xlstm.weights import build_stack, weights_of
 
@@ -62,6 +63,7 @@ class SharedEncoder(nn.Module):
         self.stack = build_stack(width, blocks, slstm_at, heads, history, dropout)
         self._layers: LayerFunctions | None = None
         self._no_kernels = self._unwise_in_float32 = ""  # reasons
+        self._interpreted = False
         self._trials: dict[torch.dtype, str] = {}  # why the kernels fail, by the type of their products; empty: nothing
         if impl == "triton" or (impl == "auto" and torch.cuda.is_available()):  # Triton takes a second to import
             try:
@@ -72,6 +74,7 @@ class SharedEncoder(nn.Module):
                 weights = weights_of(self.stack)
                 self._layers, self._no_kernels = operations.LAYERS, operations.unsupported(weights, history) or ""
                 self._unwise_in_float32 = operations.unwise_in_float32(weights) or ""
+                self._interpreted = operations.INTERPRETED
         if impl == "triton" and self._no_kernels:
             raise ValueError(f"impl triton: {self._no_kernels}: impl fused computes the same")
 
@@ -81,9 +84,11 @@ class SharedEncoder(nn.Module):
         On CUDA the kernels are tried once for each type of their products, on two sequences.  Raises ValueError where
         ``impl`` is triton and the kernels cannot run.
         """
-        if self.impl not in ("auto", "triton") or device.type != "cuda":
-            return ("fused" if self.impl == "auto" else self.impl), ""
-        parameter = weights_of(self.stack).blocks[0].layer.input_gate
+        if self.impl not in ("auto", "triton"):
+            return self.impl, ""
+        if device.type != "cuda":  # there a kernel runs in Triton's interpreter alone
+            return ("triton" if self.impl == "triton" and self._interpreted else "fused"), ""
+        parameter = next(self.stack.parameters())
         mixed = torch.is_autocast_enabled(device.type)
         product_type = torch.get_autocast_dtype(device.type) if mixed else parameter.dtype
         reason = self._no_kernels or ("float64 parameters" if parameter.dtype == torch.float64 else "")
@@ -105,13 +110,20 @@ class SharedEncoder(nn.Module):
         compiler, with an old driver, and where a kernel needs more shared memory than the card has.
         """
         device, dtype = parameter.device, parameter.dtype
-        try:
-            with torch.enable_grad(), torch.random.fork_rng([device] if parameter.is_cuda else []):
+        cards = [device] if parameter.is_cuda else []
+        try:  # a forecast in inference mode may be the first to ask
+            with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(cards):
                 x = torch.zeros(2, self.history, self.width, device=device, dtype=dtype, requires_grad=True)
                 torch.autograd.grad(self._triton(x).sum(), x)
         except Exception as error:  # noqa: BLE001  Triton's own errors derive from nothing more special
             return f"they cannot run here ({str(error).partition(chr(10))[0][:160] or type(error).__name__})"
         return ""
+
+    def add_tokens(self, device: torch.device) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
+        """The sum of what tokens are made of, by the implementation on a device; see ``exact.tokens``."""
+        if self._layers is None or self.choice(device)[0] != "triton":
+            return exact.tokens
+        return self._layers.tokens
 
     def forward(self, x: Tensor, between: Between | None = None) -> Tensor:
         """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history.

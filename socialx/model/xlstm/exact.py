@@ -29,27 +29,58 @@ LARGEST_EXPONENT = 80.0
 NORMALISER_EPS = 1e-6  # the package's parallel_stabilized_simple
 
 
-def add_norm(norm: Norm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The sum of x and y [T,S,E], or x alone, and its layer norm."""
+def add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tuple[Tensor, Tensor]:
+    """The sum of x and y [T,S,E], of which the share drop is dropped, or x alone, and its layer norm."""
     if y is not None:
-        x = x + y
+        x = x + (y if drop is None else dropout(y, drop))
     return x, _layer_norm(norm, x)
 
 
+def dropout(x: Tensor, drop: float) -> Tensor:
+    """x, of which the share drop is dropped."""
+    return F.dropout(x, drop)
+
+
+def gated(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """x [...,2U] -> [...,U]: its second half times the activation of the first."""
+    gate, value = x.chunk(2, -1)
+    return activation(gate) * value
+
+
+def tokens(numbers: Tensor, weight: Tensor, shared: Tensor, own: Tensor | None) -> Tensor:
+    """numbers [B,T,N,C], weight [C,E], shared [B,T,E] or [E], and own [N,T,E] or less, or None -> [B,N,T,E].
+
+    numbers @ weight, and what all sensors or all windows share.
+    """
+    shared = shared if shared.dim() == 1 else shared[:, None]
+    total = numbers.transpose(1, 2) @ weight + shared
+    return total if own is None else total + own
+
+
 class LayerFunctions(NamedTuple):
-    """Functions that compute one layer, (its weights, x [T,S,E], last) -> [Q,S,E], and the sum and norm between two."""
+    """Functions that compute one layer, (its weights, x [T,S,E], last) -> [Q,S,E], and what is around the layers.
+
+    The dropout of an sLSTM is within it; that of the others belongs to the sum that follows.
+    """
 
     mlstm: Callable[[MLSTM, Tensor, bool], Tensor]
     slstm: Callable[[SLSTM, Tensor, bool], Tensor]
-    add_norm: Callable[[Norm, Tensor, Tensor | None], tuple[Tensor, Tensor]] = add_norm
+    add_norm: Callable[[Norm, Tensor, Tensor | None, float | None], tuple[Tensor, Tensor]] = add_norm
+    gated: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor] = gated
+    tokens: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = tokens
+    dropout: Callable[[Tensor, float], Tensor] = dropout
 
 
 class Branch(NamedTuple):
-    """A residual branch: a layer or a feed-forward part behind its norm.  last: it keeps the last step alone."""
+    """A residual branch: a layer or a feed-forward part behind its norm.
+
+    last: it keeps the last step alone.  drop: the share of its output that the sum drops; None: it drops by itself.
+    """
 
     norm: Norm
     run: Callable[[Tensor], Tensor]
     last: bool
+    drop: float | None
 
 
 # (number of a block, its output [Q,S,E]) -> what the next block reads, of the same shape
@@ -78,12 +109,12 @@ def encode(
     if checkpointing or between is not None:
         x = _time_major(x)
         for number, block in enumerate(weights.blocks):
-            run = partial(_through, branches[number], layers.add_norm)
+            run = partial(_through, branches[number], layers)
             x = recomputed(run, x, block.drops) if checkpointing else run(x)
             if between is not None:
                 x = between(number, x)
     else:
-        x = _through(list(chain.from_iterable(branches)), layers.add_norm, _time_major(x))
+        x = _through(list(chain.from_iterable(branches)), layers, _time_major(x))
     if weights.norm is not None:
         x = _layer_norm(weights.norm, x)
     return x[0] if last_only else x.transpose(0, 1)
@@ -108,28 +139,31 @@ def _branches(block: StackBlock, last: bool, layers: LayerFunctions) -> list[Bra
     """The branches that the package's ``xLSTMBlock`` adds to its input, one after the other."""
     layer = block.layer
     if isinstance(layer, MLSTM):
-        branches = [Branch(block.norm, lambda x: layers.mlstm(layer, x, last), last)]
+        branches = [Branch(block.norm, lambda x: layers.mlstm(layer, x, last), last, layer.dropout)]
     else:
-        branches = [Branch(block.norm, lambda x: layers.slstm(layer, x, last), last)]
-    if block.feed_forward is not None:
-        branches.append(Branch(block.feed_forward.norm, partial(_feed_forward, block.feed_forward), False))
+        branches = [Branch(block.norm, lambda x: layers.slstm(layer, x, last), last, None)]
+    part = block.feed_forward
+    if part is not None:
+        branches.append(Branch(part.norm, partial(_feed_forward, part, layers.gated), False, part.dropout))
     return branches
 
 
-def _through(branches: Sequence[Branch], add_norm: Callable[..., tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
+def _through(branches: Sequence[Branch], layers: LayerFunctions, x: Tensor) -> Tensor:
     """x [T,S,E] -> [Q,S,E]: each branch reads the norm of the sum so far, and its output is added to that sum."""
     y: Tensor | None = None
+    drop: float | None = None
     for branch in branches:
-        x, y = add_norm(branch.norm, x, y)
-        y = branch.run(y)
+        x, y = layers.add_norm(branch.norm, x, y, drop)
+        y, drop = branch.run(y), branch.drop
         x = x[-1:] if branch.last else x
-    return x if y is None else x + y
+    if y is None:
+        return x
+    return x + (y if drop is None else layers.dropout(y, drop))
 
 
-def _feed_forward(part: FeedForward, x: Tensor) -> Tensor:
-    """x [Q,S,E] -> [Q,S,E]: the package's ``GatedFeedForward``."""
-    gate, value = F.linear(x, part.up, part.up_bias).chunk(2, -1)
-    return F.dropout(F.linear(part.activation(gate) * value, part.down, part.down_bias), part.dropout)
+def _feed_forward(part: FeedForward, gated: Callable[..., Tensor], x: Tensor) -> Tensor:
+    """x [Q,S,E] -> [Q,S,E]: the package's ``GatedFeedForward`` without its dropout."""
+    return F.linear(gated(part.activation, F.linear(x, part.up, part.up_bias)), part.down, part.down_bias)
 
 
 def _layer_norm(norm: Norm, x: Tensor) -> Tensor:
@@ -151,7 +185,7 @@ def _wide(x: Tensor) -> torch.dtype:
 
 
 def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
-    """x [T,S,E] -> [Q,S,E]: the package's ``mLSTMLayer``.
+    """x [T,S,E] -> [Q,S,E]: the package's ``mLSTMLayer`` without its dropout.
 
     q and k never exist: q_i . k_j = a_i (Wq' Wk) a_j, with a the activated convolution; v is applied after the
     weighted sum.  Both are block-diagonal products per head, and for the last step cost a T-th.
@@ -184,7 +218,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     h = h.view(heads, sequences, count, width).permute(2, 1, 0, 3).reshape(count, sequences, inner)  # [Q,S,I]
     h = torch.addcmul(h, a_q, layer.skip.to(h.dtype))
     h = h * F.silu(F.linear(x[output_steps], up_z))
-    return F.dropout(F.linear(h, layer.down), layer.dropout)
+    return F.linear(h, layer.down)
 
 
 def folded(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,21 +1,24 @@
 """The layers of ``exact.encode`` on the Triton kernels of cells.py and convolution.py, with gradients and launches.
 
-Shape letters are those of exact.py; C is I for an mLSTM block and E for an sLSTM block.  There are three operations: an
-mLSTM between its projections, an sLSTM from its normed input to its normed output, and the sum and norm between two
-layers.  A compiler does not look into them.  They can be recorded in a CUDA graph, never wait for the device, and are
-compiled once for any number of sequences.
+Shape letters are those of exact.py; C is I for an mLSTM block and E for an sLSTM block.  There are an mLSTM between its
+projections, an sLSTM from its normed input to its normed output, the sum and norm between two layers, a gated GELU, and
+the sum of tokens.  A compiler does not look into the first two, and writes the others itself.  They can be recorded in
+a CUDA graph, never wait for the device, and are compiled once for any number of sequences.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from socialx.model.xlstm import cells, convolution, exact, residual
+from socialx.model.xlstm import tokens as token_kernels
 from socialx.model.xlstm.exact import LayerFunctions, folded
 from socialx.model.xlstm.weights import MLSTM, SLSTM, Convolution, Norm, StackWeights
 
@@ -53,8 +56,8 @@ def unsupported(weights: StackWeights, history: int) -> str | None:
 def unwise_in_float32(weights: StackWeights) -> str | None:
     """Why not to run these weights without autocast; None where there is no reason.
 
-    The recurrent matrix and the sums of a wide head do not stay on chip in float32: heads of 64 channels spill 1 to 2
-    KB per thread, those of 128 need more shared memory than there is (benchmarks/results/kernels_compile.md).
+    The matrices and the sums of a wide head do not stay on chip in float32: heads of 64 channels spill 4 KB per thread,
+    those of 128 need more shared memory than there is (benchmarks/results/kernels_compile.md).
     """
     widest = max((b.layer.head_width for b in weights.blocks if isinstance(b.layer, SLSTM)), default=0)
     if widest <= 32:
@@ -66,7 +69,7 @@ def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) ->
     """Keywords of a launch of a cell's kernel, for heads of width channels whose elements have size bytes.
 
     ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.  Among the keywords that
-    were tried, these issue the fewest instructions for the warps that fit, without spills
+    were tried, these issue the fewest instructions for the warps that fit, without spills for heads up to 32
     (benchmarks/compile_report.py --sweep counts them).  No card has measured them.  Registers are bounded in half
     types alone, because float32 needs all of them.
     """
@@ -75,21 +78,23 @@ def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) ->
     registers = 0  # of a thread, at most; 0: no bound
     if kernel == "conv_backward":
         options |= {"N": 16, "W": channels}
-        if cell == "mlstm" and half:
-            options["num_warps"], registers = (4, 168) if channels == 32 else (1, 0)
-    elif kernel == "slstm_forward":
-        options |= {"N": 16, "HOLD": width <= 64, "num_warps": min(width // (4 if half else 2), 16)}
-    elif kernel == "slstm_backward":
-        wide = 4 if width == 16 else 16
-        options |= {"N": 16, "HOLD": width <= 64, "num_warps": width // 8 if half else wide}
-        registers = 128 if 32 <= width <= 64 else 0
+        if cell == "mlstm":
+            options |= {"W": 16, "num_warps": 1 if half else 4}
+            registers = 168
+    elif kernel.startswith("slstm"):
+        forward = kernel == "slstm_forward"
+        options |= {"N": 16, "HOLD": width <= (64 if forward else 32), "num_warps": min(width // 2, 16)}
+        if half:
+            options["num_warps"] = 1 if width == 16 else width // 8
+            registers = ({32: 72, 64: 80} if forward else {32: 128, 64: 128}).get(width, 0)
     elif kernel == "mlstm_forward":
         options |= {"ROWS": rows, "num_warps": _warps(rows * width // 512)}
     elif kernel == "mlstm_backward":
-        options |= {"ROWS": rows, "num_warps": _warps(rows * width // 256)}
-        registers = 128
+        large = half and width >= 64
+        options |= {"ROWS": rows, "num_warps": _warps(rows * width // (512 if large else 256))}
+        registers = 168 if large else 96 if width == 32 else 128
     elif cell == "mlstm":
-        options |= {"ROWS": LONGEST, "W": channels, "num_warps": 4 if half else 8}
+        options |= {"ROWS": LONGEST, "W": channels, "num_warps": 4 if half and channels == 16 else 8}
     else:
         options |= {"ROWS": rows, "W": channels, "num_warps": _warps(rows * channels // 256)}
     options["maxnreg"] = registers if half and registers else None
@@ -114,7 +119,7 @@ def _plan(kernel: str, cell: str, x: Tensor, heads: int, width: int) -> tuple[in
 
 
 def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
-    """x [T,S,E] -> [Q,S,E]: the package's ``mLSTMLayer``."""
+    """x [T,S,E] -> [Q,S,E]: the package's ``mLSTMLayer`` without its dropout."""
     x, z, weight = _low(x), None, layer.up
     if last:
         weight, weight_z = weight.split(layer.inner)
@@ -127,37 +132,64 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
         table = torch.cat([*_taps(layer.convolution), *blocks, gate_y, gate_x, *skip_and_norm]).float()
         bias = torch.cat([layer.input_gate_bias, layer.forget_gate_bias]).float()
     h = torch.ops.socialx.mlstm(u, z, table, layer.heads, bias, layer.norm.eps)[0]
-    return F.dropout(F.linear(h, layer.down), layer.dropout)
+    return F.linear(h, layer.down)
 
 
 def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
     """x [T,S,E] -> [Q,S,E]: the package's ``sLSTMLayer``."""
     x, heads, norm = _low(x), layer.heads, layer.norm
     table = torch.cat([*_taps(layer.convolution), _scale(layer)[None]]).float()
-    of_y = torch.cat([layer.input_gate, layer.forget_gate], 1)  # [H,2D,D]
-    of_x = torch.cat([layer.candidate, layer.output_gate], 1)
-    weight = torch.cat([F.pad(of_y, (0, of_y.shape[2])), F.pad(of_x, (of_x.shape[2], 0))], 1)  # [H,4D,2D]
-    keep, factor = None, 1.0
-    if layer.dropout:
-        keep = torch.empty((1 if last else len(x), *x.shape[1:]), dtype=torch.bool, device=x.device)
-        keep, factor = keep.bernoulli_(1 - layer.dropout), 1 / (1 - layer.dropout)
+    weight = torch.cat([layer.input_gate, layer.forget_gate, layer.candidate, layer.output_gate], 1)  # [H,4D,D]
+    keep, factor = _drawn(x[-1:] if last else x, layer.dropout)
     bias = layer.bias.float()
     return torch.ops.socialx.slstm(x, heads, last, table, weight, layer.recurrent, bias, keep, norm.eps, factor)[0]
 
 
-def _add_norm(norm: Norm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+def _add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tuple[Tensor, Tensor]:
     """As ``exact.add_norm``, the norm in the type of the matrix products.
 
     A compiler is left what it can fuse with its neighbours.
     """
-    if y is None or norm.scale is None or norm.bias is not None or torch.compiler.is_compiling():
-        return exact.add_norm(norm, x, y)
+    if norm.scale is None or norm.bias is not None or torch.compiler.is_compiling():
+        return exact.add_norm(norm, x, y, drop)
     device = x.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    return torch.ops.socialx.add_norm(x, y, norm.scale, norm.eps, low)
+    if y is None:
+        return _FirstNorm.apply(x, norm.scale, norm.eps, low)
+    return torch.ops.socialx.add_norm(x, y, *_drawn(y, drop), norm.scale, norm.eps, low)
 
 
-LAYERS = LayerFunctions(_mlstm, _slstm, _add_norm)
+def _gated(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """As ``exact.gated``; a compiler and other activations than GELU get that."""
+    if activation is not F.gelu or torch.compiler.is_compiling():
+        return exact.gated(activation, x)
+    return torch.ops.socialx.gated(x)
+
+
+def _tokens(numbers: Tensor, weight: Tensor, shared: Tensor, own: Tensor | None) -> Tensor:
+    """As ``exact.tokens``, by one launch; a compiler gets that, and so do numbers that have a gradient."""
+    if torch.compiler.is_compiling() or numbers.requires_grad:
+        return exact.tokens(numbers, weight, shared, own)
+    _, steps, sensors, _ = numbers.shape
+    shared = shared.expand(*numbers.shape[:2], -1)
+    own = None if own is None else own.expand(sensors, steps, -1)
+    return torch.ops.socialx.tokens(numbers, weight, shared, own).permute(1, 2, 0, 3)
+
+
+def _dropout(x: Tensor, drop: float) -> Tensor:
+    """As ``F.dropout``, with the mask that the sum and norm would draw here: checkpointing changes no number."""
+    keep, factor = _drawn(x, drop)
+    return x if keep is None else torch.where(keep, x * factor, 0.0)
+
+
+LAYERS = LayerFunctions(_mlstm, _slstm, _add_norm, _gated, _tokens, _dropout)
+
+
+def _drawn(x: Tensor, drop: float | None) -> tuple[Tensor | None, float]:
+    """What dropout of the share drop leaves of x, a mask or None for all, and the factor of what is left."""
+    if not drop:
+        return None, 1.0
+    return torch.empty(x.shape, dtype=torch.bool, device=x.device).bernoulli_(1 - drop), 1 / (1 - drop)
 
 
 def _scale(layer: MLSTM | SLSTM) -> Tensor:
@@ -283,34 +315,35 @@ def slstm(
     keep: Tensor | None,
     eps: float,
     factor: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """x [T,S,E] -> y [Q,S,E].
 
-    table [6,E] float32: the convolution's rows, then the norm; weight [H,4D,2D] of the gates, kernel [H,4D,D] of the
-    recurrence, bias [4E]; keep [Q,S,E] says what dropout leaves and multiplies by factor, None: all.  For the backward
-    it returns the gates' inputs [H,T,S,2D], the gates [H,T,S,4D], h [H,T,S,D] and its states [H,T,S,2D] float32, too.
+    table [6,E] float32: the convolution's rows, then the norm; weight [H,4D,D] of the gates, the first two of which
+    read the convolved channels, kernel [H,4D,D] of the recurrence, bias [4E]; keep [Q,S,E] says what dropout leaves and
+    multiplies by factor, None: all.  For the backward it returns what the gates read [H,T,S,3D], the last third of
+    which is h of the step before, and the states [H,T,S,2D] float32, too.
     """
-    y, inputs, gates, h, states = _slstm_outputs(x, heads, last)
+    y, reads, states = _slstm_outputs(x, heads, last)
     x, (sequences, embed), width = x.contiguous(), x.shape[1:], x.shape[2] // heads
     taps, norm = table[:-1], table[-1]
     with torch.cuda.device_of(x):
         groups, options = _plan("conv_forward", "slstm", x, heads, width)
         conv = convolution.conv_forward[(groups,)]
-        conv(x, taps, None, inputs, None, None, None, sequences, X=embed, **options)
-        torch.bmm(inputs.flatten(1, 2), weight.to(x.dtype).transpose(1, 2), out=gates.view(heads, -1, 4 * width))
+        conv(x, taps, None, reads, None, None, None, sequences, X=embed, **options)
         groups, options = _plan("slstm_forward", "slstm", x, heads, width)
         cell = cells.slstm_forward[(groups * heads,)]
-        cell_reads = (gates, kernel.to(x.dtype), bias, norm, keep)
-        cell(*cell_reads, y, h, states, sequences, eps, factor, LAST=last, **options)
-    return y, inputs, gates, h, states
+        cell_reads = (reads, weight.to(x.dtype), kernel.to(x.dtype), bias, norm, keep)
+        cell(*cell_reads, y, states, sequences, eps, factor, LAST=last, **options)
+    return y, reads, states
 
 
 @slstm.register_fake
 def _slstm_outputs(x: Tensor, heads: int, last: bool, *_: Any) -> tuple[Tensor, ...]:
     steps, sequences, embed = x.shape
-    inputs, gates, h = (x.new_empty(heads, steps, sequences, n * embed // heads) for n in (2, 4, 1))
-    states = x.new_empty(inputs.shape, dtype=torch.float32)
-    return x.new_empty(1 if last else steps, sequences, embed), inputs, gates, h, states
+    width = embed // heads
+    reads = x.new_empty(heads, steps, sequences, 3 * width)
+    states = x.new_empty(heads, steps, sequences, 2 * width, dtype=torch.float32)
+    return x.new_empty(1 if last else steps, sequences, embed), reads, states
 
 
 @torch.library.custom_op("socialx::slstm_backward", mutates_args=())
@@ -319,9 +352,7 @@ def slstm_backward(
     weight: Tensor,
     kernel: Tensor,
     bias: Tensor,
-    h: Tensor,
-    inputs: Tensor,
-    gates: Tensor,
+    reads: Tensor,
     states: Tensor,
     keep: Tensor | None,
     d_y: Tensor,
@@ -329,45 +360,43 @@ def slstm_backward(
     factor: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of x, table, weight, kernel and bias."""
-    d_x, *_ = _slstm_gradients(table, weight, kernel, bias, h)
-    d_y, (heads, steps, sequences, width), embed = d_y.contiguous(), h.shape, table.shape[1]
-    taps, norm = table[:-1], table[-1]
-    d_gates, low = torch.empty_like(gates), d_y.dtype
+    d_x, *_ = _slstm_gradients(table, weight, kernel, bias, reads)
+    d_y, (heads, steps, sequences, _), embed = d_y.contiguous(), reads.shape, table.shape[1]
+    width, taps, norm, low = embed // heads, table[:-1], table[-1], d_y.dtype
+    d_gates, d_inputs = (reads.new_empty(heads, steps, sequences, n * width) for n in (4, 2))
     with torch.cuda.device_of(d_y):
         groups, options = _plan("slstm_backward", "slstm", d_x, heads, width)
         cell_shares = table.new_empty(groups, 5, embed)  # of the four biases, and of the norm
         cell = cells.slstm_backward[(groups * heads,)]
-        cell_reads = (gates, kernel.to(low), bias, norm, keep, h, states, d_y)
-        cell(*cell_reads, d_gates, cell_shares, sequences, eps, factor, LAST=len(d_y) < steps, **options)
-        d_inputs = torch.bmm(d_gates.flatten(1, 2), weight.to(low)).view(inputs.shape)
+        cell_reads = (reads, weight.to(low), kernel.to(low), bias, norm, keep, states, d_y)
+        last = len(d_y) < steps
+        cell(*cell_reads, d_gates, d_inputs, cell_shares, sequences, eps, factor, LAST=last, **options)
         groups, options = _plan("conv_backward", "slstm", d_x, heads, width)
         conv_shares = taps.new_empty(groups, *taps.shape)
         conv = convolution.conv_backward[(groups * embed // options["W"],)]
-        conv_reads = (inputs[..., width:], taps, None, d_inputs, None, d_inputs[..., width:], None)
+        conv_reads = (reads[..., width:], taps, None, d_inputs, None, d_inputs[..., width:], None)
         conv(*conv_reads, d_x, conv_shares, sequences, X=embed, **options)
     d_bias, d_norm = cell_shares.sum(0).split([4, 1])
-    # One product per step and head, added up: a single one over all steps would be too narrow for the device.  The
-    # product of step t with h of step t - 1 is shifted by a step, so that of every head's last one is left out.
-    per_step = d_gates.flatten(0, 1).transpose(1, 2)  # [H*T,4D,S]
-    d_weight = torch.bmm(per_step, inputs.flatten(0, 1)).unflatten(0, (heads, steps))
-    d_kernel = F.pad(torch.bmm(per_step[1:], h.flatten(0, 1)[:-1]), (0, 0, 0, 0, 0, 1)).unflatten(0, (heads, steps))
-    d_weight, d_kernel = (part.sum(1, dtype=torch.float32) for part in (d_weight, d_kernel[:, :-1]))
-    return d_x, torch.cat([conv_shares.sum(0), d_norm]), d_weight, d_kernel, d_bias.flatten()
+    # One product per step and head, added up: a single one over all steps would be too narrow for the device.
+    per_step = torch.bmm(d_gates.flatten(0, 1).transpose(1, 2), reads.flatten(0, 1))  # [H*T,4D,3D]
+    d_both = per_step.unflatten(0, (heads, steps)).sum(1, dtype=torch.float32)  # [H,4D,3D]
+    of_y, of_x, d_kernel = d_both.split(width, 2)
+    d_weight = torch.cat([of_y[:, : 2 * width], of_x[:, 2 * width :]], 1)
+    return d_x, torch.cat([conv_shares.sum(0), d_norm]), d_weight, d_kernel.contiguous(), d_bias.flatten()
 
 
 @slstm_backward.register_fake
 def _slstm_gradients(
-    table: Tensor, weight: Tensor, kernel: Tensor, bias: Tensor, h: Tensor, *_: Any
+    table: Tensor, weight: Tensor, kernel: Tensor, bias: Tensor, reads: Tensor, *_: Any
 ) -> tuple[Tensor, ...]:
-    d_x = h.new_empty(*h.shape[1:3], table.shape[1])
+    d_x = reads.new_empty(*reads.shape[1:3], table.shape[1])
     d_weight, d_kernel = (torch.empty_like(part, dtype=torch.float32) for part in (weight, kernel))
     return d_x, torch.empty_like(table), d_weight, d_kernel, torch.empty_like(bias)
 
 
 def _slstm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, _, _, *weights, keep, ctx.eps, ctx.factor = inputs
-    _, gate_inputs, gates, h, states = output
-    ctx.save_for_backward(*weights, h, gate_inputs, gates, states, keep)
+    ctx.save_for_backward(*weights, *output[1:], keep)
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 
@@ -381,60 +410,221 @@ slstm.register_autograd(_slstm_gradient, setup_context=_slstm_keep)
 
 
 def _row_plan(x: Tensor) -> tuple[int, dict[str, int]]:
-    """x [...,E] -> programs, and the launch's keywords: about 2048 numbers at a time, a few times."""
+    """x [...,E] -> programs, and the launch's keywords: about 1024 numbers at a time, a few times."""
     columns = triton.next_power_of_2(x.shape[-1])
-    options = {"ROWS": max(1, 2048 // columns), "TURNS": 4, "num_warps": 4}
+    options = {"ROWS": max(1, 1024 // columns), "TURNS": 8, "num_warps": 4}
     programs = triton.cdiv(x.numel() // x.shape[-1], options["ROWS"] * options["TURNS"])
     return programs, {"E": x.shape[-1], "COLUMNS": columns, **options}
 
 
 @torch.library.custom_op("socialx::add_norm", mutates_args=())
-def add_norm(x: Tensor, y: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """x and y [...,E], scale [E] -> their sum in the type of x, and its layer norm times scale in dtype."""
-    total, out = _add_norm_outputs(x, y, scale, eps, dtype)
-    with torch.cuda.device_of(x):
-        programs, options = _row_plan(x)
-        kernel = residual.add_norm_forward[(programs,)]
-        kernel(x.contiguous(), y.contiguous(), scale, total, out, x.numel() // x.shape[-1], eps, **options)
+def add_norm(
+    x: Tensor, y: Tensor, keep: Tensor | None, factor: float, scale: Tensor, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """x and y [...,E], scale [E] -> their sum in the type of x, and its layer norm times scale in dtype.
+
+    keep [...,E]: what dropout leaves of y and multiplies by factor, None: all.
+    """
+    total, out = _add_norm_outputs(x, y, keep, factor, scale, eps, dtype)
+    _launch_norm(x, y.contiguous(), keep, scale, total, out, factor, eps)
     return total, out
 
 
 @add_norm.register_fake
-def _add_norm_outputs(x: Tensor, y: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _add_norm_outputs(
+    x: Tensor, y: Tensor, keep: Tensor | None, factor: float, scale: Tensor, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(x.shape, dtype=dtype)
+
+
+@torch.library.custom_op("socialx::norm", mutates_args=())
+def norm(x: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """x [...,E], scale [E] -> its layer norm times scale in dtype."""
+    out = x.new_empty(x.shape, dtype=dtype)
+    _launch_norm(x, None, None, scale, None, out, 1.0, eps)
+    return out
+
+
+@norm.register_fake
+def _norm_output(x: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    return x.new_empty(x.shape, dtype=dtype)
+
+
+def _launch_norm(
+    x: Tensor, y: Any, keep: Any, scale: Tensor, total: Any, out: Tensor, factor: float, eps: float
+) -> None:
+    with torch.cuda.device_of(x):
+        programs, options = _row_plan(x)
+        kernel = residual.add_norm_forward[(programs,)]
+        kernel(x.contiguous(), y, keep, scale, total, out, x.numel() // x.shape[-1], factor, eps, **options)
 
 
 @torch.library.custom_op("socialx::add_norm_backward", mutates_args=())
 def add_norm_backward(
-    total: Tensor, scale: Tensor, dtype: torch.dtype, d_total: Tensor, d_out: Tensor, eps: float
+    total: Tensor,
+    keep: Tensor | None,
+    factor: float,
+    scale: Tensor,
+    dtype: torch.dtype,
+    d_total: Tensor,
+    d_out: Tensor,
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, of y in its dtype, empty where it is that of x, and of scale."""
-    d_x, d_y, _ = _add_norm_gradients(total, scale, dtype)
+    d_x, d_y, _ = _add_norm_gradients(total, keep, factor, scale, dtype)
     with torch.cuda.device_of(total):
         programs, options = _row_plan(total)
         shares = scale.new_empty(programs, total.shape[-1], dtype=torch.float32)
-        read = (total, scale, d_total.contiguous(), d_out.contiguous())
-        written = (d_x, d_y if d_y.numel() else None, shares)
-        residual.add_norm_backward[(programs,)](*read, *written, total.numel() // total.shape[-1], eps, **options)
+        read = (total, keep, scale, d_total.contiguous(), d_out.contiguous())
+        written, rows = (d_x, d_y if d_y.numel() else None, shares), total.numel() // total.shape[-1]
+        residual.add_norm_backward[(programs,)](*read, *written, rows, factor, eps, **options)
     return d_x, d_y, shares.sum(0).to(scale.dtype)
 
 
 @add_norm_backward.register_fake
-def _add_norm_gradients(total: Tensor, scale: Tensor, dtype: torch.dtype, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    d_y = total.new_empty(0 if dtype == total.dtype else total.shape, dtype=dtype)
+def _add_norm_gradients(
+    total: Tensor, keep: Tensor | None, factor: float, scale: Tensor, dtype: torch.dtype, *_: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_y = total.new_empty(0 if keep is None and dtype == total.dtype else total.shape, dtype=dtype)
     return total.new_empty(total.shape), d_y, torch.empty_like(scale)
 
 
 def _add_norm_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, y, scale, ctx.eps, _ = inputs
+    _, y, keep, ctx.factor, scale, ctx.eps, _ = inputs
     ctx.dtype = y.dtype
-    ctx.save_for_backward(output[0], scale)
+    ctx.save_for_backward(output[0], keep, scale)
 
 
 def _add_norm_gradient(ctx: Any, d_total: Tensor, d_out: Tensor) -> tuple[Tensor | None, ...]:
-    arguments = (*ctx.saved_tensors, ctx.dtype, d_total, d_out, ctx.eps)
+    total, keep, scale = ctx.saved_tensors
+    arguments = (total, keep, ctx.factor, scale, ctx.dtype, d_total, d_out, ctx.eps)
     d_x, d_y, d_scale = torch.ops.socialx.add_norm_backward(*arguments)
-    return d_x, d_y if d_y.numel() else d_x, d_scale, None, None
+    return d_x, d_y if d_y.numel() else d_x, None, None, d_scale, None, None
 
 
 add_norm.register_autograd(_add_norm_gradient, setup_context=_add_norm_keep)
+
+
+class _FirstNorm(torch.autograd.Function):
+    """x and its norm, so that the backward pass adds the gradients of both in one launch.
+
+    No operation of torch.library may return what it was given.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, scale)
+        ctx.eps = eps
+        return x, torch.ops.socialx.norm(x, scale, eps, dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_x: Tensor, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        x, scale = ctx.saved_tensors
+        arguments = (x, None, 1.0, scale, x.dtype, d_x, d_out, ctx.eps)
+        d_x, _, d_scale = torch.ops.socialx.add_norm_backward(*arguments)
+        return d_x, d_scale, None, None
+
+
+@torch.library.custom_op("socialx::gated", mutates_args=())
+def gated(x: Tensor) -> Tensor:
+    """x [...,2U] -> [...,U]: its second half times the GELU of the first."""
+    out = _gated_output(x)
+    with torch.cuda.device_of(x):
+        programs, options = _row_plan(out)
+        residual.gated_forward[(programs,)](x.contiguous(), out, out.numel() // out.shape[-1], **options)
+    return out
+
+
+@gated.register_fake
+def _gated_output(x: Tensor) -> Tensor:
+    return x.new_empty(*x.shape[:-1], x.shape[-1] // 2)
+
+
+@torch.library.custom_op("socialx::gated_backward", mutates_args=())
+def gated_backward(x: Tensor, d_out: Tensor) -> Tensor:
+    """The gradient of x."""
+    d_x = _gated_gradient(x, d_out)
+    with torch.cuda.device_of(x):
+        programs, options = _row_plan(d_out)
+        kernel, rows = residual.gated_backward[(programs,)], d_out.numel() // d_out.shape[-1]
+        kernel(x.contiguous(), d_out.contiguous(), d_x, rows, **options)
+    return d_x
+
+
+@gated_backward.register_fake
+def _gated_gradient(x: Tensor, d_out: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+gated.register_autograd(
+    lambda ctx, d_out: torch.ops.socialx.gated_backward(*ctx.saved_tensors, d_out),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+ROWS, WINDOWS = 16, 16  # sensors and windows of a program
+
+
+@torch.library.custom_op("socialx::tokens", mutates_args=())
+def tokens(numbers: Tensor, weight: Tensor, shared: Tensor, own: Tensor | None) -> Tensor:
+    """numbers [B,T,N,C], weight [C,E], shared [B,T,E], own [N,T,E] or None, all float32 -> [T,B,N,E]."""
+    out = _tokens_output(numbers, weight, shared, own)
+    windows, steps, sensors, count = numbers.shape
+    columns = triton.next_power_of_2(out.shape[-1])
+    shape = {"T": steps, "C": count, "E": out.shape[-1], "COLUMNS": columns, "ROWS": ROWS, "num_warps": 4}
+    with torch.cuda.device_of(out):
+        kernel = token_kernels.tokens_forward[(triton.cdiv(sensors, ROWS), windows, steps)]
+        read = (
+            numbers.contiguous(),
+            weight.contiguous(),
+            shared.contiguous(),
+            own if own is None else own.contiguous(),
+        )
+        kernel(*read, out, windows, sensors, **shape)
+    return out
+
+
+@tokens.register_fake
+def _tokens_output(numbers: Tensor, weight: Tensor, shared: Tensor, own: Tensor | None) -> Tensor:
+    windows, steps, sensors, _ = numbers.shape
+    return weight.new_empty(steps, windows, sensors, weight.shape[1])
+
+
+@torch.library.custom_op("socialx::tokens_backward", mutates_args=())
+def tokens_backward(numbers: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of weight, shared and own."""
+    windows, steps, sensors, count = numbers.shape
+    embed, tiles, groups = d_out.shape[-1], triton.cdiv(sensors, ROWS), triton.cdiv(windows, WINDOWS)
+    weight_shares = d_out.new_empty(tiles * groups * steps, count, embed)
+    shared_shares = d_out.new_empty(tiles, windows, steps, embed)
+    own_shares = d_out.new_empty(groups, sensors, steps, embed)
+    columns = {"E": embed, "COLUMNS": triton.next_power_of_2(embed)}
+    tile = {"ROWS": ROWS, "WINDOWS": WINDOWS, "num_warps": 4}
+    shape = {"T": steps, "C": count, "C2": triton.next_power_of_2(count), **columns, **tile}
+    with torch.cuda.device_of(d_out):
+        kernel = token_kernels.tokens_backward[(tiles, groups, steps)]
+        read, shares = (numbers.contiguous(), d_out.contiguous()), (weight_shares, shared_shares, own_shares)
+        kernel(*read, *shares, windows, sensors, **shape)
+    return weight_shares.sum(0), shared_shares.sum(0), own_shares.sum(0)
+
+
+@tokens_backward.register_fake
+def _tokens_gradients(numbers: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    (windows, steps, sensors, count), embed = numbers.shape, d_out.shape[-1]
+    shapes = (count, embed), (windows, steps, embed), (sensors, steps, embed)
+    of_weight, of_shared, of_own = (d_out.new_empty(shape) for shape in shapes)
+    return of_weight, of_shared, of_own
+
+
+def _tokens_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0])
+    ctx.has_own = inputs[3] is not None
+
+
+def _tokens_gradient(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    d_weight, d_shared, d_own = torch.ops.socialx.tokens_backward(*ctx.saved_tensors, d_out)
+    return None, d_weight, d_shared, d_own if ctx.has_own else None
+
+
+tokens.register_autograd(_tokens_gradient, setup_context=_tokens_keep)

@@ -1,4 +1,4 @@
-"""Triton kernels of what is between two layers: the sum of their outputs, and its layer norm.
+"""Triton kernels of what is around the layers: the sum of their outputs and its layer norm, and a gated GELU.
 
 A program reads whole rows, ROWS of them at a time, by the rules of cells.py; E is the width of a row.
 """
@@ -28,16 +28,36 @@ def _normed(x, exists, eps, E: constexpr):
 
 @triton.jit(do_not_specialize=["rows"])
 def add_norm_forward(
-    x, y, scale, total, out, rows, eps, E: constexpr, COLUMNS: constexpr, ROWS: constexpr, TURNS: constexpr
+    x,
+    y,
+    keep,
+    scale,
+    total,
+    out,
+    rows,
+    factor,
+    eps,
+    E: constexpr,
+    COLUMNS: constexpr,
+    ROWS: constexpr,
+    TURNS: constexpr,
 ):
-    """x and y [rows,E], scale [E] -> total = x + y in the type of x, and out, its norm times scale."""
+    """x and y [rows,E], scale [E] -> total = x + y in the type of x, and out, its norm times scale.
+
+    y is first multiplied by factor where keep [rows,E] is true and by 0 elsewhere, unless keep is None.  Where y is
+    None, x is the sum, and total is not written.
+    """
     column = tl.arange(0, COLUMNS)
     weight = tl.load(scale + column, column < E, 0.0).to(tl.float32)[None, :]
     for turn in range(TURNS):
         place, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
-        added = tl.load(x + place, exists, 0.0).to(tl.float32) + tl.load(y + place, exists, 0.0).to(tl.float32)
-        added = added.to(total.dtype.element_ty)
-        tl.store(total + place, added, exists)
+        added = tl.load(x + place, exists, 0.0)
+        if y is not None:
+            term = tl.load(y + place, exists, 0.0).to(tl.float32)
+            if keep is not None:
+                term = tl.where(tl.load(keep + place, exists, 0) != 0, term * factor, 0.0)
+            added = (added.to(tl.float32) + term).to(total.dtype.element_ty)
+            tl.store(total + place, added, exists)
         normed, _factor = _normed(added.to(tl.float32), exists, eps, E)
         tl.store(out + place, (normed * weight).to(out.dtype.element_ty), exists)
 
@@ -45,6 +65,7 @@ def add_norm_forward(
 @triton.jit(do_not_specialize=["rows"])
 def add_norm_backward(
     total,
+    keep,
     scale,
     d_total,
     d_out,
@@ -52,6 +73,7 @@ def add_norm_backward(
     d_y,
     shares,
     rows,
+    factor,
     eps,
     E: constexpr,
     COLUMNS: constexpr,
@@ -60,7 +82,7 @@ def add_norm_backward(
 ):
     """Gradients of add_norm_forward, whose norm is computed again.
 
-    It writes d_x [rows,E], and the same numbers to d_y in the type of y unless that is None, and shares [programs,E] of
+    It writes d_x [rows,E], what y gets of it to d_y in the type of y unless that is None, and shares [programs,E] of
     the gradient of scale.
     """
     column = tl.arange(0, COLUMNS)
@@ -68,13 +90,50 @@ def add_norm_backward(
     d_weight = tl.zeros([COLUMNS], tl.float32)
     for turn in range(TURNS):
         place, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
-        normed, factor = _normed(tl.load(total + place, exists, 0.0).to(tl.float32), exists, eps, E)
+        normed, inverse = _normed(tl.load(total + place, exists, 0.0).to(tl.float32), exists, eps, E)
         d_normed = tl.load(d_out + place, exists, 0.0).to(tl.float32)
         d_weight += tl.sum(d_normed * normed, 0)
         d_normed *= weight
         d_added = d_normed - (tl.sum(d_normed, 1) / E)[:, None] - normed * (tl.sum(d_normed * normed, 1) / E)[:, None]
-        d_added = d_added * factor + tl.load(d_total + place, exists, 0.0).to(tl.float32)
+        d_added = d_added * inverse + tl.load(d_total + place, exists, 0.0).to(tl.float32)
         tl.store(d_x + place, d_added.to(d_x.dtype.element_ty), exists)
         if d_y is not None:
+            if keep is not None:
+                d_added = tl.where(tl.load(keep + place, exists, 0) != 0, d_added * factor, 0.0)
             tl.store(d_y + place, d_added.to(d_y.dtype.element_ty), exists)
     tl.store(shares + tl.program_id(0).to(tl.int64) * E + column, d_weight, column < E)
+
+
+# --- the product between the two projections of a feed-forward part ---------------------------------------------------
+
+
+@triton.jit
+def _normal(x):
+    """The share of a normal distribution below x."""
+    return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
+
+
+@triton.jit(do_not_specialize=["rows"])
+def gated_forward(x, out, rows, E: constexpr, COLUMNS: constexpr, ROWS: constexpr, TURNS: constexpr):
+    """x [rows,2E] -> out [rows,E]: the second half of a row times the GELU of the first."""
+    for turn in range(TURNS):
+        place, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
+        first = 2 * place - tl.arange(0, COLUMNS)[None, :]
+        gate = tl.load(x + first, exists, 0.0).to(tl.float32)
+        value = tl.load(x + first + E, exists, 0.0).to(tl.float32)
+        tl.store(out + place, (gate * _normal(gate) * value).to(out.dtype.element_ty), exists)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def gated_backward(x, d_out, d_x, rows, E: constexpr, COLUMNS: constexpr, ROWS: constexpr, TURNS: constexpr):
+    """d_x [rows,2E], the gradient of gated_forward, from d_out [rows,E]."""
+    for turn in range(TURNS):
+        place, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
+        first = 2 * place - tl.arange(0, COLUMNS)[None, :]
+        gate = tl.load(x + first, exists, 0.0).to(tl.float32)
+        value = tl.load(x + first + E, exists, 0.0).to(tl.float32)
+        d = tl.load(d_out + place, exists, 0.0).to(tl.float32)
+        below = _normal(gate)
+        slope = below + gate * 0.3989422804014327 * tl.exp(-0.5 * gate * gate)
+        tl.store(d_x + first, (d * value * slope).to(d_x.dtype.element_ty), exists)
+        tl.store(d_x + first + E, (d * gate * below).to(d_x.dtype.element_ty), exists)
