@@ -139,16 +139,6 @@ def total_memory() -> int | None:
     return min(known, default=None)
 
 
-def utilisation(device: torch.device) -> float | None:
-    """Percent of the last moment in which a CUDA device had work, None where it cannot be told."""
-    if device.type != "cuda":
-        return None
-    try:
-        return float(torch.cuda.utilization(device))
-    except (RuntimeError, ImportError):  # without nvidia-ml-py, or without the driver's library
-        return None
-
-
 def commit() -> str | None:
     """The commit of the source tree that runs, with -dirty; None for an installed wheel."""
     root = Path(__file__).parents[1]

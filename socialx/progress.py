@@ -45,7 +45,7 @@ class Epoch:
     """Epoch ``epoch`` of ``of`` has ended; errors in the unit of the first target.
 
     memory_mib: of the device, on a CPU of the process.  skipped_steps: until now, by the gradient scaler.
-    gpu_utilisation: percent at the end of the epoch, None: not measured.
+    gpu_utilisation: NVML's percent, the mean over the training steps; None: not measured.
     """
 
     of: int

@@ -269,6 +269,11 @@ class PoolingSettings(Section):
     )
 
 
+def _on_or_off(value: Any) -> Any:
+    """YAML reads a bare ``on`` or ``off`` as True or False."""
+    return ("off", "on")[value] if isinstance(value, bool) else value
+
+
 class TrainerSettings(Section):
     """The optimisation and the machine it runs on."""
 
@@ -295,18 +300,20 @@ class TrainerSettings(Section):
         "float32 matrix products on CUDA; high is TF32; scores and forecasts use highest",
         Facts(commands=(*STEP, *SCORE), may_change=(SCORING,)),
     )
-    # YAML reads a bare ``off`` as False.
     compile: Annotated[
         Literal["off", "default", "max-autotune"],
-        BeforeValidator(lambda value: "off" if value is False else value),
+        BeforeValidator(_on_or_off),
     ] = setting(
         "off",
         "torch.compile of the training step; where that fails, a warning says why and training goes on",
         Facts(commands=STEP, may_change=(RESUME,)),
     )
-    cuda_graph: bool = setting(
-        False,
-        "record the training step once per shape and replay it; where that fails, a warning says why",
+    cuda_graph: Annotated[
+        Literal["auto", "on", "off"],
+        BeforeValidator(_on_or_off),
+    ] = setting(
+        "auto",
+        "record the training step as a CUDA graph and replay it; auto: on one card, for a model of socialx",
         Facts(commands=STEP, may_change=(RESUME,)),
     )
     max_epochs: int = setting(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch, Target
+from socialx.batch import Batch, Example, Target
 from socialx.data.loaders import Loader
 from socialx.errors import SocialxError
 from socialx.precision import Precision
@@ -35,10 +35,12 @@ def survey(
     *questions: Question,
     name: str = "score",
     stop: Callable[[], bool] = lambda: False,
+    forecast: Callable[[Example], Tensor] | None = None,
 ) -> bool:
     """Forecast every window of a loader once and hand each batch to all questions -> whether it came to the end.
 
-    model: on the device of ``precision``.  stop is asked before each batch; where it says so, the pass ends.
+    model: on the device of ``precision``.  stop is asked before each batch; where it says so, the pass ends.  forecast:
+    another way to run the model on a batch.
     """
     was_training = model.training
     model.eval()
@@ -48,11 +50,11 @@ def survey(
             for example in loader.epoch(0):
                 if stop():
                     return False
-                batch, target = example.to(precision.device)
+                moved = example.to(precision.device)
                 with precision.autocast():
-                    forecast = model(batch)
+                    found = forecast(moved) if forecast else model(moved.batch)
                 for question in questions:
-                    question.add(forecast, batch, target)
+                    question.add(found, *moved)
                 bar.advance(per_batch)
         return True
     finally:

@@ -14,13 +14,14 @@ from socialx.errors import Message
 from socialx.profiling.measure import Lengths, first_batches, measure
 from socialx.profiling.profile import Profile
 from socialx.profiling.rules import WARN, fits, with_findings
-from socialx.progress import Callback, listening, note
+from socialx.progress import Callback, note
 from socialx.settings import Settings
 from socialx.settings_layers import DEFAULT, Layers, as_tree
 from socialx.tasks.first_steps import loading_facts
 from socialx.tasks.memory import TRAINING, when_memory_runs_out
 from socialx.tasks.outputs import TRACE, check_outputs
 from socialx.tasks.training import make_learner, train_loader, what_computes
+from socialx.training.process_group import joined
 
 GATHERED = 20  # batches of a resident series that are timed where others are late
 
@@ -39,22 +40,28 @@ def profile(
     The arguments are those of ``train``; ``profile={"steps": 50}`` says how long.  After the measured steps a few more
     are taken under a trace, of kernels on CUDA and of operators on a CPU; trace: a file for it, ``.json`` or
     ``.json.gz``, which Perfetto opens.  Nothing is kept of the model that is trained meanwhile.
+
+    Of several processes, which torchrun starts, each returns its own profile, with how long all of them wait.
     """
-    with listening(progress):
-        layers = Layers.of(settings, {"data.path": file, **sections})
-        check_outputs((trace, TRACE), layers=layers)
-        loaded = layers.load()
-        loaded.note_unread()
-        problem = build(loaded.settings)
+    with joined(progress) as group:
+        with group.agreed():
+            layers = Layers.of(settings, {"data.path": file, **sections})
+            check_outputs((trace, TRACE), layers=layers)
+            loaded = layers.load()
+            loaded.note_unread()
+            problem = build(loaded.settings)
         effective, precision = problem.settings, problem.precision
-        loader = train_loader(problem)
-        learner = make_learner(problem, len(loader))
+        # Every process may see another amount of free memory, and all need one order of the windows.
+        chunk = group.of_first(problem.data.chunk_windows(problem.protocol.windows["train"]))
+        with group.agreed():
+            loader = train_loader(problem, group, chunk)
+            learner = make_learner(problem, len(loader), group)
         if precision.device.type == "cuda":
             note(Message("", what_computes(problem)))
         section = effective.profile
         every = effective.trainer.log_every_n_steps
         lengths = Lengths(section.steps, section.warmup_steps, every, section.trace_steps, section.trials)
-        keep = None if trace is None else Path(trace)
+        keep = None if trace is None or not group.first else Path(trace)
         with when_memory_runs_out(problem, TRAINING):
             measured = measure(learner, loader, lengths, loading_facts(problem, loader), keep)
         origin = {key: place for key, place in loaded.origin.items() if place != DEFAULT}

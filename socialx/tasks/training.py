@@ -16,7 +16,7 @@ from torch import nn
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.errors import Argument, Message, SettingsError
-from socialx.kinds import model_of
+from socialx.kinds import OwnModel, model_of
 from socialx.notebook import Shown
 from socialx.precision import Precision
 from socialx.progress import Callback, Start, note, say
@@ -242,12 +242,22 @@ def make_learner(
         gradient_clip_val=t.gradient_clip_val,
         accumulate_grad_batches=t.accumulate_grad_batches,
         compile=t.compile,
-        cuda_graph=t.cuda_graph,
+        cuda_graph=t.cuda_graph == "on" or (t.cuda_graph == "auto" and not unrecorded(problem, group.world)),
         target_weight=[deviation[0] / each for each in deviation],
         group=group,
         teachers=teachers,
         teacher_weight=t.teacher_weight,
     )
+
+
+def unrecorded(problem: Problem, processes: int) -> str:
+    """Why ``trainer.cuda_graph: auto`` records no steps; empty: it does."""
+    if problem.precision.device.type != "cuda":
+        return "not on CUDA"
+    if processes > 1:
+        return f"{processes} processes sum gradients in a step"
+    own = isinstance(model_of(problem.settings.model.kind), OwnModel)
+    return "a model of your own may compute on the host" if own else ""
 
 
 def starting(problem: Problem, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
@@ -272,11 +282,11 @@ def starting(problem: Problem, loader: Loader, run_dir: Path, processes: int = 1
         precision=precision.name,
         parameters=sum(p.numel() for p in problem.model.parameters()),
         run_dir=str(run_dir),
-        computes=what_computes(problem) if precision.device.type == "cuda" else "",
+        computes=what_computes(problem, processes) if precision.device.type == "cuda" else "",
     )
 
 
-def what_computes(problem: Problem) -> str:
+def what_computes(problem: Problem, processes: int = 1) -> str:
     """What computes on a card, and why it is not the fastest that there is."""
     settings = problem.settings
     what = str(settings.model.kind)
@@ -286,5 +296,8 @@ def what_computes(problem: Problem) -> str:
             with problem.precision.autocast():
                 impl, reason = problem.model.encoder.choice(problem.precision.device)  # type: ignore[operator, union-attr]
             what = f"encoder {impl}{f' ({reason})' if reason else ''}"
+    if settings.trainer.cuda_graph == "auto":
+        reason = unrecorded(problem, processes)
+        what += f", steps {f'not recorded ({reason})' if reason else 'recorded as CUDA graphs'}"
     matmul = settings.trainer.float32_matmul_precision
     return f"{what}, float32 products in precision {matmul if matmul == 'highest' else f'{matmul} (TF32)'}"

@@ -7,6 +7,7 @@ is recorded once and replayed; examples are copied into the buffers that the rec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,9 +40,9 @@ class CapturedStep:
     a half-recorded step back.  A failed recording warns, and from then on every step runs as it is.
     """
 
-    def __init__(self, work: Work, recover: Callable[[], None], record: Record | None = None) -> None:
+    def __init__(self, work: Work, record: Record, recover: Callable[[], None] = lambda: None) -> None:
         self._work, self._recover = work, recover
-        self._record: Record | None = record or _CudaRecorder()
+        self._record: Record | None = record
         self._shapes: dict[Any, _Shape] = {}
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
@@ -99,7 +100,7 @@ def in_short(error: Exception) -> str:
     return next((line.strip()[:160] for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-class _CudaRecorder:
+class CudaRecorder:
     """Recordings of one process share a stream and a memory pool: they never run at the same time.
 
     The steps before a recording run on that stream too: gradient buffers belong to the stream that made them, and the
@@ -123,18 +124,23 @@ class _CudaRecorder:
     def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         """Record ``work`` -> how to replay it, and the tensor that holds its result afterwards.
 
-        A recording that fails may leave its stream current and the generator of random numbers waiting for its end,
-        because torch ends a capture before it puts them back: the next dropout would raise.
+        Other threads go on meanwhile: a loader may take memory.  A recording that fails may leave its stream current,
+        its memory pool open and the generator of random numbers waiting for its end, because torch ends a capture
+        before it puts them back: the next dropout would raise, and no memory could be given back.
         """
         self._pool = self._pool or torch.cuda.graph_pool_handle()
+        device = torch.cuda.current_device()
         main, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        generator = torch.cuda.default_generators[device]
         before = generator.clone_state()
         try:
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream()):
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream(), capture_error_mode="thread_local"):
                 result = work()
         except BaseException:
             torch.cuda.set_stream(main)
+            with suppress(RuntimeError):  # the capture did end, and the pool with it
+                torch._C._cuda_endAllocateToPool(device, self._pool)
+            self._pool = None
             generator.graphsafe_set_state(before)
             torch.cuda.synchronize()
             raise

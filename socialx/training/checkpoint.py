@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from socialx.disk import check_regular, replacing
 from socialx.errors import SocialxError
@@ -28,6 +31,24 @@ def save(path: Path, content: dict[str, Any]) -> None:
     """Write tensors and plain values to ``path``: the old file or the complete new one is there at every moment."""
     with replacing(path) as temporary:
         torch.save(content, temporary)
+
+
+def snapshot(content: dict[str, Any]) -> dict[str, Any]:
+    """The same content with every tensor in the host's memory, of its own: a step that follows leaves it alone.
+
+    Tensors of a CUDA device arrive in one copy for each type, so that the device is waited for once.
+    """
+    leaves, structure = tree_flatten(content)
+    of_type: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, Tensor):
+            of_type[leaf.device, leaf.dtype].append(place)
+    with torch.no_grad():
+        for places in of_type.values():
+            line = torch.cat([leaves[place].reshape(-1) for place in places]).cpu()
+            for place, part in zip(places, line.split([leaves[place].numel() for place in places]), strict=True):
+                leaves[place] = part.view(leaves[place].shape).clone()
+    return tree_unflatten(leaves, structure)
 
 
 def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
@@ -72,6 +93,6 @@ def set_random_state(states: Any, device: torch.device, group: ProcessGroup) -> 
     if group.rank >= len(states):
         return
     state = states[group.rank]
-    torch.set_rng_state(state["cpu"].cpu())
+    torch.set_rng_state(state["cpu"].cpu().clone())
     if state["cuda"] is not None and device.type == "cuda":
         torch.cuda.set_rng_state(state["cuda"].cpu(), device)

@@ -49,6 +49,7 @@ def launch(devices: int, words: Sequence[str]) -> int:
         if failure.exitcode >= 0:  # it has said why
             return max(1, failure.exitcode)
         found = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
-        again = f"{Command('train', resume='RUN', devices=devices)} goes on after the last whole epoch"
+        goes_on = f"{Command('train', resume='RUN', devices=devices)} goes on after the last whole epoch"
+        again = goes_on if "train" in words[:1] else ""
         raise SocialxError("training", found, again) from None
     return 0

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch, Example
-from socialx.errors import fall_back
+from socialx.errors import SocialxError, fall_back
 from socialx.model.state import alike, check_state
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.training.capture import CapturedStep, in_short
+from socialx.training.capture import CapturedStep, CudaRecorder, in_short
 from socialx.training.process_group import ALONE, ProcessGroup
 
 
@@ -92,6 +92,9 @@ class Learner:
             # A recorded step reads the learning rate from the device, where every step writes it.
             group["lr"] = torch.zeros((), device=self.precision.device) if self._cuda_graph else 0.0
         if self._compile != "off":
+            if isinstance(encoder := getattr(self.model, "encoder", None), SharedEncoder):
+                with self.precision.autocast():
+                    encoder.choice(self.precision.device)  # tries its kernels, which nothing may do while it is traced
             # The mode of that name records graphs of its own, which would meet ours.
             mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
             if self._chunked is None:
@@ -99,8 +102,11 @@ class Learner:
             else:
                 self._chunked.compile_chunks(mode)
             self._device_step = self._on_device_compiled
+        self._forecast_of: Callable[[Sequence[Example]], Tensor] = self._on_device_forecast
         if self._cuda_graph:
-            self._device_step = CapturedStep(self._device_step, self._drop_gradients)
+            recorder = CudaRecorder()
+            self._device_step = CapturedStep(self._device_step, recorder, self._drop_gradients)
+            self._forecast_of = CapturedStep(self._on_device_forecast, recorder)
 
     @property
     def _chunked(self) -> SharedEncoder | None:
@@ -170,13 +176,22 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         return total
 
+    def forecast(self, example: Example) -> Tensor:
+        """The forecast [B,P,N,G] of a batch on the device as the model is now, recorded where steps are."""
+        return self._forecast_of([example])
+
+    @torch.no_grad()
+    def _on_device_forecast(self, examples: Sequence[Example]) -> Tensor:
+        with self.precision.autocast():
+            return self.model(examples[0].batch)
+
     def _on_device_compiled(self, examples: Sequence[Example]) -> Tensor:
         """A step while it is not known whether the model compiles: what fails here would fail in every step."""
         try:
             return self._on_device(examples)
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, SocialxError):
             raise
-        except RuntimeError as error:  # torch.compile's own errors are among them; the step as it is tells
+        except Exception as error:  # those of torch.compile and Triton are of many kinds; the step as it is tells
             if self._uncompiled or (self._cuda_graph and torch.cuda.is_current_stream_capturing()):
                 raise  # a recording must end before anything else
             self._uncompiled, self._forecast = True, self.model
@@ -197,8 +212,8 @@ class Learner:
         """Steps that the gradient scaler left out because a gradient was not finite; waits for the device."""
         if not self.grad_scaler.is_enabled() or not self.optimizer.state:
             return 0
-        taken = max(int(state["step"].item()) for state in self.optimizer.state.values())
-        return self.steps - taken
+        taken = torch.stack([state["step"] for state in self.optimizer.state.values()]).max()
+        return self.steps - int(taken.item())
 
     def state(self) -> dict[str, Any]:
         """Everything that an exact continuation needs of the learner."""

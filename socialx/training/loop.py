@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, fields
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from socialx.batch import Example
 from socialx.data.loaders import Loader
-from socialx.environment import MIB, used_bytes, utilisation
+from socialx.environment import MIB, used_bytes
 from socialx.errors import Argument, Command, Message, SocialxError
 from socialx.progress import Bar, Epoch, note, say, work
 from socialx.scoring.metrics import RunningScores
@@ -30,6 +31,7 @@ from socialx.scoring.scoring_pass import survey
 from socialx.training import checkpoint
 from socialx.training.capture import in_short
 from socialx.training.clock import NoClock, StepClock
+from socialx.training.device import sampling
 from socialx.training.leak import MemoryWatch
 from socialx.training.learner import Learner
 from socialx.training.run_folder import EpochRow, RunFolder
@@ -156,8 +158,9 @@ def fit(
 
     run: weights, last state and metrics are written there after every epoch, the last state also before the first and
     after an interruption.  Without a folder the model has the best weights at the end.  ``progress`` continues where a
-    checkpoint stood, to the same weights as without the interruption.  keep: the states of so many last epochs stay.
-    clock: is told of the phases of every step.
+    checkpoint stood, to the same weights as without the interruption; on CUDA attention's backward pass may sum in
+    another order, so they may differ by rounding.  keep: the states of so many last epochs stay.  clock: is told of the
+    phases of every step.
 
     Several processes stop together: on a CPU after the step at hand, on CUDA at the next reading of the loss.
     """
@@ -168,10 +171,14 @@ def fit(
             save_progress(learner, progress, run)
     left = (max_epochs - progress.epoch - progress.batch / len(train)) * train.num_windows
     stopped, watch = False, MemoryWatch()
-    with interruptible() as interrupt, work("train", left, "windows") as bar:
+    writing: Future[None] | None = None
+    with interruptible() as interrupt, work("train", left, "windows") as bar, ThreadPoolExecutor(1, "write") as files:
         while not progress.complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()
-            seen, stopped = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt, clock)
+            with sampling(learner.precision.device) as samples:
+                seen, stopped = _train_epoch(
+                    learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt, clock
+                )
             seconds = time.perf_counter() - began
             bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
             mae = None if stopped else _validate(learner, validation, horizon, interrupt)
@@ -180,14 +187,18 @@ def fit(
                 break
             if mae < progress.best_mae:
                 progress.best_mae, progress.best_epoch = mae, progress.epoch
-                state = learner.model.state_dict()
-                if run:
-                    run.write_weights(state, progress.epoch + 1, mae)
-                else:
-                    best = {name: tensor.detach().clone() for name, tensor in state.items()}
-            _end_epoch(learner, progress, mae, seen, seconds, run, max_epochs, keep)
+                if not run:
+                    best = {name: tensor.detach().clone() for name, tensor in learner.model.state_dict().items()}
+            row = _end_epoch(learner, progress, mae, seen, seconds, samples.mean)
+            if run:
+                if writing:
+                    writing.result()  # of the epoch before; raises what failed there
+                writing = files.submit(_write_epoch, run, row, checkpoint_of(learner, progress), keep)
+            say(Epoch(max_epochs, progress.best_epoch == progress.epoch - 1, **asdict(row)))
             watch.add(learner.precision.device)
             stopped = learner.group.any(interrupt.requested)
+    if writing:
+        writing.result()
     progress.interrupted = stopped and not progress.complete(max_epochs, patience)
     if run:
         save_progress(learner, progress, run)
@@ -256,6 +267,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
         sums,
         name="validate",
         stop=lambda: group.any(interrupt.requested),
+        forecast=learner.forecast,
     ):
         return None
     group.sum_(sums.sums)
@@ -268,42 +280,43 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
 
 
 def _end_epoch(
-    learner: Learner,
-    progress: Progress,
-    mae: float,
-    windows: int,
-    seconds: float,
-    run: RunFolder | None,
-    max_epochs: int,
-    keep: int,
-) -> None:
-    loss = progress.loss_sum / max(1, progress.loss_steps)
-    best = progress.best_epoch == progress.epoch
+    learner: Learner, progress: Progress, mae: float, windows: int, seconds: float, utilisation: float | None
+) -> EpochRow:
     row = EpochRow(
         epoch=progress.epoch + 1,
         steps=learner.steps,
-        train_mae=loss,
+        train_mae=progress.loss_sum / max(1, progress.loss_steps),
         validation_mae=mae if math.isfinite(mae) else None,
         windows_per_s=round(windows / seconds, 1),
         learning_rate=learner.rate(learner.steps - 1),
         seconds=round(seconds, 3),
         memory_mib=round(used_bytes(learner.precision.device) / MIB, 1),
         skipped_steps=learner.skipped(),
-        gpu_utilisation=utilisation(learner.precision.device),
+        gpu_utilisation=None if utilisation is None else round(utilisation, 1),
     )
     progress.epoch, progress.batch, progress.loss_sum, progress.loss_steps = progress.epoch + 1, 0, 0.0, 0
-    if run:
-        run.write_metrics(row)
-        save_progress(learner, progress, run)
-        run.keep_state(progress.epoch, keep)
-    say(Epoch(max_epochs, best, **asdict(row)))
+    return row
+
+
+def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any], keep: int) -> None:
+    """The files of an epoch, in a thread: the next one is trained meanwhile."""
+    progress = content["progress"]
+    if progress["best_epoch"] == row.epoch - 1:
+        run.write_weights(content["learner"]["model"], row.epoch, progress["best_mae"])
+    run.write_metrics(row)
+    run.write_last(content)
+    run.keep_state(row.epoch, keep)
+
+
+def checkpoint_of(learner: Learner, progress: Progress) -> dict[str, Any]:
+    """What last.pt holds, in the host's memory: learner, progress and generators."""
+    random = checkpoint.random_state(learner.precision.device, learner.group)
+    return checkpoint.snapshot({"learner": learner.state(), "progress": asdict(progress), "random": random})
 
 
 def save_progress(learner: Learner, progress: Progress, run: RunFolder) -> None:
-    """Write last.pt: learner, progress and generators."""
-    random = checkpoint.random_state(learner.precision.device, learner.group)
-    if run.writes:
-        checkpoint.save(run.last, {"learner": learner.state(), "progress": asdict(progress), "random": random})
+    """Write last.pt."""
+    run.write_last(checkpoint_of(learner, progress))
 
 
 def load_progress(learner: Learner, run: RunFolder) -> Progress:

@@ -265,6 +265,11 @@ class RunFolder:
         written.writerows(rows)
         self.write_text("metrics.csv", table.getvalue())
 
+    def write_last(self, content: dict[str, Any]) -> None:
+        """Write last.pt, whole or not at all."""
+        if self.writes:
+            checkpoint.save(self.last, content)
+
     def keep_state(self, epoch: int, most: int) -> None:
         """Keep last.pt as the state of this epoch, if more than one is to be kept; the oldest ones go."""
         if not self.writes or most < 2:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY, MagicMock
@@ -16,9 +17,11 @@ import torch
 from socialx.environment import MIB
 from socialx.precision import Precision
 from socialx.progress import Event, Note, listening
-from socialx.training import leak
+from socialx.training import leak, loop
+from socialx.training.device import DeviceSamples, sampling
 from socialx.training.leak import MemoryWatch, growth
 from tests.commands import SMALL, refused, small_file, socialx, works
+from tests.fake_nvml import fake_nvml
 from tests.networks import CPU, example
 from tests.training.test_training import learner
 
@@ -46,6 +49,49 @@ def test_every_epoch_is_a_row_of_a_table_too(data: Path, tmp_path: Path) -> None
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert all(line["seconds"] > 0 and line["memory_mib"] > 50 and line["windows_per_s"] > 0 for line in lines)
     assert all(line["skipped_steps"] == 0 and line["gpu_utilisation"] is None for line in lines)
+
+
+def test_the_utilisation_of_an_epoch_is_that_of_its_steps(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mean from the first step to the last one, without the validation."""
+    said = []
+
+    @contextmanager
+    def sampled(device: torch.device) -> Iterator[DeviceSamples]:
+        samples = DeviceSamples()
+        yield samples
+        samples.utilisation += [71.0, 90.0, 90.0]
+        said.append("steps")
+
+    def validate(*given: Any) -> float | None:
+        said.append("validation")
+        return before(*given)
+
+    before = loop._validate
+    monkeypatch.setattr(loop, "sampling", sampled)
+    monkeypatch.setattr(loop, "_validate", validate)
+    train(data, tmp_path / "run", 2)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [line["gpu_utilisation"] for line in lines] == [83.7, 83.7]
+    assert said == ["steps", "validation"] * 2
+
+
+@pytest.mark.parametrize("asked", ["nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetUtilizationRates"])
+def test_a_card_that_tells_nothing_does_not_end_a_training(
+    asked: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without NVML's library, without a permission, or on a slice of a card."""
+    fake_nvml(monkeypatch, "abc")
+    nvml = sys.modules["pynvml"]
+
+    def refuses(*_: object) -> None:
+        raise type("NVMLError_NotSupported", (nvml.NVMLError,), {})("Not Supported")
+
+    monkeypatch.setattr(nvml, asked, refuses)
+    monkeypatch.setattr(loop, "sampling", lambda _: sampling(torch.device("cuda", 0)))
+    train(data, tmp_path / "run", 1)
+    assert json.loads((tmp_path / "run/metrics.jsonl").read_text())["gpu_utilisation"] is None
 
 
 def told_to_tensorboard(module: MagicMock) -> tuple[set[tuple[int, str]], object, bool]:

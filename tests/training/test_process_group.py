@@ -9,12 +9,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from socialx.errors import SocialxError, python
+from socialx.training import launch
 from socialx.training.loop import Progress
 from socialx.training.process_group import ALONE, ElsewhereError, ProcessGroup, in_environment
 from tests.commands import ROOT, SMALL, small_file, small_run
@@ -165,6 +168,18 @@ def test_a_killed_process_ends_the_job_and_the_run_goes_on(rank: int, whole: Pat
     assert "Traceback" not in said
     trained(sys.executable, "-m", "socialx", "train", "--resume", run, "--devices", "2")
     assert furthest(whole, run) == 0
+
+
+@pytest.mark.parametrize(("command", "goes_on"), [("train", True), ("profile", False)])
+def test_only_a_training_that_was_killed_goes_on(command: str, goes_on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise ChildFailedError("socialx", {1: SimpleNamespace(exitcode=-signal.SIGKILL, timestamp=0)})
+
+    monkeypatch.setattr(launch, "elastic_launch", lambda *_: killed)
+    monkeypatch.setattr(ChildFailedError, "format_msg", lambda _: "")
+    with pytest.raises(SocialxError, match="process 1 of 2 was ended by SIGKILL") as caught:
+        launch.launch(2, [command])
+    assert ("--resume" in str(caught.value) or "resume=" in str(caught.value)) == goes_on
 
 
 @pytest.mark.slow
