@@ -19,6 +19,16 @@ from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.synonyms import SYNONYMS
 from socialx.errors import Fallback, Message, SocialxError
 
+Devices = Annotated[
+    int,
+    typer.Option(
+        "--devices",
+        metavar="N",
+        min=1,
+        show_default=False,
+        help="processes on this machine, each with a CUDA device of its own (default: 1)",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
 
 

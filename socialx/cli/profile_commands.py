@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from socialx.cli.command import Json, command, note, print_json
+from socialx.cli.command import Devices, Json, command, note, print_json
 from socialx.cli.flags import with_settings
 from socialx.cli.progress_bars import Show
 from socialx.errors import Argument, GateError, SettingsError
@@ -57,6 +58,7 @@ def profile(
     fail_on: FailOn = None,
     compare: Compare = None,
     max_regression: MaxRegression = None,
+    devices: Devices = 1,
 ) -> None:
     """Say where the time of training steps goes.
 
@@ -74,8 +76,12 @@ def profile(
     from socialx.profiling.rules import check_names, failing, patch_of
     from socialx.settings_file import as_yaml
     from socialx.tasks.outputs import ADVICE, ADVISED, PAGE, PROFILE, TRACE, check_outputs
+    from socialx.training.process_group import in_environment
 
+    group = in_environment()
+    alone: dict[str, object]
     alone = {"output": output, "html": html, "trace": trace, "require": require, "fail_on": fail_on, "tuned": tuned}
+    alone["devices"] = devices if devices > 1 or group.world > 1 else None
     idle = [name for name, value in alone.items() if value is not None]
     if compare is not None and idle:
         # A file that is not written, or a limit that is not looked at, must not seem to be.
@@ -89,7 +95,13 @@ def profile(
     if compare is not None:
         _compare(layers, compare, max_regression, as_json)
         return
+    if devices > 1 and group.world == 1:
+        from socialx.training.launch import launch
+
+        raise typer.Exit(launch(devices, sys.argv[1:]))
     result = socialx.profile(settings=layers, trace=trace, progress=Show("profile"))
+    if not group.first:
+        return
     _write(output, json.dumps(result.as_dict(), indent=2, default=str) + "\n")
     if html is not None:
         from socialx.report.profile_page import page

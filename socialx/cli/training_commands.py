@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from socialx.cli.command import Json, command, note, print_json
+from socialx.cli.command import Devices, Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.flags import with_settings
 from socialx.cli.progress_bars import Show
@@ -70,16 +70,7 @@ def train(
             help="measure so many first steps, and say where time went",
         ),
     ] = 0,
-    devices: Annotated[
-        int,
-        typer.Option(
-            "--devices",
-            metavar="N",
-            min=1,
-            show_default=False,
-            help="processes on this machine, each with a CUDA device of its own (default: 1)",
-        ),
-    ] = 1,
+    devices: Devices = 1,
 ) -> None:
     """Train the shared social xLSTM.
 

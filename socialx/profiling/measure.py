@@ -26,10 +26,12 @@ from socialx.data.loaders import Loader, WorkerLoader
 from socialx.environment import peak_bytes, total_memory, usable_cores, used_bytes
 from socialx.profiling import collector
 from socialx.profiling.analysis import Partition, grouped, outliers, partition, variation
-from socialx.profiling.device import sampling
 from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation
 from socialx.profiling.profile import (
+    ONE_PROCESS,
+    DeviceSummary,
     Host,
+    Idle,
     LoaderFacts,
     Memory,
     Overhead,
@@ -40,12 +42,14 @@ from socialx.profiling.profile import (
     Timeline,
     Window,
 )
+from socialx.profiling.ranks import ranks
 from socialx.profiling.trace import Operators, Trace
 from socialx.profiling.trials import step_alone, try_settings
 from socialx.profiling.work import machine, synchronize, work_of
 from socialx.progress import work
 from socialx.training.capture import WARMUP, in_short
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
+from socialx.training.device import sampling
 from socialx.training.leak import growth
 from socialx.training.learner import Learner
 from socialx.training.loop import run_steps
@@ -101,11 +105,13 @@ def measure(
         measured = replace(
             measured,
             memory=_memory(device, training.used, steps, learner.records),
-            device=samples.summary(),
+            device=DeviceSummary.of(samples),
             recompiles=_compiled() - compiled,
             why={"device": samples.why} if samples.why else {},
         )
         measured = _traced(measured, training, lengths.trace_steps, device, keep)
+        waits = ranks(learner, lambda: training.take(1))
+        measured = replace(measured, ranks=waits, why=measured.why | ({} if waits else {"ranks": ONE_PROCESS}))
     return _with_rates(measured, learner, loader, lengths.trials)
 
 
@@ -134,18 +140,19 @@ def _traced(measured: Profile, training: Training, steps: int, device: torch.dev
 def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
     """What a trace adds to the profile of the clock; sites: the lines that wait for the device.
 
-    The clock's window is the truth about time, so the trace only divides its span: kernel and bubble sum to the span,
+    The clock's window is the truth about time, so the trace only divides its phases: kernel and bubble sum to the span,
     and the causes of the bubble to the bubble.
     """
     step_s = measured.window.seconds / measured.window.steps
-    shares, bubble, kernels = measured.shares, None, trace.kernels
+    shares, bubble, idle, kernels = measured.shares, None, None, trace.kernels
     why = {key: reason for key, reason in trace.why.items() if key != "span"}
     if trace.span is not None:
+        idle = Idle.of(shares, trace.phases)
         bubble = {cause: shares.span * share for cause, share in trace.span.items()}
         kernel = bubble.pop("kernel")
         shares = replace(shares, kernel=kernel, bubble=sum(bubble.values()))
     else:
-        why = {**dict.fromkeys(("shares.kernel", "shares.bubble", "bubble"), trace.why["span"]), **why}
+        why = {**dict.fromkeys(("shares.kernel", "shares.bubble", "bubble", "idle"), trace.why["span"]), **why}
     if kernels is not None and trace.wall_us is not None:
         kernels = replace(kernels, slowdown=trace.wall_us / trace.steps / (1e6 * step_s))
     return replace(
@@ -155,6 +162,7 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
         gpu_busy=trace.gpu_busy,
         sm_efficiency=trace.sm_efficiency,
         bubble=bubble,
+        idle=idle,
         kernels=kernels,
         sync=None if trace.sync is None else replace(trace.sync, sites=sites),
         copy=trace.copy,
@@ -166,6 +174,7 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
     """The profile with trials, the operations and bytes of a step, and what this device does at best."""
     device, facts, host = learner.precision.device, measured.loader, measured.host
     example, step_s = next(iter(loader.epoch(0))).to(device), measured.window.seconds / measured.window.steps
+    trials = trials and learner.group.world == 1  # every process would take other steps
     if trials and host and device.type == "cpu" and facts and facts.num_workers:  # workers take cores from the step
         host = replace(host, step_alone_s=step_alone(learner, example))
     tried = []
@@ -176,11 +185,12 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
     why = dict(measured.why)
     try:
         flops, moved = work_of(learner.model, example)
-    except (RuntimeError, NotImplementedError, TypeError) as error:  # an operator that cannot be counted, or no memory
+    except (RuntimeError, TypeError, ValueError) as error:  # what cannot be counted or run on a CPU, or no memory
         reason = f"cannot be counted: {in_short(error)}"
         why |= dict.fromkeys(("throughput.flops_per_step", "throughput.bytes_per_step"), reason)
     rates, rate = machine(learner.precision), measured.throughput.windows_per_s
-    windows = rate * step_s
+    own_rate = rate / learner.group.world  # of this process
+    windows = own_rate * step_s
     best = rates.peak_flops_per_s or rates.matmul_flops_per_s
     _, history, sensors, *_ = example.batch.history.shape
     throughput = Throughput(
@@ -188,7 +198,7 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
         sensor_steps_per_s=rate * history * sensors,
         flops_per_step=None if flops is None else flops * windows,
         bytes_per_step=None if moved is None or learner.precision.low else moved * windows,
-        mfu=None if flops is None else flops * rate / best,
+        mfu=None if flops is None else flops * own_rate / best,
     )
     clock, began = clock_for(device), time.perf_counter()
     for _ in range(CLOCK_STEPS):

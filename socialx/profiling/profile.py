@@ -7,14 +7,23 @@ measurement.  ``docs/profiling.md`` describes the JSON.
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import UnionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from socialx.notebook import Shown
 from socialx.profiling.trace import Copy, Kernels, Operators, Sync
 
+if TYPE_CHECKING:
+    from socialx.training.device import DeviceSamples
+
 SCHEMA = "socialx.profile/2"
+ONE_PROCESS = "there is one process"  # why nothing is known of others
+# NVML's bits for a clock that was lowered, other than for idleness or by the user (nvml.h, clocks event reasons).
+REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "power brake": 0x80}
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,45 @@ class Shares:
 
 
 @dataclass(frozen=True)
+class Idle:
+    """Shares of the window in which no kernel ran on a CUDA device, by what it lacked; ``whole`` is their sum.
+
+    late      the host launched the next work after the device had fallen idle
+    queued    the next work was launched already: the device's own pause between two kernels
+    unasked   the host asked for nothing, because it
+        input     made or awaited the next batch
+        sync      waited for the device, such as for the loss
+        hooks     was between two steps
+    copy      only copies ran
+    unknown   the trace does not say when the next work was launched
+    """
+
+    whole: float
+    late: float
+    queued: float
+    unasked: float
+    input: float
+    sync: float
+    hooks: float
+    copy: float
+    unknown: float
+
+    @classmethod
+    def of(cls, shares: Shares, phases: Mapping[str, Mapping[str, float]]) -> Idle:
+        """From the clock's shares of the window, and the causes' shares of each phase as in ``Trace``."""
+
+        def of_window(cause: str, *names: str) -> float:
+            return sum(getattr(shares, name) * phases[name][cause] for name in names if name in phases)
+
+        every = ("input", "transfer", "span", "hooks")
+        late, queued = of_window("launch", "transfer", "span"), of_window("queued", *every)
+        input, hooks = of_window("launch", "input") + of_window("sync", "input"), of_window("launch", "hooks")
+        sync, copy, unknown = of_window("sync", *every[1:]), of_window("copy", *every), of_window("unknown", *every)
+        unasked = input + sync + hooks
+        return cls(late + queued + unasked + copy + unknown, late, queued, unasked, input, sync, hooks, copy, unknown)
+
+
+@dataclass(frozen=True)
 class StepTimes:
     """Milliseconds of a step: quantiles, and deviation over mean.
 
@@ -60,8 +108,8 @@ class StepTimes:
 class Throughput:
     """Work per second.  A sensor step is one reading of one sensor in one window.
 
-    flops_per_step, bytes_per_step: of the forward and the backward pass; bytes: what all operators read and write, if
-    nothing stays in a cache.  mfu: the first over what the device does in a matrix product at best.
+    flops_per_step, bytes_per_step: of the forward and the backward pass in this process; bytes: what all operators read
+    and write, if nothing stays in a cache.  mfu: the first over what the device does in a matrix product at best.
     """
 
     windows_per_s: float
@@ -186,6 +234,49 @@ class DeviceSummary:
     sm_clock_share: float | None = None
     throttled_by: str | None = None
 
+    @classmethod
+    def of(cls, samples: DeviceSamples) -> DeviceSummary | None:
+        """From samples, None where there is none.
+
+        A clock was lowered for the reason that was there in most samples, if it was in half of them.
+        """
+        if samples.mean is None:
+            return None
+        counts = {name: sum(bool(bits & bit) for bits in samples.reasons) for name, bit in REASONS.items()}
+        reason = max(counts, key=lambda name: counts[name])
+        return cls(
+            utilisation_mean=samples.mean / 100,
+            utilisation_min=min(samples.utilisation) / 100,
+            utilisation_max=max(samples.utilisation) / 100,
+            used_bytes_max=max(samples.used_bytes),
+            samples=len(samples.utilisation),
+            sm_clock_share=sum(samples.clock) / len(samples.clock) if samples.clock else None,
+            throttled_by=reason if samples.reasons and 2 * counts[reason] >= len(samples.reasons) else None,
+        )
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How several processes wait for each other where they sum over all of them, in ``steps`` steps.
+
+    wait_ms: of each process per step.  last: the number of the one that waits least, as the others wait for it.
+    late_ms: how much longer than it the next one waits.  last_share: share of the steps in which it waits least.
+    """
+
+    steps: int
+    wait_ms: list[float]
+    last: int
+    late_ms: float
+    last_share: float
+
+    @classmethod
+    def of(cls, seconds: np.ndarray) -> Ranks:
+        """From the waits, float64 [processes, steps]."""
+        mean = 1e3 * seconds.mean(1)
+        last, least = int(mean.argmin()), np.sort(mean)[:2]
+        share = float(np.mean(seconds.argmin(0) == last))
+        return cls(seconds.shape[1], mean.tolist(), last, float(least[1] - least[0]), share)
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -236,6 +327,7 @@ class Profile(Shown):
     gpu_busy: float | None = None
     sm_efficiency: float | None = None
     bubble: dict[str, float] | None = None
+    idle: Idle | None = None
     kernels: Kernels | None = None
     sync: Sync | None = None
     copy: Copy | None = None
@@ -249,6 +341,7 @@ class Profile(Shown):
     fluctuation: Fluctuation | None = None
     trials: list[Trial] = field(default_factory=list)
     recompiles: int | None = None
+    ranks: Ranks | None = None
     overhead: Overhead | None = None
     timeline: Timeline | None = None
     verdict: str = ""

@@ -18,7 +18,7 @@ from socialx.profiling.profile import Finding, Host, LoaderFacts, Profile, Trial
 WARN, CRITICAL = 0.05, 0.20  # share of the window that could be saved
 CLOSE = 0.03  # shares of two findings that cannot be told apart
 ENOUGH = 1.1  # supply from which on workers keep up
-ALWAYS = 0.8  # share of times with a wait from which on batches are not only now and then late
+ALWAYS = 0.8  # share of times from which on what is late is not only now and then late
 RESERVE = 1.2  # workers named, over those that are just enough
 LOG_EVERY = 50
 LAUNCH_S = 6e-6  # that a launch takes the host, about
@@ -30,6 +30,8 @@ VERDICTS = {  # the word of a verdict, and its sentence
     "INPUT-BOUND": "the {device} waits {share:.0%} of the time for batches",
     "COPY-BOUND": "copies to the {device} take {share:.0%} of the time",
     "LAUNCH-BOUND": "the {device} waits {share:.0%} of the time for the host to launch kernels",
+    "KERNEL-BOUND": "the {device} pauses {share:.0%} of the time between kernels that are launched in time",
+    "RANK-BOUND": "the other processes wait {share:.0%} of the time for one of them",
     "SYNC-BOUND": "the host waits for the {device} in every step, which costs {share:.0%} of the time",
     "HOOK-BOUND": "{share:.0%} of the time passes between two steps",
     "THREAD-BOUND": "another number of threads would save {share:.0%} of the time",
@@ -381,12 +383,42 @@ def _launch_bound(p: Profile) -> Finding | None:
         return None
     count = f"{p.kernels.per_step:,.0f} kernels" if p.kernels else "the kernels"
     evidence = f"the GPU waits {late:.0%} of the time for the host to launch {count} a step"
-    ways: list[dict[str, Any]] = [{"trainer.cuda_graph": True}, {"trainer.compile": "default"}]
+    ways: list[dict[str, Any]] = [{"trainer.cuda_graph": "auto"}, {"trainer.compile": "default"}]
     ways = [way for way in ways if p.setting(next(iter(way))) in (False, "off", None)]
     batch = p.setting("loader.batch_size")
     ways += [{"loader.batch_size": 2 * batch}] if batch else []
     vain = "loader settings, and a faster card: the host sets the pace"
     return _finding(late, evidence, ways[0] if ways else {}, instead=ways[1:], will_not_help=vain)
+
+
+@rule("ranks.late", "RANK-BOUND")
+def _ranks_late(p: Profile) -> Finding | None:
+    """The others wait for one process, which is nearly always the same."""
+    r = p.ranks
+    if r is None or r.last_share < ALWAYS:
+        return None
+    share = r.late_ms / (1e3 * _step_s(p))
+    if share < WARN:
+        return None
+    evidence = f"process {r.last} is the last in {r.last_share:.0%} of the steps, {r.late_ms:.1f} ms after the next one"
+    words = f"compare the machine and the card of process {r.last} with the others, and what else runs there"
+    vain = "a change to all processes: the others wait as before"
+    return _finding(share, evidence, advice=words, will_not_help=vain)
+
+
+@rule("kernels.small", "KERNEL-BOUND")
+def _kernels_small(p: Profile) -> Finding | None:
+    """The device pauses between kernels that the host launched in time: there are too many, and they are too small."""
+    paused = (p.bubble or {}).get("queued")
+    if paused is None or paused < WARN:
+        return None
+    count = f"{p.kernels.per_step:,.0f} kernels" if p.kernels else "kernels"
+    evidence = f"the GPU pauses {paused:.0%} of the time between {count} a step that were launched in time"
+    batch = p.setting("loader.batch_size")
+    ways: list[dict[str, Any]] = [{"trainer.compile": "default"}] if p.setting("trainer.compile") == "off" else []
+    ways += [{"loader.batch_size": 2 * batch}] if batch else []
+    vain = "loader settings: the GPU has its work before it needs it"
+    return _finding(paused, evidence, ways[0] if ways else {}, instead=ways[1:], will_not_help=vain)
 
 
 @rule("threads.too_many", "THREAD-BOUND")
@@ -455,6 +487,8 @@ def _step_waits(p: Profile) -> Finding | None:
     """On a CPU a training step passes time without computing."""
     waiting = _number(p, "host.waiting")
     if waiting < WARN or _number(p, "sync.per_step"):
+        return None
+    if p.ranks:  # it waits for the other processes
         return None
     if _best_trial(p, "trainer.threads"):  # threads that wait for each other: that finding names the setting
         return None

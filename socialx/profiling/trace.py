@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from socialx.profiling.analysis import PHASES
+
 WINDOW = "socialx.window"
 MARK = "socialx.mark."
 TINY_US = 10.0  # below this, a launch takes the host about as long as the kernel takes the device
@@ -31,6 +33,7 @@ LOST = 0.01  # share of launches without a kernel above which the trace is not b
 DEVICE, HOST, OURS = ("kernel", "gpu_memcpy", "gpu_memset"), ("cuda_runtime", "cuda_driver"), "user_annotation"
 LAUNCH = re.compile(r"cu(da)?(Launch\w*Kernel|GraphLaunch)")
 SYNC = re.compile(r"cu(da)?(Stream|Device|Event|Ctx)Synchronize")
+CAUSES = ("kernel", "copy", "sync", "launch", "queued", "unknown")  # of Trace.phases
 Interval = tuple[float, float]
 
 
@@ -105,8 +108,8 @@ class Trace:
     """What ``steps`` steps did on the device in ``wall_us``, from the first to the last one's end.
 
     gpu_busy: union of kernels and copies over wall.  sm_efficiency: mean share of the SMs that had a block,
-    sum(dur x min(1, blocks / SMs)) / wall, at most 1 where kernels overlap.  span: shares of the training steps' device
-    time, which sum to 1:
+    sum(dur x min(1, blocks / SMs)) / wall, at most 1 where kernels overlap.  phases: shares of the device time of each
+    phase of the steps, which sum to 1 in each:
 
         kernel   at least one kernel ran
         copy     only copies ran
@@ -120,11 +123,16 @@ class Trace:
     wall_us: float | None = None
     gpu_busy: float | None = None
     sm_efficiency: float | None = None
-    span: dict[str, float] | None = None
+    phases: dict[str, dict[str, float]] = field(default_factory=dict)
     kernels: Kernels | None = None
     sync: Sync | None = None
     copy: Copy | None = None
     why: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def span(self) -> dict[str, float] | None:
+        """The shares of the training steps alone."""
+        return self.phases.get("span")
 
     @classmethod
     def missing(cls, steps: int, reason: str) -> Trace:
@@ -166,7 +174,7 @@ def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None)
         wall,
         length(busy) / wall,
         _sm_efficiency(kernels, sms, wall, why),
-        _shares(tiles, busy, _spans(marks, work, launches, begin, end), why),
+        _shares(tiles, busy, _phases(marks, work, launches, begin, end), why),
         _kernels(kernels, calls, work, steps, why),
         _sync(calls, waits, steps, why),
         _copy(work, steps, why),
@@ -251,12 +259,11 @@ def _idle(
     def add(idle: float, busy: float, launched: float | None) -> None:
         if busy <= idle:
             return
-        before = bisect.bisect_left(starts, busy) - 1  # the last wait that began before the gap ended
-        cause = "sync" if before >= 0 and waited[before][1] > idle else "launch"
-        if launched is None:
-            cause = "unknown"
-        elif launched <= idle:
-            cause = "queued"
+        cause = "unknown"
+        if launched is not None:
+            before = bisect.bisect_left(starts, launched) - 1  # the last wait that began before the launch
+            cause = "sync" if before >= 0 and waited[before][1] > idle else "launch"
+            cause = "queued" if launched <= idle else cause
         gaps[cause].append((idle, busy))
 
     at = begin
@@ -268,16 +275,16 @@ def _idle(
     return gaps
 
 
-def _spans(
+def _phases(
     marks: Sequence[Event], work: Sequence[Event], launches: Mapping[int | None, Event], begin: float, end: float
-) -> list[Interval]:
-    """Device time from each ``compute`` mark to the next mark.
+) -> dict[str, list[Interval]]:
+    """Device time of each phase, from its marks to the next ones.
 
     The device reaches a mark as it would reach an event in its stream: when the host has made it, and all work that was
-    launched before it is done.
+    launched before it is done.  While the device is idle a phase is therefore what the host does.
     """
     if not marks:
-        return [(begin, end)]
+        return {"span": [(begin, end)]}
     calls = ((launches.get(e.correlation, e).begin, e.end) for e in work)
     queue = sorted(calls, reverse=True)  # popped from its end
     reached, done = [], begin
@@ -285,21 +292,27 @@ def _spans(
         while queue and queue[-1][0] < mark.begin:
             done = max(done, queue.pop()[1])
         reached.append(max(mark.begin, done))
-    ends = [*reached[1:], end]
-    named = zip(marks, reached, ends, strict=True)
-    return union((since, until) for mark, since, until in named if mark.name == f"{MARK}compute")
+    phases: dict[str, list[Interval]] = {phase: [] for phase in PHASES.values()}
+    for mark, since, until in zip(marks, reached, [*reached[1:], end], strict=True):
+        phases[PHASES[mark.name.removeprefix(MARK)]].append((since, until))
+    return {phase: union(intervals) for phase, intervals in phases.items()}
 
 
 def _shares(
-    tiles: Mapping[str, list[Interval]], busy: list[Interval], spans: list[Interval], why: dict[str, str]
-) -> dict[str, float] | None:
-    whole = length(spans)
-    if not whole:
+    tiles: Mapping[str, list[Interval]],
+    busy: list[Interval],
+    phases: Mapping[str, list[Interval]],
+    why: dict[str, str],
+) -> dict[str, dict[str, float]]:
+    shares = {}
+    for phase, intervals in phases.items():
+        if whole := length(intervals):
+            us = {name: overlap(others, intervals) for name, others in tiles.items()}
+            us["copy"] = max(0.0, overlap(busy, intervals) - us["kernel"])
+            shares[phase] = {name: us[name] / whole for name in CAUSES}
+    if "span" not in shares:
         why["span"] = "the trace has no training step"
-        return None
-    us = {name: overlap(intervals, spans) for name, intervals in tiles.items()}
-    us["copy"] = max(0.0, overlap(busy, spans) - us["kernel"])
-    return {name: us[name] / whole for name in ("kernel", "copy", "sync", "launch", "queued", "unknown")}
+    return shares
 
 
 def _sm_efficiency(kernels: Sequence[Event], sms: int | None, wall: float, why: dict[str, str]) -> float | None:

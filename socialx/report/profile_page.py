@@ -15,7 +15,7 @@ from markupsafe import Markup
 from socialx.profiling.profile import Profile
 from socialx.report.page import DASH, NBSP, files, known, number, percent, render, setting
 from socialx.report.page_picture import COLOURS, inline
-from socialx.report.profile_tables import CAUSES, phases_of, reasons_of
+from socialx.report.profile_tables import idle_of, phases_of, reasons_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ WIDE = (760, 190)  # of a picture over time
 
 
 class Phase(NamedTuple):
-    """A row of the table of shares: its number and colour, or 0 for a cause of the phase above."""
+    """A row of the table of shares: its number and colour, or 0 for what lies across the phases."""
 
     place: int
     colour: int
@@ -65,7 +65,7 @@ class ProfileView:
         return [str(each) for each in (steps, f"{window.clock} clock", *where) if each]
 
     def shares(self) -> tuple[Markup, list[Phase]]:
-        """The phases of a step as a bar and as rows."""
+        """The phases of a step as a bar and as rows, and rows of what the time without a kernel lacked."""
         profile = self.profile
         rows, parts, words = [], [], []
         for place, (phase, name) in enumerate(phases_of(profile).items(), 1):
@@ -74,9 +74,8 @@ class ProfileView:
             parts.append((colour, 100 * share if known(share) else 0.0))
             words.append(f"{place} {name} {percent(share)}")
             rows.append(Phase(place, colour, name, percent(share), number(ms, digits=2)))
-            for cause, part in (profile.bubble or {}).items() if phase == "bubble" else ():
-                ms = number(1e3 * profile.window.seconds / profile.window.steps * part, digits=2)
-                rows += [Phase(0, colour, CAUSES.get(cause, cause), percent(part), ms)] if part else []
+        for name, share, ms in idle_of(profile):
+            rows.append(Phase(0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, digits=2)))
 
         def draw(axes: Axes) -> None:
             axes.set(position=(0, 0, 1, 1), xlim=(0, 100), ylim=(0, 1), xticks=[], yticks=[])
@@ -187,9 +186,18 @@ class ProfileView:
                 f"of {get('host.cores')}, with {get('host.threads')} threads",
             ),
             ("supply of batches", number(get("loader.supply")), "offered for every one that is wanted"),
+            *(("wait for other processes", *texts) for texts in self._waits()),
             ("overhead of the clock", number(us, f" {US}"), f"{percent(get('overhead.share'))} of a step"),
         )
         return [row for row in rows if row[1] != DASH]
+
+    def _waits(self) -> list[tuple[str, str]]:
+        """How long each of several processes waits in a step, and for which one."""
+        r = self.profile.ranks
+        if r is None:
+            return []
+        last = f"process {r.last} is the last in {percent(r.last_share)} of the steps, by {number(r.late_ms, ' ms')}"
+        return [(f"{', '.join(number(ms, digits=1) for ms in r.wait_ms)} ms a step", last)]
 
     def trials(self) -> list[tuple[str, str, str, str]]:
         """What was tried: the setting, its gain with the interval, and the result."""

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from socialx.dataset import GIB
 from socialx.profiling.paired import Gain
-from socialx.profiling.profile import Finding, Profile
+from socialx.profiling.profile import ONE_PROCESS, Finding, Profile
 from socialx.profiling.trace import Top, short_name
 from socialx.report.terminal import bar, percent
 
@@ -23,7 +23,16 @@ WIDTH = 100
 CELLS, NAME = 60, 44  # characters of the busy curve, and of a name
 BLOCKS, ASCII = "▁▂▃▄▅▆▇█", " .:-=+*#"
 NEEDS_A_CARD = "kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"
-CAUSES = {"launch": "late launch", "sync": "host waits", "queued": "between kernels", "copy": "only copies"}
+IDLE = {  # the parts of the time without a kernel, and those of the parts
+    "late": "host late",
+    "queued": "between kernels",
+    "unasked": "nothing asked for",
+    "input": "  waiting for input",
+    "sync": "  waiting for the device",
+    "hooks": "  between steps",
+    "copy": "only copies",
+    "unknown": "not known",
+}
 COLOURS = {"critical": "red", "warn": "yellow", "info": "cyan"}
 
 
@@ -42,6 +51,7 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
     reasons = reasons_of(profile)
     if reasons.pop("no CUDA device", None):
         _line(f"not measured: {NEEDS_A_CARD}", out)
+    reasons.pop(ONE_PROCESS, None)
     for reason, keys in reasons.items():
         if profile.window.clock == "device" or "operators" not in keys:
             _line(f"not measured: {', '.join(keys)} ({reason})", out)
@@ -54,6 +64,15 @@ def phases_of(profile: Profile) -> dict[str, str]:
     traced = profile.shares.kernel is not None
     span = {"kernel": "kernels running", "bubble": "no kernel running"} if traced else {"span": "training step"}
     return {**span, "input": "waiting for input", "transfer": "copy to device", "hooks": "between steps"}
+
+
+def idle_of(profile: Profile) -> list[tuple[str, float, float]]:
+    """The time without a kernel by what it lacked: name, share of the window and ms per step, what is 0 left out."""
+    step_ms, idle = 1e3 * profile.window.seconds / profile.window.steps, profile.idle
+    if idle is None or not idle.whole:
+        return []
+    shares = {"no kernel, all phases": idle.whole, **{name: getattr(idle, part) for part, name in IDLE.items()}}
+    return [(name, share, step_ms * share) for name, share in shares.items() if share]
 
 
 def reasons_of(profile: Profile) -> dict[str, list[str]]:
@@ -87,6 +106,8 @@ def _shares(p: Profile, out: Console) -> None:
     for phase, name in phases_of(p).items():
         share, ms = getattr(p.shares, phase), getattr(p.ms_per_step, phase)
         table.add_row(name, f"{share:6.1%}", f"{ms:.2f}", bar(share))
+    for name, share, ms in idle_of(p):
+        table.add_row(name, f"{share:6.1%}", f"{ms:.2f}")
     out.print(table)
 
 
@@ -134,6 +155,10 @@ def _rates(p: Profile, out: Console) -> None:
         parts.append(
             f"NVML utilisation mean {d.utilisation_mean:.0%} ({d.utilisation_min:.0%} to {d.utilisation_max:.0%})"
         )
+    if p.ranks:
+        r = p.ranks
+        parts.append(f"each process waits {', '.join(f'{ms:.1f}' for ms in r.wait_ms)} ms a step for the others")
+        parts.append(f"process {r.last} is the last in {r.last_share:.0%} of the steps, by {r.late_ms:.1f} ms")
     if p.overhead:
         share = f"{p.overhead.share:.3%}" if p.overhead.share >= 1e-5 else "<0.001%"
         parts.append(f"the clock costs {p.overhead.us_per_step:.1f} us a step, {share}")
@@ -158,7 +183,7 @@ def _table(out: Console, first: str, *numbers: str) -> Table:
 
 def _trace(p: Profile, out: Console) -> None:
     """What the traced steps say: how busy the device was, why it was not, and with which kernels it was."""
-    k, sync, copy, bubble = p.kernels, p.sync, p.copy, p.bubble
+    k, sync, copy = p.kernels, p.sync, p.copy
     if k is None:
         return
     lines = [
@@ -168,9 +193,6 @@ def _trace(p: Profile, out: Console) -> None:
         f"{_count(sync.per_step if sync else None)} syncs",
         f"a kernel takes {k.us_p50:.1f} us (median); {k.tiny_share:.1%} of their time is in kernels below 10 us",
     ]
-    if bubble:
-        parts = [f"{CAUSES.get(cause, cause)} {percent(share)}" for cause, share in bubble.items() if share]
-        lines += [f"no kernel running: {', '.join(parts)}"] if parts else []
     if copy and copy.h2d_bytes_per_step:
         pinned = ", memory not pinned" if copy.pageable else ""
         lines.append(f"copied from the host: {copy.h2d_bytes_per_step / 2**20:,.3f} MiB per step{pinned}")

@@ -414,6 +414,12 @@ def test_what_a_comparison_would_not_do_is_refused(option: str, tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
+def test_two_settings_are_compared_in_one_process_each(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("model: {width: 16}\n")
+    error = refused("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", "--devices", "2", code=2)
+    assert "--devices: is for a profile alone" in error
+
+
 @pytest.mark.timeout(400)
 def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -19,13 +19,15 @@ from torch import Tensor, nn
 from socialx.batch import Batch, Example
 from socialx.data.loaders import ResidentLoader
 from socialx.precision import Precision
-from socialx.profiling import device, measure
+from socialx.profiling import measure
 from socialx.profiling.analysis import grouped, outliers, partition, variation
 from socialx.profiling.measure import Lengths
-from socialx.profiling.profile import LoaderFacts, Machine, Profile, Window, number_names
+from socialx.profiling.profile import DeviceSummary, LoaderFacts, Machine, Profile, Window, number_names
 from socialx.profiling.work import machine, peak, repeated, work_of
 from socialx.training.capture import WARMUP
+from socialx.training.device import DeviceSamples, sampling
 from socialx.training.learner import Learner
+from tests.fake_nvml import fake_nvml
 from tests.fake_time import FakeTime
 from tests.networks import CPU, learner, loader
 from tests.profiling.test_fluctuation import parts_of
@@ -281,15 +283,22 @@ def test_the_operations_of_a_product_are_counted_for_one_window() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_what_cannot_be_counted_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (NotImplementedError("no formula\nfor this"), "no formula"),
+        (ValueError("Pointer argument (at 0)"), "Pointer argument (at 0)"),  # of Triton, for tensors of a CPU
+    ],
+)
+def test_what_cannot_be_counted_is_a_reason(error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
-        raise NotImplementedError("no formula\nfor this")
+        raise error
 
     monkeypatch.setattr(measure, "work_of", fails)
     profile = profiled(monkeypatch)
     assert profile.throughput.flops_per_step is None
     assert profile.throughput.mfu is None
-    assert profile.why["throughput.flops_per_step"] == "cannot be counted: no formula"
+    assert profile.why["throughput.flops_per_step"] == f"cannot be counted: {reason}"
 
 
 def test_the_same_windows_several_times_are_a_larger_batch() -> None:
@@ -327,37 +336,12 @@ def test_the_peak_is_the_vendors_in_the_type_of_the_training(
 # What the device says
 
 
-def fake_nvml(monkeypatch: pytest.MonkeyPatch, uuid: str) -> None:
-    """A library that knows the card GPU-abc, in a process whose card has this uuid."""
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(uuid=uuid))
-    nvml = types.ModuleType("pynvml")
-    readings = iter(range(1000))
-
-    class NVMLError(Exception):
-        pass
-
-    def by_uuid(uuid: str) -> str:
-        if uuid != "GPU-abc":
-            raise NVMLError("Not Found")
-        return "handle"
-
-    nvml.NVMLError, nvml.nvmlInit, nvml.nvmlDeviceGetHandleByUUID = NVMLError, lambda: None, by_uuid
-    nvml.nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=10 * (next(readings) % 10))
-    nvml.nvmlDeviceGetMemoryInfo = lambda _: types.SimpleNamespace(used=5 << 30)
-    nvml.NVML_CLOCK_SM = 1
-    nvml.nvmlDeviceGetMaxClockInfo = lambda *_: 2000
-    nvml.nvmlDeviceGetClockInfo = lambda *_: 1500
-    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda _: 0
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr(device, "INTERVAL_S", 0.001)
-
-
 def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvml(monkeypatch, "abc")
-    with device.sampling(torch.device("cuda", 0)) as samples:
+    with sampling(torch.device("cuda", 0)) as samples:
         while len(samples.utilisation) < 5:
             pass
-    summary = samples.summary()
+    summary = DeviceSummary.of(samples)
     assert summary.samples >= 5
     assert summary.utilisation_min == 0.0
     assert summary.used_bytes_max == 5 << 30
@@ -382,8 +366,8 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_why_a_clock_was_lowered_is_told_by_most_samples(bits: list[int], reason: str | None) -> None:
-    samples = device.DeviceSamples([50.0] * 3, [1] * 3, [0.7] * len(bits), bits)
-    summary = samples.summary()
+    samples = DeviceSamples([50.0] * 3, [1] * 3, [0.7] * len(bits), bits)
+    summary = DeviceSummary.of(samples)
     assert summary.throttled_by == reason
     assert summary.sm_clock_share == (pytest.approx(0.7) if bits else None)
 
@@ -391,22 +375,22 @@ def test_why_a_clock_was_lowered_is_told_by_most_samples(bits: list[int], reason
 def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvml(monkeypatch, "abc")
     monkeypatch.delattr(sys.modules["pynvml"], "NVML_CLOCK_SM")
-    with device.sampling(torch.device("cuda", 0)) as samples:
+    with sampling(torch.device("cuda", 0)) as samples:
         while len(samples.utilisation) < 3:
             pass
-    summary = samples.summary()
+    summary = DeviceSummary.of(samples)
     assert (summary.sm_clock_share, summary.throttled_by) == (None, None)
 
 
 def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons = []
-    with device.sampling(CPU) as samples:
+    with sampling(CPU) as samples:
         reasons.append(samples.why)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with device.sampling(torch.device("cuda", 0)) as samples:
+    with sampling(torch.device("cuda", 0)) as samples:
         reasons.append(samples.why)
     fake_nvml(monkeypatch, "other")
-    with device.sampling(torch.device("cuda", 0)) as samples:
+    with sampling(torch.device("cuda", 0)) as samples:
         reasons.append(samples.why)
-    assert samples.summary() is None
+    assert DeviceSummary.of(samples) is None
     assert reasons == ["no CUDA device", "nvidia-ml-py is not installed: pip install 'socialx[gpu]'", "NVML: Not Found"]

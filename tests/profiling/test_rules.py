@@ -23,6 +23,7 @@ from socialx.profiling.profile import (
     Machine,
     Memory,
     Profile,
+    Ranks,
     Shares,
     StepTimes,
     Throughput,
@@ -39,8 +40,9 @@ STEP_S = 0.1
 SITE = "train.py:84"
 # What a rule needs beside the clock of the steps.
 TRACED = {
-    "sync.exposes_loader", "sync.per_step", "launch.bound", "transfer.pageable", "transfer.heavy", "compute.fp32",
-    "compute.small", "memory.pressure", "memory.headroom", "clock.throttled", "compile.recompiles",
+    "sync.exposes_loader", "sync.per_step", "launch.bound", "ranks.late", "kernels.small", "transfer.pageable",
+    "transfer.heavy", "compute.fp32", "compute.small", "memory.pressure", "memory.headroom", "clock.throttled",
+    "compile.recompiles",
 }  # fmt: skip
 # There is nothing that people would try in vain, or any setting may have the period.
 NOTHING_IN_VAIN = {"fluctuation.periodic", "memory.headroom", "memory.bound"}
@@ -123,8 +125,9 @@ UNSURE = [Trial("trainer.threads", 1, 1.5, 0.9, 2.5), Trial("loader.batch_size",
 LEAK = {"memory.growth_bytes_per_step": 2.0 * (1 << 20), "memory.monotone": 1.0}
 SLOWED = {"device.sm_clock_share": 0.7, "device.throttled_by": "power cap"}
 FULL_BATCH = {"loader.batch_size": 32, "trainer.accumulate_grad_batches": 2}
-GRAPH, FP32 = {"settings.trainer.cuda_graph": True}, {"settings.trainer.precision": "32-true"}
-COMPILED = {**GRAPH, "settings.trainer.compile": "max-autotune"}
+EAGER, FP32 = {"settings.trainer.cuda_graph": "off"}, {"settings.trainer.precision": "32-true"}
+COMPILED = {"settings.trainer.compile": "max-autotune"}
+LATE = Ranks(8, [30.5, 31.0, 0.5], 2, 30.0, 0.875)
 MOVES = {"throughput.bytes_per_step": 9e9, "throughput.flops_per_step": 1e10}
 
 
@@ -157,9 +160,13 @@ CASES = [
     Case("sync.per_step", 0.1, {**WAITS, **FEW_READINGS}, {}, {"bubble.sync": 0.04}),
     Case("sync.per_step", 0.3, {**WAITS, "shares.hooks": 0.2, "shares.kernel": 0.6}, {},
          {"shares.hooks": 0.0, "bubble.sync": 0.01}),
-    Case("launch.bound", 0.3, {"bubble.launch": 0.3}, {"trainer.cuda_graph": True}, {"bubble.launch": 0.04}),
-    Case("launch.bound", 0.3, {"bubble.launch": 0.3, **GRAPH}, {"trainer.compile": "default"}, {"bubble": None}),
+    Case("launch.bound", 0.3, {"bubble.launch": 0.3, **EAGER}, {"trainer.cuda_graph": "auto"}, {"bubble.launch": 0.04}),
+    Case("launch.bound", 0.3, {"bubble.launch": 0.3}, {"trainer.compile": "default"}, {"bubble": None}),
     Case("launch.bound", 0.3, {"bubble.launch": 0.3, **COMPILED}, {"loader.batch_size": 128}, {"bubble.launch": 0.0}),
+    Case("ranks.late", 0.3, {"ranks": LATE}, {}, {"ranks": replace(LATE, late_ms=4.0)}),
+    Case("ranks.late", 0.3, {"ranks": LATE}, {}, {"ranks": replace(LATE, last_share=0.75)}, "host"),
+    Case("kernels.small", 0.3, {"bubble.queued": 0.3}, {"trainer.compile": "default"}, {"bubble.queued": 0.04}),
+    Case("kernels.small", 0.3, {"bubble.queued": 0.3, **COMPILED}, {"loader.batch_size": 128}, {"bubble": None}),
     Case("threads.too_many", 0.485, {"trials": MANY}, {"trainer.threads": 1}, {"trials": UNSURE}, "host"),
     Case("threads.too_few", 0.97 / 3, {"trials": FEW}, {"trainer.threads": 16}, {"trials": FEW[1:]}, "host"),
     Case("batch.small", 0.59075, {"trials": LARGER}, {"loader.batch_size": 512}, {"trials": UNSURE}, "host"),
@@ -170,6 +177,7 @@ CASES = [
          {"sync.per_step": 1.0}),
     Case("step.waits", 0.2, {"host.waiting": 0.2}, {}, {"host.waiting": 0.04}, "host"),
     Case("step.waits", 0.2, {"host.waiting": 0.2}, {}, {"trials": MANY}, "host"),
+    Case("step.waits", 0.2, {"host.waiting": 0.2}, {}, {"ranks": LATE}, "host"),
     Case("compute.fp32", 0.475, FP32, {"trainer.precision": "bf16-mixed"}, {"shares.kernel": 0.5}),
     Case("compute.small", 0.66, {"sm_efficiency": 0.3}, {"loader.batch_size": 128}, {"gpu_busy": 0.7}),
     Case("memory.pressure", 0.0, {"memory.alloc_retries": 3}, FULL_BATCH, {"memory.alloc_retries": 0}),
@@ -217,7 +225,7 @@ WORDS = {
     "sync": "SYNC-BOUND", "loader": "INPUT-BOUND", "transfer": "COPY-BOUND", "launch": "LAUNCH-BOUND",
     "hooks": "HOOK-BOUND", "threads": "THREAD-BOUND", "batch": "PYTHON-BOUND", "step": "WAIT-BOUND",
     "compute": "COMPUTE-BOUND", "memory": "MEMORY-BOUND", "compile": "COMPILE-BOUND", "clock": "CLOCK-BOUND",
-    "fluctuation": "STALLED",
+    "fluctuation": "STALLED", "kernels": "KERNEL-BOUND", "ranks": "RANK-BOUND",
 }  # fmt: skip
 
 

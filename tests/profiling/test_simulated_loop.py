@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -91,6 +92,22 @@ def test_short_kernels_take_as_long_as_their_launches(kernels: int, launch_us: f
     assert run(loop).step_s == pytest.approx(kernels * launch_us * US)
     assert gains(loop)["LAUNCH"] == pytest.approx(1 / part)
     assert spent(loop)["launch"] == pytest.approx(1 - part, abs=2 / kernels)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause", "share"),
+    [
+        ({"launch_us": 10, "kernel_us": 4}, "late", 0.6),
+        ({"num_workers": 1, "making_s": 2 * COMPUTE_S}, "input", 0.5),
+        ({"syncs": 50}, "sync", 50 * (LATENCY_S + FIRST_S) / (COMPUTE_S + 50 * (LATENCY_S + FIRST_S))),
+        ({"hook_every": 1, "hook_s": 0.1}, "hooks", 1 - COMPUTE_S / (0.1 + 100 * FIRST_S)),
+        ({}, "whole", 0.0),
+    ],
+)
+def test_the_time_without_a_kernel_goes_to_its_cause(change: dict[str, Any], cause: str, share: float) -> None:
+    idle = profile_of(replace(FREE, **{"making_s": 1e-9, **change})).idle
+    assert getattr(idle, cause) == pytest.approx(share, abs=0.01)
+    assert idle.whole == pytest.approx(share, abs=0.02)  # and to nothing else
 
 
 @settings(max_examples=4)

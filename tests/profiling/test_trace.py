@@ -143,6 +143,11 @@ def test_a_wait_that_ends_before_the_gap_is_not_its_cause() -> None:
     assert causes(read_trace([*events, kernel(70, 30, 2)], 1, SMS)) == pytest.approx({"kernel": 0.6, "launch": 0.4})
 
 
+def test_a_wait_that_begins_after_the_launch_is_not_its_cause() -> None:
+    events = [window(0, 90), call(0, 2, 1), kernel(0, 30, 1), call(60, 5, 2), call(66, 34, name=SYNCS[0])]
+    assert causes(read_trace([*events, kernel(70, 30, 2)], 1, SMS)) == pytest.approx({"kernel": 0.6, "launch": 0.4})
+
+
 def test_a_host_that_ends_late_has_idled_the_device() -> None:
     events = [window(0, 100), call(0, 2, 1), kernel(0, 60, 1)]
     assert causes(read_trace(events, 1, SMS)) == pytest.approx({"kernel": 0.6, "launch": 0.4})
@@ -494,9 +499,60 @@ def test_kernel_and_bubble_divide_the_span_of_the_clock() -> None:
     assert set(made.why) == {"copy.h2d_gb_per_s", "copy.pageable"}
 
 
+# Two steps of 200 us in all, 85 of them with a kernel.  The host waits for the first one's end, then makes a batch.
+SLOW_HOST = [
+    window(0, 200),
+    *(mark(0, "fetch"), mark(10, "copy"), mark(12, "compute"), mark(72, "done"), mark(110, "fetch")),
+    *(mark(150, "copy"), mark(152, "compute"), mark(156, "done"), mark(157, "fetch")),
+    *(call(14, 1, 1), call(16, 1, 2), call(70, 1, 3), call(155, 1, 4)),
+    *(kernel(20, 20, 1), kernel(45, 15, 2), kernel(80, 20, 3), kernel(160, 30, 4)),
+]
+SHARES = Shares(60 / 200, 4 / 200, 126 / 200, 10 / 200)  # what a clock says of them
+
+
+def idle_us(events: list[Json], shares: Shares = SHARES) -> dict[str, float]:
+    """Microseconds of 200 without a kernel, those that are not 0."""
+    idle = with_trace(replace(measured(), shares=shares), read_trace(events, 2, SMS), []).idle
+    assert idle.late + idle.queued + idle.unasked + idle.copy + idle.unknown == pytest.approx(idle.whole)
+    assert idle.input + idle.sync + idle.hooks == pytest.approx(idle.unasked)
+    return {name: pytest.approx(200 * share) for name, share in vars(idle).items() if share > 1e-9}
+
+
+def test_the_time_without_a_kernel_is_the_hosts_the_devices_or_nobodys() -> None:
+    wait = call(73, 28, name=SYNCS[1])
+    # Late: 10-20, and 60-80 launched at 70.  Queued: 40-45, launched at 16.  The host waits for the device until 101,
+    # which costs 100-110 and, after the batch of 110-150, 150-160.
+    assert idle_us([*SLOW_HOST, wait]) == {
+        **{"whole": 115, "late": 10 + 20, "queued": 5, "unasked": 80},
+        **{"input": 10 + 40 + 10, "sync": 10 + 10},
+    }
+    # Without the wait the host was busy between the steps, and launched late what came then.
+    assert idle_us(SLOW_HOST) == {
+        **{"whole": 115, "late": 10 + 20 + 10, "queued": 5, "unasked": 70},
+        **{"input": 10 + 40 + 10, "hooks": 10},
+    }
+
+
+def test_a_graph_has_nothing_late_and_copies_are_no_kernels() -> None:
+    nodes = [kernel(at, 20, 7) for at in (20, 50, 80)]
+    copied = copy(170, 20, "Memcpy HtoD (Pinned -> Device)", 9)
+    marks = [mark(0, "compute"), mark(2, "done")]
+    whole = Shares(0.0, 0.0, 0.5, 0.5)  # the span ends with the last kernel, at 100
+    events = [window(0, 200), *marks, *nodes, copied, call(0, 1, 7, "cudaGraphLaunch"), call(150, 1, 9)]
+    assert idle_us(events, whole) == {"whole": 140, "queued": 40, "unasked": 80, "hooks": 80, "copy": 20}
+
+
+def test_the_time_without_a_kernel_is_scaled_by_the_clock() -> None:
+    wait = call(73, 28, name=SYNCS[1])
+    # All of the input was idle, and of the 126 us of the span 8 + 20 us late, 5 us queued, and 8 us waited for.
+    assert idle_us([*SLOW_HOST, wait], Shares(0.37, 0.0, 0.63, 0.0)) == {
+        **{"whole": 74 + 41, "late": 28, "queued": 5, "unasked": 74 + 8, "input": 74, "sync": 8},
+    }
+
+
 def test_a_missing_trace_leaves_the_span_whole() -> None:
     made = profile([], [])
-    sections = ("gpu_busy", "sm_efficiency", "bubble", "kernels", "sync", "copy")
+    sections = ("gpu_busy", "sm_efficiency", "bubble", "idle", "kernels", "sync", "copy")
     assert all(getattr(made, section) is None for section in sections)
     assert made.why == dict.fromkeys(("shares.kernel", "shares.bubble", *sections), "the trace has no kernel")
 

@@ -15,12 +15,14 @@ from socialx.profiling.profile import (
     Finding,
     Fluctuation,
     Host,
+    Idle,
     LoaderFacts,
     Machine,
     Memory,
     Operators,
     Overhead,
     Profile,
+    Ranks,
     Shares,
     StepTimes,
     Throughput,
@@ -55,6 +57,7 @@ def cuda() -> Profile:
         gpu_busy=0.4324,
         sm_efficiency=0.71,
         bubble={"launch": 0.021, "sync": 0.0071, "queued": 0.0003, "copy": 0.0, "unknown": 0.0},
+        idle=Idle(0.578, 0.0211, 0.0003, 0.5459, 0.5359, 0.0068, 0.0032, 0.0107, 0.0),
         kernels=Kernels(1400, 11.2, 0.034, 1390, None, None, top, 8, 1.21),
         sync=Sync(1.0, {"cudaStreamSynchronize": 1.0}, ["/code/social x/training/loop.py:212"]),
         copy=Copy(1.3e7, 21.0, True),
@@ -228,10 +231,18 @@ def test_every_finding_is_told() -> None:
 
 def test_a_device_is_told_by_its_kernels() -> None:
     text = Outline(page(cuda())).text
-    for said in ("kernels running", "no kernel running", "late launch", "996.60", "waiting for input", "53.6%"):
+    for said in (
+        "kernels running",
+        "no kernel running",
+        "host late",
+        "nothing asked for",
+        "996.60",
+        "waiting for input",
+        "53.6%",
+    ):
         assert said in text
     assert "training step " not in text.replace("a training step", "")
-    assert "only copies" not in text  # they took no time
+    assert "not known" not in text  # it took no time
     for said in ("NVIDIA H200", "bf16-mixed", "2.15.0", "120 steps in 283 s", "socialx profile", "INPUT-BOUND"):
         assert said in text
     assert "every 9.50 s = 3.90 steps = loader.num_workers (4)" in text
@@ -240,6 +251,13 @@ def test_a_device_is_told_by_its_kernels() -> None:
     assert "4.6% of 140\u00a0GiB" in text
     for said in ("slstm_forward", "461,200.4", "1,204", "base.yaml", "loader.batch_size"):
         assert said in text
+
+
+def test_several_processes_are_told_by_the_late_one() -> None:
+    text = Outline(page(replace(cpu(), ranks=Ranks(8, [30.53, 31.0, 0.5], 2, 30.0, 0.875)))).text
+    assert "30.5, 31.0, 0.5 ms a step" in text
+    assert re.search(r"process 2 is the last in 87.5% of the steps, by 30.*ms", text)
+    assert "wait for other processes" not in Outline(page(cpu())).text
 
 
 def test_a_processor_is_told_by_its_operators() -> None:

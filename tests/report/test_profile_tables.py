@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from socialx.profiling.profile import Finding, Fluctuation, Profile, Timeline
+from socialx.profiling.profile import Finding, Fluctuation, Idle, Profile, Timeline
 from socialx.report.profile_tables import print_profile
 from tests.profiling.test_trace import STEP, SYNCS, call, copy, kernel, measured, profile, without
 
@@ -34,11 +34,26 @@ def test_the_printed_profile_says_how_busy_the_device_was(width: int) -> None:
     text = printed(profile([*STEP, *more], ["/somewhere/socialx/training/loop.py:84"]), width)
     for words in (
         *("kernels running", "no kernel running", "waiting for input", "GPU busy 63.0%", "SM efficiency 51.0%"),
-        *("4 kernels", "3 launches", "1 syncs", "117.738 MiB per step, memory not pinned", "late launch"),
+        *("4 kernels", "3 launches", "1 syncs", "117.738 MiB per step, memory not pinned", "host late"),
         *("waits for the device: /somewhere/socialx/training/loop.py:84", "short", "1 traced steps"),
     ):
         assert words in text
     assert "training step" not in text
+
+
+def test_the_time_without_a_kernel_is_divided() -> None:
+    made = replace(profile(STEP, []), idle=Idle(0.6, 0.3, 0.1, 0.19, 0.1, 0.07, 0.02, 0.01, 0.0))
+    step_ms = 1e3 * made.window.seconds / made.window.steps
+    wanted = {
+        **{"no kernel, all phases": 60, "host late": 30, "between kernels": 10, "nothing asked for": 19},
+        **{"  waiting for input": 10, "  waiting for the device": 7, "  between steps": 2, "only copies": 1},
+    }
+    lines = [line.rstrip() for line in printed(made).splitlines()]
+    at = next(number for number, line in enumerate(lines) if line.startswith("no kernel, all"))
+    for line, (name, share) in zip(lines[at:], wanted.items(), strict=False):
+        assert re.fullmatch(rf"{name} +{share:.1f}% +{step_ms * share / 100:.2f}", line), line
+    assert "not known" not in "\n".join(lines)
+    assert "no kernel, all phases" not in printed(measured())
 
 
 @pytest.mark.parametrize("width", [80, 100])
