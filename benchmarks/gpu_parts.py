@@ -1,12 +1,13 @@
-"""What one process of ``benchmarks/gpu.py`` measures: one part of the plan, a row of JSON per line on standard output.
+"""What one process of ``benchmarks/gpu.py`` measures: parts of the plan as they are asked for, a row of JSON per line.
 
-    python benchmarks/gpu_parts.py PART '{"width": 128, ...}' [--smoke]
+    echo '["encoder", {"impl": "fused", "compiled": false, ...}]' | python benchmarks/gpu_parts.py [--smoke]
 
-A part may crash, run out of memory or out of time: its process ends, and the others do not notice.
+What a part raises ends the process: an error of CUDA leaves nothing that could go on.
 """
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -14,13 +15,17 @@ import platform
 import statistics
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -28,6 +33,7 @@ from torch import Tensor, nn
 
 from socialx.data import geo
 from socialx.data.loaders import ResidentLoader
+from socialx.data.network import Network
 from socialx.data.normaliser import Moments, Normaliser
 from socialx.data.order import Order
 from socialx.data.series import Series
@@ -35,13 +41,16 @@ from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
 from socialx.errors import Fallback
 from socialx.model.forecaster import Forecaster, Tokens
+from socialx.model.plain import SharedLstm, Stid
 from socialx.model.pooling import DotAttention, Geometry, Max, Mean, MlpAttention, SocialLayer, WeightedMean
 from socialx.model.xlstm import exact
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision
+from socialx.profiling import work
 from socialx.profiling.collector import trace_steps
-from socialx.profiling.measure import Lengths, measure
-from socialx.profiling.profile import LoaderFacts
+from socialx.profiling.measure import Lengths, Training, measure
+from socialx.profiling.profile import DeviceSummary, LoaderFacts
+from socialx.training.device import sampling
 from socialx.training.learner import Learner
 
 HISTORY, HORIZON, HEADS = 12, 12, 4
@@ -61,8 +70,9 @@ POOLINGS = {
 }
 
 SMOKE = "--smoke" in sys.argv
-DEVICE = torch.device("cpu" if SMOKE or not torch.cuda.is_available() else "cuda")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CUDA = DEVICE.type == "cuda"
+EXACT = torch.device("cpu") if SMOKE else DEVICE  # where the package computes in float64
 
 
 @dataclass(frozen=True)
@@ -88,13 +98,24 @@ class Case:
         scale = 2 if self.precision == "fp32" else 1
         return scale * sum(BOUND[kind] for kind in kinds) * self.width * self.sequences * self.history
 
-    def encoder(self, impl: str) -> SharedEncoder:
-        """Every parameter is moved a little: the package starts its recurrent kernels and gate weights at zero."""
+    def encoder(self, impl: str) -> nn.Module:
+        """Of x [S,T,E] -> [S,E].  impl: of SharedEncoder, or "package cuda" and "package triton", or "nn.LSTM".
+
+        Every parameter is moved a little: the package starts its recurrent kernels and gate weights at zero.
+        """
         torch.manual_seed(0)
-        made = SharedEncoder(self.width, self.blocks, self.slstm_at, HEADS, self.history, impl=impl)
+        if impl == "nn.LSTM":
+            return LastStep(self.width, self.blocks).to(DEVICE)
+        of_package = "reference" if impl.startswith("package") else impl
+        made = SharedEncoder(self.width, self.blocks, self.slstm_at, HEADS, self.history, impl=of_package)
         with torch.no_grad():
             for parameter in made.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
+        for layer in (block.xlstm for block in made.stack.blocks if impl.startswith("package")):
+            if impl == "package cuda" and hasattr(layer, "slstm_cell"):
+                layer.slstm_cell = package_cuda(layer.slstm_cell)
+            if impl == "package triton" and hasattr(layer, "mlstm_cell"):
+                layer.mlstm_cell.backend_fn = package_triton(self.precision)
         return made.to(DEVICE)
 
     def input(self) -> Tensor:
@@ -102,6 +123,62 @@ class Case:
         generator = torch.Generator().manual_seed(1)
         x = torch.randn(self.sequences, self.history, self.width, generator=generator)
         return x.to(DEVICE).requires_grad_()
+
+
+class LastStep(nn.Module):
+    """torch's LSTM, cuDNN's on a card: x [S,T,E] -> [S,E]."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(width, width, layers, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lstm(x)[0][:, -1]
+
+
+def package_cuda(vanilla: Any, compiled: bool = True) -> nn.Module:
+    """The package's sLSTM cell in CUDA with the parameters of its vanilla one; nvcc compiles it, or it cannot run."""
+    if compiled and (not CUDA or torch.utils.cpp_extension.CUDA_HOME is None):
+        raise RuntimeError("no CUDA device, or no CUDA toolkit that could compile it")
+    cell: Any = import_module("xlstm.blocks.slstm.cell")
+    config = replace(vanilla.config, backend="cuda", internal_input_shape="SBNGH")
+    try:
+        made = cell.sLSTMCell_cuda(config, skip_backend_init=not compiled)
+    except RuntimeError as error:  # all that nvcc has said
+        raise RuntimeError(next((line for line in str(error).splitlines() if "error:" in line), str(error))) from None
+    kernel, bias = vanilla._recurrent_kernel_, vanilla._bias_
+    with torch.no_grad():
+        made._recurrent_kernel_.copy_(made._recurrent_kernel_ext2int(vanilla._recurrent_kernel_int2ext(kernel)))
+        made._bias_.copy_(made._bias_ext2int(vanilla._bias_int2ext(bias)))
+    return made
+
+
+def package_triton(precision: str) -> Callable[..., Tensor]:
+    """The mLSTM cell by mlstm_kernels, in chunks of 16 steps: ImportError where the package is not there."""
+    module: Any = import_module("mlstm_kernels.torch.backend_module")
+    run = module.mLSTMBackend(
+        module.mLSTMBackendConfig(
+            chunkwise_kernel=f"chunkwise--{'triton_xl_chunk' if CUDA and not SMOKE else 'native_autograd'}",
+            mode="train_with_padding",
+            chunk_size=16,
+            return_last_states=False,
+            autocast_kernel_dtype=str(TYPES[precision]).removeprefix("torch."),
+        )
+    )
+
+    def cell(
+        queries: Tensor, keys: Tensor, values: Tensor, igate_preact: Tensor, fgate_preact: Tensor, **_: Any
+    ) -> Any:
+        return run(q=queries, k=keys, v=values, i=igate_preact.squeeze(-1), f=fgate_preact.squeeze(-1))
+
+    return cell
+
+
+def products_as_in_training() -> None:
+    """What ``socialx.build`` sets for a training on a card."""
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def spent_ms(run: Callable[[], object], times: int = 1) -> float:
@@ -147,7 +224,7 @@ def in_short(error: BaseException) -> str:
 def machine() -> Iterator[dict[str, Any]]:
     """What it is, and its two ceilings as measured: bytes copied, and multiplied matrices."""
     facts: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if CUDA else "cpu-smoke",
+        "device": "smoke" if SMOKE else torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "python": platform.python_version(),
@@ -170,7 +247,7 @@ def machine() -> Iterator[dict[str, Any]]:
 
 
 def forward_backward(
-    encoder: SharedEncoder, forward: Callable[[Tensor], Tensor], x: Tensor, precision: Precision
+    encoder: nn.Module, forward: Callable[[Tensor], Tensor], x: Tensor, precision: Precision
 ) -> list[Tensor]:
     """Output [S,E], then the gradients of x and of every parameter."""
     with precision.autocast():
@@ -182,15 +259,15 @@ def forward_backward(
 
 def truth(case: Case, x: Tensor) -> list[Tensor]:
     """``forward_backward`` of the package in float64."""
-    exact = case.encoder("reference").double()
-    return forward_backward(exact, exact, x.detach().double().requires_grad_(), Precision("32-true", DEVICE))
+    exact, x = case.encoder("reference").to(EXACT).double(), x.detach().to(EXACT).double().requires_grad_()
+    return forward_backward(exact, exact, x, Precision("32-true", EXACT))
 
 
 def worst(ours: list[Tensor], exact: list[Tensor]) -> float:
     """max|a-b| / max|b| of the worst tensor; one that is zero but for rounding against a thousandth of the largest."""
     floor = 1e-3 * max(float(b.abs().max()) for b in exact)
     return max(
-        float((a.double() - b).abs().max()) / max(float(b.abs().max()), floor) for a, b in zip(ours, exact, strict=True)
+        float((a.to(b) - b).abs().max()) / max(float(b.abs().max()), floor) for a, b in zip(ours, exact, strict=True)
     )
 
 
@@ -222,7 +299,7 @@ def memcheck() -> Iterator[dict[str, Any]]:
     """A few sequences through every kernel; run below compute-sanitizer, which watches."""
     for width, precision in ((64, "bf16"), (128, "fp32")):
         case = Case(width, precision, 17, 1)
-        encoder, x = case.encoder("triton"), case.input()
+        encoder, x = case.encoder("fused" if SMOKE else "triton"), case.input()
         forward_backward(encoder, encoder, x, Precision(NAMES[precision], DEVICE))
     if CUDA:
         torch.cuda.synchronize()
@@ -233,7 +310,9 @@ def memcheck() -> Iterator[dict[str, Any]]:
 
 
 def captured(run: Callable[[], list[Tensor]]) -> Callable[[], list[Tensor]]:
-    """The same call as a CUDA graph."""
+    """The same call as a CUDA graph; as it is on a CPU."""
+    if not CUDA:
+        return run
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -253,13 +332,11 @@ def captured(run: Callable[[], list[Tensor]]) -> Callable[[], list[Tensor]]:
 
 def encoder(impl: str, compiled: bool, graph: bool, traced: bool = False, **case: Any) -> Iterator[dict[str, Any]]:
     """Milliseconds of forward and backward of one variant, its error and memory; with a trace its kernels and syncs."""
-    torch.set_float32_matmul_precision("high")
+    products_as_in_training()
     of = as_case(case)
-    if graph and not CUDA:
-        raise RuntimeError("no CUDA device")
     x, module = of.input(), of.encoder(impl)
     few = x.detach()[:CHECKED].clone().requires_grad_()
-    exact = truth(of, few)[:2]
+    exact = None if impl == "nn.LSTM" else truth(of, few)[:2]
     forward = torch.compile(module, dynamic=False, fullgraph=True) if compiled else module
     precision = Precision(NAMES[of.precision], DEVICE)
 
@@ -273,7 +350,7 @@ def encoder(impl: str, compiled: bool, graph: bool, traced: bool = False, **case
         out = run()
         torch.cuda.synchronize()
     peak = (torch.cuda.max_memory_allocated() - before) / 2**30 if CUDA else None
-    error = worst([t[:CHECKED] for t in out[:2]], exact)
+    error = exact and worst([t[:CHECKED] for t in out[:2]], exact)
     del out
     run = captured(run) if graph else run
     ms, least = median_ms(run)
@@ -283,7 +360,7 @@ def encoder(impl: str, compiled: bool, graph: bool, traced: bool = False, **case
         "ms": ms,
         "least_ms": least,
         "windows_per_s": 1e3 * of.windows / ms,
-        "bound_gb_per_s": of.bound_bytes() / ms / 1e6,
+        "bound_gb_per_s": exact and of.bound_bytes() / ms / 1e6,
     }
     yield row
     if traced:
@@ -309,58 +386,136 @@ def leave_out(what: str, model: nn.Module) -> None:
             module.attend_fused = module.attend_dense  # type: ignore[method-assign]
 
 
-def made_learner(impl: str, compile: str, cuda_graph: bool, precision: str, sensors: int, without: str = "") -> Learner:
-    """The default model of the toolkit over a network of random places."""
+def made_learner(case: Case, impl: str, compile: str, cuda_graph: bool, without: str) -> Learner:
+    """The default model of the toolkit over a network of random places; impl "lstm" or "stid": that plain model."""
     rng = np.random.default_rng(0)
-    width, blocks, slstm_at = (16, 2, [1]) if SMOKE else (128, 4, [1, 3])
-    near = geo.nearest(rng.uniform(0, 30, (sensors, 2)), 32)
+    width, sensors, moments = case.width, case.sensors, [Moments(58.6, 12.8)]
     torch.manual_seed(0)
-    encoder = SharedEncoder(width, blocks, slstm_at, HEADS, HISTORY, 0.1, impl)
-    social = [SocialLayer(width, DotAttention(width, Geometry(4, near)), 0.1) for _ in range(2)]
-    moments = [Moments(58.6, 12.8)]
-    tokens = Tokens(width, sensors, HISTORY, 288)
-    model: nn.Module = Forecaster(tokens, encoder, social, HORIZON, Normaliser(moments, moments))
+    network = Network(sensors, HISTORY, HORIZON, 288, tuple(moments), tuple(moments))
+    model: nn.Module
+    if impl == "lstm":
+        model = SharedLstm(network, width, case.blocks, 0.1)
+    elif impl == "stid":
+        model = Stid(network, width, 0.1)
+    else:
+        near = geo.nearest(rng.uniform(0, 30, (sensors, 2)), 32)
+        encoder = SharedEncoder(width, case.blocks, case.slstm_at, HEADS, HISTORY, 0.1, impl)
+        social = [SocialLayer(width, DotAttention(width, Geometry(4, near)), 0.1) for _ in range(2)]
+        tokens = Tokens(width, sensors, HISTORY, 288)
+        model = Forecaster(tokens, encoder, social, HORIZON, Normaliser(moments, moments))
     leave_out(without, model)
     options: dict[str, Any] = {"learning_rate": 2e-3, "weight_decay": 3e-4, "total_steps": 1000}
-    chosen = Precision("32-true" if SMOKE else NAMES[precision], DEVICE)
+    chosen = Precision(NAMES[case.precision], DEVICE)
     return Learner(model, chosen, gradient_clip_val=5.0, compile=compile, cuda_graph=cuda_graph, **options)
 
 
-def resident(sensors: int) -> ResidentLoader:
-    """Batches of 64 windows of a random series as long as METR-LA."""
-    rows = 400 if SMOKE else 34_272
+def resident(case: Case) -> ResidentLoader:
+    """Batches of a random series as long as METR-LA."""
+    rows = 100 if SMOKE else 34_272
     rng = np.random.default_rng(0)
-    values = rng.normal(58, 10, (rows, sensors)).astype(np.float32)
+    values = rng.normal(58, 10, (rows, case.sensors)).astype(np.float32)
     values[rng.random(values.shape) < 0.08] = 0
     seconds = 1_330_560_000 + 300 * np.arange(rows, dtype=np.int64)
     series = Series(Arrays(values[..., None], (values != 0)[..., None], seconds), HISTORY, HORIZON, DEVICE)
     starts = split_windows(seconds, 5, HISTORY, HORIZON, "canonical").part("train")
-    return ResidentLoader(series, Order(starts, 4 if SMOKE else 64, shuffle=True))
+    return ResidentLoader(series, Order(starts, case.windows, shuffle=True))
+
+
+def step_bytes(case: Case) -> float | None:
+    """Bytes that the kernels of a step move, where results/step_bytes.json has counted them for this size."""
+    path = Path(__file__).parent / "results" / "step_bytes.json"
+    found = json.loads(path.read_text()) if path.exists() else {}
+    size = (case.windows, case.sensors, case.width)
+    return found["bytes"] if size == tuple(map(found.get, ("windows", "sensors", "width"))) else None
+
+
+@contextmanager
+def watched(found: dict[str, Any]) -> Iterator[None]:
+    """Put into ``found`` how busy the device was until the block ends: NVML's samples, and GPM's shares of the time."""
+    before = tried(gpm_sample)
+    with sampling(DEVICE) as samples:
+        yield
+    after = tried(gpm_sample)
+    missing = [sample for sample in (before, after) if "why" in sample]
+    summary = DeviceSummary.of(samples)
+    found["nvml"] = asdict(summary) if summary else {"why": samples.why}
+    found["gpm"] = missing[0] if missing else tried(lambda: gpm_shares(before["sample"], after["sample"]))
+
+
+def tried(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a call finds, or why it does not: NVML, ctypes and a torch without CUDA raise errors of their own."""
+    try:
+        return run()
+    except Exception as error:  # noqa: BLE001
+        return {"why": in_short(error)}
+
+
+def gpm_sample() -> dict[str, Any]:
+    """The card's own counters as they are now: cards from Hopper on have them."""
+    nvml: Any = import_module("pynvml")
+    nvml.nvmlInit()
+    card = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(DEVICE).uuid}")
+    return {"sample": nvml.nvmlGpmSampleGet(card, nvml.nvmlGpmSampleAlloc())}
+
+
+def gpm_shares(before: Any, after: Any) -> dict[str, Any]:
+    """What the multiprocessors did between two samples: shares of the time and of the warps, and of the bandwidth."""
+    nvml: Any = import_module("pynvml")
+    shares = {"sm": 2, "warps": 3, "dram": 10}  # NVML_GPM_METRIC_SM_UTIL, _SM_OCCUPANCY and _DRAM_BW_UTIL
+    asked = nvml.c_nvmlGpmMetricsGet_t()
+    asked.version, asked.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(shares)
+    asked.sample1, asked.sample2 = before, after
+    for metric, number in zip(asked.metrics, shares.values(), strict=False):
+        metric.metricId = number
+    nvml.nvmlGpmMetricsGet(asked)
+    return {name: metric.value / 100 for name, metric in zip(shares, asked.metrics, strict=False)}
 
 
 def training(
-    impl: str, compile: str, cuda_graph: bool, precision: str, traced: bool = False, without: str = ""
+    impl: str,
+    compile: str,
+    cuda_graph: bool,
+    precision: str,
+    steps: int = 80,
+    epoch: bool = False,
+    traced: bool = False,
+    without: str = "",
 ) -> Iterator[dict[str, Any]]:
-    """The profile of the step that ``train`` takes, from the resident loader on."""
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    sensors = 5 if SMOKE else 207
-    data = resident(sensors)
+    """The profile of the step that ``train`` takes, from the resident loader on.
+
+    epoch: how busy the device was in the steps of an epoch of METR-LA's length, too.  bound_gb_per_s: the bytes that
+    the encoder must move, over the time of the whole step; moved_gb_per_s: those that the step's kernels move.
+    """
+    products_as_in_training()
+    case = Case(16, "fp32", 5, 4, 2, (1,)) if SMOKE else Case(128, precision)
+    data = resident(case)
+    facts = LoaderFacts("resident", len(data))
     with warnings.catch_warnings():
         warnings.simplefilter("error", Fallback)  # a row is what it says, or it is not there
-        learner = made_learner(impl, compile, cuda_graph, precision, sensors, without)
-        lengths = Lengths(2 if SMOKE else 80, 5, 50, trace_steps=0, trials=False)
-        profile = measure(learner, data, lengths, LoaderFacts("resident", len(data))).as_dict()
-        yield profile
+        learner = made_learner(case, impl, compile, cuda_graph, without)
+        lengths = Lengths(steps, 5, 50, trace_steps=0, trials=False)
+        row = measure(learner, data, lengths, facts).as_dict()
+        per_s = 1e6 * row["step_ms"]["p50"]
+        if impl not in ("lstm", "stid"):
+            row |= {"bound_gb_per_s": case.bound_bytes() / per_s}
+        if (impl, compile, precision, without) == ("triton", "off", "bf16", ""):
+            row |= {"moved_gb_per_s": (moved := step_bytes(case)) and moved / per_s}
+        yield row
+        if epoch:
+            of_epoch: dict[str, Any] = {"steps": len(data)}
+            with watched(of_epoch):
+                ms = spent_ms(lambda: Training(learner, data, 50).take(len(data)))
+            row |= {"epoch": of_epoch | {"seconds": ms / 1e3}}
+            yield row
         if traced:
-            lengths = replace(lengths, steps=2 if SMOKE else 10, trace_steps=8)
-            found = measure(learner, data, lengths, LoaderFacts("resident", len(data))).as_dict()
-            yield profile | {key: found.get(key) for key in ("gpu_busy", "sm_efficiency", "kernels", "sync", "bubble")}
+            found = measure(learner, data, replace(lengths, steps=min(steps, 10), trace_steps=8), facts).as_dict()
+            keys = ("gpu_busy", "sm_efficiency", "kernels", "sync", "bubble", "idle")
+            yield row | {key: found.get(key) for key in keys}
 
 
 def loader() -> Iterator[dict[str, Any]]:
     """Milliseconds of a batch, each of other windows than the last."""
-    data = resident(5 if SMOKE else 207)
+    data = resident(Case(16, "fp32", 5, 4) if SMOKE else Case(128, "bf16"))
     batches = itertools.chain.from_iterable(data.epoch(number) for number in itertools.count())
     ms, least = median_ms(lambda: next(batches))
     yield {"ms": ms, "least_ms": least}
@@ -374,19 +529,27 @@ def kernel(
 ) -> Iterator[dict[str, Any]]:
     """One kernel on the arguments that the default step gives it, with each choice of launch options.
 
-    width: of a head.  A call is timed alone, 20 in a CUDA graph over 3 sets of arguments, so that none stays in the
-    cache; bytes are those of its arguments, read or written once.
+    width: of a head.  All choices are compiled first, side by side.  A call is timed alone, 20 in a CUDA graph over 3
+    sets of arguments, so that none stays in the cache.
     """
     report = import_module("compile_report")
     operations = import_module("socialx.model.xlstm.operations")
-    dtype = TYPES[precision]
+    dtype, sequences = TYPES["fp32" if SMOKE else precision], 5 if SMOKE else 64 * 207
+    launches = []
     for choice in [{}, *options]:
-        operations.LAUNCH.clear()
-        operations.LAUNCH[name, cell, width, dtype.itemsize] = choice
+        with mock.patch.dict(operations.LAUNCH, {(name, cell, width, dtype.itemsize): choice}):
+            found = report.launches(cell, width, HISTORY, dtype, sequences=sequences)
+        launches.append((choice, next(launch for launch in found if launch.kernel.__name__ == name)))
+    if not operations.INTERPRETED:
+        modes: Any = import_module("triton.runtime._async_compile")
+        with ThreadPoolExecutor(os.cpu_count()) as pool, modes.AsyncCompileMode(pool, ignore_errors=True):
+            for _, (jit, grid, arguments) in launches:
+                jit.warmup(grid=grid, **arguments)
+    for choice, launch in launches:
         row: dict[str, Any] = {"options": choice}
         try:
-            ms, moved = _one_kernel(report, name, cell, width, dtype)
-            row |= {"us": 1e3 * ms, "gb_per_s": moved / ms / 1e6}
+            ms = kernel_ms(*launch)
+            row |= {"us": 1e3 * ms, "gb_per_s": bytes_of(launch.arguments) / ms / 1e6}
         except Exception as error:  # noqa: BLE001  of Triton, which has errors of its own
             row["why"] = in_short(error)
             if CUDA:
@@ -394,35 +557,48 @@ def kernel(
         yield row
 
 
-def _one_kernel(report: Any, name: str, cell: str, width: int, dtype: torch.dtype) -> tuple[float, int]:
-    """Milliseconds of a call, and the bytes of its arguments."""
-    sequences = 13 if SMOKE else 64 * 207
-    found = report.launches(cell, width, HISTORY, dtype, sequences=sequences)
-    jit, grid, arguments = next(launch for launch in found if launch.kernel.__name__ == name)
+def kernel_ms(jit: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> float:
+    """Milliseconds of a launch with arguments of random numbers; those that share a storage share it here."""
 
-    def filled(value: Any) -> Any:
-        """Random numbers in the same strides: some arguments are views, and a kernel is told their strides."""
-        if not torch.is_tensor(value):
-            return value
-        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)
-        return made.copy_(torch.randn(value.shape, device=DEVICE))
+    def filled() -> dict[str, Any]:
+        storages: dict[int, Tensor] = {}
+        made = dict(arguments)
+        for name, value in arguments.items():
+            if torch.is_tensor(value):
+                storage = value.untyped_storage()
+                if storage._cdata not in storages:
+                    random = torch.randn(storage.nbytes() // value.element_size(), device=DEVICE)
+                    storages[storage._cdata] = random.to(value.dtype)
+                made[name] = storages[storage._cdata].as_strided(value.shape, value.stride(), value.storage_offset())
+        return made
 
-    sets = [{key: filled(value) for key, value in arguments.items()} for _ in range(1 if SMOKE else 3)]
-    moved = sum(value.numel() * value.element_size() for value in sets[0].values() if torch.is_tensor(value))
-    if not CUDA:
-        raise RuntimeError("no CUDA device")
+    sets, times = [filled() for _ in range(1 if SMOKE else 3)], 1 if SMOKE else 20
 
     def calls() -> list[Tensor]:
-        for number in range(20):
+        for number in range(times):
             jit[grid](**sets[number % len(sets)])
         return []
 
     calls()
-    return median_ms(captured(calls))[0] / 20, moved
+    return median_ms(captured(calls))[0] / times
+
+
+def bytes_of(arguments: dict[str, Any]) -> int:
+    """Bytes that a kernel reads or writes: those of a storage once, and H*D of the X numbers in a row of x and d_x."""
+    moved: dict[int, int] = {}
+    for name, value in arguments.items():
+        if torch.is_tensor(value):
+            count = value.numel() * value.element_size()
+            if name in ("x", "d_x") and value.shape[-1] == arguments["X"]:
+                count = count * arguments["H"] * arguments["D"] // arguments["X"]
+            storage = value.untyped_storage()
+            moved[storage._cdata] = min(moved.get(storage._cdata, 0) + count, storage.nbytes())
+    return sum(moved.values())
 
 
 def pooling(kind: str, dense: bool, without: str = "") -> Iterator[dict[str, Any]]:
     """Forward and backward of one layer of pooling alone, 64 windows of 207 sensors with 32 neighbours, width 128."""
+    products_as_in_training()
     windows, sensors, width = (2, 9, 16) if SMOKE else (64, 207, 128)
     near = geo.nearest(np.random.default_rng(0).uniform(0, 30, (sensors, 2)), min(32, sensors - 1))
     torch.manual_seed(0)
@@ -449,7 +625,10 @@ def pooling(kind: str, dense: bool, without: str = "") -> Iterator[dict[str, Any
 def learning(
     data: str, runs: str, seed: int, precision: str, epochs: int, options: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """A training on real data by the toolkit's own settings -> its epochs as they come, then its scores on the test."""
+    """A training on real data by the toolkit's own settings -> its epochs, then its scores on the test part.
+
+    The run folder stays in ``runs`` without the state that only resuming reads.
+    """
     import socialx
     from socialx.settings_layers import Layers
 
@@ -462,16 +641,18 @@ def learning(
         "trainer.max_epochs": epochs,
         **dict(option.split("=", 1) for option in options),
     }
-    began = time.monotonic()
-    folder = Path(runs) / f"{precision}-{seed}"
-    run = socialx.train(settings=layers.over(given), run_dir=folder, overwrite=True)
-    trained_s = time.monotonic() - began
-    row: dict[str, Any] = {"epochs": len(run.epochs), "seconds": trained_s}
+    row: dict[str, Any] = {}
+    began, folder = time.monotonic(), Path(runs) / f"{precision}-{seed}"
+    with watched(row):
+        run = socialx.train(settings=layers.over(given), run_dir=folder, overwrite=True)
+    row |= {"epochs": len(run.epochs), "seconds": time.monotonic() - began}
+    row |= {"each_epoch": [asdict(each) for each in run.epochs]}
     if run.best is not None:
         row |= {"validation_mae": run.best.validation_mae, "windows_per_s": run.epochs[-1].windows_per_s}
     yield row
     scores = socialx.evaluate([run])[run]
     yield row | {"mae": {str(at): scores.at(at).mae for at in (15, 30, 60)}, "all": scores.overall().mae}
+    (folder / "last.pt").unlink(missing_ok=True)
 
 
 PARTS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
@@ -480,14 +661,29 @@ PARTS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
 
 
 def main() -> None:
-    name, options = sys.argv[1], json.loads(sys.argv[2])
     sys.path.insert(0, str(Path(__file__).parent))
-    if fault := os.environ.get(f"SOCIALX_BENCH_FAULT_{name.upper()}"):  # for the test of the plan
-        if fault == "abort":
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    if not CUDA and not SMOKE:
+        raise SystemExit("no CUDA device")
+    if SMOKE:
+        work.MATRIX["cuda"], work.COPY_BYTES["cuda"] = work.MATRIX["cpu"], work.COPY_BYTES["cpu"]
+    for line in sys.stdin:
+        name, options = json.loads(line)
+        if os.environ.get(f"SOCIALX_BENCH_FAULT_{name.upper()}") == "abort":  # for the test of the plan
             os.abort()
-        raise type(fault, (Exception,), {})("as asked")
-    for row in PARTS[name](**options):
-        print(json.dumps(row), flush=True)
+        try:
+            for row in PARTS[name](**options):
+                print(json.dumps(row), file=answers, flush=True)
+        except Exception as error:  # noqa: BLE001  whatever it is, its first line is the reason
+            traceback.print_exc()
+            raise SystemExit(f"{type(error).__name__}: {in_short(error)}") from None
+        print("done", file=answers, flush=True)
+        if "torch._dynamo" in sys.modules:
+            torch._dynamo.reset()
+        gc.collect()
+        if CUDA:
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":
