@@ -29,7 +29,7 @@ OWNERS = {
     "xlstm": {"model.xlstm.weights"},
     "triton": {"model.xlstm."},
     "safetensors": {"files.exports", "training.run_folder"},
-    "pynvml": {"profiling.device"},
+    "pynvml": {"training.device"},
     "matplotlib": {"report."},
     "jinja2": {"report.page"},
     "pydantic": {"settings", "settings_layers", "scoring.protocol", "training.run_folder", "serving."},
