@@ -228,10 +228,10 @@ class Learner:
         """Put ``state`` back; rates and decay stay those of this learner.
 
         Raises ValueError where it is not a state of this model.  Everything is checked first: the fused optimizer
-        writes to its moments without looking at their sizes.
+        writes to its moments without looking at their sizes and strides.
         """
         check_state(self.model, state["model"])
-        moments = state["optimizer"]["state"]
+        moments, found = state["optimizer"]["state"], {}
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         if not set(moments) <= set(range(len(parameters))):
             raise ValueError(f"moments of {len(moments)} parameters, and the model has {len(parameters)}")
@@ -242,6 +242,9 @@ class Learner:
                     raise ValueError(f"{name} of parameter {place} does not fit its shape {tuple(like.shape)}")
             if set(of) != {"step", "exp_avg", "exp_avg_sq"} or bool((of["exp_avg_sq"] < 0).any()):
                 raise ValueError(f"the moments of parameter {place} are not those of AdamW")
+            found[place] = {"step": of["step"].clone()}
+            for name in ("exp_avg", "exp_avg_sq"):
+                found[place][name] = torch.empty_like(parameter, requires_grad=False).copy_(of[name])
         scaler, names = state["grad_scaler"], set(self.grad_scaler.state_dict())
         if set(scaler) != names or not all(math.isfinite(value) and value >= 0 for value in scaler.values()):
             raise ValueError("the gradient scaler is not one of this precision")
@@ -249,7 +252,7 @@ class Learner:
             raise ValueError("the number of steps is none")
         self.model.load_state_dict(state["model"])
         groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.optimizer.load_state_dict({"state": found, "param_groups": groups})
         self._choose_step()
         self.grad_scaler.load_state_dict(scaler)
         self.steps = state["steps"]

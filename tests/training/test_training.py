@@ -367,3 +367,17 @@ def test_a_run_that_goes_on_longer_says_where_its_learning_rate_ends(more: list[
     assert "learning rate" not in first.stderr
     result = works("train", "--resume", run, *more)
     assert result.stderr.count("the learning rate now ends in epoch 2") == 1
+
+
+def test_moments_that_share_memory_get_places_of_their_own() -> None:
+    """The fused optimizer writes to them without looking at their strides: it crashed."""
+    made, e = learner(), example()
+    made.step([e])
+    state = made.state()
+    for moments in state["optimizer"]["state"].values():
+        moments["exp_avg"] = torch.zeros(()).expand(moments["exp_avg"].shape)
+    resumed = learner()
+    resumed.load_state(state)
+    resumed.step([e])
+    for parameter, moments in resumed.optimizer.state.items():
+        assert moments["exp_avg"].stride() == parameter.stride()
