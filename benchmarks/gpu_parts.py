@@ -39,7 +39,7 @@ from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
-from socialx.errors import Fallback
+from socialx.errors import Fallback, in_short
 from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.plain import SharedLstm, Stid
 from socialx.model.pooling import DotAttention, Geometry, Max, Mean, MlpAttention, SocialLayer, WeightedMean
@@ -211,11 +211,6 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def in_short(error: BaseException) -> str:
-    """The first line of what went wrong."""
-    return next(iter(str(error).splitlines()), type(error).__name__)[:160]
 
 
 # ---------------------------------------------------------------------------------------------------------- machine

@@ -157,6 +157,11 @@ def sample(items: Sequence[str], most: int = SAMPLE) -> str:
     return f"{shown}, ..." if len(items) > most else shown
 
 
+def in_short(error: BaseException, most: int = 160) -> str:
+    """The first line of an error that others' code raised, or its type where it says nothing."""
+    return next((line.strip()[:most] for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def shortened(text: str, most: int) -> str:
     """The first ``most`` characters of a text, and ``...`` where it has more."""
     return text if len(text) <= most else f"{text[:most]}..."

@@ -17,7 +17,7 @@ import typer.core
 from socialx.cli.app import app
 from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.synonyms import SYNONYMS
-from socialx.errors import Fallback, Message, SocialxError
+from socialx.errors import Fallback, Message, SocialxError, in_short
 
 Devices = Annotated[
     int,
@@ -76,8 +76,7 @@ def _run(name: str, function: Callable[[], None]) -> None:
         raise typer.Exit(error.exit_code) from None
     except RuntimeError as error:
         if "DataLoader worker" in str(error):  # torch raises it wherever this process is when a worker dies
-            reason = str(error).splitlines()[0][:160]
-            typer.echo(f"error: loader: {reason} fewer --num-workers, or --mode chunk", err=True)
+            typer.echo(f"error: loader: {in_short(error)} fewer --num-workers, or --mode chunk", err=True)
             raise typer.Exit(1) from None
         if "torch" not in sys.modules:  # whoever ran out of its memory has imported it
             raise
@@ -85,8 +84,9 @@ def _run(name: str, function: Callable[[], None]) -> None:
 
         if not is_out_of_memory(error):
             raise
-        reason = str(error).splitlines()[0][:120]
-        typer.echo(f"error: out of memory ({reason}): a smaller --batch-size, or a smaller --width", err=True)
+        typer.echo(
+            f"error: out of memory ({in_short(error, 120)}): a smaller --batch-size, or a smaller --width", err=True
+        )
         raise typer.Exit(1) from None
     except MemoryError as error:
         reason = f" ({error})" if str(error) else ""

@@ -27,7 +27,7 @@ from socialx.data.order import Order
 from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS
 from socialx.environment import usable_cores
-from socialx.errors import Argument, SocialxError
+from socialx.errors import Argument, SocialxError, in_short
 
 SeriesOf = Callable[[slice], Series]  # rows, the first of them that of a page -> their series
 MOST_WORKERS = 8
@@ -270,9 +270,8 @@ class WorkerLoader(_InOrder):
                 self.making_s.append(seconds)
                 yield example
         except RuntimeError as error:  # torch's own words for a worker that died or did not answer
-            reason = next(line for line in (*str(error).splitlines(), type(error).__name__) if line.strip())
             remedy = f"fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'chunk')}"
-            raise SocialxError("loader.mode workers", reason[:160], remedy) from None
+            raise SocialxError("loader.mode workers", in_short(error), remedy) from None
 
 
 def worker_count() -> int:

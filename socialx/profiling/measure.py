@@ -24,6 +24,7 @@ from torch import Tensor
 
 from socialx.data.loaders import Loader, WorkerLoader
 from socialx.environment import peak_bytes, total_memory, usable_cores, used_bytes
+from socialx.errors import in_short
 from socialx.profiling import collector
 from socialx.profiling.analysis import Partition, grouped, outliers, partition, variation
 from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation
@@ -47,7 +48,7 @@ from socialx.profiling.trace import Operators, Trace
 from socialx.profiling.trials import step_alone, try_settings
 from socialx.profiling.work import machine, synchronize, work_of
 from socialx.progress import work
-from socialx.training.capture import WARMUP, in_short
+from socialx.training.capture import WARMUP
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
 from socialx.training.device import sampling
 from socialx.training.leak import growth

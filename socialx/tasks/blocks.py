@@ -23,13 +23,12 @@ from typing import Any, TextIO
 import torch
 
 from socialx.build import build
-from socialx.errors import SocialxError, printable
+from socialx.errors import SocialxError, in_short, printable
 from socialx.profiling.analysis import partition
 from socialx.profiling.measure import Training
 from socialx.settings import Settings
 from socialx.settings_layers import as_tree
 from socialx.tasks.training import make_learner, train_loader
-from socialx.training.capture import in_short
 from socialx.training.clock import clock_for
 
 LEAST_STEPS = 5

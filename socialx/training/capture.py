@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from socialx.batch import Batch, Example, Target
-from socialx.errors import fall_back
+from socialx.errors import fall_back, in_short
 
 Work = Callable[[Sequence[Example]], Tensor]
 WARMUP = 3  # real steps before a recording: libraries make their workspaces, optimizer and scaler their state
@@ -93,11 +93,6 @@ class _Shape:
 
 def _tensors(example: Example) -> tuple[Tensor, ...]:
     return (*example.batch, *example.target)
-
-
-def in_short(error: Exception) -> str:
-    """The first line of an error that others' code raised, for a warning."""
-    return next((line.strip()[:160] for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class CudaRecorder:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from socialx.disk import check_regular, replacing
-from socialx.errors import SocialxError
+from socialx.errors import SocialxError, in_short
 from socialx.training.process_group import ProcessGroup
 
 ANOTHER = "train again or name another run"
@@ -68,8 +68,7 @@ def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
     except torch.OutOfMemoryError:
         raise
     except UNREADABLE as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise SocialxError(path, f"not a readable checkpoint ({reason[:100]})", ANOTHER) from None
+        raise SocialxError(path, f"not a readable checkpoint ({in_short(error, 100)})", ANOTHER) from None
     if not isinstance(content, dict) or not set(keys) <= set(content):
         raise SocialxError(path, f"a checkpoint without {', '.join(keys)}", ANOTHER)
     return content

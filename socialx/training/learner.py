@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch, Example
-from socialx.errors import SocialxError, fall_back
+from socialx.errors import SocialxError, fall_back, in_short
 from socialx.model.state import alike, check_state
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.training.capture import CapturedStep, CudaRecorder, in_short
+from socialx.training.capture import CapturedStep, CudaRecorder
 from socialx.training.process_group import ALONE, ProcessGroup
 
 
@@ -92,9 +92,9 @@ class Learner:
             # A recorded step reads the learning rate from the device, where every step writes it.
             group["lr"] = torch.zeros((), device=self.precision.device) if self._cuda_graph else 0.0
         if self._compile != "off":
-            if isinstance(encoder := getattr(self.model, "encoder", None), SharedEncoder):
-                with self.precision.autocast():
-                    encoder.choice(self.precision.device)  # tries its kernels, which nothing may do while it is traced
+            if self._encoder is not None:
+                with self.precision.autocast():  # the kernels are tried here: nothing may while it is traced
+                    self._encoder.choice(self.precision.device)
             # The mode of that name records graphs of its own, which would meet ours.
             mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
             if self._chunked is None:
@@ -109,11 +109,15 @@ class Learner:
             self._forecast_of = CapturedStep(self._on_device_forecast, recorder)
 
     @property
+    def _encoder(self) -> SharedEncoder | None:
+        encoder = getattr(self.model, "encoder", None)
+        return encoder if isinstance(encoder, SharedEncoder) else None
+
+    @property
     def _chunked(self) -> SharedEncoder | None:
         """The encoder that runs in chunks, of which one is compiled in place of the whole model: on a CPU."""
-        encoder = getattr(self.model, "encoder", None)
         here = self.precision.device.type == "cpu" and not getattr(self.model, "interleaved", None)
-        return encoder if here and isinstance(encoder, SharedEncoder) else None
+        return self._encoder if here else None
 
     @property
     def eager(self) -> bool:

@@ -24,12 +24,11 @@ from torch import Tensor
 from socialx.batch import Example
 from socialx.data.loaders import Loader
 from socialx.environment import MIB, used_bytes
-from socialx.errors import Argument, Command, Message, SocialxError
+from socialx.errors import Argument, Command, Message, SocialxError, in_short
 from socialx.progress import Bar, Epoch, note, say, work
 from socialx.scoring.metrics import RunningScores
 from socialx.scoring.scoring_pass import survey
 from socialx.training import checkpoint
-from socialx.training.capture import in_short
 from socialx.training.clock import NoClock, StepClock
 from socialx.training.device import sampling
 from socialx.training.leak import MemoryWatch

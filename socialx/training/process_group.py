@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from socialx.data.order import Share
-from socialx.errors import Command, Fallback, SocialxError
+from socialx.errors import Command, Fallback, SocialxError, in_short
 from socialx.progress import Callback, listening
 
 RANK_SEED = 1_000_033  # between the seeds of two processes
@@ -225,8 +225,7 @@ def _connect(group: ProcessGroup) -> None:
         import_module("torch.distributed.nn")
         dist.init_process_group(backend, store=store, rank=group.rank, world_size=group.world)
     except (RuntimeError, ValueError, OSError) as error:
-        reason = str(error).splitlines()[0][:100]
-        unreached = f"{group.world} processes do not reach each other ({reason})"
+        unreached = f"{group.world} processes do not reach each other ({in_short(error, 100)})"
         raise SocialxError("training", unreached, "start all of them with torchrun") from None
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from socialx.errors import in_short
 from socialx.model.xlstm import exact
 from socialx.model.xlstm.exact import Between, LayerFunctions, encode, recomputed
 from socialx.model.xlstm.weights import build_stack, weights_of
@@ -116,7 +117,7 @@ class SharedEncoder(nn.Module):
                 x = torch.zeros(2, self.history, self.width, device=device, dtype=dtype, requires_grad=True)
                 torch.autograd.grad(self._triton(x).sum(), x)
         except Exception as error:  # noqa: BLE001  Triton's own errors derive from nothing more special
-            return f"they cannot run here ({str(error).partition(chr(10))[0][:160] or type(error).__name__})"
+            return f"they cannot run here ({in_short(error)})"
         return ""
 
     def add_tokens(self, device: torch.device) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
