@@ -8,10 +8,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from socialx.forecast import COMPLETE, Forecast
-from socialx.report.score_tables import reported_steps
-from socialx.report.terminal import print_line
+from socialx.views.score_tables import reported_steps
+from socialx.views.terminal import ahead, print_line
 
 SHOWN = 10  # sensors of a table that names none
+COLUMNS, COLUMNS_WITH_INTERVALS = 6, 3  # of steps, the latest of those that are reported: more do not fit into 80
 
 
 def print_forecast(
@@ -20,19 +21,20 @@ def print_forecast(
     console: Console | None = None,
     all_to: str = "Forecast.write stores all of them",
 ) -> None:
-    """The last issue, a row per sensor: its reading and what is forecast at 15, 30 and 60 minutes, with its interval.
+    """The last issue, a row per sensor: its reading and what is forecast at the reported steps, with its interval.
 
     whole: all sensors of the forecast, else the ten that change most.  all_to: says how to get the rest of them.
     """
     out = console or Console()
     print_line(out, forecast.headline())
     shown = forecast if whole else forecast.select(forecast.largest_changes(SHOWN))
-    steps = reported_steps(shown.values.shape[1], shown.step_minutes)
+    columns = COLUMNS if shown.interval is None else COLUMNS_WITH_INTERVALS
+    steps = reported_steps(shown.values.shape[1], shown.step_minutes)[-columns:]
     table = Table(show_edge=False)
     table.add_column("sensor", no_wrap=True)
     table.add_column("reading", justify="right", no_wrap=True)
     for step in steps:
-        table.add_column(f"{step * shown.step_minutes} min", justify="right", no_wrap=True)
+        table.add_column(ahead(step * shown.step_minutes), justify="right", no_wrap=True)
     table.add_column("history", no_wrap=True)
     now, marks = shown.at_issue()[-1], shown.marks[-1]
     for place, vdid in enumerate(shown.sensors):

@@ -7,9 +7,9 @@ import math
 from rich.console import Console
 from rich.markup import escape
 
-from socialx.report.score_tables import reported_steps
-from socialx.report.terminal import number, numbers, print_line, print_table
 from socialx.scoring.results import Explanation
+from socialx.views.score_tables import reported_steps
+from socialx.views.terminal import ahead, number, numbers, of_unit, print_line, print_table
 
 WORST = 10  # sensors that are named
 
@@ -17,11 +17,11 @@ WORST = 10  # sensors that are named
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
     """Errors by horizon, hour and sensor, and what each head of each social layer does."""
     out = console or Console()
-    mae, steps = f"MAE {explanation.unit}", explanation.by_horizon
+    mae, steps = f"MAE{of_unit(explanation.unit)}", explanation.by_horizon
     table = numbers("at", mae, "forecasts")
     for step in reported_steps(len(steps), steps[0].key):
         row = steps[step - 1]
-        table.add_row(f"{row.key} min", number(row.mae, 4), f"{row.count:,}")
+        table.add_row(ahead(row.key), number(row.mae, 4), f"{row.count:,}")
     table.add_row(f"all {len(steps)} steps", number(explanation.mae, 4), f"{explanation.count:,}")
     print_table(out, f"{explanation.run}, {explanation.part} windows, {explanation.target}", table)
     hours = [(f"{row.key:02}:00", number(row.mae, 3)) for row in explanation.by_hour]
@@ -35,7 +35,8 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
         largest = [(escape(near.id), f"{near.weight:.3f}", f"{near.km:.1f}") for near in sensor.neighbours[:1]]
         errors = (number(sensor.mae, 3), f"{sensor.count:,}")
         table.add_row(escape(sensor.id), *errors, *(largest[0] if largest else ("-", "-", "-")))
-    worst = f"the {len(scored)} worst of {len(explanation.sensors)} sensors"
+    named, sensors = len(scored), len(explanation.sensors)
+    worst = f"the {named} worst of {sensors} sensors" if named < sensors else "sensors, the worst first"
     print_table(out, f"{worst}, and the neighbour with the largest weight", table)
     if explanation.no_pooling:
         print_line(out, f"no pooling: {explanation.no_pooling}")

@@ -13,9 +13,9 @@ import numpy as np
 from markupsafe import Markup
 
 from socialx.profiling.profile import Profile
-from socialx.report.page import DASH, NBSP, files, known, number, percent, render, setting
-from socialx.report.page_picture import COLOURS, inline
-from socialx.report.profile_tables import idle_of, phases_of, reasons_of
+from socialx.views.page import DASH, NBSP, files, known, number, percent, render, setting
+from socialx.views.page_picture import COLOURS, inline
+from socialx.views.profile_tables import idle_of, phases_of, reasons_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

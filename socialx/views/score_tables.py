@@ -11,13 +11,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from socialx.files.published import SCORED_MINUTES, PublishedScore
-from socialx.report.file_tables import IMPUTED
-from socialx.report.terminal import number, numbers, print_line, print_table
 from socialx.scoring.difference import Difference
 from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
-from socialx.scoring.protocol import ScoringProtocol
+from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
+from socialx.scoring.references import REFERENCES
 from socialx.scoring.results import ErrorOf, Evaluation
+from socialx.views.file_tables import IMPUTED
+from socialx.views.terminal import ahead, number, numbers, of_unit, print_line, print_table
 
 WORST = 10  # sensors that are named
 
@@ -33,7 +34,7 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
             if len(evaluation.protocol.targets) == 1
             else f"{target}, {evaluation.part} windows"
         )
-        rows = {name: model.targets[target] for name, model in evaluation.models.items()}
+        rows = {name: model.targets[target] for name, model in evaluation.distinct.items()}
         print_scores(rows, step_minutes, unit, title, out)
         if evaluation.online:
             rows = {f"{name}, online": model.targets[target] for name, model in evaluation.online.items()}
@@ -42,11 +43,12 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
             covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
             print_coverage(covered, step_minutes, unit, f"{title}, prediction intervals", out)
     for what in next(iter(evaluation.by.values()), {}):
-        print_errors({name: tables[what] for name, tables in evaluation.by.items()}, what, evaluation, out)
+        of_models = {name: tables[what] for name, tables in evaluation.by.items() if name in evaluation.distinct}
+        print_errors(of_models, what, evaluation, out)
     if evaluation.difference:
         print_difference(evaluation.difference, evaluation.protocol, out)
     if evaluation.published:
-        first = {name: next(iter(model.targets.values())) for name, model in evaluation.models.items()}
+        first = {name: next(iter(model.targets.values())) for name, model in evaluation.distinct.items()}
         print_ladder(first, evaluation.published, step_minutes, out)
     print_protocol(evaluation.protocol, out)
     for line in verdicts(evaluation):
@@ -54,22 +56,43 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
-    """How each run compares with the best reference by the MAE over all steps, a line each and target."""
-    lines = []
-    for target, unit in evaluation.protocol.targets.items():
-        maes = {name: model.overall(target).mae for name, model in evaluation.models.items()}
-        references = {name: mae for name, mae in maes.items() if name not in evaluation.protocol.trained and mae > 0}
-        if not references:
+    """How each run compares with the best reference by the MAE over all steps, a line each and target.
+
+    A run that is better over all steps and worse than a reference 15, 30 or 60 minutes ahead: the line says where.
+    """
+    protocol, lines = evaluation.protocol, []
+    steps = reported_steps(protocol.horizon, protocol.step_minutes)
+    for target, unit in protocol.targets.items():
+        models = {name: model.targets[target] for name, model in evaluation.distinct.items()}
+        references = {name: model for name, model in models.items() if name in REFERENCES}
+        maes = {name: model.overall.mae for name, model in references.items() if model.overall.mae > 0}
+        if not maes:
             continue
-        best = min(references, key=lambda name: references[name])
-        for name in (name for name in maes if name in evaluation.protocol.trained and math.isfinite(maes[name])):
-            gain = 1 - maes[name] / references[best]
+        best = min(maes, key=lambda name: maes[name])
+        of = "" if len(protocol.targets) == 1 else f" of {target}"
+        for name in (each for each in models if each not in REFERENCES):
+            mae = models[name].overall.mae
+            if not math.isfinite(mae):
+                continue
+            gain = 1 - mae / maes[best]
             than = f"{100 * abs(gain):.1f} % {'better' if gain > 0 else 'worse'} than {best}, the best reference"
-            of = "" if len(evaluation.protocol.targets) == 1 else f" of {target}"
-            lines.append(
-                f"{name} is {than}: MAE{of} {maes[name]:.4g}, not {references[best]:.4g} {unit} over all steps"
-            )
+            line = f"{name} is {than}: MAE{of} {mae:.4g}, not {maes[best]:.4g}{of_unit(unit)} over all steps"
+            where = worse_at(models[name], references, steps, protocol.step_minutes) if gain > 0 else ""
+            lines.append(f"{line}; worse at {where}" if where else line)
     return lines
+
+
+def worse_at(
+    run: HorizonScores, references: Mapping[str, HorizonScores], steps: Sequence[int], step_minutes: int
+) -> str:
+    """Which of these steps of the horizon a reference forecasts better than a run, and with which MAE, in words."""
+    found = []
+    for step in steps:
+        name = min(references, key=lambda each: references[each].by_step[step - 1].mae)
+        mae, least = run.by_step[step - 1].mae, references[name].by_step[step - 1].mae
+        if least < mae:
+            found.append(f"{ahead(step * step_minutes)} ({mae:.4g}, {name} {least:.4g})")
+    return ", ".join(found)
 
 
 def print_scores(rows: Mapping[str, HorizonScores], step_minutes: int, unit: str, title: str, out: Console) -> None:
@@ -80,13 +103,13 @@ def print_scores(rows: Mapping[str, HorizonScores], step_minutes: int, unit: str
     horizon = len(next(iter(rows.values())).by_step)
     table = Table(title=title, title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
-    for head in ("at", f"MAE {unit}", f"RMSE {unit}", "MAPE %", "R2"):
+    for head in ("at", f"MAE{of_unit(unit)}", f"RMSE{of_unit(unit)}", "MAPE %", "R2"):
         table.add_column(head, no_wrap=True, justify="right")
     least = min((scores.overall.mae for scores in rows.values()), default=math.nan) if len(rows) > 1 else math.nan
     for name, scores in rows.items():
         name += " (best)" if scores.overall.mae == least else ""
         for step in reported_steps(horizon, step_minutes):
-            table.add_row(name, f"{step * step_minutes} min", *_cells(scores.by_step[step - 1]))
+            table.add_row(name, ahead(step * step_minutes), *_cells(scores.by_step[step - 1]))
             name = ""
         table.add_row("", f"all {horizon} steps", *_cells(scores.overall), end_section=True)
     out.print(table)
@@ -98,14 +121,14 @@ def print_coverage(
     """The share of readings inside the intervals and their mean width, at 15, 30 and 60 minutes and over all steps."""
     table = Table(show_edge=False)
     table.add_column("model", overflow="fold")
-    for head in ("interval", "at", "covered", f"mean width {unit}"):
+    for head in ("interval", "at", "covered", f"mean width{of_unit(unit)}"):
         table.add_column(head, no_wrap=True, justify="right")
     for name, coverage in rows.items():
         horizon = len({row.minutes for row in coverage} - {None})
         shown = [None, *(step * step_minutes for step in reported_steps(horizon, step_minutes))]
         for row in (row for row in coverage if row.minutes in shown):
             first = row.minutes == shown[1]
-            at = f"all {horizon} steps" if row.minutes is None else f"{row.minutes} min"
+            at = f"all {horizon} steps" if row.minutes is None else ahead(row.minutes)
             share = "-" if row.share is None else f"{row.share:.1%}"
             level = f"{row.level:.0%}" if first else ""
             table.add_row(escape(name), level, at, share, number(row.width, 2), end_section=row.minutes is None)
@@ -120,10 +143,11 @@ def print_errors(rows: Mapping[str, Sequence[ErrorOf[Any]]], what: str, evaluati
     """
     protocol, last = evaluation.protocol, list(rows.values())[-1]
     order = [place for place, row in enumerate(last) if row.count]
-    title = f"{evaluation.part} windows, {next(iter(protocol.targets))}, MAE in {protocol.unit} by {what}"
+    unit = f" in{of_unit(protocol.unit)}" if of_unit(protocol.unit) else ""
+    title = f"{evaluation.part} windows, {next(iter(protocol.targets))}, MAE{unit} by {what}"
     if what == "sensor":
         order = sorted(order, key=lambda place: -(last[place].mae or 0))[:WORST]
-        title += f", the {len(order)} worst of {len(last)}"
+        title += f", the {len(order)} worst of {len(last)}" if len(order) < len(last) else ", the worst first"
     table = numbers(what)
     for name in rows:
         table.add_column(escape(name), justify="right")
@@ -139,9 +163,9 @@ def print_difference(difference: Difference, protocol: ScoringProtocol, out: Con
     """By how much the MAE of the second run is larger, with the interval, at 15, 30 and 60 minutes and over all."""
     horizon = len(difference.rows) - 1
     shown = [None, *(step * protocol.step_minutes for step in reported_steps(horizon, protocol.step_minutes))]
-    table = numbers("at", f"difference {protocol.unit}", "95 % from", "to", "it differs")
+    table = numbers("at", f"difference{of_unit(protocol.unit)}", "95 % from", "to", "it differs")
     for row in (row for row in difference.rows if row.minutes in shown):
-        at = f"all {horizon} steps" if row.minutes is None else f"{row.minutes} min"
+        at = f"all {horizon} steps" if row.minutes is None else ahead(row.minutes)
         signed = ("-" if value is None else f"{value:+.4f}" for value in (row.difference, row.low, row.high))
         table.add_row(at, *signed, "-" if row.differs is None else ("yes" if row.differs else "no"))
     title = f"MAE of {difference.second} - MAE of {difference.first}, bootstrap over {difference.days} days"
@@ -182,22 +206,20 @@ def ladder_rows(
 
 
 def reported_steps(horizon: int, step_minutes: int) -> list[int]:
-    """The steps that are 15, 30 and 60 minutes ahead, as far as they exist; else the last one."""
-    steps = [minutes // step_minutes for minutes in (15, 30, 60) if minutes % step_minutes == 0]
-    return [step for step in steps if 0 < step <= horizon] or [horizon]
+    """The steps that are 15, 30 and 60 minutes ahead, then 3, 6, 12 and 24 hours, as far as they exist.
+
+    Else the last one, which also ends a horizon that goes on for more than an hour.
+    """
+    reported = (15, 30, 60, 180, 360, 720, 1440)
+    steps = [minutes // step_minutes for minutes in reported if minutes % step_minutes == 0]
+    steps = [step for step in steps if 0 < step <= horizon]
+    longer = horizon * step_minutes > 60 and horizon not in steps
+    return [*steps, horizon] if longer or not steps else steps
 
 
 def _cells(s: Scores) -> list[str]:
     digits = ((s.mae, 4), (s.rmse, 4), (s.mape, 3), (s.r2, 4))
     return ["-" if math.isnan(value) else f"{value:.{places}f}" for value, places in digits]
-
-
-def _missing(values: Mapping[str, float | None]) -> str:
-    """The rule of every feature, once where they agree."""
-    rules = {name: "not finite" if value is None else f"not finite or {value:g}" for name, value in values.items()}
-    if len(set(rules.values())) == 1:
-        return next(iter(rules.values()))
-    return ", ".join(f"{name} {rule}" for name, rule in rules.items())
 
 
 def print_protocol(protocol: ScoringProtocol, console: Console | None = None) -> None:
@@ -221,21 +243,25 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}",
         f"{protocol.split} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.history} + "
         f"{protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap",
-        f"missing: {_missing(protocol.missing)}; averaged over {protocol.averaging}",
+        f"missing: {missing_rule(protocol.missing)}; averaged over {protocol.averaging}",
         f"{normalisers}; {protocol.precision}; socialx {protocol.socialx} {protocol.commit or ''}".rstrip(),
     ]
     if (period := protocol.period) is not None:
         within = f"within {period.first_time} .. {period.last_time}"
+        within += "".join(f" and is in {file}" for file in period.files)
         lines.insert(2, f"scored: the {period.windows:,} windows whose forecast lies {within}")
     for name, trained in protocol.trained.items():
         epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
         lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}")
         if trained.checksum != protocol.checksum:
             seen, between = "it may have seen some of these windows", ""
-            here, then = (protocol.first_time, protocol.last_time), (trained.first_time, trained.last_time)
+            of = protocol.period or protocol
+            here, then = (of.first_time, of.last_time), (trained.first_time, trained.last_time)
             if None not in (*here, *then):
                 (begin, end), (first, last) = map(str, here), map(str, then)
                 between = f"its data is of {first[:16]} .. {last[:16]}, this of {begin[:16]} .. {end[:16]}: "
                 seen = "unseen" if last < begin or end < first else seen
             lines[-1] += f", trained on other data ({trained.checksum[:12]}): {between}{seen}"
+        if other_missing(protocol.missing, trained.missing):
+            lines[-1] += f"; in its training missing was {missing_rule(trained.missing)}"
     return lines

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from socialx.errors import sample
+from socialx.errors import counted, sample
 from socialx.files.inspect import Report
 from socialx.files.locations import near
 from socialx.files.older.backfill import Plan
-from socialx.report.terminal import percent
+from socialx.views.terminal import percent
 
 FEATURES_LISTED = 30  # a file may declare hundreds of thousands
 # What follows the name of a file's data; None: it cannot be told.
@@ -48,15 +48,18 @@ def _about_file(r: Report) -> dict[str, str]:
 
 
 def _about_times(r: Report) -> dict[str, str]:
-    gaps = f"{r.gaps} gaps" + (f", the largest {r.largest_gap_minutes:g} min" if r.gaps else "")
+    gaps = counted(r.gaps, "gap") + (f", the largest {r.largest_gap_minutes:g} min" if r.gaps else "")
     clock = "time zone not stored" if r.timezone is None else f"time zone {r.timezone} not known here"
     if r.nonexistent_rows is not None:
-        clock = f"{r.nonexistent_rows} rows in skipped hours, {r.nonexistent_rows_read} of them with a reading; "
+        clock = (
+            f"{counted(r.nonexistent_rows, 'row')} in skipped hours, {r.nonexistent_rows_read} of them with a reading; "
+        )
         clock += f"{r.ambiguous_rows} in repeated hours"
     without = f", {r.failed_rows} without a time" if r.failed_rows else ""
+    odd = f"{counted(r.duplicates, 'duplicate')}, {counted(r.irregular_steps, 'irregular step')}"
     return {
         "rows": f"{r.rows:,}, every {r.step_minutes} min, {r.first_timestamp} .. {r.last_timestamp} {r.timezone or ''}",
-        "time axis": f"{gaps}, {r.duplicates} duplicates, {r.irregular_steps} irregular steps{without}",
+        "time axis": f"{gaps}, {odd}{without}",
         "daylight saving": clock,
     }
 
@@ -65,10 +68,12 @@ def _about_readings(r: Report) -> dict[str, str]:
     missing = "not finite" if r.missing is None else f"not finite or {r.missing:g}"
     worst = [f"{sensor} {percent(share)}" for sensor, share in r.worst_sensors.items() if share]
     stuck = [f"{sensor} {hours:.1f} h" for sensor, hours in r.stuck_sensors.items()]
-    longest = "none"
+    longest, dark = "none", counted(r.all_missing_rows, "row")
     if r.sensor_longest_outage is not None:
         steps = int(r.sensor_longest_outage["steps"])
-        longest = f"sensor {r.sensor_longest_outage['sensor']}, {steps:,} rows ({steps * r.step_minutes / 60:.1f} h)"
+        longest = (
+            f"sensor {r.sensor_longest_outage['sensor']}, {counted(steps, 'row')} ({steps * r.step_minutes / 60:.1f} h)"
+        )
         longest += f" from {r.sensor_longest_outage['first_timestamp']}"
     between = [
         f"{name} {value:.4g}"
@@ -81,7 +86,7 @@ def _about_readings(r: Report) -> dict[str, str]:
         "worst sensors": ", ".join(worst) or "none",
         "dead sensors": f"{len(r.dead_sensors)}: {sample(r.dead_sensors)}" if r.dead_sensors else "none",
         "stuck sensors": f"{len(stuck)}: {sample(stuck)}" if stuck else "none",
-        "outages": f"{r.all_missing_rows:,} rows without any reading, the longest run {r.longest_outage_steps} rows",
+        "outages": f"{dark} without any reading, the longest run {counted(r.longest_outage_steps, 'row')}",
         "longest outage": longest,
     }
 
@@ -96,7 +101,9 @@ def print_plans(plans: Sequence[Plan], console: Console | None = None, rewrite: 
         todo = list(plan.actions) or ([] if plan.unplaced else ["nothing is missing"])
         if plan.unplaced:
             fails = "stay" if plan.without_positions else "fails"
-            todo.append(f"{fails}: {len(plan.unplaced)} sensors without a position ({sample(plan.unplaced)})")
+            todo.append(
+                f"{fails}: {counted(len(plan.unplaced), 'sensor')} without a position ({sample(plan.unplaced)})"
+            )
         if plan.variant.rewrite and not plan.rewrite:
             todo.append(f"fails: needs {rewrite}")
         kind = f"{plan.variant.name}: {plan.variant.what}"

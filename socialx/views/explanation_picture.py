@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from socialx.report.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain, title
-from socialx.report.explanation_tables import WORST
-from socialx.report.map_picture import SensorMap, draw_map
 from socialx.scoring.results import Explanation, Layer, SensorErrors
+from socialx.views.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain, title
+from socialx.views.explanation_tables import WORST
+from socialx.views.map_picture import SensorMap, draw_map
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,15 +13,15 @@ import numpy as np
 from markupsafe import Markup
 
 from socialx.files.published import SCORED_MINUTES
-from socialx.report.canvas import DAYS, HOUR, day
-from socialx.report.page import NBSP, files, known, number, percent, render, setting
-from socialx.report.page_picture import COLOURS, Line, clock_axes, inline
-from socialx.report.run_map import moving_map
-from socialx.report.run_report import RunReport
-from socialx.report.score_tables import OURS, ladder_rows, protocol_lines, reported_steps, verdicts
-from socialx.report.terminal import duration
 from socialx.scoring.days import Day
 from socialx.scoring.results import ModelScores
+from socialx.views.canvas import DAYS, HOUR, day
+from socialx.views.page import NBSP, files, known, number, percent, render, setting
+from socialx.views.page_picture import COLOURS, Line, clock_axes, inline
+from socialx.views.run_map import moving_map
+from socialx.views.run_report import RunReport
+from socialx.views.score_tables import OURS, ladder_rows, protocol_lines, reported_steps, verdicts
+from socialx.views.terminal import ahead, duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,10 +107,10 @@ class RunView:
         evaluation = self.report.evaluation
         protocol = evaluation.protocol
         steps = reported_steps(protocol.horizon, protocol.step_minutes)
-        heads = [*(f"{step * protocol.step_minutes}{NBSP}min" for step in steps), "all steps"]
+        heads = [*(ahead(step * protocol.step_minutes).replace(" ", NBSP) for step in steps), "all steps"]
         tables = []
         for target, unit in protocol.targets.items():
-            models = {name: model.targets[target] for name, model in evaluation.items()}
+            models = {name: model.targets[target] for name, model in evaluation.distinct.items()}
             maes = {name: model.overall.mae for name, model in models.items()}
             order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
             rows, others = [], []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from socialx.report.canvas import BLUE, GREY, VERMILION, day, moment, picture, plain, time_ticks, title
+from socialx.views.canvas import BLUE, GREY, VERMILION, day, moment, picture, plain, time_ticks, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

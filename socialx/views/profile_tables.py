@@ -17,7 +17,7 @@ from socialx.dataset import GIB
 from socialx.profiling.paired import Gain
 from socialx.profiling.profile import ONE_PROCESS, Finding, Profile
 from socialx.profiling.trace import Top, short_name
-from socialx.report.terminal import bar, percent
+from socialx.views.terminal import bar, percent
 
 WIDTH = 100
 CELLS, NAME = 60, 44  # characters of the busy curve, and of a name

@@ -9,9 +9,9 @@ import numpy as np
 
 from socialx.files.inspect import Report
 from socialx.files.store import Store
-from socialx.report.canvas import DAY, day, moment, picture, time_ticks, title
-from socialx.report.map_picture import BAR, SensorMap, draw_map
-from socialx.report.terminal import percent
+from socialx.views.canvas import DAY, day, moment, picture, time_ticks, title
+from socialx.views.map_picture import BAR, SensorMap, draw_map
+from socialx.views.terminal import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from socialx.report.canvas import DAY, HOUR
-from socialx.report.page import plain
+from socialx.views.canvas import DAY, HOUR
+from socialx.views.page import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from socialx.data.geo import to_plane
-from socialx.report.canvas import DOT, DPI, SMALL, VERMILION, title
+from socialx.views.canvas import DOT, DPI, SMALL, VERMILION, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -114,16 +114,10 @@
   };
   const set = change => { Object.assign(state, change); draw(); };
 
-  const nearest = (map, event) => {
-    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(map.getScreenCTM().inverse());
-    const away = dot => (dot.getAttribute("cx") - point.x) ** 2 + (dot.getAttribute("cy") - point.y) ** 2;
-    const found = dots[0].reduce((best, dot) => away(dot) < away(best) ? dot : best);
-    return away(found) < 30 ** 2 ? +found.dataset.place : state.chosen;
-  };
   for (const map of [first, second]) {
     for (const name of ["pointermove", "click"]) {
       map.addEventListener(name, event => {
-        const chosen = nearest(map, event);
+        const found = nearest(map, event, dots[0], 30), chosen = found ? +found.dataset.place : state.chosen;
         if (chosen !== state.chosen) set({ chosen });
       });
     }

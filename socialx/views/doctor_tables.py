@@ -11,7 +11,6 @@ from rich.text import Text
 
 from socialx.errors import printable
 
-WIDTH = 80  # characters of a line, in a wider terminal too
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -21,7 +20,7 @@ def print_lines(lines: Iterable[tuple[str, str, str, str]], console: Console | N
     Long lines wrap; where the output is no terminal, there are no colours.
     """
     out, listed = console or Console(), list(lines)
-    table = Table(show_header=False, show_edge=False, box=None, pad_edge=False, width=min(WIDTH, out.width))
+    table = Table(show_header=False, show_edge=False, box=None, pad_edge=False, width=out.width)
     for fixed in (True, True, False):
         table.add_column(no_wrap=fixed, overflow="fold")
     for state, name, found, helps in listed:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from socialx.notebook import Shown
 from socialx.scoring.days import Day
 from socialx.scoring.results import ErrorOf, Evaluation, Explanation
 from socialx.training.run_folder import EpochRow
@@ -26,8 +27,8 @@ class RunRecord:
     best_epoch: int | None
 
 
-@dataclass(frozen=True, eq=False)
-class RunReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class RunReport(Shown):
     """Runs and reference forecasts on the same windows, and where the best run errs.
 
     runs: in the order that they were named in.  defaults: of all settings.  by_hour, by_weekday: of each run and
@@ -44,9 +45,17 @@ class RunReport:
     sensors: tuple[str, ...]
     days: tuple[Day, ...]
 
+    def headline(self) -> str:
+        """The scores."""
+        return self.evaluation.headline()
+
+    def table(self) -> list[dict[str, Any]]:
+        """The scores, a row per model."""
+        return self.evaluation.table()
+
     @property
     def references(self) -> tuple[str, ...]:
         """The names of the reference forecasts, the best first."""
         runs = {run.name for run in self.runs}
-        names = [name for name in self.evaluation if name not in runs]
+        names = [name for name in self.evaluation.distinct if name not in runs]
         return tuple(sorted(names, key=lambda name: self.evaluation[name].overall().mae))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from socialx.report.canvas import DAY, HOUR, day, moment
-from socialx.report.map_picture import on_plane, round_length
-from socialx.report.page import DASH, NBSP, number, plain
-from socialx.report.page_picture import clock_axes, inline
-from socialx.report.run_report import RunReport
 from socialx.scoring.days import Day
 from socialx.scoring.results import SensorErrors
+from socialx.views.canvas import DAY, HOUR, day, moment
+from socialx.views.map_picture import on_plane, round_length
+from socialx.views.page import DASH, NBSP, number, plain
+from socialx.views.page_picture import clock_axes, inline
+from socialx.views.run_report import RunReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -40,6 +40,16 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def of_unit(unit: str) -> str:
+    """`` mph`` behind a number or a head; nothing for a unit that the file does not say."""
+    return "" if unit == "unknown" else f" {unit}"
+
+
+def ahead(minutes: int) -> str:
+    """``15 min`` or ``3 h``: how far ahead a step of a forecast is."""
+    return f"{minutes // 60} h" if minutes > 60 and minutes % 60 == 0 else f"{minutes} min"
+
+
 def bar(share: float, width: int = 30) -> str:
     """A share as a bar; plain ASCII."""
     return "#" * round(share * width)
