@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from socialx.disk import check_name, check_regular
@@ -25,7 +25,8 @@ PACKED = {
     b"\xfd7zXZ": ("packed by xz", "unpack it with unxz"),
     **dict.fromkeys(UTF16, ("a text in UTF-16", "save it as UTF-8")),
 }
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}  # in the order in which they are tried
+# In the order in which they are tried.
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", "^": "carets", "~": "tildes", ",": "commas"}
 FIRST_BYTES = 256
 LINE_BYTES = 1 << 24  # a header of 100,000 sensors with names of 160 bytes
 HEAD_BYTES = 1 << 25  # of all lines of a head
@@ -92,6 +93,29 @@ def read_head(path: Path, advice: str = AGAIN) -> FileHead:
     return FileHead(path, kind, first, ends=ends)
 
 
+def whole(path: Path) -> Path:
+    """The file that holds a path: the archive of ``months.zip/jan.csv``, else the path itself."""
+    return next((each for each in path.parents if each.is_file()), path)
+
+
+def inside(archive: Path) -> list[Path]:
+    """The paths of the files in a zip; none of hidden files, and of names that are no plain paths."""
+    with suppress(*UNREADABLE), zipfile.ZipFile(archive) as content:
+        names = [PurePosixPath(name) for name in members_of(content) if str(PurePosixPath(name)) == name]
+        hidden = (".", "__MACOSX")  # a path that begins with .. or / is none of the archive either
+        plain = [name for name in names if not any(part.startswith((*hidden, "/")) for part in name.parts)]
+        return sorted(archive / name for name in plain)
+    return []
+
+
+def opened(path: Path) -> IO[bytes]:
+    """A file, or a file in a zip, to be read."""
+    archive = whole(path)
+    if archive == path:
+        return path.open("rb")
+    return zipfile.ZipFile(archive).open(path.relative_to(archive).as_posix())
+
+
 def first_bytes(path: Path, advice: str) -> bytes:
     """The first bytes of a file; refuses what ``read_head`` refuses, and a folder."""
     with _opened(path, advice) as (_, first):
@@ -118,8 +142,8 @@ def check_text(path: Path, first: bytes) -> None:
 def _opened(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
     """A file that a user named, and its first bytes."""
     try:
-        check_regular(path)
-        file = path.open("rb")
+        check_regular(whole(path))
+        file = opened(path)
         first = file.read(FIRST_BYTES)
     except FileNotFoundError:
         remedy = f"check the path{'' if advice == AGAIN else f', or {advice}'}"
@@ -128,6 +152,8 @@ def _opened(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
         raise SocialxError(path, "a folder", "name a file in it") from None
     except OSError as error:
         raise SocialxError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
+    except (*UNREADABLE, KeyError) as error:  # of a zip around it
+        raise SocialxError(path, f"cannot be unpacked ({error})", "unpack the zip, and name its folder") from None
     with file:
         if not first:
             raise SocialxError(path, "the file is empty", advice)
@@ -144,7 +170,7 @@ def unpacked(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
     file: ``path`` where it is open already.
     """
     if file is None:
-        with path.open("rb") as file, unpacked(path, file) as stream:
+        with opened(path) as file, unpacked(path, file) as stream:
             yield stream
         return
     magic = file.read(len(ZIP))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
-import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -16,8 +16,10 @@ import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
 from socialx.errors import ITEM, Argument, SocialxError, sample
-from socialx.files.file_head import SEPARATORS, check_text, first_bytes
+from socialx.files.file_head import SEPARATORS, check_text, first_bytes, opened, read_head, whole
 from socialx.files.hdf5_layout import DIRECTIONS, Sensors
+from socialx.files.points import FEATURE_ID, Row, datex, geojson
+from socialx.files.workbooks import read_workbook
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
@@ -25,12 +27,19 @@ IDS_BYTES = 1 << 24
 LOCATIONS_BYTES = 1 << 27  # 100,000 sensors at 1.3 kB each; PEMS-BAY-META.csv has 135 bytes for one
 LINE_CHARACTERS = 1 << 20
 DECIMAL = re.compile(r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$")
+DROPPED = 5  # columns that an error advises to leave out
 METRES = 360.0  # larger numbers are no degrees
 # Names of columns in lower case; of two in one file the first listed here counts.
 COLUMNS = {
-    "sensor_id": ("sensor_id", "id", "station", "station_id", "vdid", "sid"),
-    "latitude": ("latitude", "lat", "y"),
-    "longitude": ("longitude", "lng", "lon", "long", "x"),
+    "sensor_id": (
+        *("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detektor"),
+        *("messstelle", "zählstelle", "site_id", "site", "name", FEATURE_ID),
+    ),
+    "latitude": ("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "y"),
+    "longitude": (
+        *("longitude", "lng", "lon", "long", "länge", "laenge", "längengrad", "laengengrad", "geolänge", "geolaenge"),
+        *("longitud", "x"),
+    ),
     "direction": ("dir", "direction"),
     "lanes": ("lanes",),
     "length": ("length",),
@@ -64,14 +73,16 @@ def repeated(ids: Iterable[str]) -> list[str]:
     return [text for text in ids if counts[match_key(text)] > 1]
 
 
-def read_locations(path: Path) -> dict[int | str, Location]:
-    """Locations by ``match_key``, from a CSV whose header names the columns, or headerless id,lat,lon.
+def read_locations(path: Path, ids: Iterable[str] = ()) -> dict[int | str, Location]:
+    """Locations by ``match_key``: a CSV whose header names the columns or headerless id,lat,lon, a workbook, GeoJSON,
+    or DATEX II.
 
     For example PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` and LargeST's ca_meta.csv.  A sensor may be listed
-    twice only with one position; one at 0, 0 counts as not listed.
+    twice only with one position; one at 0, 0 counts as not listed.  ids: of the sensors that are looked for; of several
+    columns that may name a sensor it is the one with most of them.
     """
     locations: dict[int | str, Location] = {}
-    for line, cells in _rows(path):
+    for line, cells in _rows(path, ids):
         location = _location(path, line, cells)
         if not on_earth(location.latitude, location.longitude):
             continue  # 0, 0: as if it were not listed
@@ -88,6 +99,26 @@ def read_locations(path: Path) -> dict[int | str, Location]:
     return locations
 
 
+def respelt(
+    ids: Iterable[str], locations: Mapping[int | str, Location]
+) -> tuple[dict[int | str, Location], tuple[str, ...]]:
+    """The locations with those of sensors that are written in another case, ``s1`` for S1, and the ids of these.
+
+    Only where one location and one sensor have this spelling but for the case.
+    """
+    ids = list(ids)
+    spelt: dict[str, list[int | str]] = {}
+    for key in locations:
+        spelt.setdefault(str(key).casefold(), []).append(key)
+    mine = Counter(str(match_key(vdid)).casefold() for vdid in ids)
+    found = {}
+    for vdid in ids:
+        folded = str(match_key(vdid)).casefold()
+        if match_key(vdid) not in locations and mine[folded] == len(spelt.get(folded, ())) == 1:
+            found[vdid] = locations[spelt[folded][0]]
+    return {**locations, **{match_key(vdid): place for vdid, place in found.items()}}, tuple(found)
+
+
 def index_ids(path: Path) -> dict[int, str]:
     """Index -> sensor id, of a locations file with a column ``index``; empty for any other file."""
     try:
@@ -101,7 +132,7 @@ def index_ids(path: Path) -> dict[int, str]:
             return {}
         key = match_key(index)
         if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
-            raise SocialxError(path, f"{line} has the index {index[:40]!a}, not one integer per sensor", "correct it")
+            raise SocialxError(path, f"{line} has the index {index[:40]!r}, not one integer per sensor", "correct it")
     if twice := repeated(ids.values()):
         raise SocialxError(path, f"its column index gives sensors two places ({sample(twice)})", "correct it")
     return ids
@@ -129,57 +160,61 @@ def read_ids(path: Path) -> tuple[str, ...]:
     return ids
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def _rows(path: Path, ids: Iterable[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
     """The line of each row of a locations file, and its cells by the names that ``COLUMNS`` has for them."""
-    excel = path.suffix.lower() in (".xlsx", ".xlsm")
-    if not excel:
-        check_text(path, first_bytes(path, ADVICE))
-    size = path.stat().st_size
+    reader, first = _texts, first_bytes(path, ADVICE).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if path.suffix.lower() in (".xlsx", ".xlsm"):
+        reader = _workbook
+    elif first.startswith((b"{", b"[")):
+        reader = geojson
+    elif first.startswith(b"<"):
+        reader = datex
+    else:
+        check_text(path, first)
+    size = whole(path).stat().st_size
     if size > LOCATIONS_BYTES:
         raise SocialxError(path, f"{size:,} bytes, more than a table of positions has ({LOCATIONS_BYTES:,})", ADVICE)
-    columns: dict[str, int] | None = None
-    width = 0
     try:
-        for number, cells in _workbook(path) if excel else _texts(path):
-            if not any(cell.strip() for cell in cells):
-                continue
-            line = f"line {number}"
-            if columns is None:
-                columns, is_header = _header(path, line, cells)
-                width = len(cells)
-                if is_header:
-                    continue
-            if len(cells) < width or any(cell.strip() for cell in cells[width:]):
-                raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-            yield line, {name: cells[place].strip() for name, place in columns.items()}
+        rows = [(line, [cell.strip() for cell in cells]) for line, cells in reader(path) if any(map(str.strip, cells))]
     except (UnicodeDecodeError, csv.Error):
         raise SocialxError(path, "not a CSV text file", ADVICE) from None
+    if not rows:
+        return
+    columns, begin = _header(path, *rows[0])
+    width = len(rows[0][1])
+    for line, cells in rows:
+        if len(cells) < width or any(cells[width:]):
+            raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
+    wanted = {str(match_key(vdid)).casefold() for vdid in ids}
+    named = columns.pop("sensor_id")
+
+    def known(place: int) -> int:
+        return len(wanted & {str(match_key(cells[place])).casefold() for _, cells in rows[begin:]})
+
+    columns |= {"sensor_id": (max(named, key=known),)}  # the first of those that know as many
+    for line, cells in rows[begin:]:
+        yield line, {name: cells[place] for name, (place, *_) in columns.items()}
 
 
-def _texts(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _texts(path: Path) -> Iterator[Row]:
     """The cells of the rows of a text, decimal commas as points where commas do not separate, and their lines."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        head = file.readline(LINE_CHARACTERS)
-        separator = max(SEPARATORS, key=head.count)
+    head = read_head(path, ADVICE)
+    encoding = head.encoding if head.lines else "utf-8-sig"
+    with opened(path) as content, io.TextIOWrapper(content, encoding, newline="") as file:
+        separator = max(SEPARATORS, key=file.readline(LINE_CHARACTERS).count)
         file.seek(0)
         rows = csv.reader(_lines(path, file), delimiter=separator)
         for cells in rows:
             decimals = separator != ","
-            yield rows.line_num, [DECIMAL.sub(r"\1.\2", cell) for cell in cells] if decimals else cells
+            yield f"line {rows.line_num}", [DECIMAL.sub(r"\1.\2", cell) for cell in cells] if decimals else cells
 
 
-def _workbook(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _workbook(path: Path) -> Iterator[Row]:
     """The cells of the rows of the first sheet of a workbook, as texts."""
-    import pandas as pd
-
     first_bytes(path, ADVICE)
-    try:
-        frame = pd.read_excel(path, header=None, dtype=str, keep_default_na=False)
-    except ImportError:
-        raise SocialxError(path, "openpyxl is not installed", "pip install 'socialx[excel]'") from None
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-        raise SocialxError(path, f"no workbook that can be read ({str(error)[:80]})", "write it again") from None
-    yield from enumerate(frame.to_numpy().tolist(), 1)
+    first = next(iter(read_workbook(path).values()), [])
+    for number, cells in enumerate(first, 1):
+        yield f"line {number}", ["" if cell != cell else str(cell) for cell in cells]  # NaN: no cell
 
 
 def _lines(path: Path, file: TextIO) -> Iterator[str]:
@@ -192,19 +227,19 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
         yield line
 
 
-def _header(path: Path, line: str, cells: list[str]) -> tuple[dict[str, int], bool]:
-    """The name of each known column -> its place, and whether the first row is a header at all."""
-    names = [cell.strip().lower() for cell in cells]
+def _header(path: Path, line: str, cells: list[str]) -> tuple[dict[str, tuple[int, ...]], int]:
+    """The name of each known column -> its places, the best first, and the number of rows of the header, 0 or 1."""
+    names = [cell.lower() for cell in cells]
     columns = {
-        column: names.index(present[0])
+        column: tuple(names.index(name) for name in present)
         for column, spellings in COLUMNS.items()
         if (present := [name for name in spellings if name in names])
     }
     if {"sensor_id", "latitude", "longitude"} <= columns.keys():
-        return columns, True
+        return columns, 1
     if len(cells) == 3 and not any(math.isnan(_number(cell)) for cell in cells[1:]):
-        return {"sensor_id": 0, "latitude": 1, "longitude": 2}, False
-    raise SocialxError(path, f"{line} is {','.join(cells)[:60]!a}, without sensor_id, latitude, longitude", ADVICE)
+        return {"sensor_id": (0,), "latitude": (1,), "longitude": (2,)}, 0
+    raise SocialxError(path, f"{line} is {','.join(cells)[:60]!r}, without sensor_id, latitude, longitude", ADVICE)
 
 
 def _location(path: Path, line: str, cells: dict[str, str]) -> Location:
@@ -219,7 +254,7 @@ def _location(path: Path, line: str, cells: dict[str, str]) -> Location:
             remedy = "they look like metres, so convert them to WGS84 (EPSG:4326)"
         raise SocialxError(
             path,
-            f"{line} has latitude {cells['latitude'][:40]!a}, longitude {cells['longitude'][:40]!a}, "
+            f"{line} has latitude {cells['latitude'][:40]!r}, longitude {cells['longitude'][:40]!r}, "
             "not degrees within +-90 and +-180",
             remedy,
         )
@@ -272,12 +307,13 @@ def join(
     """
     unknown = [vdid for vdid in ids if match_key(vdid) not in locations]
     if unknown and not allow_missing:
-        few = droppable and len(unknown) < len(ids) and len(unknown[0]) <= ITEM
-        leaves_out = f", or leave a column out that is no sensor: {Argument('drop', unknown[0])}" if few else ()
+        few = droppable and len(unknown) < len(ids) and len(unknown) <= DROPPED and max(map(len, unknown)) <= ITEM
+        drop = Argument("drop", unknown if len(unknown) > 1 else unknown[0])
+        leaves_out = f", leave out what is no sensor: {drop}" if few else ""
         raise SocialxError(
             path,
             f"no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
-            f"name the locations of this dataset{leaves_out}",
+            f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}",
         )
     nowhere = Location("", math.nan, math.nan, math.nan, math.nan, "")
     places = [locations.get(match_key(vdid), nowhere) for vdid in ids]

@@ -1,6 +1,20 @@
 """What readings are: the quantities that a file may hold, and what their values can be."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 SPEED = "avg_speed"
 QUANTITIES = {"speed": SPEED, "flow": "flow", "occupancy": "occupancy"}  # as typed -> the name of the feature
 NOT_NEGATIVE = (SPEED, "flow", "occupancy")  # those that cannot be below 0
 LARGEST_SPEED = {"km/h": 200.0, "mph": 124.3, "m/s": 55.6}  # of a road, by unit
+# Units of speeds, as typed in lower case without spaces -> as stored.
+SPEED_UNITS = {"mph": "mph", "mi/h": "mph", "miles/h": "mph", "m/s": "m/s"} | dict.fromkeys(
+    ("km/h", "kmh", "kph", "km/std"), "km/h"
+)
+UNITS_LIKE = {"flow": ("veh/h", "veh/5min"), "occupancy": ("%", "share")}  # examples; those of speeds are mph and km/h
+
+
+def codes_of(feature: str, codes: Sequence[float], *, several: bool) -> tuple[float, ...]:
+    """The numbers that stand for no reading of a feature; of several features 0 is one of the speed only."""
+    return tuple(code for code in codes if code != 0 or feature == SPEED or not several)

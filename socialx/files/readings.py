@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, sample
+from socialx.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, sample
 from socialx.files.convert_options import Request, options
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.matrices import MATRIX, is_matrix
 from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV, PUBLISHED_CSV
 from socialx.files.formats.transposed import refuse_transposed
-from socialx.files.formats.walltimes import goes_back, in_utc, once, retimed, rounded, watched
+from socialx.files.formats.walltimes import (
+    Repeats,
+    existing,
+    goes_back,
+    in_utc,
+    in_zone,
+    once,
+    retimed,
+    rounded,
+    watched,
+)
 from socialx.files.hdf5_layout import DIRECTIONS, Block, Readings, Sensors
-from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations
+from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations, respelt
 from socialx.files.published import DATASETS, PublishedDataset
-from socialx.files.quantities import SPEED
+from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE, codes_of
 from socialx.files.recognition import find, recognise
-from socialx.files.time_axis import common_step, timestamp_seconds
 
 MINE = "mine"  # the name of a data set without one
-UNITS = {"mph": "mph", "km/h": "km/h", "kmh": "km/h", "kph": "km/h", "m/s": "m/s"}  # of speeds: as typed -> as stored
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +62,7 @@ def read(kind: str, request: Request) -> SourceReadings:
         published = request.start is None
         request = replace(request, start=request.start or dataset.start, step_s=step, published=published)
     contents = format.read(request)
-    if contents.timezone and request.timezone not in (None, contents.timezone):
+    if contents.timezone and not contents.times and request.timezone not in (None, contents.timezone):
         found = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
         raise SettingsError(Argument("timezone", request.timezone), found, "drop it")
     ids, notes = _ids(request, contents)
@@ -68,7 +76,10 @@ def read(kind: str, request: Request) -> SourceReadings:
             notes += (f"{request.data}: {dataset.name}, by the ids of its {len(ids)} sensors",)
     sensors, positions, unknown = _sensors(request, contents, ids, dataset)
     readings, assumed = _readings(request, contents, dataset, sensors, positions)
-    readings = replace(readings, blocks=_without(readings.blocks, (request.missing or ())[1:]))
+    codes, features = (request.missing or ())[1:], (contents.feature, *contents.others)
+    if contents.others:
+        codes = ((0.0,) if SPEED in features else ()) if request.missing is None else request.missing
+    readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
     readings, clock = in_order(readings, contents, request)
     files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
     readings = replace(readings, inputs=tuple(path for path in files if path))
@@ -110,8 +121,9 @@ def _fits(request: Request, dataset: PublishedDataset, ids: tuple[str, ...]) -> 
         others = (other for other in DATASETS.values() if all(match_key(vdid) in other.ids for vdid in ids))
         other = next((other.name for other in others if other is not dataset), None)
         found = f"its {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
-        likely = f"{Command('convert', other, path)}, whose ids they look like"
-        raise SocialxError(path, found, likely if other else Command("convert", "auto", path, name="NAME"))
+        written = {"meta": request.meta or "LOCATIONS.csv", "output": "OUT.h5"}
+        likely = f"{Command('convert', other, path, **written)}, whose ids they look like"
+        raise SocialxError(path, found, likely if other else Command("convert", "auto", path, name="NAME", **written))
     notes = []
     if foreign and not numbered:
         notes.append(f"{path}: {len(foreign)} of its {len(ids)} sensors ({sample(foreign)}) are not of {dataset.name}")
@@ -121,33 +133,43 @@ def _fits(request: Request, dataset: PublishedDataset, ids: tuple[str, ...]) -> 
 
 
 def in_order(
-    readings: Readings, contents: Contents, request: Request, *, in_utc_always: bool = False
+    readings: Readings, contents: Contents, request: Request, *, in_utc_always: bool = False, remedy: Remedy = ""
 ) -> tuple[Readings, tuple[Message, ...]]:
-    """The readings with times that can be trusted, and a note for each change: whole steps, if they were asked for,
-    and an hour that comes twice in UTC, if the user names the zone of the times.
+    """The readings with times that can be trusted, and a note for each change: whole steps, if they were asked for;
+    an hour that comes twice in UTC, if the user names the zone of the times; times in UTC as wall times of that zone,
+    if no hour comes twice.
 
-    in_utc_always: times of a zone that the user names are written in UTC, whether they have such an hour or not.
+    in_utc_always: wall times of a zone that the user names are written in UTC, whether they have such an hour or not.
 
-    Without a zone from the user, such an hour is refused while the readings are walked.
+    Without a zone from the user, such an hour is refused while the readings are walked; ``remedy`` says what helps.
     """
-    path, zone = request.data, request.timezone
+    path, zone, zoned = request.data, request.timezone, contents.timezone is not None
+    unnamed = "" if zone or zoned else remedy or f"{Argument('timezone', readings.timezone or 'ZONE')} keeps both hours"
     notes: list[Message] = []
     times = contents.times() if contents.times and (request.round_times or zone) else np.empty(0, "S19")
-    hourly = len(times) > 1 and common_step(timestamp_seconds(times, str(path))) >= 3600  # may have one hour twice
-    if not hourly:
-        readings = replace(readings, blocks=once(readings.blocks, path, strict=len(times) > 0))
-        times = np.append(times[:1], times[1:][times[1:] != times[:-1]])
+    if contents.times:  # rows have times of their own
+        readings = replace(readings, blocks=once(readings.blocks, path))
+        times = times[Repeats().states(times, np.zeros(len(times), np.int64)) == 0]
     if request.round_times and len(times):
         whole, note = rounded(times, path, request.step_s)
         readings, times = replace(readings, blocks=retimed(readings.blocks, times, whole, path)), whole
         notes += [] if contents.rounded else [note]
-    if zone is None:
-        return replace(readings, blocks=watched(readings.blocks, path, readings.timezone)), tuple(notes)
-    if not (in_utc_always or goes_back(times)):
-        return readings, tuple(notes)
-    utc, note = in_utc(times, zone, path)
-    readings = replace(readings, blocks=retimed(readings.blocks, times, utc, path), timezone="UTC")
-    return readings, (*notes, note)
+    if unnamed:
+        readings = replace(readings, blocks=watched(readings.blocks, path, unnamed))
+    elif zone and zoned and not goes_back(times):
+        wall = in_zone(times, zone)
+        if goes_back(wall):
+            found = f"times that come twice at the end of daylight saving time in {zone}"
+            return replace(readings, timezone="UTC"), (*notes, Message(path, found, "all times are written in UTC"))
+        readings = replace(readings, blocks=retimed(readings.blocks, times, wall, path), timezone=zone)
+        notes += [Message(path, f"its times are written as wall times of {zone}")] if zone != "UTC" else []
+    elif zone and not zoned and (in_utc_always or goes_back(times)):
+        utc, note = in_utc(times, zone, path)
+        readings = replace(readings, blocks=retimed(readings.blocks, times, utc, path), timezone="UTC")
+        notes += [note]
+    if readings.timezone not in (None, "UTC"):
+        readings = replace(readings, blocks=existing(readings.blocks, path, readings.timezone, readings.missing))
+    return readings, tuple(notes)
 
 
 def _ids(request: Request, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:
@@ -168,13 +190,23 @@ def _ids(request: Request, contents: Contents) -> tuple[tuple[str, ...], tuple[M
     return tuple(map(str, range(count))), (Message(request.data, numbered, f"{Argument('ids', 'FILE')} gives them"),)
 
 
-def _without(blocks: Generator[Block, None, None], codes: tuple[float, ...]) -> Generator[Block, None, None]:
-    """The blocks, these numbers replaced by NaN: a file names one number that stands for no reading."""
-    unwanted = np.array(codes, np.float32)
+def without(
+    blocks: Generator[Block, None, None], codes: tuple[float, ...], features: Sequence[str] = (SPEED,)
+) -> Generator[Block, None, None]:
+    """The blocks, these numbers replaced by NaN: a file names one number that stands for no reading.
+
+    features: what the blocks hold; of several 0 stands for no reading of the speed alone.
+    """
+    several = len(features) > 1
+    unwanted = [np.array(codes_of(name, codes, several=several), np.float32) for name in features]
     with closing(blocks):
         for block in blocks:
-            found = np.isin(block.speeds, unwanted) if codes else None
-            yield block if found is None else replace(block, speeds=np.where(found, np.float32(np.nan), block.speeds))
+            parts = np.moveaxis(block.speeds, -1, 0) if several else [block.speeds]
+            found = [np.isin(part, numbers) for part, numbers in zip(parts, unwanted, strict=True)] if codes else []
+            missing = np.stack(found, axis=-1).reshape(block.speeds.shape) if found else None
+            yield (
+                block if missing is None else replace(block, speeds=np.where(missing, np.float32(np.nan), block.speeds))
+            )
 
 
 def _sensors(
@@ -182,7 +214,7 @@ def _sensors(
 ) -> tuple[Sensors, str, tuple[str, ...]]:
     """The sensors with their positions, the name of what these come from, and notes on what it does not say."""
     if request.meta is not None:
-        locations, positions = read_locations(request.meta), str(request.meta)
+        locations, positions = read_locations(request.meta, ids), str(request.meta)
     elif contents.locations is not None:
         locations, positions = contents.locations, str(request.data)
     elif request.without_positions:
@@ -191,6 +223,9 @@ def _sensors(
         helps = f"add {Argument('meta', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
         raise SocialxError(request.data, "it holds no positions of its sensors", helps)
     notes = []
+    locations, cased = respelt(ids, locations)
+    if cased:
+        notes.append(f"{positions}: ids of sensors are in another case there ({sample(cased)})")
     known = [place for vdid in ids if (place := locations.get(match_key(vdid)))]
     described = any(place.direction or np.isfinite([place.lanes, place.length]).any() for place in known)
     if odd := sorted({place.other_direction for place in known} - {""}):
@@ -202,6 +237,15 @@ def _sensors(
     path, missing = Path(positions), request.without_positions
     sensors = join(ids, locations, path, static=static, allow_missing=missing, droppable=contents.droppable)
     return sensors, positions, tuple(notes)
+
+
+def stored_unit(feature: str, text: str) -> str:
+    """A unit as it is stored; those of other quantities than speeds are free text."""
+    if feature != SPEED:
+        return text
+    if unit := SPEED_UNITS.get(text.strip().lower()):
+        return unit
+    raise SettingsError(Argument("units", text), "not a unit of speeds", "choose mph, km/h or m/s")
 
 
 def _readings(
@@ -217,17 +261,13 @@ def _readings(
             found = f"its ids are not those of {name}, so it is named {MINE}"
             notes.append(Message(request.data, found, f"{Argument('name', 'NAME')} names it otherwise"))
             name = MINE
-    units = request.units
-    if units is not None and contents.feature == SPEED:  # those of other quantities are free text
-        units = UNITS.get(units.strip().lower())
-        if units is None:
-            raise SettingsError(Argument("units", request.units), "not a unit of speeds", "choose mph, km/h or m/s")
-    units = units or contents.units or (dataset.units if dataset and contents.feature == SPEED else "unknown")
-    if units == "unknown":
-        says = f"{Argument('units', 'mph')} or {Argument('units', 'km/h')} says it"
-        notes.append(Message(request.data, "the unit is not said in it", says))
-    missing = dataset.missing if dataset else contents.missing
-    if request.missing is not None:
+    units, unsaid = _units(request, contents, dataset)
+    missing = None if contents.others else dataset.missing if dataset else contents.missing
+    if contents.others:
+        if SPEED in units and request.missing is None:
+            zero = "a speed of 0 counts as no reading, 0 of another quantity is one"
+            notes.append(Message("", zero, f"{Argument('missing', 'none')} if 0 is a speed"))
+    elif request.missing is not None:
         missing = request.missing[0] if request.missing else None
     elif missing is None:
         zero = "0 is a reading, as of all counts"
@@ -240,11 +280,32 @@ def _readings(
         feature_set=dataset.feature_set if dataset and not request.name else f"{name}_v1",
         sensors=sensors,
         blocks=contents.blocks,
-        units=units,
+        units=units.pop(contents.feature),
         missing=missing,
         timezone=request.timezone or contents.timezone or (dataset.timezone if dataset else None),
         source_data=str(request.data),
         source_meta=positions,
         feature=contents.feature,
+        others=units,
     )
-    return readings, tuple(notes)
+    return readings, (*unsaid, *notes)
+
+
+def _units(
+    request: Request, contents: Contents, dataset: PublishedDataset | None
+) -> tuple[dict[str, str], tuple[Message, ...]]:
+    """The unit of each feature, and a note on those that nobody says; ``units`` is that of the speed, if it is read."""
+    units = {name: unit or "unknown" for name, unit in {contents.feature: contents.units, **contents.others}.items()}
+    meant = SPEED if SPEED in units else contents.feature
+    if dataset and meant == SPEED and units[meant] == "unknown":
+        units[meant] = dataset.units
+    if request.units is not None:
+        units[meant] = stored_unit(meant, request.units)
+    unknown = [name for name, unit in units.items() if unit == "unknown"]
+    if meant not in unknown:
+        found = f"the unit of {' and '.join(unknown)} is not said in it"
+        return units, (Message(request.data, found),) if unknown else ()
+    one, other = UNITS_LIKE.get(meant, ("mph", "km/h"))
+    which, later = "it" if len(units) == 1 else f"that of {meant}", Command("backfill", "OUT.h5", units="UNIT")
+    says = f"{Argument('units', one)} or {Argument('units', other)} says {which}, and {later} adds it"
+    return units, (Message(request.data, "the unit is not said in it", says),)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from typing import Any
 
 from socialx.errors import Command, SettingsError, SocialxError, sample
-from socialx.files.convert_options import options
+from socialx.files.convert_options import Request, options
 from socialx.files.file_head import AGAIN, FileHead, check_first_line, check_text
 from socialx.files.formats.arrays import refuse_arrays
 from socialx.files.formats.basicts import DAT
@@ -43,7 +44,7 @@ def kind_of(head: FileHead) -> FileKind:
         completing = Command("backfill", head.path, rewrite=True if variant.rewrite else None)
         return FileKind(variant.name, variant.what, None if variant.name == CURRENT else completing)
     format, reason = recognise(head)
-    return FileKind(format.name, f"{format.title}: {reason}", command(head.path, format))
+    return FileKind(format.name, f"{format.title}: {reason}", command(Request(head.path), format))
 
 
 def refuse_ours(head: FileHead) -> None:
@@ -126,10 +127,15 @@ def recognise(head: FileHead) -> tuple[Format, str]:
     raise SocialxError(path, found, f"the formats are {', '.join(format.name for format in every_format())}")
 
 
-def command(data: Path, format: Format) -> Command:
-    """How to convert a file of this format: everything that it leaves unsaid is in it."""
+def command(request: Request, format: Format, given: Mapping[str, Any] | None = None) -> Command:
+    """How to convert a file of this format: what the user gives, and an example of everything that is left unsaid.
+
+    given: arguments of ``convert`` by their name.
+    """
     clock = ("start",) if "start" in format.takes else ()
-    fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(data)}
+    fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(request.data)}
     known = options().items()
+    said = {name: value for name, value in (given or {}).items() if value not in (None, False, (), [])}
     unsaid = {option.name: option.example for field, option in known if option.example and field in fields}
-    return Command("convert", "auto", data, **unsaid, meta="LOCATIONS.csv", output="OUT.h5")
+    places = {} if request.without_positions else {"meta": "LOCATIONS.csv"}
+    return Command("convert", "auto", request.data, *request.more, **(unsaid | places | said), output="OUT.h5")

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -23,6 +23,7 @@ import numpy as np
 from socialx.errors import Argument, SettingsError, SocialxError, sample
 from socialx.files.convert_options import Request
 from socialx.files.file_head import NPY, ZIP, FileHead, first_bytes, members_of
+from socialx.files.quantities import QUANTITIES
 
 PIECE_BYTES = 1 << 23  # 8 MiB at once
 ROW_BYTES = 1 << 28  # no network has rows this long, but a damaged or hostile header may
@@ -245,6 +246,24 @@ def pick_channel(request: Request, count: int, names: tuple[str, ...] = (), defa
         return int(text)
     there = " or ".join([", ".join(names), numbers] if names else [numbers])
     raise SettingsError(Argument("channel", request.channel[:40]), f"not in {request.data}", f"choose {there}")
+
+
+def pick_channels(request: Request, count: int, names: tuple[str, ...] = ()) -> dict[str, int]:
+    """The numbers of the channels by what they hold, as ``flow,speed`` or ``flow=0,speed=2`` asks; else none.
+
+    names: of the channels, where they are known.
+    """
+    if not re.search("[,=]", request.channel or ""):
+        return {}
+    found: dict[str, int] = {}
+    for each in (request.channel or "").split(","):
+        name, _, number = each.partition("=")
+        quantity = QUANTITIES.get(name.strip().lower())
+        if quantity is None or quantity in found or not (names or number):
+            example = f"for example {Argument('channel', 'flow,speed' if names else 'flow=0,speed=1')}"
+            raise SettingsError(Argument("channel", request.channel), "not a quantity for each channel", example)
+        found[quantity] = pick_channel(replace(request, channel=number or name), count, names)
+    return found
 
 
 def _refusal(path: Path, member: str | None, found: str, advice: str) -> SocialxError:

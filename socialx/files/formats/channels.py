@@ -5,7 +5,7 @@ T rows, N sensors, C channels, t rows of one piece.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +22,7 @@ from socialx.files.formats.arrays import (
     only_array,
     open_array,
     pick_channel,
+    pick_channels,
     quiet,
     read_small,
     series,
@@ -72,9 +73,9 @@ def time_channel(array: Array, channel: int = 1) -> int | None:
 
 
 def read_blocks(
-    array: Array, channel: int, calendar: Calendar, scale: Scale | None = None
+    array: Array, channel: int | list[int], calendar: Calendar, scale: Scale | None = None
 ) -> Generator[Block, None, None]:
-    """The rows of one channel of [T,N] or [T,N,C]."""
+    """The rows of one channel of [T,N] or [T,N,C], or of a list of them."""
     scale = scale or Scale()
     with work(f"reading {array.path.name}", array.shape[0], "rows") as bar:
         for rows in array.pieces():
@@ -124,6 +125,8 @@ def _read_pems(request: Request) -> Contents:
     array = series(open_array(request.data, DATA), 2, 3)
     count = _channels(array)
     names = PEMS[:count] if count in (1, 3) else ()
+    if found := pick_channels(request, count, names):
+        return _several(request, array, found, UNITS if names else {})
     channel = pick_channel(request, count, names, {1: 0, 3: 2}.get(count))
     feature = SPEED if not names or names[channel] == "speed" else names[channel]
     note: Message | str = _taken_for_speed(request, channel, count)
@@ -132,6 +135,16 @@ def _read_pems(request: Request) -> Contents:
     calendar = Calendar(request, array.head(1), None)
     units = UNITS[feature] if names else None
     return Contents(None, array.shape[1], read_blocks(array, channel, calendar), feature, units, notes=(note,))
+
+
+def _several(request: Request, array: Array, found: dict[str, int], units: Mapping[str, str]) -> Contents:
+    """Channels by what they hold, of an array without times."""
+    note = f"channels taken: {', '.join(f'{number} is {name}' for name, number in found.items())}"
+    first, *others = found
+    numbers = list(found.values()) if others else found[first]
+    blocks = read_blocks(array, numbers, Calendar(request, array.head(1), None))
+    more = {name: units.get(name) for name in others}
+    return Contents(None, array.shape[1], blocks, first, units.get(first), notes=(note,), others=more)
 
 
 @quiet
@@ -230,6 +243,8 @@ def _is_npy(path: Path) -> str | None:
 def _read_npy(request: Request) -> Contents:
     array = series(only_array(request.data), 2, 3)
     count = _channels(array)
+    if found := pick_channels(request, count):
+        return _several(request, array, found, {})
     channel, feature, units, note = _unnamed(request, count, 0 if count == 1 else None)
     calendar = Calendar(request, array.head(1), None)
     return Contents(None, array.shape[1], read_blocks(array, channel, calendar), feature, units, notes=(note,))

@@ -6,8 +6,8 @@ T rows, N sensors, t rows of one block.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,7 @@ class Contents:
     timezone: str | None = None  # of the times, where the source says it
     rounded: bool = False  # whether its times are whole steps already
     droppable: bool = False  # whether its sensors are columns of a table, which drop can leave out
+    others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
     missing: float | None = 0.0  # the number that usually stands for no reading in such a source; None: there is none
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
-from socialx.errors import Argument, SettingsError, SocialxError, sample
+from socialx.errors import Argument, SettingsError, SocialxError, counted, sample
 from socialx.files.convert_options import Request
 from socialx.files.file_head import FileHead, read_head
 from socialx.files.formats.contents import Contents, Format
@@ -225,7 +225,7 @@ class _Grid:
         if self.times[0].endswith("Z"):
             notes.append(f"{path}: its times end with Z, which LibCity writes after wall times: taken as those")
         if lacking := int(self.seen.sum()) * len(self.times) - self._count:
-            notes.append(f"{path}: {lacking} rows are not in it: taken as missing readings")
+            notes.append(f"{path}: {counted(lacking, 'row is', 'rows are')} not in it: taken as missing readings")
         silent = [vdid for vdid, seen in zip(self._ids, self.seen, strict=True) if not seen]
         if silent:
             count = f"{len(silent)} of {len(self._ids)} sensors have no rows in {path.name} ({sample(silent)})"

@@ -25,6 +25,7 @@ ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(CLOCK)
 MIDNIGHT = r"(?<=[ T])24:00(?=$|:00|[ Z+-])"  # the end of a day
 UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
 PLAIN = "YYYY-MM-DD HH:MM:SS"
+MILLISECONDS = 1e11  # since 1970: larger numbers are no seconds
 # The forms that are copied digit by digit.
 TIMES = {
     form: re.compile(re.sub("[YMDHS]", "[0-9]", form))
@@ -41,6 +42,11 @@ COPIED = {
 def is_time(text: str) -> bool:
     """Whether a text is a moment, a date, or seconds since 1970."""
     return bool(MOMENT.fullmatch(text) or ONLY_DATE.fullmatch(text) or EPOCH.fullmatch(text))
+
+
+def is_milliseconds(text: str) -> bool:
+    """Whether a time is a number of milliseconds since 1970."""
+    return bool(EPOCH.fullmatch(text)) and float(text) >= MILLISECONDS
 
 
 def timestamp(time: str) -> str:
@@ -90,7 +96,7 @@ class Times:
 
         if self.form is None:
             numbers = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64)
-            numbers = np.where(numbers >= 1e11, numbers / 1000, numbers)
+            numbers = np.where(numbers >= MILLISECONDS, numbers / 1000, numbers)
             return np.where(np.isfinite(numbers), np.rint(np.nan_to_num(numbers)), UNKNOWN).astype(np.int64)
         if self.zoned:
             texts = texts.str.replace(r" ?UTC$", "Z", regex=True)

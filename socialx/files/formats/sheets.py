@@ -10,6 +10,7 @@ import csv
 import re
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,38 +19,44 @@ import numpy as np
 from socialx.errors import SocialxError, sample, shortened
 from socialx.files.convert_options import Request
 from socialx.files.file_head import SEPARATORS, FileHead
+from socialx.files.formats.columns import LANES, parts_of, plain, quantity_of, unit_of
 from socialx.files.formats.moments import EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, is_time
 from socialx.files.formats.text_cells import (
     ABSENT,
-    COMMA,
+    FOOTER_ROWS,
     NO_READING,
     NUMBER,
+    UNQUOTED,
     Piece,
+    Signs,
     TextColumns,
+    cells_of_object,
     decimal_sign,
+    has_number,
+    is_below,
+    number_in,
     refuse_cell,
+    tell_below,
 )
 from socialx.files.locations import match_key, repeated
-from socialx.files.quantities import SPEED
+from socialx.files.workbooks import read_workbook
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HEAD_ROWS = 40  # that tell what each column holds
 TITLE_ROWS = 10  # lines above the header
+CELL_BYTES = 16  # of a cell of a Parquet file in memory
+PARQUET_BYTES = 1 << 28  # in memory, up to which every Parquet file is read
+CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, and of equal cells hundreds
 WIDE = 3  # columns of numbers beside a column of texts that make it a table with a column per sensor
-# Names of a column of sensors in a table that has a row for each reading.
+# Names of a column of sensors in a table that has a row for each reading, in the languages of those who publish them.
 SENSORS = re.compile(
-    r"(?:(?:sensor|station|detector|vd|vds|device|segment|link|location|site|counter|road|edge|loop|messstelle)"
-    r"[ _-]?(?:id|name|no|nr|code|number)?|id|vdid|name)",
+    r"(?:(?:sensor|station|detector|vd|vds|device|segment|link|location|site|counter|road|edge|loop|messstelle|detektor"
+    r"|z(?:ä|ae)hlstelle|messquerschnitt|mq|meetpunt|meetlocatie|punto|estaci[oó]n|aforo|compteur|capteur|boucle)"
+    r"[ _-]?(?:id|name|no|nr|code|number)?|id|vdid|name|iu_ac)",
     re.IGNORECASE,
 )
-# Names of a column of each quantity in such a table.
-QUANTITY_COLUMNS = {
-    SPEED: re.compile(r"(?:.*speed.*|v|velocity|kmh|km/h|mph|geschwindigkeit)", re.IGNORECASE),
-    "flow": re.compile(r"(?:.*(?:flow|volume|count|intensity).*|q|veh|vehicles)", re.IGNORECASE),
-    "occupancy": re.compile(r"(?:.*occup.*|occ|o)", re.IGNORECASE),
-}
 PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
 
 
@@ -57,13 +64,15 @@ PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
 class Sheet:
     """How a table is written, and which of its columns are what; columns are numbered from 0.
 
-    kind: text, parquet, excel, or turned.  times: the column of the times, or those of the dates and of the times of
-    day; none where rows are counted.  sensors: the column of the sensors in a table that has a row for each reading;
-    None: a column for each sensor.  values: the columns of readings.  first: the time of the first row, as it is
+    kind: text, json, parquet, excel, or turned.  times: the column of the times, or those of the dates and of the times
+    of day; none where rows are counted.  sensors: the column of the sensors in a table that has a row for each reading;
+    None: a column for each sensor.  lanes: the column of the lanes in such a table.  values: the columns of readings.
+    units: what a line of units below the header says of each column.  first: the time of the first row, as it is
     written.  sheet: its name in a workbook of several.  begin: lines before the first row.  skipped: what stands in
     those that are not the header.  dropped: names of columns that are left out of a table with a column for each
     sensor.  others: sheets of the workbook that have no times, known to the first that has.  frame: the cells of what
-    is no text.
+    is no text.  signs: what the cells tell of their decimals; the sheets of one table share it.
+    sensor: the name of the only one, where its column has another.
     """
 
     path: Path
@@ -81,12 +90,20 @@ class Sheet:
     skipped: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    lanes: int | None = None
+    units: tuple[str, ...] = ()
     frame: pd.DataFrame | None = field(default=None, compare=False)
+    signs: Signs = field(default_factory=Signs, compare=False)
+    sensor: str = ""
 
     @property
     def where(self) -> Path | str:
         """How a message calls it."""
         return f"{self.path}, sheet {self.sheet}" if self.sheet else self.path
+
+    def ids(self) -> tuple[str, ...]:
+        """The names of the sensors of the columns of readings."""
+        return (self.sensor,) if self.sensor else tuple(plain(self.names[place]) for place in self.values)
 
     def left_out(self) -> list[str]:
         """What of it, and of the workbook around it, is not read: a line each."""
@@ -97,9 +114,26 @@ class Sheet:
         }
         return [f"{what}: {sample(names)}" for what, names in parts.items() if names]
 
+    def unit(self, place: int) -> str:
+        """The unit of a column as its name or the line of units says it, empty where neither does."""
+        return parts_of(self.names[place])[1] or (self.units[place] if self.units else "")
+
+    @property
+    def named(self) -> tuple[int, ...]:
+        """The columns that name the sensor of a row, and its lane."""
+        return tuple(place for place in (self.sensors, self.lanes) if place is not None)
+
+    def quantity_of_all(self) -> str | None:
+        """What the columns of sensors measure, where the unit of one says it."""
+        return next((found[0] for place in self.values if (found := unit_of(self.unit(place)))), None)
+
+    def quantity(self, place: int) -> str | None:
+        """What a column measures, by its unit or its name."""
+        return quantity_of(self.names[place], self.unit(place))
+
     def described(self) -> str:
         """How it is written, for a note."""
-        kinds = {"parquet": "Parquet", "excel": "an Excel workbook"}
+        kinds = {"parquet": "Parquet", "excel": "an Excel workbook", "json": "lines of JSON"}
         how = kinds.get(self.kind) or f"{SEPARATORS[self.separator]} between cells"
         decimal = ", decimal commas" if self.decimal == "," else ""
         rows = "a column per sensor" if self.sensors is None else "a row per sensor and time"
@@ -110,35 +144,47 @@ class Sheet:
         """The same sheet, its columns found by the names that they have in another one of the same columns."""
         place = {name: number for number, name in enumerate(self.names)}
         times, values = (tuple(place[other.names[each]] for each in part) for part in (other.times, other.values))
-        sensors = None if other.sensors is None else place[other.names[other.sensors]]
-        return replace(self, times=times, values=values, sensors=sensors)
+        sensors, lanes = (None if each is None else place[other.names[each]] for each in (other.sensors, other.lanes))
+        return replace(self, times=times, values=values, sensors=sensors, lanes=lanes)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
         """These columns of texts and of readings, piece after piece."""
+        timed = bool(self.times) and self.first[:1].isdigit()
         if self.frame is None:
-            columns = TextColumns(
-                self.path, self.names, texts, numbers, self.separator, self.decimal, self.begin, self.encoding
-            )
+            how = (self.separator, self.decimal, self.begin, self.encoding, self.signs, timed)
+            columns = TextColumns(self.path, self.names, texts, numbers, *how)
             yield from columns.read("reading" if numbers else "looking at the times of")
             return
         frame = self.frame[self.begin :].dropna(how="all").infer_objects() if self.kind == "excel" else self.frame
+        cells = written(frame[self.times[0]][-FOOTER_ROWS:]).tolist() if timed else []
+        if below := list(takewhile(is_below, reversed(cells))):
+            frame = frame[: -len(below)]
+            if numbers:
+                tell_below(self.where, below[::-1])
         values = np.empty((len(frame), len(numbers)), np.float32)
         for place, column in enumerate(numbers):
             with np.errstate(over="ignore"):  # what is too large for a file is infinite
                 values[:, place] = self._readings(frame[column], column)
         yield Piece([written(frame[column]).tolist() for column in texts], values, self.begin + 1)
+        self.signs.check(self.where)
 
     def _readings(self, column: pd.Series[Any], number: int) -> np.ndarray:
         """A column of a typed table as float64 [t], NaN where there is no reading."""
         import pandas as pd
 
         cells = column.replace(ABSENT, float("nan"))
-        if self.decimal == ",":
-            cells = cells.map(lambda cell: cell.replace(",", ".") if isinstance(cell, str) else cell)
+        texts = cells.map(lambda cell: isinstance(cell, str)).to_numpy(bool)
+        if texts.any():
+            whole = [str(cell) for cell in cells[~texts].dropna() if cell == cell // 1]
+            self.signs.see(UNQUOTED.join([*cells[texts], *whole]).encode(), UNQUOTED.encode(), self.decimal)
+            read = [number_in(cell, self.decimal, grouped=self.signs.said) for cell in cells[texts]]
+            cells = cells.astype(object)
+            cells[texts] = ["wrong" if number is None else number for number in read]
         found = pd.to_numeric(cells, errors="coerce")
         if (wrong := (found.isna() & cells.notna()).to_numpy()).any():
             row = int(wrong.argmax())
-            refuse_cell(self.where, f"line {row + self.begin + 1}", self.names[number] or number, str(column.iloc[row]))
+            place, name, cell = f"line {row + self.begin + 1}", self.names[number] or number, str(column.iloc[row])
+            refuse_cell(self.where, place, name, cell, said=self.signs.said)
         return found.to_numpy(np.float64, na_value=np.nan)
 
 
@@ -148,6 +194,8 @@ def look(head: FileHead, request: Request | None = None) -> list[Sheet]:
     request: which columns hold times or sensors, and which are left out; without it only the first rows are kept.
     """
     said = request or Request(head.path)
+    if is_json(head):
+        return _objects(head, said)
     for separator in SEPARATORS if head.lines else ():
         rows = [(number, cells_of(line, separator)) for number, line in head.lines]
         empty = Sheet(head.path, "text", (), (), (), encoding=head.encoding, separator=separator)
@@ -172,6 +220,24 @@ def look(head: FileHead, request: Request | None = None) -> list[Sheet]:
     sheets = [sheet for sheet in found.values() if sheet is not None]
     others = tuple(name for name, sheet in found.items() if sheet is None)
     return [replace(sheet, others=others if place == 0 else ()) for place, sheet in enumerate(sheets)]
+
+
+def is_json(head: FileHead) -> bool:
+    """Whether a text begins as lines of JSON do."""
+    return bool(head.lines) and head.lines[0][1].lstrip().startswith("{")
+
+
+def _objects(head: FileHead, request: Request) -> list[Sheet]:
+    """The sheet of lines of JSON, whose columns are the keys of the first ones."""
+    try:
+        found = [(number, cells_of_object(head.path, number, line)) for number, line in head.lines]
+    except SocialxError:
+        return []
+    names = list(dict.fromkeys(key for _, cells in found for key in cells))
+    rows = [(number, [cells.get(name, "") for name in names]) for number, cells in found]
+    empty = Sheet(head.path, "json", (), (), (), encoding=head.encoding, separator=UNQUOTED)
+    sheet = _headed(empty, [(0, names), *rows], request)
+    return [sheet] if sheet else []
 
 
 def cells_of(line: str, separator: str) -> list[str]:
@@ -201,7 +267,10 @@ def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -
             if any(NUMBER.fullmatch(cell) or is_time(cell) for cells in between for cell in cells):
                 continue
             if found := _columns(sheet, names, right, request):
-                skipped = [cells for _, cells in rows[:header]] + between
+                units = [cells for cells in between if len(cells) == len(names) and any(map(unit_of, cells))]
+                if units:
+                    found = replace(found, units=tuple(cell if unit_of(cell) else "" for cell in units[0]))
+                skipped = [cells for _, cells in rows[:header]] + [cells for cells in between if cells not in units]
                 texts = [shortened(" ".join(filter(None, cells)), 40) for cells in skipped]
                 return replace(found, begin=rows[first - 1][0], skipped=tuple(filter(None, texts)))
     return None
@@ -216,19 +285,20 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
     if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[place]) for place in times):
         return None
     wide = [place for place, name in enumerate(names) if place not in times and (name or columns[place])]
-    wide = [place for place in wide if names[place] not in request.drop]
+    wide = [place for place in wide if not {names[place], plain(names[place])} & {*request.drop}]
     rest = [place for place in wide if not PLACES.fullmatch(names[place])]
-    sheet = replace(sheet, decimal=decimal_sign(sheet.separator, [columns[place] for place in rest]))
-    number = COMMA if sheet.decimal == "," else NUMBER
+    decimal = request.decimal or decimal_sign(sheet.separator, [columns[place] for place in rest])
+    sheet = replace(sheet, decimal=decimal, signs=Signs(said=request.decimal is not None))
     # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
-    texts = [place for place in rest if columns[place] and not any(map(number.fullmatch, columns[place]))]
+    texts = [place for place in rest if columns[place] and not has_number(columns[place], decimal)]
     numbers = sorted({*wide} - {*texts})
     moments = [" ".join(cells[place] for place in times) for cells in rows]
     sensors = _sensors(names, rows, moments, sorted({*rest} - {*texts}), texts, request)
     sheet = replace(sheet, names=tuple(names), times=times, sensors=sensors, first=moments[0])
-    measured = tuple(place for place in rest if place in numbers and place != sensors) if sensors is not None else ()
-    if measured:
-        return replace(sheet, values=measured)
+    lanes = next((place for place in rest if place != sensors and LANES.fullmatch(names[place])), None)
+    others = tuple(sorted({*rest} & {*numbers} - {sensors, lanes}))
+    if sensors is not None and others:
+        return replace(sheet, values=others, lanes=lanes)
     values = tuple(numbers if len(numbers) >= WIDE else wide)
     left = sorted({*range(len(names))} - {*times, *values})
     dropped = tuple(filter(None, map(names.__getitem__, left)))
@@ -248,12 +318,19 @@ def _sensors(
         return next((place for place in rest if names[place] == request.sensor_column), None)
     if named := [place for place in rest if SENSORS.fullmatch(names[place])]:
         return named[0]
-    measured = [place for place in numbers if any(form.fullmatch(names[place]) for form in QUANTITY_COLUMNS.values())]
+    measured = [place for place in numbers if quantity_of(names[place])]
+    lanes = [place for place in rest if LANES.fullmatch(names[place])]
     if 3 * len(set(moments)) <= 2 * len(moments):  # not the hour that comes twice
         whole = [place for place in numbers if place not in measured and all(cells[place].isdigit() for cells in rows)]
-        for place in (*texts, *(whole if len(numbers) > 1 else ())):
-            if len({(moment, cells[place]) for moment, cells in zip(moments, rows, strict=True)}) == len(rows):
+        found = [place for place in (*texts, *(whole if len(numbers) > 1 else ())) if place not in lanes]
+        for place, *more in (*((each, *lanes) for each in found), *((each,) for each in lanes)):
+            keys = [
+                (moment, cells[place], *(cells[each] for each in more))
+                for moment, cells in zip(moments, rows, strict=True)
+            ]
+            if len(set(keys)) == len(rows):
                 return place
+    texts = [place for place in texts if place not in lanes]
     return texts[0] if texts and (measured or len(numbers) < WIDE) else None
 
 
@@ -296,22 +373,42 @@ def typed(head: FileHead, rows: int | None = None) -> dict[str, pd.DataFrame]:
     """
     import pandas as pd
 
-    package, extra = ("pyarrow", "parquet") if head.kind == "parquet" else ("openpyxl", "excel")
+    if head.kind == "excel":
+        book = read_workbook(head.path, rows)
+        sheets = {name: pd.DataFrame(cells, dtype=object) for name, cells in book.items()}
+        return sheets if len(sheets) != 1 else {"": next(iter(sheets.values()))}
     try:
-        if head.kind == "excel":
-            book = pd.read_excel(head.path, sheet_name=None, header=None, dtype=object, nrows=rows)
-            sheets = {str(name): frame for name, frame in book.items()}
-            return sheets if len(sheets) > 1 else {"": next(iter(sheets.values()))}
+        _check_size(head.path)
         frame = pd.read_parquet(head.path)
     except ImportError:
-        raise SocialxError(head.path, f"{package} is not installed", f"pip install 'socialx[{extra}]'") from None
-    except Exception as error:  # noqa: BLE001  of pyarrow and openpyxl, which have many kinds
+        raise SocialxError(head.path, "pyarrow is not installed", "pip install 'socialx[parquet]'") from None
+    except SocialxError:
+        raise
+    except Exception as error:  # noqa: BLE001  of pyarrow, which has many kinds
         found = f"no {head.kind} file that can be read ({' '.join(str(error).split())[:120]})"
         raise SocialxError(head.path, found, "write it again") from None
     names = "sensor" if pd.api.types.is_string_dtype(frame.index.dtype) else "time"
     if frame.index.name is not None or names == "sensor" or isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(str(frame.index.name or names)).reset_index()
     return {"": frame if rows is None else frame.head(rows)}
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a Parquet file of which each byte stands for hundreds of cells, or that does not fit into memory."""
+    from pyarrow.parquet import ParquetFile
+
+    from socialx.environment import free_memory  # which loads torch: few tables need it
+
+    with ParquetFile(path) as file:
+        cells = file.metadata.num_rows * file.metadata.num_columns
+    need, free = CELL_BYTES * cells, free_memory()
+    if need > PARQUET_BYTES and cells > CELLS_OF_BYTE * path.stat().st_size:
+        raise SocialxError(
+            path, f"{cells:,} cells in {path.stat().st_size:,} bytes, too many to be readings", "save it as CSV"
+        )
+    if need > PARQUET_BYTES and free is not None and need > free / 2:
+        what = f"{cells:,} cells, about {need / 2**30:.1f} GiB, more than half of the free memory"
+        raise SocialxError(path, what, "save it as CSV, which is read piece by piece")
 
 
 def written(column: pd.Series[Any]) -> pd.Series[str]:

@@ -6,11 +6,12 @@ a column per sensor or of a row each.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,20 +19,45 @@ import numpy as np
 
 from socialx.errors import Argument, Message, SettingsError, SocialxError, sample, shortened
 from socialx.files.convert_options import Request
-from socialx.files.file_head import GZIP, SEPARATORS, UTF16, FileHead, check_text, read_head, separator_of
+from socialx.files.file_head import (
+    GZIP,
+    SEPARATORS,
+    UTF16,
+    FileHead,
+    check_text,
+    inside,
+    read_head,
+    separator_of,
+    whole,
+)
+from socialx.files.formats.columns import (
+    BETWEEN,
+    Lanes,
+    combined,
+    lanes_in_columns,
+    lanes_in_rows,
+    plain,
+    quantity_of,
+    sensors_of,
+    unit_of,
+)
 from socialx.files.formats.contents import Contents, Format, as_timestamps
 from socialx.files.formats.matrices import refuse_numbers, two_lines
-from socialx.files.formats.moments import COPIED, MOMENT, PLAIN, TIMES, UNKNOWN, Times, candidates
-from socialx.files.formats.sheets import QUANTITY_COLUMNS, TITLE_ROWS, Sheet, cells_of, check_ids, look, typed, written
-from socialx.files.formats.text_cells import Piece, pieces
+from socialx.files.formats.moments import COPIED, MOMENT, PLAIN, TIMES, UNKNOWN, Times, candidates, is_milliseconds
+from socialx.files.formats.sheets import TITLE_ROWS, Sheet, cells_of, check_ids, is_json, look, typed, written
+from socialx.files.formats.text_cells import Piece, cells_of_object, pieces
 from socialx.files.formats.transposed import refuse_transposed, turned
-from socialx.files.formats.walltimes import free_step, goes_back, nearest_step
+from socialx.files.formats.walltimes import free_step, goes_back, is_put_back, nearest_step, refuse_repeated_hour
 from socialx.files.hdf5_layout import Block
-from socialx.files.locations import match_key, read_locations
-from socialx.files.quantities import SPEED
+from socialx.files.locations import Location, match_key, read_locations
+from socialx.files.quantities import QUANTITIES, SPEED
+from socialx.files.time_axis import timestamp_seconds
 from socialx.progress import note
 
 PUBLISHED_CSV, CSV = "published-csv", "csv"
+# Names of a column of readings that say nothing else, and ends of the names of files.
+READING = re.compile(r"value|reading|measurement|wert|messwert|data", re.IGNORECASE)
+SUFFIXES = re.compile(r"(?:\.(?:csv|tsv|txt|dat|gz|zip|parquet|xls[xm]|jsonl?|ndjson))+$", re.IGNORECASE)
 SHARE = 0.5  # of the free memory, for a table that must be turned as a whole
 WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
 
@@ -42,7 +68,9 @@ class Table:
 
     ids: of the columns of readings, or of the column of sensors.  moments: the times of all rows, seconds int64 [T],
     each once in a table that has a row for each reading; None where they have not been read ahead.  by_time: whether
-    the rows of such a table are in their order.  told: what else a note must say about the times.
+    the rows of the table are in their order.  told: what else a note must say about the times; joined: and about the
+    sheets, where they do not follow one another.  by_file: each sheet is one sensor.  values: the columns of its
+    quantities, as they are numbered in the first file that was named.
     """
 
     sheets: tuple[Sheet, ...]
@@ -51,6 +79,9 @@ class Table:
     moments: np.ndarray | None = None
     by_time: bool = True
     told: str = ""
+    joined: str = ""
+    by_file: bool = False
+    values: tuple[int, ...] = ()
 
 
 def _recognise_published(head: FileHead) -> str | None:
@@ -62,9 +93,9 @@ def _recognise_published(head: FileHead) -> str | None:
 
 def _recognise(head: FileHead) -> str | None:
     heads = [head]
-    if head.kind == "folder":
+    if head.kind in ("folder", "zip"):
         heads = []
-        for path in _files(head.path):
+        for path in _files(head):
             try:
                 heads.append(read_head(path))
             except SocialxError:
@@ -74,10 +105,12 @@ def _recognise(head: FileHead) -> str | None:
     return sheets[0].described() + (several if len(sheets) > 1 else "") if sheets else None
 
 
-def _files(folder: Path) -> list[Path]:
-    """The files of a folder that are not hidden."""
+def _files(head: FileHead) -> list[Path]:
+    """The files of a folder or a zip that are not hidden; of any other file itself."""
+    if head.kind != "folder":
+        return (inside(head.path) if head.kind == "zip" else []) or [head.path]
     try:
-        return sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        return sorted(path for path in head.path.iterdir() if path.is_file() and not path.name.startswith("."))
     except OSError:
         return []
 
@@ -86,6 +119,8 @@ def refuse_table(head: FileHead) -> NoReturn:
     """Raise for a file that is no table with times, with the reason."""
     path, lines = head.path, [line for _, line in head.lines]
     header, row = two_lines(head)
+    for number, line in head.lines if is_json(head) else ():
+        cells_of_object(path, number, line)  # which says what is wrong with it
     if not head.first.startswith((GZIP, *UTF16)):  # those are read
         check_text(path, head.first)
     if head.kind in ("text", "zip") and not lines:
@@ -113,6 +148,10 @@ def refuse_table(head: FileHead) -> NoReturn:
 def refuse_untimed(head: FileHead) -> None:
     """Raise for a header without rows, and for cells without times; return for what may be no table at all."""
     lines = [line for _, line in head.lines]
+    if is_json(head):
+        refuse_table(head)
+    if lines and lines[0].lstrip().startswith("["):
+        raise SocialxError(head.path, "an array of JSON, or no table", "write each of its objects in a line of its own")
     readable = bool(lines) and all(line.replace("\t", " ").isprintable() for line in lines)
     if readable and (len(lines) == 1 or "," not in lines[0]) and any(mark in lines[0] for mark in SEPARATORS):
         refuse_table(head)
@@ -135,38 +174,56 @@ def _published(head: FileHead) -> Sheet:
 def _read(request: Request, *, published: bool = False) -> Contents:
     sheets, aside = _sheets(request, published=published)
     first = sheets[0]
-    feature, column = _chosen(first, request)
-    table = _table([first, *(sheet.as_in(first) for sheet in sheets[1:])], request)
-    notes = []
+    features = _chosen(sheets, request)
+    feature, *others = features
+    units = _units(sheets, features, request)
+    chosen = [place for place in features.values() if place is not None]
+    table = _table(sheets, request, chosen)
+    notes: list[Message | str] = [f"{request.data}: {table.joined}"] if table.joined else []
     if table.told or table.times.form not in COPIED:
-        utc = ", and written in UTC" if table.times.zoned else ""
-        notes.append(f"{request.data}: times are read as {table.times.form or 'seconds since 1970'}{table.told}{utc}")
-    if column is not None and len(first.values) > 1:
-        others = ", ".join(first.names[place] for place in first.values if first.names[place] != column)
-        notes.append(f"{request.data}: the readings are those of {column}, not of {others}")
-    notes += [f"{path}: positions of sensors, set aside" for path in aside]
+        utc = table.times.zoned and request.timezone in (None, "UTC")
+        named = utc and request.timezone is None
+        zone = f"{Argument('timezone', 'ZONE')} writes them as wall times of a zone" if named else ""
+        since = "milliseconds" if is_milliseconds(first.first) else "seconds"
+        how = f"times are read as {table.times.form or f'{since} since 1970'}{table.told}"
+        notes.append(Message(request.data, f"{how}{', and written in UTC' if utc else ''}", zone))
+    chosen = chosen if first.sensors is not None or table.by_file else []  # else each column is a sensor
+    if rest := [first.names[place] for place in first.values if chosen and place not in chosen]:
+        taken = ", ".join(first.names[each] for each in chosen)
+        notes.append(f"{request.data}: the readings are those of {taken}, not of {', '.join(rest)}")
+    places, known, found = _places(table, request, aside)
+    lanes = _lanes(table, known)
+    if lanes is None:
+        ids, blocks = table.ids, _blocks(table, chosen)
+    else:
+        ids, blocks, how = _of_sensors(table, lanes, features, request)
+        notes.append(how)
     return Contents(
-        table.ids,
-        len(table.ids),
-        _rows(table) if column is None else _pivoted(table, column),
+        ids,
+        len(ids),
+        blocks,
         feature,
-        notes=(*notes, *(line for sheet in sheets for line in sheet.left_out())),
-        paths=tuple(sheet.path for sheet in sheets),
+        units[feature],
+        others={name: units[name] for name in others},
+        locations=places,
+        notes=(*notes, *found, *(line for sheet in sheets for line in sheet.left_out())),
+        paths=tuple(whole(sheet.path) for sheet in sheets),
         times=lambda: as_timestamps(_moments(table)),
         timezone="UTC" if table.times.zoned else None,
         missing=0.0 if feature == SPEED else None,
         rounded=table.times.step is not None,
-        droppable=column is None and not request.transposed,
+        droppable=not chosen and lanes is None and not request.transposed,
     )
 
 
 def _sheets(request: Request, *, published: bool) -> tuple[list[Sheet], list[Path]]:
     """The sheets of all files, which have the same columns; and the files with positions, which are set aside."""
-    paths = [path for each in (request.data, *request.more) for path in (_files(each) if each.is_dir() else [each])]
+    heads = [request.head, *map(read_head, request.more)]
+    paths = [path for head in heads for path in _files(head)]
     sheets: list[Sheet] = []
     aside = []
     for path in paths:
-        head = request.head if path == request.data else read_head(path)
+        head = next((head for head in heads if head.path == path), None) or read_head(path)
         found = [_published(head)] if published else look(head, request)
         if not found and len(paths) > 1 and are_locations(path):
             aside.append(path)
@@ -177,16 +234,17 @@ def _sheets(request: Request, *, published: bool) -> tuple[list[Sheet], list[Pat
     if not sheets:
         raise SocialxError(request.data, "no file in this folder", "name a folder of tables, or a file")
     first = sheets[0]
+    wide = all(sheet.sensors is None for sheet in sheets)
     columns = [("time_column", request.time_column), ("sensor_column", request.sensor_column)]
     for argument, name in (*columns, *(("drop", name) for name in request.drop)):
-        if name is not None and name not in first.names:
+        if name is not None and name not in {*first.names, *map(plain, first.names)}:
             names = sample([each for each in first.names if each], 12)
             raise SettingsError(Argument(argument, name), f"no column of {first.where} ({names})", "name one of them")
     for sheet in sheets[1:]:
-        if other := sorted(set(sheet.names) ^ set(first.names)):
+        if other := sorted(set(sheet.names) ^ set(first.names)) if not wide else []:
             differ = f"other columns than {first.where} ({sample(other)})"
             raise SocialxError(sheet.where, differ, "convert it alone, or give all the same columns")
-    return sheets, aside
+    return [replace(sheet, signs=first.signs) for sheet in sheets], aside
 
 
 def _refuse(head: FileHead, request: Request) -> NoReturn:
@@ -207,65 +265,204 @@ def are_locations(path: Path) -> bool:
         return False
 
 
-def _chosen(sheet: Sheet, request: Request) -> tuple[str, str | None]:
-    """What the readings are, and the name of their column where a row has several quantities."""
-    if sheet.sensors is None:
+def _chosen(sheets: list[Sheet], request: Request) -> dict[str, int | None]:
+    """The features that are read, and the column of each; None where there is a column for each sensor.
+
+    Of several files whose columns are quantities each may be that of one sensor.
+    """
+    sheet = sheets[0]
+    names = [plain(sheet.names[place]) for place in sheet.values]
+    per_file = len(sheets) > 1 and all(each.names == sheet.names and each.values == sheet.values for each in sheets)
+    per_file = per_file and all(quantity_of(name) or READING.fullmatch(name) for name in names)
+    if sheet.sensors is None and not per_file:
+        if request.channel is not None and "," in request.channel:
+            per_sensor = f"it has a column per sensor, not one for each of {request.channel}"
+            raise SocialxError(sheet.path, per_sensor, "write a row per time and sensor, with a column for each")
         if request.channel is not None:
             raise SettingsError(Argument("channel"), f"{sheet.path} has a column per sensor", "drop it")
-        return request.quantity or SPEED, None
+        return {request.quantity or sheet.quantity_of_all() or SPEED: None}
+    whole = request.channel is None or request.channel in sheet.names
+    asked = [request.channel] if whole else (request.channel or "").split(",")
+    if len(asked) > 1 and request.quantity:
+        raise SettingsError(Argument("quantity"), f"{request.channel} are several quantities", "drop it")
+    found: dict[str, int | None] = {}
+    for each in asked:
+        place = _column(sheet, each, request.quantity or SPEED)
+        feature = request.quantity or sheet.quantity(place) or (SPEED if len(asked) == 1 else None)
+        if feature is None or feature in found:
+            what = f"{each} is {'no quantity' if feature is None else f'a second column of {feature}'}"
+            raise SettingsError(Argument("channel", request.channel), what, f"choose of {', '.join(QUANTITIES)}")
+        found[feature] = place
+    return found
+
+
+def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
+    """The column of readings that a user asks for by its name or its quantity; None: that of ``quantity``."""
     names = [sheet.names[place] for place in sheet.values]
-    column = request.channel
-    if column is None:
-        wanted = QUANTITY_COLUMNS[request.quantity or SPEED]
-        named = [name for name in names if wanted.fullmatch(name)] or (names if len(names) == 1 else [])
-        if len(named) != 1:
-            found = f"several columns of readings ({', '.join(names)})"
-            raise SocialxError(sheet.path, found, f"{Argument('channel', names[0])} chooses one")
-        column = named[0]
-    if column not in names:
-        listed = f"for example {Argument('channel', names[0])}, of {', '.join(names)}"
-        raise SettingsError(Argument("channel", column), "no column of readings", listed)
-    found_as = (quantity for quantity, form in QUANTITY_COLUMNS.items() if form.fullmatch(column))
-    return request.quantity or next(found_as, SPEED), column
+    wanted = (asked or quantity).strip()
+    places = [place for place in sheet.values if wanted in (sheet.names[place], plain(sheet.names[place]))]
+    if not places:
+        meant = QUANTITIES.get(wanted.lower(), wanted)
+        places = [place for place in sheet.values if sheet.quantity(place) == meant]
+    if asked is None and not places and len(names) == 1:
+        places = list(sheet.values)
+    if len(places) == 1:
+        return places[0]
+    if asked is None or places:
+        several = f"several columns of {wanted if asked else 'readings'} ({', '.join(names)})"
+        raise SocialxError(sheet.path, several, f"{Argument('channel', names[0])} chooses one")
+    listed = f"for example {Argument('channel', names[0])}, of {', '.join(names)}"
+    raise SettingsError(Argument("channel", asked), "no column of readings", listed)
+
+
+def _units(sheets: list[Sheet], features: dict[str, int | None], request: Request) -> dict[str, str | None]:
+    """The unit of each feature as the table says it; the one that a user gives is that of the speed, if it is read."""
+    meant = SPEED if SPEED in features else next(iter(features))
+    asked = {meant: request.units}
+    return {name: _unit(sheets, place, name, asked.get(name)) for name, place in features.items()}
+
+
+def _places(
+    table: Table, request: Request, aside: list[Path]
+) -> tuple[dict[int | str, Location] | None, set[int | str], list[str]]:
+    """The positions of a file beside the data, the keys of sensors that are known, and notes on files set aside."""
+    at, may_be = request.meta or (aside[0] if len(aside) == 1 else None), sensors_of(table.ids)
+    found = read_locations(at, (*table.ids, *may_be)) if at and (may_be or at in aside) else None
+    known = {match_key(vdid) for vdid in request.known} if found is None else set(found)
+    what = "the positions of the sensors" if at in aside else "positions of sensors, set aside"
+    return found if at in aside else None, known, [f"{path}: {what}" for path in aside]
+
+
+def _unit(sheets: list[Sheet], place: int | None, feature: str, asked: str | None) -> str | None:
+    """The unit of a feature as the columns of all sheets say it; refuses two units, and another one than asked for.
+
+    place: its column in the first sheet; None: a column for each sensor.  asked: the unit that the user gives.
+    """
+    first = sheets[0]
+    said: dict[tuple[str, str], str] = {}
+    for sheet in sheets:
+        columns = {name: number for number, name in enumerate(sheet.names)}
+        for column in sheet.values if place is None else (columns[first.names[place]],):
+            if measured := unit_of(sheet.unit(column)):
+                said.setdefault(measured, f"{sheet.names[column]} of {sheet.where}")
+    if len(said) > 1:
+        listed = ", ".join(f"{column} in {unit}" for (_, unit), column in said.items())
+        raise SocialxError(first.where, f"columns in several units ({listed})", "write all in one unit")
+    for (quantity, unit), named in said.items():
+        if quantity != feature:
+            raise SettingsError(Argument("quantity", feature), f"{named} is in {unit}", "drop it")
+        if asked and (unit_of(asked) or ("", asked))[1] != unit:
+            raise SettingsError(Argument("units", asked), f"{named} is in {unit}", "drop it")
+        return unit
+    return None
+
+
+def _lanes(table: Table, known: set[int | str]) -> Lanes | None:
+    """The sensors of a table whose columns or rows are those of lanes; None where it has none."""
+    if table.sheets[0].lanes is not None:
+        return lanes_in_rows(table.ids)
+    if table.sheets[0].sensors is not None:
+        return None
+    return lanes_in_columns(table.ids, known)
+
+
+def _of_sensors(
+    table: Table, lanes: Lanes, features: dict[str, int | None], request: Request
+) -> tuple[tuple[str, ...], Generator[Block, None, None], str]:
+    """The ids and readings of the sensors of a table of lanes, and how these were combined, for a note."""
+    first, names = table.sheets[0], list(features)
+    chosen = [place for place in features.values() if place is not None]
+    measured = zip(table.values, map(first.quantity, first.values), strict=False) if chosen else ()
+    flows = [place for place, quantity in measured if quantity == "flow"]
+    if len(flows) == 1 and SPEED in features and "flow" not in features:
+        chosen, names = [*chosen, *flows], [*names, "flow"]  # the weights of the speeds
+    codes = ((0.0,) if SPEED in features else ()) if request.missing is None else request.missing
+    blocks = combined(_blocks(table, chosen), lanes, names, codes, len(features))
+    weighted = " weighted by flow" if "flow" in names else ""
+    ways = {"flow": "flows are sums of lanes", SPEED: f"speeds are means of lanes{weighted}"}
+    how = "; ".join(ways.get(each, f"{each} is a mean of lanes") for each in features)
+    return lanes.ids, blocks, f"{request.data}: {how} ({lanes.described(table.ids)})"
 
 
 # ---- times
 
 
-def _table(sheets: list[Sheet], request: Request) -> Table:
-    """The sheets with what a walk over their times tells; there is none where one sheet tells all by its first row."""
+def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
+    """The sheets with what a walk over their times tells; there is none where one sheet tells all by its first row.
+
+    chosen: the columns of readings, where a row has several quantities.
+    """
     first = sheets[0]
-    ids = () if first.sensors is not None else tuple(first.names[place] for place in first.values)
-    if ids:
-        check_ids(first.path, ids)
-    ways = candidates(first.first or "2012-03-01 00:00:00")
-    if request.time_format is not None:
-        ways = [Times(request.time_format, zoned="%z" in request.time_format)]
-    if not ways:
-        remedy = f"say how they are written: {Argument('time_format', '%d/%m/%Y %H:%M')}"
-        raise SocialxError(first.where, f"its first time is {first.first[:40]!a}, of no known form", remedy)
-    if ids and len(sheets) == len(ways) == 1:
-        return Table((first,), ways[0], ids)
+    wide = first.sensors is None
+    for sheet in sheets if wide else ():
+        check_ids(sheet.path, sheet.ids())
+    alike = all(set(sheet.names) == set(first.names) for sheet in sheets)
+    sheets = [first, *(sheet.as_in(first) for sheet in sheets[1:])] if alike else sheets
+    ways = _ways(first, request)
+    if wide and len(sheets) == len(ways) == 1:
+        return Table((first,), ways[0], first.ids())
     walked = _walk(sheets, ways)
     times = _one_way(first, walked)
     moments, told = walked.moments[times], ", which the order of its rows tells" if len(ways) > 1 else ""
-    if request.round_times and not ids:
-        step = request.step_s or free_step(np.concatenate(walked.one_sensor[times]))
+    order = sorted(range(len(sheets)), key=lambda place: int(moments[place][0]))
+    in_turn = [moments[place] for place in order]
+    gathered = wide and (not alike or (_overlap(in_turn) and not is_put_back(np.concatenate(in_turn))))
+    if request.round_times and (gathered or not wide):
+        step = request.step_s or free_step(np.concatenate(walked.one_sensor[times] or moments[:1]))
         times, moments = replace(times, step=step), [nearest_step(each, step) for each in moments]
         moments = [each[np.append(True, np.diff(each) != 0)] for each in moments]
         told += f", each sensor's rounded to whole {step // 60} min"
-    order = sorted(range(len(sheets)), key=lambda place: int(moments[place][0]))
-    for before, after in pairwise(order):
-        if moments[after].min() <= moments[before].max():
-            found = f"its times begin before those of {sheets[before].where} end"
-            raise SocialxError(sheets[after].where, found, "remove the rows that both have")
     ordered, every = tuple(sheets[place] for place in order), np.concatenate([moments[place] for place in order])
-    if ids:
-        return Table(ordered, times, ids, every, told=told)
-    if "" in walked.sensors:
-        raise SocialxError(first.path, f"rows without a sensor in {first.names[first.sensors or 0]!r}", "remove them")
+    if gathered:
+        for place in order:
+            refuse_repeated_hour(moments[place], sheets[place].where)
+        return _gathered(ordered, times, np.unique(every), told, chosen if alike else [])
+    if wide:
+        return Table(ordered, times, first.ids(), every, told=told)
     by_time = bool((np.diff(every) > 0).all())
-    return Table(ordered, times, tuple(walked.sensors), np.unique(every), by_time, told)
+    return Table(ordered, times, tuple(walked.sensors), np.unique(every), by_time, told, values=first.values)
+
+
+def _ways(first: Sheet, request: Request) -> list[Times]:
+    """How the times may be written, by the first of them."""
+    if request.time_format is not None:
+        return [Times(request.time_format, zoned="%z" in request.time_format)]
+    ways = candidates(first.first or "2012-03-01 00:00:00")
+    if not ways:
+        remedy = f"say how they are written: {Argument('time_format', '%d/%m/%Y %H:%M')}"
+        raise SocialxError(first.where, f"its first time is {first.first[:40]!a}, of no known form", remedy)
+    return ways
+
+
+def _overlap(moments: list[np.ndarray]) -> bool:
+    """Whether one of some tables, times int64 [T] in the order of their first, begins before another one ends."""
+    ends = np.maximum.accumulate([each.max() for each in moments])
+    return any(each.min() <= end for each, end in zip(moments[1:], ends[:-1], strict=True))
+
+
+def _of_file(sheet: Sheet, columns: list[int]) -> Sheet:
+    """A sheet of one sensor, which has the name of the sheet or of its file."""
+    name = sheet.sheet or SUFFIXES.sub("", sheet.path.name)
+    return replace(sheet, sensor=name, values=tuple(columns))
+
+
+def _gathered(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str, columns: list[int]) -> Table:
+    """Sheets that overlap in time, or have columns of other sensors, with a note on how they are joined.
+
+    columns: the readings of the one sensor that each sheet has.
+    """
+    sheets = tuple(_of_file(sheet, columns) for sheet in sheets) if columns else sheets
+    files = Counter(match_key(name) for sheet in sheets for name in sheet.ids())
+    ids: dict[int | str, str] = {}
+    for name in (name for sheet in sheets for name in sheet.ids()):
+        ids.setdefault(match_key(name), name)
+    names, most = sample(list(ids.values())), max(files.values())
+    joined = f"{len(sheets)} tables are joined by time: {len(ids)} sensors ({names})"
+    if columns:
+        joined = f"each of {len(sheets)} tables is a sensor with the name of the table ({names})"
+    elif partly := [name for key, name in ids.items() if files[key] < most]:
+        joined += f", of which some tables lack {sample(partly)}"
+    return Table(sheets, times, tuple(ids.values()), moments, False, told, joined, bool(columns), tuple(columns))
 
 
 @dataclass
@@ -286,11 +483,11 @@ def _walk(sheets: list[Sheet], ways: list[Times]) -> Walk:
     walk = Walk({way: [] for way in ways}, {way: [] for way in ways}, {})
     for sheet in sheets:
         parts: dict[Times, list[np.ndarray]] = {way: [] for way in walk.moments}
-        columns = sheet.times if sheet.sensors is None else (*sheet.times, sheet.sensors)
+        columns = sheet.times if sheet.sensors is None else (*sheet.times, *sheet.named)
         with closing(sheet.rows(columns)) as rows:
             for piece in rows:
                 texts = _times_of(sheet, piece)
-                names = [] if sheet.sensors is None else piece.texts[-1]
+                names = [] if sheet.sensors is None else _names_of(sheet, piece)
                 walk.sensors.update(dict.fromkeys(names))
                 one = next(iter(walk.sensors), "")
                 for way in list(walk.moments):
@@ -308,6 +505,9 @@ def _walk(sheets: list[Sheet], ways: list[Times]) -> Walk:
             if not parts[way]:
                 raise SocialxError(sheet.path, "no row after line 1", "use a file with rows")
             walk.moments[way].append(np.concatenate(parts[way]))
+    if any(name.partition(BETWEEN)[0] == "" for name in walk.sensors):
+        column = sheets[0].names[sheets[0].sensors or 0]
+        raise SocialxError(sheets[0].path, f"rows without a sensor in {column!r}", "remove them")
     return walk
 
 
@@ -340,6 +540,12 @@ def _times_of(sheet: Sheet, piece: Piece) -> list[str]:
     return columns[0] if len(columns) == 1 else [" ".join(cells) for cells in zip(*columns, strict=True)]
 
 
+def _names_of(sheet: Sheet, piece: Piece) -> list[str]:
+    """The sensor of each row of a piece, with its lane where there is a column of lanes."""
+    columns = piece.texts[len(sheet.times) :]
+    return columns[0] if len(columns) == 1 else [BETWEEN.join(cells) for cells in zip(*columns, strict=True)]
+
+
 def _refuse_times(sheet: Sheet, piece: Piece, texts: list[str], wrong: np.ndarray) -> None:
     """Raise for the first of some texts that are no times; return where there is none."""
     if wrong.any():
@@ -367,6 +573,11 @@ def _moments(table: Table) -> np.ndarray:
 # ---- readings
 
 
+def _blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
+    """The rows of a table; columns: of its quantities in the first sheet, none where each column is a sensor."""
+    return _rows(table) if table.by_time and table.sheets[0].sensors is None else _pivoted(table, columns)
+
+
 def _rows(table: Table) -> Generator[Block, None, None]:
     """The rows of a table with a column per sensor."""
     last, forward = np.empty(0, "S19"), True
@@ -383,34 +594,45 @@ def _rows(table: Table) -> Generator[Block, None, None]:
                 last = stamps[-1:]
 
 
-Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds, number of the sensor and reading, [t] each
+Cells = tuple[np.ndarray, np.ndarray, np.ndarray]  # seconds [t], number of the sensor [t], readings [t,F]
 
 
-def _cells(table: Table, column: str) -> Iterator[Cells]:
-    """The rows of a table that has one for each reading."""
+def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
+    """The readings of a table that has a row for each, or of tables that are joined.
+
+    columns: of its quantities in the first sheet.
+    """
     place = {name: number for number, name in enumerate(table.ids)}
+    keys = {match_key(name): number for number, name in enumerate(table.ids)}
     for sheet in table.sheets:
-        value = next(number for number in sheet.values if sheet.names[number] == column)
-        with closing(sheet.rows((*sheet.times, sheet.sensors or 0), (value,))) as rows:
+        if sheet.sensors is None:
+            sensors = np.array([keys[match_key(name)] for name in sheet.ids()], np.int64)
+            for block in _rows(replace(table, sheets=(sheet,), by_time=True)):
+                seconds = timestamp_seconds(block.timestamps, str(sheet.where))
+                numbers = np.tile(sensors, len(seconds))
+                yield seconds.repeat(len(sensors)), numbers, block.speeds.reshape(len(numbers), -1)
+            continue
+        values = tuple(sheet.values[table.values.index(column)] for column in columns)
+        with closing(sheet.rows((*sheet.times, *sheet.named), values)) as rows:
             for piece in rows:
                 texts = _times_of(sheet, piece)
                 seconds = table.times.seconds(texts)
                 _refuse_times(sheet, piece, texts, seconds == UNKNOWN)
-                yield seconds, np.array([place[name] for name in piece.texts[-1]], np.int64), piece.numbers[:, 0]
+                yield seconds, np.array([place[name] for name in _names_of(sheet, piece)], np.int64), piece.numbers
 
 
-def _pivoted(table: Table, column: str) -> Generator[Block, None, None]:
+def _pivoted(table: Table, columns: list[int]) -> Generator[Block, None, None]:
     """A row per time of a table with a row per reading: as it is read where it is in order of time, else as a whole."""
-    cells, moments = _cells(table, column), _moments(table)
+    cells, moments = _cells(table, columns), _moments(table)
     again: list[int] = []
     if not table.by_time:
         from socialx.environment import free_memory  # which loads torch: few tables need it
 
-        need, free = 4 * len(moments) * len(table.ids), free_memory()
+        need, free = 4 * len(moments) * len(table.ids) * max(1, len(columns)), free_memory()
         if free is not None and need > SHARE * free:
             found = f"rows that are not in order of time, and {need / 2**30:.1f} GiB as a whole"
             raise SocialxError(table.sheets[0].path, found, "sort its rows by time")
-        yield _turned(table, cells, moments, again)
+        yield _turned(table, cells, moments, again, max(1, len(columns)))
         cells = iter(())
     waiting: list[Cells] = []
     for seconds, numbers, readings in cells:
@@ -419,39 +641,49 @@ def _pivoted(table: Table, column: str) -> Generator[Block, None, None]:
             continue
         joined: Cells = tuple(np.concatenate(each) for each in zip(*waiting, strict=True))  # type: ignore[assignment]
         ready = joined[0] < seconds[-1]  # the last time may go on in the next piece
-        yield _turned(table, [tuple(each[ready] for each in joined)], np.unique(joined[0][ready]), again)
-        waiting = [tuple(each[~ready] for each in joined)]
+        part: Cells = joined[0][ready], joined[1][ready], joined[2][ready]
+        yield _turned(table, [part], np.unique(part[0]), again, max(1, len(columns)))
+        waiting = [(joined[0][~ready], joined[1][~ready], joined[2][~ready])]
     if waiting:
-        yield _turned(table, waiting, np.unique(np.concatenate([each[0] for each in waiting])), again)
+        moments = np.unique(np.concatenate([each[0] for each in waiting]))
+        yield _turned(table, waiting, moments, again, max(1, len(columns)))
     if sum(again):
-        note(Message(table.sheets[0].path, f"{sum(again):,} rows stand twice with the same reading", "read once"))
+        what = "readings" if table.joined else "rows"
+        note(Message(table.sheets[0].path, f"{sum(again):,} {what} stand twice with the same reading", "read once"))
 
 
-def _turned(table: Table, cells: Iterable[Cells], moments: np.ndarray, again: list[int]) -> Block:
-    """Readings of these times as rows [t,N], NaN where there is none; refuses two of one sensor and time.
+def _turned(table: Table, cells: Iterable[Cells], moments: np.ndarray, again: list[int], features: int) -> Block:
+    """Readings of these times as rows [t,N] or [t,N,F], NaN where there is none; refuses two of one sensor and time.
 
     again: gets the number of rows that stand twice with the same reading.
     """
-    values = np.full((len(moments), len(table.ids)), np.nan, np.float32)
-    taken = np.zeros(values.shape, bool)
+    values = np.full((len(moments) * len(table.ids), features), np.nan, np.float32)
+    taken = np.zeros(len(values), bool)
     for seconds, numbers, readings in cells:
         places = np.searchsorted(moments, seconds) * len(table.ids) + numbers
         found, first = np.unique(places, return_index=True)
-        first = first[~taken.reshape(-1)[found]]
-        values.reshape(-1)[places[first]] = readings[first]
-        taken.reshape(-1)[found] = True
-        known = values.reshape(-1)[places]
-        other = (known != readings) & ~(np.isnan(known) & np.isnan(readings))
+        first = first[~taken[found]]
+        values[places[first]] = readings[first]
+        taken[found] = True
+        known = values[places]
+        other = ((known != readings) & ~(np.isnan(known) & np.isnan(readings))).any(axis=1)
         if other.any():
             row = int(other.argmax())
-            when = as_timestamps(seconds[row : row + 1])[0].decode()
-            what = f"two readings of {table.ids[numbers[row]]} at {when} ({known[row]:g}, {readings[row]:g})"
+            when, column = (
+                as_timestamps(seconds[row : row + 1])[0].decode(),
+                int((known[row] != readings[row]).argmax()),
+            )
+            vdid = table.ids[numbers[row]].replace(BETWEEN, ", lane ")
+            what = f"two readings of {vdid} at {when} ({known[row, column]:g}, {readings[row, column]:g})"
             raise SocialxError(table.sheets[0].path, what, "remove one of them")
         again.append(len(places) - len(first))
-    return Block(as_timestamps(moments), values)
+    shape = (len(moments), len(table.ids), features)
+    return Block(as_timestamps(moments), values.reshape(shape[: 3 if features > 1 else 2]))
 
 
-TABLE = frozenset({"channel", "time_format", "quantity", "more", "transposed", "time_column", "sensor_column", "drop"})
+TABLE = frozenset(
+    {"channel", "time_format", "quantity", "more", "transposed", "time_column", "sensor_column", "drop", "decimal"}
+)
 FORMATS = (
     Format(
         PUBLISHED_CSV,

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import numpy as np
 
-from socialx.errors import SocialxError
-from socialx.files.file_head import UNREADABLE, unpacked
-from socialx.progress import work
+from socialx.errors import Argument, Message, SocialxError, sample, shortened
+from socialx.files.file_head import LINE_BYTES, UNREADABLE, unpacked, whole
+from socialx.progress import note, work
 
 PIECE_BYTES = 1 << 22  # about 2,000 rows of METR-LA: small beside pandas itself, large beside the cost of a call
 # Cells that mean "no reading"; any other text is refused.
@@ -26,8 +29,79 @@ ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "
 NO_READING = frozenset(ABSENT)
 NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")  # a number with a decimal comma
+NUMBERS = {".": NUMBER, ",": COMMA}  # by the sign of the decimals
+# Numbers whose thousands have the other sign.
+GROUPED = {
+    ".": re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?"),
+    ",": re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]*)?"),
+}
+BLANK_BYTES = 1 << 26  # of blank lines one after the other
+FOOTER_ROWS, FOOTER_LETTERS = 10, 1 << 16  # that may stand below a table, and of one of them
 NARROW = 16  # rows of so many cells are cut cell by cell
 UNQUOTED = "\x1f"  # stands between the cells of rows that had quotes
+
+
+@dataclass
+class Signs:
+    """What tells whether a sign before three digits is that of the decimals or of the thousands.
+
+    said: whether the user named the sign of the decimals; the other one is then that of the thousands.  grouped: a
+    number from 1 on with three digits after the sign; whole: one above 1 without it.  decimals: whether a number has
+    the sign and cannot be grouped.
+    """
+
+    said: bool = False
+    grouped: str = ""
+    whole: str = ""
+    decimals: bool = False
+
+    def see(self, cells: bytes, mark: bytes, sign: str) -> None:
+        """Look at some cells, with a mark between them."""
+        if self.said or self.decimals:
+            return
+        grouped, whole = _forms(mark, sign)
+        if count := cells.count(sign.encode()):
+            found = grouped.findall(cells)
+            self.decimals = len(found) < count
+            self.grouped = self.grouped or b"".join(found[:1]).decode().strip()
+        if not self.whole and (large := whole.search(cells)):
+            self.whole = large[0].decode().strip()
+
+    def check(self, where: object) -> None:
+        """Raise for cells that may be read in both ways."""
+        if self.grouped and self.whole and not self.decimals:
+            found = f"numbers like {self.grouped} beside {self.whole}, so the sign may be that of thousands or decimals"
+            raise SocialxError(where, found, _either(self.grouped))
+
+
+@cache
+def _forms(mark: bytes, sign: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """A cell between marks that may have thousands, and a whole number above 1 without any sign."""
+    begin, end = rb"(?<![^%s])[ ]*" % re.escape(mark), rb"[ ]*(?![^%s])" % re.escape(mark)
+    grouped = rb"[+-]?[1-9][0-9]{0,2}%s[0-9]{3}" % re.escape(sign.encode())
+    return re.compile(begin + grouped + end), re.compile(begin + rb"[+]?(?:[2-9]|[1-9][0-9]+)" + end)
+
+
+def number_in(cell: str, decimal: str, *, grouped: bool) -> str | None:
+    """The number of a cell as Python writes it, None where it is none; grouped: it may have thousands."""
+    if NUMBERS[decimal].fullmatch(cell):
+        return cell.replace(",", ".")
+    if grouped and GROUPED[decimal].fullmatch(cell):
+        return cell.replace("." if decimal == "," else ",", "").replace(",", ".")
+    return None
+
+
+def has_number(cells: list[str], decimal: str) -> bool:
+    """Whether one of some cells is a number, with thousands or without."""
+    forms = (NUMBERS[decimal], *GROUPED.values())
+    return any(form.fullmatch(cell) for cell in cells for form in forms)
+
+
+def _either(cell: str) -> str:
+    """The decimal signs with which a cell is a number, and this number; empty where there is none."""
+    read = {sign: number_in(cell, sign, grouped=True) for sign in NUMBERS}
+    ways = [f"{Argument('decimal', sign)} reads {number}" for sign, number in read.items() if number]
+    return " or ".join(ways)
 
 
 @dataclass(frozen=True)
@@ -55,7 +129,8 @@ class TextColumns:
     """The columns of a text that are read, by their numbers from 0, and how its cells are written.
 
     names: of all columns; an empty one is called by its number.  begin: lines before the first row.  encoding: as of
-    ``FileHead``.
+    ``FileHead``.  signs: what the cells tell of their decimals, of these columns and perhaps of others.
+    timed: whether the first column of texts holds times that begin with a digit.
     """
 
     path: Path
@@ -66,14 +141,55 @@ class TextColumns:
     decimal: str = "."
     begin: int = 1
     encoding: str = "utf-8-sig"
+    signs: Signs = field(default_factory=Signs, compare=False)
+    timed: bool = False
 
     def read(self, what: str = "reading") -> Generator[Piece, None, None]:
         """All rows; refuses a row with more or fewer cells, and a cell that is neither a number nor absent.
 
         The fast parser reads what it is sure of.  All else is read cell by cell.
         """
-        for line, lines in pieces(self.path, self.begin, self.encoding, what):
-            yield Piece(*(self._fast(lines) or self._careful(lines, line)), line, lines)
+        found = pieces(self.path, self.begin, self.encoding, what)
+        with closing(found):
+            line, lines = next(found, (0, b""))
+            while lines:
+                following = next(found, (0, b""))
+                rows = self._of_objects(lines, line) if self.separator == UNQUOTED else lines
+                rows = rows if following[1] or not self.timed else self._above(rows)
+                if rows:
+                    yield Piece(*(self._fast(rows) or self._careful(rows, line)), line, rows)
+                line, lines = following
+        self.signs.check(self.path)
+
+    def _of_objects(self, lines: bytes, line: int) -> bytes:
+        """The same lines of JSON as rows of cells."""
+        rows = []
+        for number, text in enumerate(lines.splitlines(), line):
+            cells = (
+                {}
+                if text.isspace() or not text
+                else cells_of_object(self.path, number, text.decode("utf-8", "replace"))
+            )
+            if other := sorted({*cells} - {*self.names}):
+                found = f"line {number} has the key {other[0][:40]!a}, which the first lines do not have"
+                raise SocialxError(self.path, found, "write null for it there, or remove it")
+            rows.append(UNQUOTED.join(cells.get(name, "") for name in self.names) if cells else "")
+        return "\n".join(rows).encode()
+
+    def _above(self, lines: bytes) -> bytes:
+        """The last rows without those below the table, such as totals; a note names them where numbers are read."""
+        rows, below = lines.splitlines(keepends=True), []
+        for row in reversed(rows[-FOOTER_ROWS:]):
+            text = row.decode("utf-8", "replace")
+            if len(text) > FOOTER_LETTERS:
+                break
+            cells = next(csv.reader([text], delimiter=self.separator), [])
+            if cells and not is_below(cells[self.texts[0]] if self.texts[0] < len(cells) else cells[0]):
+                break
+            below += [" ".join(cells).strip()]
+        if self.numbers and any(below):
+            tell_below(self.path, below[::-1])
+        return b"".join(rows[: len(rows) - len(below)])
 
     def _rows(self, lines: bytes) -> tuple[list[bytes], bytes]:
         """The lines that are not blank, without quotes around cells, and what separates these; none if it fails."""
@@ -108,9 +224,12 @@ class TextColumns:
             for place, column in enumerate(self.numbers):
                 ordered[place:-1:count] = cells[column::width]
             joined = mark.join(ordered)
+        if self.signs.said and (b"." if self.decimal == "," else b",") in joined:
+            return None
         values = _parse(joined, mark, self.decimal)
         if values is None or len(values) != len(rows) * count:
             return None
+        self.signs.see(joined, mark, self.decimal)
         columns = [mark.join(column).decode("utf-8", "replace").split(mark.decode()) for column in texts]
         return [list(map(str.strip, column)) for column in columns], values.reshape(len(rows), count)
 
@@ -122,15 +241,55 @@ class TextColumns:
             for column, found in zip(self.texts, texts, strict=True):
                 found.append(cells[column])
             rows.append([self._number(place, column, cells[column]) for column in self.numbers])
+            seen = UNQUOTED.join(cells[column] for column in self.numbers)
+            self.signs.see(seen.encode(), UNQUOTED.encode(), self.decimal)
         with np.errstate(over="ignore"):
             return texts, np.array(rows, np.float64).astype(np.float32).reshape(len(rows), len(self.numbers))
 
     def _number(self, place: str, column: int, cell: str) -> float:
         if cell in NO_READING:
             return float("nan")
-        if not (COMMA if self.decimal == "," else NUMBER).fullmatch(cell):
-            refuse_cell(self.path, place, self.names[column] or column, cell)
-        return float(cell.replace(",", "."))
+        number = number_in(cell, self.decimal, grouped=self.signs.said)
+        if number is None:
+            refuse_cell(self.path, place, self.names[column] or column, cell, said=self.signs.said)
+        return float(number)
+
+
+class _Pairs(list[tuple[str, object]]):
+    """An object of JSON, its keys as often as they stand there."""
+
+
+def cells_of_object(where: object, number: int, text: str) -> dict[str, str]:
+    """The cells of a line of JSON by their keys, numbers as they are written; refuses all but a flat object."""
+    try:
+        pairs = json.loads(text, object_pairs_hook=_Pairs, parse_float=str, parse_int=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        pairs = None
+    if not isinstance(pairs, _Pairs):
+        raise SocialxError(
+            where, f"line {number} is no object of JSON ({text[:40]!a})", "write one object in each line"
+        )
+    cells: dict[str, str] = {}
+    for key, value in pairs:
+        if key in cells:
+            raise SocialxError(where, f"line {number} has the key {key[:40]!a} twice", "remove one of them")
+        cell = "" if value is None else value.strip() if isinstance(value, str) else '"'
+        if '"' in cell or not (key + cell).isprintable():
+            found = f"line {number}, {key[:40]!a} is neither a number nor a plain text"
+            raise SocialxError(where, found, "write numbers, texts and null only")
+        cells[key] = cell
+    return cells
+
+
+def is_below(cell: str) -> bool:
+    """Whether a cell in a column of times, which begin with digits, is that of a row below the table: a word."""
+    text = cell.strip()
+    return text not in NO_READING and not text[0].isdigit() and text[0] not in "+-.,:"
+
+
+def tell_below(where: object, rows: list[str]) -> None:
+    """A note on the rows below a table."""
+    note(Message(where, f"left out below the table: {sample([shortened(row, 40) for row in rows if row])}"))
 
 
 def pieces(
@@ -138,14 +297,19 @@ def pieces(
 ) -> Generator[tuple[int, bytes], None, None]:
     """The lines of a text after the first ``begin``, as UTF-8: pieces of whole lines with the number of the first."""
     try:
-        with unpacked(path) as stream, work(f"{what} {path.name}", path.stat().st_size, "B") as bar:
+        with unpacked(path) as stream, work(f"{what} {path.name}", whole(path).stat().st_size, "B") as bar:
             lines: IO[Any] = stream if encoding == "utf-8-sig" else io.TextIOWrapper(stream, encoding)
             for _ in range(begin):
                 lines.readline()
-            line = begin + 1
-            while piece := lines.read(PIECE_BYTES) + lines.readline():
+            line, blank = begin + 1, 0
+            while piece := lines.read(PIECE_BYTES) + (rest := lines.readline(LINE_BYTES)):
                 piece = piece if isinstance(piece, bytes) else piece.encode()
-                if not piece.isspace():
+                blank = blank + len(piece) if piece.isspace() else 0
+                if len(rest) == LINE_BYTES or blank > BLANK_BYTES:
+                    what = "blank lines" if blank else "without the end of a line"
+                    size = (BLANK_BYTES if blank else LINE_BYTES) >> 20
+                    raise SocialxError(path, f"{size} MiB {what} after line {line}", "correct it, or make it again")
+                if not blank:
                     yield line, piece.removeprefix(b"\xef\xbb\xbf") if line == 1 else piece
                 line += piece.count(b"\n")
                 bar.advance(len(piece))
@@ -168,11 +332,14 @@ def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") 
         raise SocialxError(path, f"line {line + reader.line_num - 1}: {error}", "correct it") from None
 
 
-def refuse_cell(where: object, place: str, column: str | int, cell: str) -> NoReturn:
-    """Raise for a cell that is neither a number nor absent; a column without a name is called by its number from 0."""
+def refuse_cell(where: object, place: str, column: str | int, cell: str, *, said: bool = True) -> NoReturn:
+    """Raise for a cell that is neither a number nor absent; a column without a name is called by its number from 0.
+
+    said: whether the sign of the decimals is known; the refusal names the signs with which the cell is a number.
+    """
     called = f"column {column + 1}" if isinstance(column, int) else f"column {column[:40]!a}"
     found = f"{place}, {called} is {cell[:40]!a}, not a number"
-    raise SocialxError(where, found, "correct it, or leave it empty if missing")
+    raise SocialxError(where, found, (not said and _either(cell)) or "correct it, or leave it empty if missing")
 
 
 def decimal_sign(separator: str, columns: list[list[str]]) -> str:

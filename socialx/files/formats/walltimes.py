@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -15,10 +16,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 import numpy as np
 
 from socialx.data.calendar import DAY_S
-from socialx.errors import Argument, Message, SettingsError, SocialxError
+from socialx.errors import Argument, Message, Remedy, SettingsError, SocialxError, counted
 from socialx.files.formats.contents import as_timestamps
 from socialx.files.hdf5_layout import Block
-from socialx.files.time_axis import JITTER_S, common_step, timestamp_seconds
+from socialx.files.time_axis import JITTER_S, common_step, no_such_hour, skips, timestamp_seconds
 from socialx.progress import note
 
 SORT = "sort the rows and remove repeated ones"
@@ -71,6 +72,14 @@ def in_utc(timestamps: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, 
     return as_timestamps(utc), Message(where, found, "all times are written in UTC", returns)
 
 
+def in_zone(timestamps: np.ndarray, name: str) -> np.ndarray:
+    """Times in UTC, S19 [T] -> wall times of the zone ``name``, S19 [T]."""
+    import pandas as pd
+
+    utc = pd.to_datetime(timestamps.astype(str)).tz_localize("UTC")
+    return as_timestamps(utc.tz_convert(_zone(name)).tz_localize(None).to_numpy("datetime64[s]").astype(np.int64))
+
+
 def free_step(seconds: np.ndarray) -> int:
     """The common step of a clock that runs freely, int64 [T], in seconds: whole minutes, one at least."""
     return max(60, 60 * round(common_step(60 * np.rint(seconds / 60).astype(np.int64)) / 60))
@@ -121,64 +130,150 @@ def retimed(
         raise SocialxError(where, "it changed while it was read", AGAIN)
 
 
-def once(blocks: Generator[Block, None, None], where: Path, *, strict: bool) -> Generator[Block, None, None]:
-    """The blocks without rows that are the row above them again, time and readings, and a note on their number.
+class Repeats:
+    """Which rows have the time of an earlier one, but for those of an hour that comes twice.
 
-    strict: refuses a row with the time of the one above it and other readings.
+    The rows are looked at in pieces, each with a key that is that of its readings.
     """
-    last, again = Block(np.empty(0, "S19"), np.empty((0, 0), np.float32)), 0
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[np.ndarray, np.ndarray]] = []  # of the pieces while all were in order
+        self._keys: dict[bytes, int] = {}
+        self._last = np.empty(0, "S19")  # the rows before, two at most
+        self._latest = b""
+        self._back = self._second = False  # whether the last row went back, and whether into the second of such hours
+
+    def states(self, times: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """S19 [t] and int64 [t] -> 0 for a new row, 1 for an earlier one again, 2 for its time with another key.
+
+        It stops at the first row that is out of order, or has the state 2.
+        """
+        states, window = np.zeros(len(times), np.int8), np.concatenate([self._last, times])
+        behind = len(self._last)
+        self._last = window[-2:]
+        if not self._back and not goes_back(np.append(np.array([self._latest], "S19"), times)):
+            self._parts.append((times, keys))
+            self._latest = times[-1] if len(times) else self._latest
+            return states
+        for part in self._parts:
+            self._keys.update(zip(part[0].tolist(), part[1].tolist(), strict=True))
+        self._parts = []
+        for row, (time, key) in enumerate(zip(times.tolist(), keys.tolist(), strict=True)):
+            if time > self._latest:
+                self._latest, self._back = time, False
+            else:
+                if not self._back:
+                    self._second = _may_come_twice(window[max(row + behind - 2, 0) : row + behind + 1])
+                self._back = True
+                if not self._second:
+                    known = self._keys.get(time)
+                    states[row] = 0 if known is None else 1 if known == key else 2
+                    if states[row] != 1:
+                        break  # the rows are refused
+            self._keys.setdefault(time, key)
+        return states
+
+
+def once(blocks: Generator[Block, None, None], where: Path) -> Generator[Block, None, None]:
+    """The blocks without rows that are an earlier row again, time and readings, and a note on their number.
+
+    Refuses a row with the time of an earlier one and other readings.
+    """
+    repeats, again = Repeats(), 0
     with closing(blocks):
         for block in blocks:
-            times = block.timestamps
-            before = np.append(last.timestamps, times[:-1])  # of all rows, or of all but the first of all
-            same = np.zeros(len(times), bool)
-            same[len(times) - len(before) :] = times[len(times) - len(before) :] == before
-            for row in np.flatnonzero(same).tolist():
-                above = block.speeds[row - 1] if row else last.speeds[0]
-                same[row] = np.array_equal(block.speeds[row], above, equal_nan=True)
-                if strict and not same[row]:
-                    found = f"two rows at {times[row].decode()} with other readings"
-                    raise SocialxError(where, found, "remove one of them")
+            keys = np.array([hash(row.tobytes()) for row in block.speeds], np.int64)
+            states = repeats.states(block.timestamps, keys)
+            if (states == 2).any():
+                time = block.timestamps[int((states == 2).argmax())].decode()
+                raise SocialxError(where, f"two rows at {time} with other readings", "remove one of them")
+            same = states == 1
             again += int(same.sum())
             if not same.all():
-                yield Block(times[~same], block.speeds[~same]) if same.any() else block
-            if len(times):
-                last = Block(times[-1:], block.speeds[-1:].copy())
+                yield Block(block.timestamps[~same], block.speeds[~same]) if same.any() else block
     if again:
-        note(Message(where, f"{again:,} rows stand twice with the same readings", "read once"))
+        found = f"{counted(again, 'row stands', 'rows stand')} twice with the same readings"
+        note(Message(where, found, "read once"))
 
 
-def watched(blocks: Generator[Block, None, None], where: Path, likely: str | None) -> Generator[Block, None, None]:
-    """The blocks, with a refusal where their times look like the hour that comes twice.
+def existing(
+    blocks: Generator[Block, None, None], where: Path, timezone: str, missing: float | None
+) -> Generator[Block, None, None]:
+    """The blocks, and a note where rows with readings are at times that the clock of their zone skips."""
+    rows, first = 0, ""
+    with closing(blocks):
+        for block in blocks:
+            skipped = skips(timestamp_seconds(block.timestamps, str(where)), timezone)
+            if skipped.any():
+                speeds = block.speeds[skipped]
+                read = (np.isfinite(speeds) & (speeds != np.float32(np.nan if missing is None else missing))).any(
+                    axis=1
+                )
+                rows += int(read.sum())
+                first = first or "".join(block.timestamps[skipped][read][:1].astype(str))
+            yield block
+    if rows:
+        note(Message(where, *no_such_hour(rows, first, timezone)))
 
-    likely: the zone that the refusal names, if it is known.
-    """
+
+def watched(blocks: Generator[Block, None, None], where: Path, remedy: Remedy) -> Generator[Block, None, None]:
+    """The blocks, with a refusal that ends with ``remedy`` where their times look like the hour that comes twice."""
     last, row = np.empty(0, "S19"), 0  # at most two rows, and their number at the end
     with closing(blocks):
         for block in blocks:
             times = np.concatenate([last, block.timestamps])
             if goes_back(times):
                 back = int((times[1:] <= times[:-1]).argmax()) + 1
-                if _looks_repeated(times[max(back - 2, 0) : back + 1], str(where)):
-                    number = row - len(last) + back
-                    pair = f"{times[back - 1].decode()}, {times[back].decode()}"
-                    found = f"rows {number} and {number + 1} ({pair}) look like the hour that comes twice"
-                    raise SocialxError(
-                        where,
-                        f"{found} at the end of daylight saving time",
-                        f"{Argument('timezone', likely or 'ZONE')} keeps both hours",
-                    )
+                _refuse_repeated(times[: back + 1], where, row - len(last) + back, remedy)
             yield block
             last, row = times[-2:], row + len(block.timestamps)
 
 
-def _looks_repeated(timestamps: np.ndarray, where: str) -> bool:
+def is_put_back(seconds: np.ndarray) -> bool:
+    """Whether rows, int64 [T], go back only as a clock does at the end of daylight saving time, once at least."""
+    backs = np.flatnonzero(np.diff(seconds) <= 0) + 1
+    return len(backs) > 0 and all(_looks_repeated(as_timestamps(seconds[max(row - 2, 0) : row + 1])) for row in backs)
+
+
+def refuse_repeated_hour(seconds: np.ndarray, where: Path | str) -> None:
+    """Raise for the rows of one of several tables, int64 [T], that look like the hour that comes twice."""
+    for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
+        _refuse_repeated(as_timestamps(seconds[: back + 1]), where, back, REWRITE)
+
+
+def _refuse_repeated(timestamps: np.ndarray, where: Path | str, number: int, remedy: Remedy) -> None:
+    """Raise where the clock looks put back between the last two of S19; number: of the first of them."""
+    if _looks_repeated(timestamps[-3:]):
+        pair = f"{timestamps[-2].decode()}, {timestamps[-1].decode()}"
+        found = f"rows {number} and {number + 1} ({pair}) look like the hour that comes twice"
+        raise SocialxError(where, f"{found} at the end of daylight saving time", remedy)
+
+
+def _may_come_twice(timestamps: np.ndarray) -> bool:
+    """Whether the last of three times S19 may be in such an hour of some zone: it goes back, or is a step later."""
+    wall = timestamp_seconds(timestamps[-1:], "")
+    near = _put_back_near(int(wall[0]) // DAY_S)
+    twice = any(_offsets(wall, zone, 0) != _offsets(wall, zone, 1) for zone in near)
+    return twice and (timestamps[-1] < timestamps[-2:][0] or _looks_repeated(timestamps))
+
+
+def _looks_repeated(timestamps: np.ndarray) -> bool:
     """Whether some zone puts its clock back between the last two of three S19, and they are one step apart then."""
     if len(timestamps) < 3:
         return False
-    wall = timestamp_seconds(timestamps, where)
+    wall = timestamp_seconds(timestamps, "")
     step, back = (int(change) for change in np.diff(wall))
-    return step > back and any(_is_put_back(ZoneInfo(name), wall[1:], step - back) for name in available_timezones())
+    return step > back and any(
+        _is_put_back(zone, wall[1:], step - back) for zone in _put_back_near(int(wall[1]) // DAY_S)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _put_back_near(day: int) -> tuple[ZoneInfo, ...]:
+    """The zones that put their clock back on a day since 1970, or on one beside it."""
+    moments = [datetime.fromtimestamp(DAY_S * each, UTC) for each in (day - 1, day + 2)]
+    zones = map(ZoneInfo, sorted(available_timezones()))
+    return tuple(zone for zone in zones if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1)
 
 
 def _is_put_back(zone: ZoneInfo, pair: np.ndarray, shift: int) -> bool:

@@ -1,0 +1,172 @@
+"""What the name of a column says: a quantity, its unit, and the lane of a sensor; and lanes combined to sensors.
+
+t rows of one piece, M lanes, N sensors, F features.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from socialx.files.hdf5_layout import Block
+from socialx.files.locations import match_key
+from socialx.files.quantities import SPEED, SPEED_UNITS, codes_of
+
+# Names of a column of each quantity in a table that has a row for each reading.
+QUANTITY_COLUMNS = {
+    SPEED: re.compile(
+        r"(?:.*(?:speed|geschw|velocidad|velocit|vitesse|snelheid|hastighe).*|v|vmed|vmoy|v_?kfz|kmh|km/h|mph)",
+        re.IGNORECASE,
+    ),
+    "flow": re.compile(
+        r"(?:.*(?:flow|volume|count|intensit|intensid|verkehrsst|d[eé]bit).*|q|q_?kfz|veh|vehicles)", re.IGNORECASE
+    ),
+    "occupancy": re.compile(r"(?:.*(?:occup|ocupac|belegung|bezetting).*|occ|o)", re.IGNORECASE),
+}
+LANES = re.compile(
+    r"(?:lane|fahrstreifen|fahrspur|spur|carril|voie|rijstrook|corsia)[ _-]?(?:id|no|nr|number)?", re.IGNORECASE
+)
+FLOW_UNIT = re.compile(r"(?:veh|vehs|vehicles?|cars?|pcu|k?fz)\s*(?:/|per )\s*[0-9]*\s*[a-z]+|vph", re.IGNORECASE)
+SHARE_UNIT = re.compile(r"%|percent|share", re.IGNORECASE)
+IN_BRACKETS = re.compile(r"(.*?)\s*[(\[]\s*([^()\[\]]+?)\s*[)\]]")
+AT_THE_END = re.compile(r"(.+?)[ _-]+(?:in[ _]+)?(km/h|kmh|kph|mph|m/s)", re.IGNORECASE)
+# A lane behind the name of its sensor; without a clear word only where the sensor is known.
+LANE = re.compile(
+    r"(.+?)[ _.-](?:(l|lane|spur|fahrspur|fahrstreifen|carril|voie)|f|fs)?[ _-]?([0-9]{1,2})", re.IGNORECASE
+)
+BETWEEN = "\x1f"  # the sensor and the lane of a row
+
+
+def unit_of(text: str) -> tuple[str, str] | None:
+    """The quantity and the unit that a text names, in brackets or not; None where it names none."""
+    text = text.strip().strip("[]()").strip()
+    if unit := SPEED_UNITS.get(text.lower().replace(" ", "")):
+        return SPEED, unit
+    quantity = "flow" if FLOW_UNIT.fullmatch(text) else "occupancy" if SHARE_UNIT.fullmatch(text) else None
+    return (quantity, text) if quantity else None
+
+
+def parts_of(name: str) -> tuple[str, str]:
+    """A name without its unit, and the unit as it is written: ``S1 (km/h)``, ``S1 [mph]``, ``speed_kmh``."""
+    for form in (IN_BRACKETS, AT_THE_END):
+        if (found := form.fullmatch(name)) and found[1] and unit_of(found[2]):
+            return found[1], found[2]
+    return name, name if unit_of(name) else ""
+
+
+def plain(name: str) -> str:
+    """A name without its unit."""
+    return parts_of(name)[0]
+
+
+def quantity_of(name: str, unit: str = "") -> str | None:
+    """What a column measures, by its unit or by its name."""
+    if measured := unit_of(unit or parts_of(name)[1]):
+        return measured[0]
+    return next((quantity for quantity, form in QUANTITY_COLUMNS.items() if form.fullmatch(plain(name))), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """The sensors of M lanes: ids of the N sensors, and the number of the sensor of each lane, int64 [M]."""
+
+    ids: tuple[str, ...]
+    sensor: np.ndarray
+
+    def described(self, names: Sequence[str]) -> str:
+        """The lanes of the first sensor that has several."""
+        count = np.bincount(self.sensor)
+        first = int((count > 1).argmax()) if (count > 1).any() else 0
+        mine = [
+            name.partition(BETWEEN)[2] or name for name, place in zip(names, self.sensor, strict=True) if place == first
+        ]
+        return f"{self.ids[first]}: {', '.join(mine)}"
+
+
+def lanes_in_rows(names: Sequence[str]) -> Lanes:
+    """The sensors of names that are a sensor and a lane."""
+    return _grouped([name.partition(BETWEEN)[0] for name in names])
+
+
+def lanes_in_columns(names: Sequence[str], known: Collection[int | str]) -> Lanes | None:
+    """The sensors of columns such as ``S1_L1`` and ``S1_L2``; None where a column is a sensor.
+
+    known: keys of the sensors that have a position.  One of these is never a lane.  ``S1.1`` is a lane where S1 is
+    known; ``S1_L1`` also where nothing is known, if a sensor has several.
+    """
+    spelt, there = {str(key).casefold() for key in known}, {match_key(name) for name in names}
+    sensors = []
+    for name in names:
+        found = LANE.fullmatch(name)
+        sensor = str(match_key(name)).casefold() in spelt
+        lane = found is not None and not sensor and match_key(found[1]) not in there
+        if found and lane and (str(match_key(found[1])).casefold() in spelt or found[2]):
+            sensors.append(found[1])
+        else:
+            sensors.append(name)
+    grouped = _grouped(sensors)
+    alone = len(grouped.ids) == len(names) and not any(match_key(name) in known for name in grouped.ids)
+    return None if sensors == list(names) or alone else grouped
+
+
+def sensors_of(names: Sequence[str]) -> list[str]:
+    """What would be the sensors of names if each were that of a lane."""
+    return [found[1] for name in names if (found := LANE.fullmatch(name))]
+
+
+def _grouped(sensors: Sequence[str]) -> Lanes:
+    place = {name: number for number, name in enumerate(dict.fromkeys(sensors))}
+    return Lanes(tuple(place), np.array([place[name] for name in sensors], np.int64))
+
+
+def combined(
+    blocks: Generator[Block, None, None], lanes: Lanes, features: Sequence[str], codes: Sequence[float], kept: int
+) -> Generator[Block, None, None]:
+    """Blocks of M lanes [t,M] or [t,M,F] -> of N sensors, of the first ``kept`` features.
+
+    features: the names of the F.  codes: numbers that stand for no reading, which is never a part of a mean or a sum.
+    """
+    with closing(blocks):
+        for block in blocks:
+            values = block.speeds.reshape(len(block.speeds), len(lanes.sensor), len(features))
+            found = combine(values, lanes.sensor, features, codes)[..., :kept]
+            yield replace(block, speeds=found[..., 0] if kept == 1 else found)
+
+
+def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], codes: Sequence[float]) -> np.ndarray:
+    """Readings of lanes [t,M,F] -> of sensors, float32 [t,N,F]; NaN is no reading.
+
+    The flow of a sensor is the sum of its lanes, and no reading where a lane has none.  Its speed is the mean of the
+    lanes that report, weighted by their flows; where these are unknown or all 0 it is the plain mean.  Anything else is
+    the plain mean of the lanes that report.  So do the stations of PeMS (Chen, Petty, Skabardonis, Varaiya and Jia,
+    Transportation Research Record 1748, 2001).
+    """
+    order = np.argsort(sensor, kind="stable")
+    begins = np.flatnonzero(np.diff(sensor[order], prepend=-1))
+    values = values[:, order].astype(np.float64)
+    for place, feature in enumerate(features):
+        unwanted = np.array(codes_of(feature, codes, several=len(features) > 1), np.float32)
+        values[..., place][np.isin(values[..., place].astype(np.float32), unwanted)] = np.nan
+
+    def total(part: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(part, begins, axis=1)
+
+    result = np.empty((len(values), len(begins), len(features)), np.float32)
+    flow = values[..., features.index("flow")] if "flow" in features else None
+    for place, feature in enumerate(features):
+        readings = values[..., place]
+        reports = np.isfinite(readings)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = total(np.where(reports, readings, 0.0)) / total(reports)
+            if feature == "flow":
+                mean = total(readings)
+            elif feature == SPEED and flow is not None:
+                weight = np.where(reports, flow, 0.0)
+                weighted = total(np.where(reports, weight * readings, 0.0)) / total(weight)
+                mean = np.where(np.isfinite(weighted), weighted, mean)
+        result[..., place] = mean
+    return result

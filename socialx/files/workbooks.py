@@ -1,0 +1,72 @@
+"""Workbooks as people save them: the cells of their sheets, with limits on what a small file may become."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+from socialx.errors import SocialxError
+from socialx.files.file_head import opened
+
+UNPACKED_BYTES = 1 << 29  # of all parts: a million rows of eight columns
+PACKED_RATIO = 50  # texts of a workbook are packed to a tenth, and a bomb to a thousandth
+SMALL_BYTES = 1 << 25  # unpacked, at which nobody looks at the ratio
+CELLS = 1 << 24  # of a sheet with its empty cells: rows times columns
+ERRORS = frozenset({"#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A"})
+AS_CSV = "save the table as CSV"
+Rows = list[list[object]]
+
+
+def read_workbook(path: Path, rows: int | None = None) -> dict[str, Rows]:
+    """The cells of each sheet by its name, as many in each row: NaN where a cell is empty or the error of a formula.
+
+    rows: at most.  Raises SocialxError for what is no workbook, or larger than the limits above.
+    """
+    try:
+        from openpyxl import load_workbook  # type: ignore[import-untyped]
+
+        with opened(path) as file:
+            with zipfile.ZipFile(file) as archive:
+                size = sum(part.file_size for part in archive.infolist())
+            if size > UNPACKED_BYTES or size > max(SMALL_BYTES, PACKED_RATIO * file.seek(0, io.SEEK_END)):
+                raise SocialxError(path, f"a workbook of {size:,} bytes unpacked, too many to read", AS_CSV)
+            book = load_workbook(file, read_only=True, data_only=True, keep_links=False)
+            try:
+                return {sheet.title: _rows(path, sheet, rows) for sheet in book.worksheets}
+            finally:
+                book.close()
+    except ImportError:
+        raise SocialxError(path, "openpyxl is not installed", "pip install 'socialx[excel]'") from None
+    except SocialxError:
+        raise
+    except Exception as error:  # noqa: BLE001  of openpyxl, which has many kinds
+        found = f"no workbook that can be read ({' '.join(str(error).split())[:120]})"
+        raise SocialxError(path, found, "write it again") from None
+
+
+def _rows(path: Path, sheet: object, most: int | None) -> Rows:
+    found: Rows = []
+    width = 0
+    sheet.reset_dimensions()  # type: ignore[attr-defined]  # which the file may state wrongly
+    for cells in sheet.iter_rows(values_only=True):  # type: ignore[attr-defined]
+        row = [_cell(cell) for cell in cells]
+        while row and row[-1] != row[-1]:  # NaN
+            row.pop()
+        found.append(row)
+        width = max(width, len(row))
+        if len(found) * width > CELLS:
+            what = f"a sheet of {len(found):,} rows and {width:,} columns, too many cells to read"
+            raise SocialxError(path, what, f"remove what stands far from the table, or {AS_CSV}")
+        if len(found) == most:
+            break
+    while found and not found[-1]:
+        found.pop()
+    return [row + [float("nan")] * (width - len(row)) for row in found]
+
+
+def _cell(cell: object) -> object:
+    """A cell without a value, or with an error, as NaN, and whole numbers as int."""
+    if cell is None or cell == "" or (isinstance(cell, str) and cell in ERRORS):
+        return float("nan")
+    return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
