@@ -13,8 +13,10 @@ from socialx.disk import replacing
 from socialx.errors import SocialxError
 from socialx.files.hdf5_layout import check_parts
 from socialx.files.open_hdf5 import open_hdf5, writing
+from socialx.files.store import version_of
 
 ADVICE = "convert its source again"
+WAIT_S = 10.0  # for a reader of the file that is changed
 
 
 def check_writable(path: Path) -> None:
@@ -30,6 +32,7 @@ def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.
     them.  check: whether the copy, opened as the second file, gives back what the first one held and what was written.
     Raises SocialxError, and leaves the file as it was, where the file is damaged or the disk fails.
     """
+    before = version_of(path)
     with replacing(path) as temporary:
         shutil.copyfile(path, temporary)
         try:
@@ -39,5 +42,8 @@ def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.
         except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet
             raise SocialxError(path, f"damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
         with open_hdf5(path, ADVICE, locking=False) as old, open_hdf5(temporary, ADVICE) as new:
-            if not check(old, new):
-                raise SocialxError(path, "the disk does not give back what was written", "check the disk")
+            same = check(old, new)
+        if version_of(path) != before:  # by somebody who takes no lock
+            raise SocialxError(path, "it was changed meanwhile", "run the command again")
+        if not same:
+            raise SocialxError(path, "the disk does not give back what was written", "check the disk")

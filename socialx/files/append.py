@@ -7,27 +7,26 @@ T rows of the file, t new rows, N sensors, F features.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import h5py
 import numpy as np
 
 from socialx.data.calendar import DAY_S
+from socialx.data.source import pages
 from socialx.disk import exclusive
-from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, sample
-from socialx.files.amend import ADVICE, amend, check_writable
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted, sample
+from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.convert_options import Request
+from socialx.files.formats.columns import QUANTITY_COLUMNS
 from socialx.files.formats.contents import Contents, as_timestamps
 from socialx.files.formats.registry import FORMATS
-from socialx.files.formats.sheets import QUANTITY_COLUMNS
 from socialx.files.formats.tables import CSV
-from socialx.files.formats.walltimes import goes_back
 from socialx.files.hdf5_layout import (
+    CODES_ATTR,
     FEATURE_NAMES,
     FEATURES,
     PACKED,
@@ -35,49 +34,70 @@ from socialx.files.hdf5_layout import (
     SECONDS,
     STATIC_UNITS,
     TIMESTAMPS,
-    Block,
     Readings,
+    read_codes,
     read_text,
 )
 from socialx.files.locations import match_key, repeated
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.quantities import SPEED
-from socialx.files.readings import in_order
+from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store, version_of
 from socialx.files.time_axis import JITTER_S, common_step, irregular, known_zone, skipped_times
 from socialx.files.writer import checked_seconds
+from socialx.notebook import Shown
 from socialx.progress import note
 
 WEEK_S = 7 * DAY_S
 UNIT_RATIO = 1.4  # of two medians; a mile has 1.6 km
-ANEW = f"or convert all rows into a new file: {Command('convert', 'auto', 'OLD', 'NEW', output='OUT.h5')}"
+WHOLE = Command("convert", "auto", "OLD", "NEW", meta="LOCATIONS.csv", output="OUT.h5")
+ANEW = f"or convert all rows into a new file: {WHOLE}"
 
 
-@dataclass(frozen=True)
-class Appended:
+@dataclass(frozen=True, repr=False)
+class Appended(Shown):
     """What ``append`` did to a file.
 
-    rows: added from the new tables.  filled: rows of missing readings in the gap before them.  repeated: rows that the
-    file had already.  absent: ids of the file that the new tables do not have.  total: rows of the file now.
+    rows: added from the new tables.  filled: rows of missing readings in the gap before them.  restored: rows of the
+    file without any reading that have some now.  repeated: rows that the file had already.  absent: ids of the file
+    that the new tables do not have.  total: rows of the file now.
     """
 
     path: Path
     rows: int
     filled: int
+    restored: int
     repeated: int
     absent: tuple[str, ...]
     total: int
     sensors: int
     last_timestamp: str
 
+    def headline(self) -> str:
+        """How many rows were added, and how many there are."""
+        return f"{self.path}: {self.rows:,} new rows, {self.total:,} now, until {self.last_timestamp}"
+
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """New rows in the columns of the file: seconds [t], values float32 [t,N]; columns: those that have readings."""
+    """New rows in the columns of the file: seconds [t], values float32 [t,N,F]; columns: those that have readings."""
 
     seconds: np.ndarray
     values: np.ndarray
     columns: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Change:
+    """What is written: rows behind those of the file, and readings float32 [h,N,F] in its rows ``holes`` int64 [h].
+
+    codes: numbers that stand for no reading besides the one of the file.
+    """
+
+    added: _Rows
+    holes: np.ndarray
+    restored: np.ndarray
+    codes: tuple[float, ...]
 
 
 def append(path: Path, request: Request) -> Appended:
@@ -90,58 +110,78 @@ def append(path: Path, request: Request) -> Appended:
     check_writable(path)
     with open_hdf5(path, "convert it again") as file:
         names, features = [read_text(name) for name in file[FEATURE_NAMES][:]], file[FEATURES]
+        codes = _codes(store, file, request)
         fixed = features.chunks is None or features.maxshape[0] is not None
     measured = [name for name in names if name not in STATIC_UNITS]
-    if len(measured) > 1:
-        raise SocialxError(path, f"it has several measured features ({sample(measured)})", ADVICE)
+    stores = [store, *(open_store(path, name) for name in measured[1:])]
     if fixed:
         raise SocialxError(path, "an older file, whose readings have a fixed number of rows", ADVICE)
-    rows = _read(store, request)
+    rows = _read(stores, request, codes)
     later = rows.seconds > store.seconds[-1]
     new = _Rows(rows.seconds[later], rows.values[later], rows.columns)
-    same = len(rows.seconds) - len(new.seconds)
-    _check_overlap(store, request.data, rows, same)
+    holes, restored = _overlap(stores, request.data, rows, len(rows.seconds) - len(new.seconds))
+    same = len(rows.seconds) - len(new.seconds) - len(holes)
     absent = tuple(vdid for column, vdid in enumerate(store.sensors.ids) if column not in rows.columns)
     gap = _check_steps(store, request.data, new.seconds) if len(new.seconds) else np.empty(0, np.int64)
     _note(store, request.data, new, same, absent, gap)
-    if len(new.seconds):
-        missing = np.full((len(gap), len(store.sensors.ids)), np.nan, np.float32)
+    if len(new.seconds) or len(holes):
+        missing = np.full((len(gap), *new.values.shape[1:]), np.nan, np.float32)
         added = _Rows(np.concatenate([gap, new.seconds]), np.concatenate([missing, new.values]), rows.columns)
-        with exclusive(path):
+        change = _Change(added, holes, restored, codes)
+        with exclusive(path, WAIT_S):
             if version_of(path) != store.version:
                 raise SocialxError(path, "it was changed while it was read", "run the command again")
-            amend(path, partial(_extend, store, added), partial(_is_extended, store, added))
+            amend(path, partial(_extend, stores, change), partial(_is_extended, stores, change))
     last = as_timestamps(new.seconds[-1:])[0] if len(new.seconds) else store.timestamps[-1]
     total = len(store.rows) + len(gap) + len(new.seconds)
-    return Appended(path, len(new.seconds), len(gap), same, absent, total, len(store.sensors.ids), last.decode())
+    counts = len(new.seconds), len(gap), len(holes), same
+    return Appended(path, *counts, absent, total, len(store.sensors.ids), last.decode())
 
 
-def _read(store: Store, request: Request) -> _Rows:
-    """The rows of the new tables, in memory."""
-    # A table with several quantities in a row is asked for that of the file.
-    quantity = store.feature if store.feature in QUANTITY_COLUMNS and request.channel is None else None
-    contents = FORMATS[CSV].read(replace(request, quantity=quantity))
+def _codes(store: Store, file: h5py.File, request: Request) -> tuple[float, ...]:
+    """What stands for no reading besides the number that the file names: codes of its conversion and of the request."""
+    every = dict.fromkeys([*read_codes(store.path, file), *(request.missing or ())])
+    return tuple(code for code in every if code != store.missing)
+
+
+def _read(stores: list[Store], request: Request, codes: tuple[float, ...]) -> _Rows:
+    """The rows of the new tables, in memory; ``codes`` are NaN in them.
+
+    A table with several quantities in a row is asked for those of the file.
+    """
+    store, features = stores[0], [each.feature for each in stores]
+    unread = (*(() if store.missing is None else (store.missing,)), *codes)
+    asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone)
+    if len(stores) > 1:
+        asked = replace(asked, channel=request.channel or ",".join(features))
+    elif store.feature in QUANTITY_COLUMNS and request.channel is None:
+        asked = replace(asked, quantity=store.feature)
+    contents = FORMATS[CSV].read(asked)
+    said = {contents.feature: contents.units, **contents.others}
+    if len(stores) > 1 and list(said) != features:
+        found = f"its readings are {', '.join(said)}, and those of {store.path} {', '.join(features)}"
+        raise SocialxError(request.data, found, ANEW.removeprefix("or "))
+    for each in stores:
+        if each.unit != "unknown" and said.get(each.feature, each.unit) not in (None, each.unit):
+            found = f"its {each.feature} is in {said[each.feature]}, and that of {store.path} in {each.unit}"
+            raise SocialxError(request.data, found, "write it in the unit of the file")
     with closing(contents.blocks):
         readings = _readings(store, request, contents)
         columns = _columns(store, request.data, contents)
         timestamps, seconds, values = np.empty(0, "S19"), np.empty(0, np.int64), []
-        for block in readings.blocks:
+        for block in without(readings.blocks, codes, features):
             timestamps = np.concatenate([timestamps, block.timestamps])
             seconds = np.concatenate([seconds, checked_seconds(readings, block, timestamps, seconds)])
-            values.append(np.full((len(block.speeds), len(store.sensors.ids)), np.nan, np.float32))
-            values[-1][:, columns] = block.speeds
-    rows = np.concatenate(values)
-    codes = [code for code in request.missing or () if code != store.missing]
-    rows[np.isin(rows, np.array(codes, np.float32))] = np.nan
-    return _Rows(seconds, rows, columns)
+            values.append(np.full((len(block.speeds), len(store.sensors.ids), len(stores)), np.nan, np.float32))
+            values[-1][:, columns] = block.speeds.reshape(len(block.speeds), -1, len(stores))
+    return _Rows(seconds, np.concatenate(values), columns)
 
 
 def _readings(store: Store, request: Request, contents: Contents) -> Readings:
     """The new tables as readings of the file's network, their times in the zone of the file."""
     where, zone = request.data, request.timezone
     wall = bool(contents.timezone) and store.timezone != contents.timezone
-    local = known_zone(store.timezone) if wall else None
-    if wall and local is None:
+    if wall and known_zone(store.timezone) is None:
         what = f"its times say how far they are from UTC, and {store.path} does not say the zone of its wall times"
         raise SocialxError(where, what, "write them as wall times of that zone")
     if zone not in (None, store.timezone) and (contents.timezone or store.timezone != "UTC"):
@@ -155,25 +195,15 @@ def _readings(store: Store, request: Request, contents: Contents) -> Readings:
         raise SocialxError(where, what, either)
     facts = (store.unit, store.missing, store.timezone, str(where), "")
     readings = Readings(store.dataset_name, "", store.sensors, contents.blocks, *facts)
-    in_zone = replace(request, timezone=None if zone == store.timezone else zone)
-    ordered = in_order(readings, contents, in_zone, in_utc_always=True)[0]
-    return ordered if local is None else replace(ordered, blocks=_in_wall_times(ordered.blocks, local, where))
-
-
-def _in_wall_times(blocks: Generator[Block, None, None], zone: ZoneInfo, where: Path) -> Generator[Block, None, None]:
-    """Blocks in UTC -> in wall times of a zone; refuses the hour that comes twice."""
-    import pandas as pd
-
-    last = b""
-    with closing(blocks):
-        for block in blocks:
-            utc = pd.to_datetime(block.timestamps.astype(str)).tz_localize("UTC")
-            wall = as_timestamps(utc.tz_convert(zone).tz_localize(None).to_numpy("datetime64[s]").astype(np.int64))
-            if utc.is_monotonic_increasing and goes_back(np.append(np.array([last], "S19"), wall)):
-                what = f"it has the hour that comes twice in {zone.key}, of which a file of wall times keeps one"
-                raise SocialxError(where, what, ANEW)
-            last = wall[-1] if len(wall) else last
-            yield Block(wall, block.speeds)
+    named = replace(request, timezone=store.timezone if wall else None if zone == store.timezone else zone)
+    told = {"meta": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
+    anew = Command("convert", "auto", "OLD", "NEW", **told, output="OUT.h5")
+    remedy = f"a new file of all rows keeps both hours: {anew}"
+    ordered, _ = in_order(readings, contents, named, in_utc_always=True, remedy=remedy)
+    if wall and ordered.timezone != store.timezone:
+        what = f"it has the hour that comes twice in {store.timezone}, of which a file of wall times keeps one"
+        raise SocialxError(where, what, remedy)
+    return ordered
 
 
 def _columns(store: Store, where: Path, contents: Contents) -> np.ndarray:
@@ -183,32 +213,44 @@ def _columns(store: Store, where: Path, contents: Contents) -> np.ndarray:
         raise SocialxError(where, f"sensors stand twice ({sample(twice)})", "remove one of them")
     place = {match_key(vdid): column for column, vdid in enumerate(store.sensors.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in place]:
-        what = f"{len(foreign)} of {len(ids)} sensors are not in {store.path} ({sample(foreign, 10)})"
+        what = f"{store.path} lacks {len(foreign)} of its {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable else ""
-        raise SocialxError(where, what, f"remove them{drop}, {ANEW}")
+        remedy = f"leave them out{drop}, or convert all tables into a file that has them: {WHOLE}"
+        raise SocialxError(where, what, remedy)
     return np.array([place[match_key(vdid)] for vdid in ids])
 
 
-def _check_overlap(store: Store, where: Path, rows: _Rows, count: int) -> None:
-    """Refuse the first ``count`` rows where the file does not have them with the same readings."""
+def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the first ``count`` rows of which the file has no reading at all: int64 [h] in it, float32 [h,N,F].
+
+    An earlier append left such rows where its tables had a gap.  Refuses the other ones where the file does not have
+    them with the same readings.
+    """
+    store, seconds, values = stores[0], rows.seconds[:count], rows.values[:count]
     if not count:
-        return
-    seconds, values = rows.seconds[:count], rows.values[:count][:, rows.columns]
+        return np.empty(0, np.int64), values
     places = np.searchsorted(store.seconds, seconds)
     if (lost := store.seconds[places] != seconds).any():
-        what = f"{np.count_nonzero(lost)} rows are before the end of {store.path}, which does not have them"
+        before = counted(int(lost.sum()), "row is", "rows are")
+        what = f"{before} before the end of {store.path}, which lacks the time"
         times = as_timestamps(seconds[lost]).astype(str).tolist()
         raise SocialxError(where, f"{what} ({sample(times)})", f"remove them, {ANEW}")
-    known = store.read(slice(int(places[0]), int(places[-1]) + 1))[0][places - places[0]][:, rows.columns]
-    differ = (known != values) & ~(np.isnan(known) & np.isnan(values))
+    part = slice(int(places[0]), int(places[-1]) + 1)
+    stored = np.stack([each.read(part)[0][places - places[0]] for each in stores], axis=-1)
+    empty = np.isnan(stored).all(axis=(1, 2))
+    known, new = stored[:, rows.columns], values[:, rows.columns]
+    differ = (known != new) & ~(np.isnan(known) & np.isnan(new)) & ~empty[:, None, None]
     if differ.any():
         first = [
             f"{store.sensors.ids[rows.columns[column]]} at {as_timestamps(seconds[row : row + 1])[0].decode()} is "
-            f"{values[row, column]}, not {known[row, column]}"
-            for row, column in np.argwhere(differ)[:2]
+            f"{new[row, column, feature]}, not {known[row, column, feature]}"
+            for row, column, feature in np.argwhere(differ)[:2]
         ]
-        what = f"{np.count_nonzero(differ):,} readings are not those of {store.path} ({'; '.join(first)})"
-        raise SocialxError(where, what, f"remove these rows, {ANEW}")
+        other = counted(int(differ.sum()), "reading is not that", "readings are not those")
+        what = f"{other} of {store.path} ({'; '.join(first)})"
+        raise SocialxError(where, what, "remove these rows, or convert all rows again, each of them once")
+    fills = empty & ~np.isnan(new).all(axis=(1, 2))
+    return store.rows[places[fills]], values[fills]
 
 
 def _check_steps(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
@@ -232,20 +274,28 @@ def _check_steps(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
 
 
 def _note(store: Store, where: Path, new: _Rows, same: int, absent: tuple[str, ...], gap: np.ndarray) -> None:
-    """Tell what of the new rows is left out, what is filled, and whether speeds may be in another unit.
+    """Tell what of the new rows is left out, what is filled, and what may not be a reading, or in another unit.
 
-    Their median is then far from that of the file's last week.
+    The median of speeds in another unit is far from that of the file's last week.
     """
     if same:
-        note(Message(where, f"{same:,} rows are in {store.path} already", "left out"))
+        note(Message(where, f"{counted(same, 'row is', 'rows are')} in {store.path} already", "left out"))
     if absent:
-        what = f"{len(absent)} of {len(store.sensors.ids)} sensors of {store.path} are not in it ({sample(absent)})"
+        what = (
+            f"it lacks {len(absent)} of {counted(len(store.sensors.ids), 'sensor')} of {store.path} ({sample(absent)})"
+        )
         note(Message(where, what, "their readings are missing"))
     if len(gap):
         ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
-        note(Message(store.path, f"{len(gap):,} rows between it and {where} ({ends})", "filled with missing readings"))
+        between = f"{counted(len(gap), 'row')} between it and {where} ({ends})"
+        note(Message(store.path, between, "filled with missing readings"))
+    values = new.values[..., 0]
+    zeros = int((values == 0).sum())
+    if zeros and store.missing != 0 and not any((store.read(part)[0] == 0).any() for part in pages(0, len(store.rows))):
+        what = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"
+        note(Message(where, what, f"{Argument('missing', 0)} if they stand for none"))
     known, valid = store.read(slice(max(0, len(store.rows) - WEEK_S // (60 * store.step_minutes)), len(store.rows)))
-    readings = new.values[np.isfinite(new.values) & (new.values != store.missing)]
+    readings = values[np.isfinite(values) & (values != store.missing)]
     if store.feature != SPEED or not len(readings) or not valid.any():
         return
     old_median, median = float(np.median(known[valid])), float(np.median(readings))
@@ -254,18 +304,28 @@ def _note(store: Store, where: Path, new: _Rows, same: int, absent: tuple[str, .
         note(Message(where, what, f"check that they are in {store.unit}, as in the file"))
 
 
-def _extend(store: Store, added: _Rows, file: h5py.File) -> None:
-    """Write the rows behind those of a file, its constant columns as in the row before."""
-    features = file[FEATURES]
+def _extend(stores: list[Store], change: _Change, file: h5py.File) -> None:
+    """Write the rows behind those of a file, its constant columns as in the row before, and readings in its holes."""
+    features, added = file[FEATURES], change.added
     first, _, places = features.shape
-    reserve(file, places * (packed_bytes(added.values.nbytes) + 2 * packed_bytes(4 * math.prod(features.chunks))))
+    chunk = packed_bytes(4 * math.prod(features.chunks))
+    reserve(file, places * (packed_bytes(added.values[..., 0].nbytes) + 2 * chunk))
     features.resize(first + len(added.seconds), axis=0)
-    for place in range(places):
-        features[first:, :, place] = added.values if place == store.place else features[first - 1, :, place]
-    _lengthen(file, TIMESTAMPS, as_timestamps(added.seconds))
-    if SECONDS in file:
-        _lengthen(file, SECONDS, added.seconds)
+    measured = {store.place: added.values[..., feature] for feature, store in enumerate(stores)}
+    for place in range(places if len(added.seconds) else 0):
+        features[first:, :, place] = measured.get(place, features[first - 1, :, place])
+    reserve(file, len(stores) * chunk * len(np.unique(change.holes // features.chunks[0])))
+    for part in np.split(np.arange(len(change.holes)), np.flatnonzero(np.diff(change.holes) > 1) + 1):
+        for feature, store in enumerate(stores if len(part) else ()):
+            restored = change.restored[part, :, feature]
+            features[change.holes[part[0]] : change.holes[part[-1]] + 1, :, store.place] = restored
+    if len(added.seconds):
+        _lengthen(file, TIMESTAMPS, as_timestamps(added.seconds))
+        if SECONDS in file:
+            _lengthen(file, SECONDS, added.seconds)
     file.attrs[ROWS_ATTR] = np.int64(len(features))
+    if change.codes:
+        file["metadata"].attrs[CODES_ATTR] = np.array(change.codes)
 
 
 def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
@@ -282,12 +342,19 @@ def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
     file.create_dataset(name, data=whole, maxshape=(None,), chunks=True, **PACKED)
 
 
-def _is_extended(store: Store, added: _Rows, old: h5py.File, new: h5py.File) -> bool:
-    """Whether a copy gives back the new rows, and the old ones of the chunk that both share."""
-    was, now = old[FEATURES], new[FEATURES]
-    first = len(was)
-    begin = first - 1 - (first - 1) % was.chunks[0]
+def _is_extended(stores: list[Store], change: _Change, old: h5py.File, new: h5py.File) -> bool:
+    """Whether a copy gives back the new rows, and the old ones of all chunks from the first that was written on."""
+    was, now, added = old[FEATURES], new[FEATURES], change.added
+    first, rows = len(was), was.chunks[0]
     same = len(now) == len(new[TIMESTAMPS]) == first + len(added.seconds)
-    same = same and np.array_equal(was[begin:], now[begin:first], equal_nan=True)
-    same = same and np.array_equal(now[first:, :, store.place], added.values, equal_nan=True)
+    for begin in range(min([first - 1, *change.holes.tolist()]) // rows * rows, first, rows):
+        part = was[begin : begin + rows]
+        here = (change.holes >= begin) & (change.holes < begin + rows)
+        for feature, store in enumerate(stores):
+            part[change.holes[here] - begin, :, store.place] = change.restored[here, :, feature]
+        same = same and np.array_equal(part, now[begin : begin + len(part)], equal_nan=True)
+    if not len(added.seconds):
+        return same
+    for feature, store in enumerate(stores):
+        same = same and np.array_equal(now[first:, :, store.place], added.values[..., feature], equal_nan=True)
     return same and np.array_equal(new[TIMESTAMPS][first:].astype("S19"), as_timestamps(added.seconds))

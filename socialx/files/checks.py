@@ -6,18 +6,22 @@ import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
-from socialx.errors import Argument, Message, SettingsError, Write, python, sample, written
+from socialx.errors import Argument, Command, Message, SettingsError, Write, counted, python, sample, written
 from socialx.files.hdf5_layout import ROWS_ATTR
 from socialx.files.inspect import Report
 from socialx.files.locations import near
 from socialx.files.quantities import LARGEST_SPEED, SPEED
-from socialx.files.time_axis import known_zone
+from socialx.files.time_axis import known_zone, no_such_hour
+from socialx.notebook import names_in
 
 ALL = "all"  # stands for every check
 FAR_HOURS = 3.0  # of a zone from the sun: China has one for 5 hours
+# Latitude and longitude may be exchanged where the sun is so many hours off the zone, and would be that much nearer.
+ODD_HOURS, NEARER_HOURS = 1.5, 0.4  # Madrid, the farthest of large cities, is 1.25 h off its zone
+HABITABLE = 65.0  # degrees of latitude that have a network of sensors
 ZERO_SHARE = 0.01  # of speeds that are exactly 0
 Severity = Literal["problem", "remark"]
 Find = Callable[[Report], str | None]
@@ -51,38 +55,41 @@ def _check(asks: str, severity: Severity) -> Callable[[Find], Find]:
 def _rows(report: Report) -> str | None:
     stored = report.rows + report.failed_rows
     wrong = report.declared_rows is not None and report.declared_rows != stored
-    return f"it has {stored} rows, its attribute {ROWS_ATTR} says {report.declared_rows}" if wrong else None
+    return f"it has {counted(stored, 'row')}, its attribute {ROWS_ATTR} says {report.declared_rows}" if wrong else None
 
 
 @_check("no two rows of one time", "problem")
 def _duplicates(report: Report) -> str | None:
-    return f"{report.duplicates} rows have the time of an earlier row" if report.duplicates else None
+    many = counted(report.duplicates, "row has", "rows have")
+    return f"{many} the time of an earlier row" if report.duplicates else None
 
 
 @_check("a latitude and longitude for every sensor", "problem")
 def _positions(report: Report) -> str | None:
     ids = report.without_position
-    return f"{len(ids)} of {report.sensors} sensors have no position ({sample(ids)})" if ids else None
+    return f"{_of(len(ids), report, 'has', 'have')} no position ({sample(ids)})" if ids else None
 
 
 @_check("vd_info describes the sensors of the data, all of them and no others", "problem")
 def _vd_info(report: Report) -> str | None:
+    lost, unknown = report.without_info, report.unknown_info
     parts = (
-        (report.without_info, f"of {report.sensors} sensors are not in vd_info"),
-        (report.unknown_info, "sensors of vd_info are not in vdids"),
+        (lost, f"{_of(len(lost), report, 'is', 'are')} not in vd_info"),
+        (unknown, f"{counted(len(unknown), 'sensor of vd_info is', 'sensors of vd_info are')} not in vdids"),
     )
-    return "; ".join(f"{len(ids)} {what} ({sample(ids)})" for ids, what in parts if ids) or None
+    return "; ".join(f"{what} ({sample(ids)})" for ids, what in parts if ids) or None
 
 
 @_check("every row later than the row before", "problem")
 def _order(report: Report) -> str | None:
-    return f"{report.backward_steps} rows are not later than the row before" if report.backward_steps else None
+    many = counted(report.backward_steps, "row is", "rows are")
+    return f"{many} not later than the row before" if report.backward_steps else None
 
 
 @_check("stored epochs that are the wall time of their row read as UTC", "problem")
 def _epochs(report: Report) -> str | None:
-    what = "of its timestamps_epoch are not the wall time of their row read as UTC"
-    return f"{report.wrong_epochs} {what}" if report.wrong_epochs else None
+    many = counted(report.wrong_epochs or 0, "of its timestamps_epoch is", "of its timestamps_epoch are")
+    return f"{many} not the wall time of their row read as UTC" if report.wrong_epochs else None
 
 
 @_check("no two sensors in one place, none far from all others", "remark")
@@ -92,9 +99,8 @@ def _coordinates(report: Report) -> str | None:
         groups = ["=".join(ids) for ids in report.duplicate_positions]
         parts.append(f"{sum(map(len, report.duplicate_positions))} sensors share their position ({sample(groups)})")
     if report.outlier_sensors:
-        parts.append(
-            f"{len(report.outlier_sensors)} sensors are far from all others ({sample(report.outlier_sensors)})"
-        )
+        far = counted(len(report.outlier_sensors), "sensor is", "sensors are")
+        parts.append(f"{far} far from all others ({sample(report.outlier_sensors)})")
     return "; ".join(parts) or None
 
 
@@ -103,27 +109,27 @@ def _gaps(report: Report) -> str | None:
     if not report.gaps:
         return None
     first = max(report.gap_list, key=lambda gap: gap["missing_rows"])
-    return (
-        f"{report.gaps} gaps in time, the largest {report.largest_gap_minutes:g} min ({first['from']} .. {first['to']})"
-    )
+    ends, largest = f"{first['from']} .. {first['to']}", f"{report.largest_gap_minutes:g} min"
+    return f"{counted(report.gaps, 'gap')} in time, the largest {largest} ({ends})"
 
 
 @_check("steps that are multiples of the common step", "remark")
 def _regular(report: Report) -> str | None:
-    steps = f"{report.irregular_steps} steps are not a multiple of {report.step_minutes} min"
+    steps = f"{counted(report.irregular_steps, 'step is', 'steps are')} not a multiple of {report.step_minutes} min"
     return steps if report.irregular_steps else None
 
 
 @_check("a valid reading of every sensor", "remark")
 def _dead(report: Report) -> str | None:
     ids = report.dead_sensors
-    return f"{len(ids)} of {report.sensors} sensors never have a valid reading ({sample(ids)})" if ids else None
+    return f"{_of(len(ids), report, 'has', 'have')} never a valid reading ({sample(ids)})" if ids else None
 
 
 @_check("no sensor that repeats one value for 6 hours, 24 at the highest speed", "remark")
 def _stuck(report: Report) -> str | None:
     runs = [f"{vdid} {hours:.1f} h" for vdid, hours in report.stuck_sensors.items()]
-    return f"{len(runs)} of {report.sensors} sensors repeat one value for hours ({sample(runs)})" if runs else None
+    many = _of(len(runs), report, "repeats", "repeat")
+    return f"{many} one value for hours ({sample(runs)})" if runs else None
 
 
 @_check("no speed above 200 km/h", "remark")
@@ -131,13 +137,20 @@ def _range(report: Report) -> str | None:
     if not report.fast_readings:
         return None
     limit = f"{LARGEST_SPEED[report.unit]:g} {report.unit}, up to {report.highest:g}"
-    sensors = f"{len(report.fast_sensors)} sensors"
-    return f"{report.fast_readings:,} readings of {sensors} are above {limit} ({sample(report.fast_sensors)})"
+    sensors, one = counted(len(report.fast_sensors), "sensor"), report.fast_readings == 1
+    readings = f"{counted(report.fast_readings, 'reading')} of {sensors} {'is' if one else 'are'}"
+    return f"{readings} above {limit} ({sample(report.fast_sensors)})"
 
 
-def _no_reading(report: Report, value: float) -> str:
-    """The missing value in force stays one."""
-    codes = [value, *([] if report.missing is None or not math.isfinite(report.missing) else [report.missing])]
+def _of(count: int, report: Report, one: str, several: str) -> str:
+    """``1 of 3 sensors has``, and so on."""
+    return f"{count} of {counted(report.sensors, 'sensor')} {one if count == 1 else several}"
+
+
+def _no_reading(report: Report, *values: float) -> str:
+    """The numbers that stand for no reading already go on to do so."""
+    known = [] if report.missing is None or not math.isfinite(report.missing) else [report.missing]
+    codes = [*values, *known, *report.missing_codes]
     numbers = [int(code) if code == int(code) else code for code in codes]
     missing = numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
     return f"if it means no reading, convert again with {Argument('missing', missing)}"
@@ -147,7 +160,9 @@ def _no_reading(report: Report, value: float) -> str:
 def _negative(report: Report) -> str | None:
     if report.most_negative is None:
         return None
-    what = f"{report.negative_readings:,} readings of {report.feature} are below 0, most often {report.most_negative:g}"
+    readings = f"{counted(report.negative_readings, 'reading')} of {report.feature}"
+    below = "is" if report.negative_readings == 1 else "are"
+    what = f"{readings} {below} below 0, most often {report.most_negative:g}"
     return f"{what}: {_no_reading(report, report.most_negative)}"
 
 
@@ -158,39 +173,75 @@ def _zeros(report: Report) -> str | None:
     return f"{100 * report.zero_share:.1f} % of the readings are 0, a speed: {_no_reading(report, 0.0)}"
 
 
-@_check("no number that is frequent and far from all others of its sensor", "remark")
+@_check("no number that is frequent and far from all others", "remark")
 def _odd_values(report: Report) -> str | None:
     if not report.odd_values:
         return None
-    (vdid, number), *others = report.odd_values.items()
-    more = f", and {len(others)} other sensors have such a number" if others else ""
-    what = f"{number['value']:g} stands in {100 * number['share']:.0f} % of the readings of sensor {vdid}{more}"
-    return f"{what}: {_no_reading(report, number['value'])}"
+    parts, values = [], list(dict.fromkeys(entry["value"] for entry in report.odd_values.values()))
+    for value in values:
+        found = {vdid: entry["readings"] for vdid, entry in report.odd_values.items() if entry["value"] == value}
+        readings, sensors = counted(int(sum(found.values())), "reading"), counted(len(found), "sensor")
+        parts.append(f"{value:g} stands in {readings} of {sensors} ({sample(list(found))})")
+    return f"{'; '.join(parts)}, far from all others: {_no_reading(report, *values)}"
 
 
 @_check("no outage of the whole network longer than a day", "remark")
 def _outage(report: Report) -> str | None:
     hours = report.longest_outage_steps * report.step_minutes / 60
-    return f"no sensor has a reading for {hours:.1f} h ({report.longest_outage_steps} rows)" if hours > 24 else None
+    rows = counted(report.longest_outage_steps, "row")
+    return f"no sensor has a reading for {hours:.1f} h ({rows})" if hours > 24 else None
 
 
 @_check("a known unit of the speeds", "remark")
 def _units(report: Report) -> str | None:
-    return f"the unit of {report.feature} is not stored" if report.unit == "unknown" else None
+    backfill = Command("backfill", report.path, units="UNIT")
+    return f"the unit of {report.feature} is not stored: {backfill}" if report.unit == "unknown" else None
 
 
 @_check("a time zone that is stored and known", "remark")
 def _timezone(report: Report) -> str | None:
     if report.timezone is None:
-        return "it does not say in which time zone its wall times are"
-    if report.centre is not None and (zone := known_zone(report.timezone)) is not None and report.timezone != "UTC":
-        offset = zone.utcoffset(datetime.fromisoformat(report.first_timestamp))
-        hours = 0.0 if offset is None else offset.total_seconds() / 3600
-        if abs((hours - report.centre[1] / 15 + 12) % 24 - 12) > FAR_HOURS:
-            place = near((report.centre[0], report.centre[1]))
-            return f"its sensors are {place}, far from its time zone {report.timezone}"
+        backfill = Command("backfill", report.path, timezone="ZONE")
+        return f"it does not say in which time zone its wall times are: {backfill}"
+    if report.centre is not None:
+        place = (report.centre[0], report.centre[1])
+        if found := far_from_zone(place, report.timezone, report.first_timestamp, report.path):
+            return found
     unknown = f"its time zone {report.timezone!a} is not in this machine's time zone data"
-    return unknown if report.nonexistent_rows is None else None
+    if report.nonexistent_rows is None:
+        return unknown
+    if report.first_nonexistent_read is None:
+        return None
+    return ": ".join(no_such_hour(report.nonexistent_rows_read or 0, report.first_nonexistent_read, report.timezone))
+
+
+def far_from_zone(place: tuple[float, float], timezone: str | None, moment: str, path: str) -> str | None:
+    """A line where the sun over a place, latitude and longitude, is not that of the time zone.
+
+    It names an exchange of the two where the place is then nearer to the sun of the zone, in its standard time, and not
+    near a pole.  moment: of the first row.  path: of the file.
+    """
+    if timezone == "UTC" or (zone := known_zone(timezone)) is None:
+        return None
+    then = datetime.fromisoformat(moment)
+    offset, summer = zone.utcoffset(then) or timedelta(), zone.dst(then) or timedelta()
+
+    def away(longitude: float) -> float:
+        hours = (offset - summer).total_seconds() / 3600
+        return abs((hours - longitude / 15 + 12) % 24 - 12)
+
+    latitude, longitude = place
+    nearer = away(longitude) > ODD_HOURS >= away(latitude) and away(longitude) - away(latitude) > NEARER_HOURS
+    exchanged = nearer and abs(longitude) <= HABITABLE
+    if not exchanged and abs((offset.total_seconds() / 3600 - longitude / 15 + 12) % 24 - 12) <= FAR_HOURS:
+        return None
+    found = f"its sensors are {near(place)}, far from its time zone {timezone}"
+    if not exchanged:
+        return found
+    completing = Command("backfill", path, meta="LOCATIONS.csv")
+    return (
+        f"{found}; {near((longitude, latitude))} fits it: if they are exchanged, exchange the columns and {completing}"
+    )
 
 
 def problems(report: Report) -> list[str]:
@@ -211,9 +262,9 @@ def doubts(report: Report, where: object) -> list[Message]:
 
 def parse(names: str | Sequence[str]) -> list[str]:
     """``positions,gaps``, or a list of names -> the names; an unknown one is refused before any file is read."""
-    parsed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    parsed = names_in(names)
     known = [*CHECKS, ALL]
-    for name in parsed:
+    for name in parsed or [""]:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1, 0.5)
             hint = f"did you mean {near[0]}?" if near else "choose from these"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -22,6 +22,7 @@ from zoneinfo import available_timezones
 from socialx.errors import Argument, SettingsError
 from socialx.files.file_head import FileHead, read_head
 from socialx.files.quantities import QUANTITIES
+from socialx.notebook import files_in
 
 UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
 Function = TypeVar("Function", bound=Callable)
@@ -45,8 +46,9 @@ class Option:
     name: str = ""
 
 
-def parse_freq(text: str, argument: str = "freq") -> int:
-    """``5min``, ``300s`` or ``1h`` -> seconds; ``argument`` is what an error names."""
+def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
+    """``5min``, ``300s``, ``1h`` or a timedelta -> seconds; ``argument`` is what an error names."""
+    text = f"{given.total_seconds():.0f}s" if isinstance(given, timedelta) else str(given)
     match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
     if not step or step % 60:
@@ -66,6 +68,13 @@ def _time_format(text: str) -> str:
     return text
 
 
+def _decimal(text: str) -> str:
+    """The sign before decimals."""
+    if text.strip() not in (".", ","):
+        raise SettingsError(Argument("decimal", text), "no sign of decimals", "choose . or ,")
+    return text.strip()
+
+
 def _quantity(text: str) -> str:
     """What readings are, as a feature is called."""
     if quantity := QUANTITIES.get(text.strip().lower()):
@@ -73,7 +82,8 @@ def _quantity(text: str) -> str:
     raise SettingsError(Argument("quantity", text), "no quantity", f"choose {', '.join(QUANTITIES)}")
 
 
-def _units(text: str) -> str:
+def free_unit(text: str) -> str:
+    """A unit that can be stored, of whatever quantity."""
     if not (text.strip() and text.isprintable()):
         raise SettingsError(Argument("units", ascii(text)[1:-1]), "not a unit", "for example mph")
     return text
@@ -98,7 +108,8 @@ def _missing(value: float | str | Sequence[float]) -> tuple[float, ...]:
     return tuple(numbers)
 
 
-def _timezone(name: str) -> str:
+def zone_name(name: str) -> str:
+    """A zone that this machine's time zone data have, if there are any."""
     if (zones := available_timezones()) and name not in zones:
         near = difflib.get_close_matches(name, zones, 1) or ["Europe/Paris"]
         raise SettingsError(Argument("timezone", name), "no such zone", f"for example {near[0]}")
@@ -122,13 +133,15 @@ class Request:
     """What a user says about a source; everything but ``data`` may be left out.
 
     data: a file, or the folder of the formats that have several.  more: further files of the same columns.  published:
-    ``start`` was not given, it is that of the data set as published.  missing: empty means that every number is a
+    ``start`` was not given, it is that of the data set as published.  known: ids of the sensors of the file that
+    is appended to.  missing: empty means that every number is a
     reading; None is 0, and of counts no number.
     """
 
     data: Path
     more: tuple[Path, ...] = ()
     published: bool = False
+    known: tuple[str, ...] = ()
     meta: Annotated[Path | None, Option("locations of the sensors, joined by id", "FILE", _path)] = None
     ids: Annotated[Path | None, Option("sensor ids in column order, where the data has none", "FILE", _path)] = None
     start: Annotated[
@@ -140,16 +153,27 @@ class Request:
         Option("time between rows, where the data has no times", "5min", parse_freq, example="5min", name="freq"),
     ] = None
     channel: Annotated[
-        str | None, Option("which of several quantities, by name or number", "NAME", _text, append=True, example="0")
+        str | None,
+        Option(
+            "which of several quantities, by name or number, or some: flow,speed",
+            "NAME",
+            _text,
+            append=True,
+            example="0",
+        ),
     ] = None
     time_format: Annotated[
         str | None, Option("how times are written, such as '%d/%m/%Y %H:%M'", "FORMAT", _time_format, append=True)
+    ] = None
+    decimal: Annotated[
+        str | None,
+        Option("the sign of decimals; the other one is that of thousands", ".|,", _decimal, append=True),
     ] = None
     quantity: Annotated[
         str | None, Option("what the readings are; 0 is a reading of the last two", "|".join(QUANTITIES), _quantity)
     ] = None
     name: Annotated[str | None, Option("name of a data set that is not built in", "NAME")] = None
-    units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", _units)] = None
+    units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", free_unit)] = None
     missing: Annotated[
         tuple[float, ...] | None,
         Option("numbers that stand for no reading", "0|-1,0|none", _missing, "more numbers that stand for no reading"),
@@ -157,7 +181,7 @@ class Request:
     timezone: Annotated[
         str | None,
         Option(
-            "its time zone, such as Europe/Paris", "ZONE", _timezone, "time zone of the tables, where FILE is in UTC"
+            "its time zone, such as Europe/Paris", "ZONE", zone_name, "time zone of the tables, where FILE is in UTC"
         ),
     ] = None
     round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
@@ -187,7 +211,7 @@ class Request:
 
         Raises SettingsError for a value that cannot be, and for an argument that the task does not have.
         """
-        paths = [Path(data)] if isinstance(data, str | Path) else list(map(Path, data))
+        paths = files_in(data)
         if not paths:
             raise SettingsError(Argument("data"), "no file in it", "name one or several files")
         known = {option.name: (field, option) for field, option in options(task).items()}

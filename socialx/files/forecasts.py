@@ -1,4 +1,4 @@
-"""A forecast as an HDF5 file, and many scored ones streamed to HDF5 or Parquet."""
+"""A forecast as an HDF5 file, many scored ones streamed to HDF5 or Parquet, and those of others read."""
 
 # Shape letters: W issues, B of a batch, P horizon steps, N sensors, G targets
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,15 @@ import h5py
 import numpy as np
 
 from socialx.disk import replacing
-from socialx.errors import SettingsError, SocialxError
+from socialx.errors import Argument, SettingsError, SocialxError, in_short, sample
 from socialx.files.hdf5_layout import PACKED, plain_text
-from socialx.files.open_hdf5 import packed_bytes, reserve, writing
+from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
+from socialx.files.time_axis import JITTER_S
 
 SCORED_SUFFIXES = (".h5", ".parquet")
+READ_SUFFIXES = (".csv", *SCORED_SUFFIXES)
+NAMES, TIMES = ("sensors", "targets", "units"), ("issued_at", "times")
+AS_WRITTEN = "write it as predict does: issued_at, sensor, horizon in minutes, value"
 CHUNK_WINDOWS = 16  # of scored forecasts, in one chunk of HDF5
 
 
@@ -80,6 +84,145 @@ def check_scored(path: Path) -> None:
     if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         install = "pip install 'socialx[parquet]', or write .h5"
         raise SocialxError(path, "writing Parquet needs the package pyarrow", install)
+
+
+def read_forecasts(path: Path, about: Scored) -> np.ndarray:
+    """The forecasts in a file for the windows of ``about``, float32 [W,P,N,G] in its units; NaN where it has none.
+
+    .h5 is what ``write_forecast`` writes.  .csv and .parquet have a row per forecast with the columns issued_at,
+    sensor, value, horizon in minutes or time, and target where there are several.  Times with a zone become wall times
+    of the data.  A unit is compared; other columns, and forecasts that were issued at other times, are left out.
+    Raises SocialxError for what is no such file, and for sensors, steps and units that are not those of ``about``.
+    """
+    read = _from_hdf5 if path.suffix.lower() == ".h5" else _from_table
+    issued, minutes, sensors, targets, values = read(path, about)  # of shapes that broadcast
+    windows = about.issued_at.astype("datetime64[s]").astype(np.int64)
+    near = np.searchsorted(windows, issued - JITTER_S).clip(max=len(windows) - 1)
+    near = np.where(np.abs(windows[near] - issued) <= JITTER_S, near, -1)
+    steps = np.asarray(minutes) / about.step_minutes
+    if (odd := np.unique(minutes[(steps % 1 != 0) | (steps < 1) | (steps > about.horizon)])).size:
+        whole = f"{about.horizon} steps of {about.step_minutes} min"
+        longer = int(odd[-1] // about.step_minutes)
+        fits = (odd % about.step_minutes == 0).all() and longer > about.horizon
+        remedy = f"windows that reach so far: {Argument('data.horizon', longer)}" if fits else "write minutes"
+        found = f"{', '.join(f'{each:g}' for each in odd[:3])} min ahead is no step of a window, which has {whole}"
+        raise SocialxError(path, found, remedy)
+    shape = len(windows), about.horizon, len(about.sensors), len(about.targets)
+    made = np.full((shape[0] + 1, *shape[1:]), np.nan, np.float32)  # the last one: of windows that are not asked for
+    made[near, steps.astype(np.int64) - 1, sensors, targets] = np.where(np.isfinite(values), values, np.nan)
+    entries = int((np.isfinite(values) & np.broadcast_to(near >= 0, values.shape)).sum())
+    if repeated := entries - int(np.isfinite(made[:-1]).sum()):
+        raise SocialxError(path, f"{repeated} forecasts repeat the issue, sensor and step of another", "keep one")
+    return made[:-1]
+
+
+Entries = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _from_hdf5(path: Path, about: Scored) -> Entries:
+    """Seconds of issue [W,1,1,1], minutes ahead [W,P,1,1], sensors, targets and values [W,P,N,G]."""
+    with open_hdf5(path, AS_WRITTEN) as file:
+        if "data" in file:
+            raise SocialxError(
+                path, "it holds readings", f"name it with {Argument('data.path', path)}, beside a file of forecasts"
+            )
+        if lacking := [name for name in ("forecast", *TIMES, *NAMES) if name not in file]:
+            raise SocialxError(path, f"no {', '.join(lacking)} in it", AS_WRITTEN)
+        values = file["forecast"][:].astype(np.float32)
+        texts = {name: np.char.decode(file[name][:].astype(bytes), "utf-8", "replace") for name in (*TIMES, *NAMES)}
+        issued, times = (texts[name].astype("datetime64[s]").astype(np.int64) for name in TIMES)
+        sensors, targets, units = (texts[name].tolist() for name in NAMES)
+    if values.shape != (*times.shape, len(sensors), len(targets)) or times.shape[:1] != issued.shape:
+        raise SocialxError(path, "its arrays have different lengths", AS_WRITTEN)
+    issued = issued.reshape(-1, 1, 1, 1)
+    minutes = (times[:, :, None, None] - issued) / 60
+    _check_units(path, zip(targets, units, strict=True), about)
+    columns = _places(path, "sensors", sensors, about.sensors), _places(path, "targets", targets, about.targets)
+    return issued, minutes, columns[0][:, None], columns[1], values
+
+
+def _from_table(path: Path, about: Scored) -> Entries:
+    """The columns of a table, a row per forecast."""
+    import pandas as pd
+
+    texts = dict.fromkeys(("issued_at", "time", "sensor", "target", "unit"), str)
+    try:
+        csv = path.suffix.lower() == ".csv"
+        table = pd.read_csv(path, dtype=texts) if csv else pd.read_parquet(path)
+    except FileNotFoundError:
+        raise SocialxError(path, "no such file", "check the path") from None
+    except ImportError:
+        install = "pip install 'socialx[parquet]', or give .csv"
+        raise SocialxError(path, "reading Parquet needs the package pyarrow", install) from None
+    except (OSError, ValueError) as error:
+        raise SocialxError(path, f"not a table ({in_short(error)})", AS_WRITTEN) from None
+    several = len(about.targets) > 1
+    ahead = "horizon" if "horizon" in table else "time"
+    if lacking := [name for name in ("issued_at", "sensor", "value", ahead) if name not in table]:
+        names = "horizon or time" if lacking[0] == "time" else lacking[0]
+        raise SocialxError(path, f"no column {names} (it has {sample(list(map(str, table)))})", AS_WRITTEN)
+    if several and "target" not in table:
+        raise SocialxError(path, f"no column target, and there are {', '.join(about.targets)}", AS_WRITTEN)
+    if not len(table):
+        raise SocialxError(path, "no forecast in it", AS_WRITTEN)
+
+    def coded(name: str) -> tuple[np.ndarray, list[str]]:
+        codes, found = pd.factorize(table[name])
+        if (codes < 0).any():
+            raise SocialxError(path, f"{(codes < 0).sum()} empty cells in the column {name}", AS_WRITTEN)
+        return codes, [str(each) for each in found]
+
+    def seconds(name: str) -> np.ndarray:
+        codes, found = coded(name)
+        try:
+            times = pd.DatetimeIndex(pd.to_datetime(found, format="ISO8601"))
+        except ValueError as error:
+            what = f"the column {name}: {in_short(error)} is no time like 2012-05-23 16:00"
+            raise SocialxError(path, what, AS_WRITTEN) from None
+        if times.tz is not None:
+            if about.timezone is None:
+                raise SocialxError(path, f"times of {times.tz}, and the data does not say its zone", "give wall times")
+            times = times.tz_convert(about.timezone).tz_localize(None)
+        return times.to_numpy("datetime64[s]").astype(np.int64)[codes]
+
+    def numbers(name: str) -> np.ndarray:
+        found = pd.to_numeric(table[name], errors="coerce")
+        if lost := table[name][found.isna() & table[name].notna()].astype(str).tolist():
+            raise SocialxError(path, f"{len(lost)} cells of the column {name} are no number", AS_WRITTEN, sample=lost)
+        return found.to_numpy(np.float64, na_value=np.nan)
+
+    def places(name: str, known: tuple[str, ...]) -> np.ndarray:
+        codes, found = coded(name)
+        return _places(path, f"{name}s", found, known)[codes]
+
+    issued = seconds("issued_at")
+    minutes = numbers("horizon") if ahead == "horizon" else (seconds("time") - issued) / 60
+    targets = places("target", about.targets) if several else np.zeros(len(table), np.int64)
+    if "unit" in table:
+        _, units = coded("unit")
+        pairs = (
+            zip(about.targets * len(units), units, strict=True)
+            if not several
+            else (table[["target", "unit"]].drop_duplicates().itertuples(index=False, name=None))
+        )
+        _check_units(path, pairs, about)
+    return issued, minutes, places("sensor", about.sensors), targets, numbers("value").astype(np.float32)
+
+
+def _places(path: Path, what: str, names: Sequence[str], known: tuple[str, ...]) -> np.ndarray:
+    """Where names stand among those of the data, int64."""
+    place = {name: number for number, name in enumerate(known)}
+    if lost := [name for name in names if name not in place]:
+        found = f"{len(lost)} of {len(names)} {what} are not in the data"
+        raise SocialxError(path, found, f"name them as the data does, such as {known[0]}", sample=lost)
+    return np.array([place[name] for name in names], np.int64)
+
+
+def _check_units(path: Path, found: Iterable[tuple[str, str]], about: Scored) -> None:
+    for target, unit in found:
+        own = dict(zip(about.targets, about.units, strict=True)).get(target, unit)
+        if unit != own:
+            raise SocialxError(path, f"its {target} is in {unit}, and that of the data is in {own}", f"write {own}")
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import h5py
@@ -21,6 +21,7 @@ TIMESTAMPS, SECONDS, SENSOR_INFO = "metadata/timestamps", "metadata/timestamps_e
 UNITS = "metadata/units"
 PARTS = (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS, SECONDS, UNITS, *FLAT)  # every dataset that is read
 ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
+CODES_ATTR = "missing_codes"  # numbers that stood for no reading too; they are NaN in the file, and append applies them
 DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
 STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
 UNKNOWN = "unknown"  # what ``imputed`` says where it cannot be told
@@ -57,7 +58,7 @@ class Sensors:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Neighbouring rows of a source: timestamps S19 [t], speeds float32 [t,N]."""
+    """Neighbouring rows of a source: timestamps S19 [t], speeds float32 [t,N], or [t,N,F] of several features."""
 
     timestamps: np.ndarray
     speeds: np.ndarray
@@ -77,7 +78,9 @@ class Readings:
     source_data: str
     source_meta: str
     feature: str = SPEED  # what the blocks hold, if not speeds
+    others: Mapping[str, str] = field(default_factory=dict)  # features behind the first in the blocks, with their units
     inputs: tuple[Path, ...] = ()  # all files that are read, so that none is overwritten
+    codes: tuple[float, ...] = ()  # further numbers that stood for "no reading", which are NaN in the blocks
 
 
 def check_parts(path: Path, file: h5py.File) -> None:
@@ -147,6 +150,14 @@ def read_units(file: h5py.File) -> dict[str, str]:
 def read_unit(file: h5py.File, feature: str) -> str:
     """The unit of a feature, "unknown" where the file does not say."""
     return read_units(file).get(feature, "unknown")
+
+
+def read_codes(path: Path, file: h5py.File) -> list[float]:
+    """The numbers besides the missing value that stood for no reading when a file was made."""
+    codes = np.asarray(file["metadata"].attrs.get(CODES_ATTR, ())).ravel()
+    if codes.dtype.kind not in "iuf":
+        raise SocialxError(path, f"its attribute {CODES_ATTR} holds no numbers", "convert its source again")
+    return [float(code) for code in codes]
 
 
 def read_number(value: object) -> float:

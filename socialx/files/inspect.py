@@ -12,7 +12,7 @@ import numpy as np
 
 from socialx.data.calendar import DAY_S
 from socialx.data.geo import nearest, to_plane
-from socialx.errors import SocialxError
+from socialx.errors import SocialxError, counted
 from socialx.files.hdf5_layout import (
     FEATURE_NAMES,
     ROWS_ATTR,
@@ -20,6 +20,7 @@ from socialx.files.hdf5_layout import (
     SENSOR_INFO,
     TIMESTAMPS,
     Sensors,
+    read_codes,
     read_text,
     read_units,
 )
@@ -27,7 +28,7 @@ from socialx.files.locations import centre
 from socialx.files.open_hdf5 import open_hdf5
 from socialx.files.quantities import NOT_NEGATIVE
 from socialx.files.store import Store, open_store
-from socialx.files.time_axis import JITTER_S, clock_changes, common_step, gaps, irregular, known_zone
+from socialx.files.time_axis import JITTER_S, clock_changes, common_step, gaps, irregular, known_zone, skips
 from socialx.notebook import Shown
 
 ADVICE = "convert it again"
@@ -42,7 +43,10 @@ STUCK_HOURS, STUCK_AT_CAP_HOURS = 6.0, 24.0
 # A number that stands for no reading, such as 255, is the largest or smallest of a sensor.  It is in a tenth of its
 # readings or more, and a quarter of the range of all others away from them.  A cap is near them: METR-LA's 70 mph is
 # 0.1 mph from the next.  A sensor with fewer than 10 other values may only switch between two speeds.
-ODD_SHARE, ODD_GAP, ODD_OTHERS = 0.1, 0.25, 10
+# A rarer one is there 5 times, among the 3 largest or smallest of the whole network.  It is then also farther from all
+# others than these are from the median: the tail of an honest quantity, such as flow in rush hours, has no such gap.
+# 0 is none of these, as a closed road has it too.
+ODD_SHARE, ODD_GAP, ODD_OTHERS, ODD_NUMBERS, ODD_COUNT = 0.1, 0.25, 10, 3, 5
 FAR_KM, FAR_RATIO, ASTRAY_KM = 10.0, 10.0, 500.0  # METR-LA's loneliest sensor is 6.8 km from the next
 
 
@@ -75,6 +79,7 @@ class Report(Shown):
     duplicates: int  # rows whose time an earlier row has
     nonexistent_rows: int | None  # rows in an hour that daylight saving skips; None = no timezone, or an unknown one
     nonexistent_rows_read: int | None  # how many of these have any reading
+    first_nonexistent_read: str | None  # time of the first of these
     ambiguous_rows: int | None  # rows in an hour that daylight saving repeats
     missing_share: float
     zero_share: float
@@ -86,7 +91,10 @@ class Report(Shown):
     fast_sensors: list[str]  # ids that have some, the most first
     negative_readings: int  # valid readings below 0, of a quantity that cannot be; 0 for any other
     most_negative: float | None  # the most frequent number among them
-    odd_values: dict[str, dict[str, float]]  # id -> value and share, of one that may stand for no reading; most first
+    odd_values: dict[
+        str, dict[str, float]
+    ]  # id -> value, readings, share: a number that may stand for none; most first
+    missing_codes: list[float]  # further numbers that stood for no reading when the file was made; they are NaN in it
     sensor_missing_share: dict[str, float]  # id -> share of rows without a valid reading, all N in column order
     sensor_zero_share: dict[str, float]  # id -> share of rows that are exactly 0, whether that is missing or not
     sensor_nan_share: dict[str, float]  # id -> share of rows that are not finite
@@ -109,7 +117,7 @@ class Report(Shown):
 
     def headline(self) -> str:
         """The file, its size and its span."""
-        size = f"{self.rows:,} rows of {self.sensors:,} sensors, {self.step_minutes} min apart"
+        size = f"{counted(self.rows, 'row')} of {counted(self.sensors, 'sensor')}, {self.step_minutes} min apart"
         span = f"{self.first_timestamp} .. {self.last_timestamp}"
         return f"{self.path}, {self.dataset}, {self.feature} in {self.unit}: {size}, {span}"
 
@@ -154,6 +162,7 @@ def _described(store: Store) -> dict[str, Any]:
     """What the file says of itself: names, units, counts, seconds."""
     with open_hdf5(store.path, ADVICE) as file:
         declared, basis = file.attrs.get(ROWS_ATTR), file["metadata"].attrs.get("epoch_basis")
+        codes = read_codes(store.path, file)
         number = np.asarray([] if declared is None else declared).ravel()
         if declared is not None and (len(number) != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number[0])):
             what = f"its attribute {ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
@@ -174,6 +183,7 @@ def _described(store: Store) -> dict[str, Any]:
     return {
         "features": names,
         "units": {name: units[name] for name in names},
+        "missing_codes": codes,
         "epoch_basis": None if basis is None else read_text(basis),
         "declared_rows": None if declared is None else int(number[0]),
         "failed_rows": len(timed) - int(timed.sum()),
@@ -189,15 +199,15 @@ def _time_axis(store: Store) -> dict[str, Any]:
 
     A crawler's clock may jitter by ``JITTER_S``.
     """
-    nonexistent = nonexistent_read = ambiguous = None
+    nonexistent = nonexistent_read = ambiguous = first = None
     if (zone := known_zone(store.timezone)) is not None:
-        skipped, repeated = (np.zeros(len(store.seconds), bool) for _ in range(2))
+        skipped, repeated = skips(store.seconds, store.timezone), np.zeros(len(store.seconds), bool)
         for moment, before, after in clock_changes(zone, np.unique(store.seconds // DAY_S)):
-            first, last = moment + min(before, after), moment + max(before, after)
-            flags = skipped if after > before else repeated
-            flags |= (store.seconds >= first) & (store.seconds < last)
+            repeated |= (store.seconds >= moment + after) & (store.seconds < moment + before)
         nonexistent, ambiguous = int(skipped.sum()), int(repeated.sum())
-        nonexistent_read = int((skipped & store.valid.any(axis=1)).sum())
+        skipped &= store.valid.any(axis=1)
+        nonexistent_read = int(skipped.sum())
+        first = store.timestamps[skipped][0].decode() if nonexistent_read else None
     common = common_step(store.seconds)
     places, missing = gaps(store.seconds, store.timezone)
     listed = np.sort(np.argsort(-missing, kind="stable")[:GAPS_LISTED])
@@ -216,6 +226,7 @@ def _time_axis(store: Store) -> dict[str, Any]:
         "duplicates": len(store.seconds) - len(np.unique(store.seconds)),
         "nonexistent_rows": nonexistent,
         "nonexistent_rows_read": nonexistent_read,
+        "first_nonexistent_read": first,
         "ambiguous_rows": ambiguous,
     }
 
@@ -255,28 +266,54 @@ def _range(store: Store) -> dict[str, Any]:
 
 
 def _doubtful(store: Store) -> dict[str, Any]:
-    """Valid readings that may stand for none: below 0, or the largest or smallest of a sensor, frequent and far off."""
+    """Numbers that may stand for no reading: below 0, or far from all others and frequent."""
     below: Counter[float] = Counter()
-    odd: dict[str, dict[str, float]] = {}
-    for place, vdid in enumerate(store.sensors.ids):
-        values = store.values[store.valid[:, place], place]
-        if store.feature in NOT_NEGATIVE:
-            numbers, counts = np.unique(values[values < 0], return_counts=True)
-            below.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-        for extreme in (values.max(initial=-np.inf), values.min(initial=np.inf)):
-            others = values[values != extreme]
-            if len(others) == 0 or 1 - len(others) / len(values) < ODD_SHARE:
+    ends: Counter[float] = Counter()  # the largest and smallest numbers of each sensor, and how often they are there
+    odd: dict[str, float] = {}
+    most = 0  # different numbers of a sensor
+    columns = list(zip(store.sensors.ids, store.values.T, store.valid.T, strict=True))
+    for vdid, values, valid in columns:
+        numbers, counts = np.unique(values[valid], return_counts=True)
+        most = max(most, len(numbers))
+        negative = numbers < 0 if store.feature in NOT_NEGATIVE else np.zeros(len(numbers), bool)
+        below.update(dict(zip(numbers[negative].tolist(), counts[negative].tolist(), strict=True)))
+        edges = np.unique([*range(len(numbers))[: ODD_NUMBERS + 1], *range(len(numbers))[-ODD_NUMBERS - 1 :]]).astype(
+            int
+        )
+        ends.update(dict(zip(numbers[edges].tolist(), counts[edges].tolist(), strict=True)))
+        for place, others in ((-1, numbers[:-1]), (0, numbers[1:])):
+            if len(others) < ODD_OTHERS or counts[place] < ODD_SHARE * counts.sum():
                 continue
-            low, high = float(others.min()), float(others.max())
-            gap = max(float(extreme) - high, low - float(extreme))
-            if gap > ODD_GAP * (high - low) and len(np.unique(others)) >= ODD_OTHERS:
-                odd[vdid] = {"value": float(extreme), "share": 1 - len(others) / len(values)}
+            if np.abs(others - numbers[place]).min() > ODD_GAP * (others[-1] - others[0]):
+                odd[vdid] = float(numbers[place])
                 break
+    for number in _far_off(ends, float(np.median(store.values[store.valid]))) if most > ODD_OTHERS else []:
+        odd |= {vdid: number for vdid, values, _ in columns if vdid not in odd and (values == number).any()}
+    entries = {}
+    for vdid, values, valid in columns:
+        if vdid in odd:
+            count, readings = int((values == odd[vdid]).sum()), int(valid.sum())
+            entries[vdid] = {"value": odd[vdid], "readings": count, "share": count / readings}
     return {
         "negative_readings": below.total(),
         "most_negative": below.most_common(1)[0][0] if below else None,
-        "odd_values": dict(sorted(odd.items(), key=lambda item: -item[1]["share"])),
+        "odd_values": dict(sorted(entries.items(), key=lambda item: -item[1]["share"])),
     }
+
+
+def _far_off(ends: Counter[float], median: float) -> list[float]:
+    """The numbers of a whole network that may stand for no reading, the most frequent first.
+
+    ends: the ``ODD_NUMBERS`` + 1 largest and smallest numbers of each sensor.  median: of all readings.
+    """
+    found: list[float] = []
+    for numbers in (sorted(ends, reverse=True), sorted(ends)):
+        inner = numbers[-1 - ODD_NUMBERS]  # with other such numbers behind it
+        for many in range(1, ODD_NUMBERS + 1):
+            far, rest = numbers[many - 1], numbers[many]
+            if abs(far - rest) > max(abs(rest - median), ODD_GAP * abs(rest - inner)):
+                found += [number for number in numbers[:many] if number and ends[number] >= ODD_COUNT]
+    return sorted(set(found), key=lambda number: -ends[number])
 
 
 def _runs(flags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

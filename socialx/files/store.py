@@ -32,6 +32,7 @@ from socialx.files.hdf5_layout import (
 from socialx.files.open_hdf5 import open_hdf5
 from socialx.files.quantities import LARGEST_SPEED, NOT_NEGATIVE, SPEED
 from socialx.files.time_axis import timestamp_seconds, whole_minutes
+from socialx.notebook import Shown, files_in
 from socialx.progress import work
 
 KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
@@ -39,8 +40,8 @@ LARGEST = float(np.finfo(np.float32).max)
 AGAIN = "make one with convert"
 
 
-@dataclass(frozen=True, eq=False)
-class Store:
+@dataclass(frozen=True, eq=False, repr=False)
+class Store(Shown):
     """One feature of a canonical file; ``read`` is the only place where missing readings are decided.
 
     Its readings are read when they are asked for: those of a small file once, those of a large one row by row.
@@ -62,6 +63,12 @@ class Store:
     rows: np.ndarray  # int64 [T], in the file
     columns: np.ndarray | None  # int64 [N], in the file; None = all of them
     version: tuple[int, ...]  # of the file: another one may have replaced it before its readings are read
+
+    def headline(self) -> str:
+        """What it holds, and of which times."""
+        first, last = (self.timestamps[place].decode() for place in (0, -1))
+        size = f"{len(self.rows):,} rows of {len(self.sensors.ids)} sensors, {self.step_minutes} min apart"
+        return f"{self.path}, {self.feature} in {self.unit}: {size}, {first} .. {last}"
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Neighbouring rows: values float32 [t,N] as stored, and valid bool [t,N], True = observed."""
@@ -129,9 +136,10 @@ class Store:
         place = {vdid: column for column, vdid in enumerate(self.sensors.ids)}
         if lost := [vdid for vdid in ids if vdid not in place]:
             what = f"it lacks {len(lost)} of {len(ids)} sensors of the run ({sample(lost, 10)})"
-            raise SocialxError(
-                self.path, f"{what}; it has {sample(list(self.sensors.ids))}", "name the data of that network"
-            )
+            off = {"model.sensor_identity": False, "model.adaptive": False, "pooling.pair_rank": 0}
+            any_network = " ".join(str(Argument(name, value)) for name, value in off.items())
+            remedy = f"name the data of that network; a run for any is trained with {any_network}"
+            raise SocialxError(self.path, f"{what}; it has {sample(list(self.sensors.ids))}", remedy)
         columns = np.array([place[vdid] for vdid in ids])
         return replace(self, sensors=self.sensors.select(columns), columns=columns)
 
@@ -165,7 +173,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
 
     feature: None takes the first, which is the measured one.  days: the first so many calendar days, None: all of it.
     """
-    path = Path(path)
+    (path,) = files_in(path)
     with open_hdf5(path, AGAIN) as file:
         version = version_of(path)
         _, ids, names, timestamps = read_layout(path, file)

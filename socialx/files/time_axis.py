@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 
 from socialx.data.calendar import DAY_S
-from socialx.errors import Argument, SettingsError, SocialxError, sample
+from socialx.errors import Argument, SettingsError, SocialxError, counted, sample
 
-Time = str | datetime
+Time = str | datetime | np.datetime64
 JITTER_S = 5  # a crawler's clock may miss the whole minute by this much
 JITTERED_SHARE = 0.1  # of steps that fit no grid: fewer are odd rows, more are a clock that runs freely
 TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
@@ -106,6 +106,24 @@ def skipped_times(before: int, after: int, step: int, timezone: str | None) -> n
     return times
 
 
+def skips(seconds: np.ndarray, timezone: str | None) -> np.ndarray:
+    """Which wall times the clock of a zone never shows because it is put forward, bool [T]; none without a zone."""
+    skipped, zone = np.zeros(len(seconds), bool), known_zone(timezone)
+    for moment, before, after in [] if zone is None else clock_changes(zone, np.unique(seconds // DAY_S)):
+        skipped |= (seconds >= moment + before) & (seconds < moment + after)
+    return skipped
+
+
+def no_such_hour(rows: int, first: str, timezone: str) -> tuple[str, str]:
+    """What is found, and what helps, where rows with readings are at times that a zone skips, such as ``first``."""
+    many = counted(rows, "row with readings is", "rows with readings are")
+    found = f"{many} at times that daylight saving time skips in {timezone}, such as {first}"
+    offset = datetime.fromisoformat(first).replace(tzinfo=known_zone(timezone)).utcoffset() or timedelta()
+    hours, rest = divmod(int(offset.total_seconds()), 3600)
+    right = f"convert again with {Argument('timezone', f'Etc/GMT{-hours:+d}' if hours else 'UTC')}"
+    return found, f"their clock seems to have no daylight saving time: {'write its times in UTC' if rest else right}"
+
+
 def known_zone(name: str | None) -> ZoneInfo | None:
     """The zone of a name; None without one, for an unknown one, and without time zone data."""
     try:
@@ -147,15 +165,21 @@ def clock_changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]
     return changes
 
 
+def _iso(text: str) -> str:
+    """``29.06.2012 8:00`` and ``2012-06-29 8:00`` as ISO 8601 has them; any other text stays as it is."""
+    text = re.sub(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})\b", lambda date: f"{date[3]}-{date[2]:0>2}-{date[1]:0>2}", text)
+    return re.sub(r"([ T])(\d:)", r"\g<1>0\2", text, count=1)
+
+
 def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
     """A wall time that a user gave -> seconds, read as UTC.
 
-    A date is its 00:00; a time with a zone is moved into the zone of the file.  Raises SettingsError for ``argument``
-    where it is no time.
+    A date is its 00:00, and one with points begins with its day; a time with a zone is moved into the zone of the file.
+    Raises SettingsError for ``argument`` where it is no time.
     """
     zone = known_zone(timezone)
     try:
-        moment = datetime.fromisoformat(time.strip()) if isinstance(time, str) else time
+        moment = time if isinstance(time, datetime) else datetime.fromisoformat(_iso(str(time).strip()))
         if moment.tzinfo is not None and zone is not None:
             moment = moment.astimezone(zone).replace(tzinfo=None)
     except (ValueError, OverflowError):  # in the first or the last hours that a date can have

@@ -20,6 +20,7 @@ import numpy as np
 from socialx.disk import check_output, replacing
 from socialx.errors import SocialxError, sample
 from socialx.files.hdf5_layout import (
+    CODES_ATTR,
     DIRECTIONS,
     FEATURE_NAMES,
     FEATURES,
@@ -96,7 +97,7 @@ def write(path: Path, readings: Readings) -> Summary:
 
 
 def _columns(readings: Readings) -> dict[str, np.ndarray]:
-    """Feature name -> its constant column [N] in the order of the file; the speeds replace the zeros."""
+    """Feature name -> its constant column [N] in the order of the file; readings replace the zeros."""
     sensors = readings.sensors
     bad = [ascii(text[:40]) for text in sensors.ids if not re.fullmatch(r"(?![.]+$)[!-.0-~]{1,64}", text)]
     if bad:  # an id becomes fixed-width ASCII text and the name of an HDF5 group
@@ -105,7 +106,8 @@ def _columns(readings: Readings) -> dict[str, np.ndarray]:
             f"{len(bad)} sensor ids are not 1 to 64 plain ASCII characters without spaces and '/' ({sample(bad)})",
             "rename them",
         )
-    columns = {readings.feature: np.zeros(len(sensors.ids)), "lanes": sensors.lanes, "length": sensors.length}
+    measured: dict[str, np.ndarray | None] = dict.fromkeys((readings.feature, *readings.others), sensors.latitude * 0)
+    columns = measured | {"lanes": sensors.lanes, "length": sensors.length}
     columns |= {"latitude": sensors.latitude, "longitude": sensors.longitude}
     if sensors.direction is not None:
         columns["direction"] = np.array([DIRECTIONS.get(letter, np.nan) for letter in sensors.direction])
@@ -116,7 +118,7 @@ def _write_features(
     file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Append the blocks -> all timestamps [T], all seconds [T], the last row as written [N,F], the number of zeros."""
-    sensors, zeros = len(readings.sensors.ids), 0
+    sensors, zeros, measured = len(readings.sensors.ids), 0, 1 + len(readings.others)
     timestamps, seconds = np.empty(0, "S19"), np.empty(0, np.int64)
     head = list(islice(readings.blocks, 2))
     if not head:
@@ -125,7 +127,10 @@ def _write_features(
     rows = rows if len(head) > 1 else min(rows, len(head[0].timestamps))
     shape, limits = (0, sensors, len(columns)), (None, sensors, len(columns))
     chunk_bytes = packed_bytes(4 * rows * sensors)
-    chunks, cache = (rows, sensors, 1), 3 * 4 * rows * sensors  # the chunk that two blocks share is compressed once
+    chunks, cache = (
+        (rows, sensors, 1),
+        3 * measured * 4 * rows * sensors,
+    )  # the chunk that two blocks share is compressed once
     features = file.create_dataset(
         FEATURES, shape, "f4", maxshape=limits, chunks=chunks, shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **PACKED
     )
@@ -133,11 +138,13 @@ def _write_features(
         first = len(timestamps)
         timestamps = np.concatenate([timestamps, block.timestamps])
         seconds = np.concatenate([seconds, checked_seconds(readings, block, timestamps, seconds)])
-        reserve(file, packed_bytes(block.speeds.nbytes) + chunk_bytes)
+        reserve(file, packed_bytes(block.speeds.nbytes) + measured * chunk_bytes)
         features.resize(len(timestamps), axis=0)
-        features[first:, :, 0] = block.speeds
-        zeros += int((block.speeds == 0).sum())
-    for place, column in enumerate(list(columns.values())[1:], 1):
+        parts = block.speeds.reshape(len(block.speeds), sensors, measured)
+        for place in range(measured):
+            features[first:, :, place] = parts[..., place]
+        zeros += int((parts[..., 0] == 0).sum())
+    for place, column in enumerate(list(columns.values())[measured:], measured):
         reserve(file, chunk_bytes)
         features[:rows, :, place] = column
         file.flush()
@@ -146,7 +153,7 @@ def _write_features(
         reserve(file, len(packed) * (len(timestamps) // rows))
         for first in range(rows, len(timestamps), rows):
             features.id.write_direct_chunk((first, 0, place), packed, mask)
-    last = np.stack([block.speeds[-1], *list(columns.values())[1:]], axis=1).astype(np.float32)
+    last = np.column_stack([parts[-1], *list(columns.values())[measured:]]).astype(np.float32)
     return timestamps, seconds, last, zeros
 
 
@@ -178,7 +185,7 @@ def checked_seconds(readings: Readings, block: Block, timestamps: np.ndarray, be
             "sort the rows and remove repeated ones",
         )
     if np.isinf(block.speeds).any():
-        at, sensor = np.argwhere(np.isinf(block.speeds))[0]
+        at, sensor = np.argwhere(np.isinf(block.speeds))[0][:2]
         raise SocialxError(
             where,
             f"row {first + at + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
@@ -191,7 +198,7 @@ def _write_metadata(
     file: h5py.File, readings: Readings, columns: dict[str, np.ndarray], timestamps: np.ndarray, seconds: np.ndarray
 ) -> None:
     sensors = readings.sensors
-    units = {name: STATIC_UNITS.get(name, readings.units) for name in columns}
+    units = {name: STATIC_UNITS.get(name, readings.units) for name in columns} | dict(readings.others)
     step = common_step(seconds)
     frequency = f"{step // 60}min" if step % 60 == 0 else f"{step}s"
     dataset_name, feature_set, source_data, source_meta = map(
@@ -215,6 +222,8 @@ def _write_metadata(
     metadata.attrs["epoch_basis"] = "naive-utc"
     metadata.attrs["timezone"] = readings.timezone or ""
     metadata.attrs[MISSING_ATTR] = np.nan if readings.missing is None else readings.missing
+    if readings.codes:
+        metadata.attrs[CODES_ATTR] = np.array(readings.codes)
     info = file.create_group(SENSOR_INFO)
     info.attrs["coord_crs"] = "EPSG:4326"
     for index, vdid in enumerate(sensors.ids):

@@ -19,11 +19,12 @@ import numpy as np
 
 from socialx.data.geo import EARTH_RADIUS_KM, on_earth
 from socialx.disk import check_name, exclusive, replacing
-from socialx.errors import Argument, Command, Message, SocialxError, sample
-from socialx.files.amend import ADVICE, amend, check_writable
+from socialx.errors import Argument, Command, Message, SocialxError, counted, sample
+from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.formats.arrays import float32
 from socialx.files.hdf5_layout import (
     DIRECTIONS,
+    FEATURE_NAMES,
     FEATURES,
     FLAT,
     IMPUTED_ATTR,
@@ -39,12 +40,15 @@ from socialx.files.hdf5_layout import (
     read_layout,
     read_number,
     read_text,
+    read_unit,
     read_units,
 )
-from socialx.files.locations import Location, match_key, read_locations
-from socialx.files.older.variants import BLOCK_ROWS, Variant, lacking_units, missing_value, recognise
+from socialx.files.locations import Location, match_key, read_locations, respelt
+from socialx.files.older.variants import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
 from socialx.files.open_hdf5 import open_hdf5, reserve
 from socialx.files.published import DATASETS
+from socialx.files.quantities import SPEED, SPEED_UNITS
+from socialx.files.readings import stored_unit
 from socialx.files.time_axis import timestamp_seconds
 from socialx.files.writer import ENTRIES, write
 
@@ -77,7 +81,7 @@ class Plan:
         """Why it cannot be done, with the command that does it; None where it can."""
         rewrite = True if self.variant.rewrite else None
         if self.unplaced and not self.without_positions:
-            lost = f"{len(self.unplaced)} of {self.sensors} sensors ({sample(self.unplaced, 10)})"
+            lost = f"{len(self.unplaced)} of {counted(self.sensors, 'sensor')} ({sample(self.unplaced, 10)})"
             command = Command("backfill", self.path, rewrite=rewrite, meta="LOCATIONS.csv")
             without = f"{Argument('without_positions', True)} leaves them without one, and this gives them one: "
             return Message(self.path, f"no position in range for {lost}", f"{without}{command}")
@@ -94,24 +98,29 @@ def backfill(
     known: Mapping[int | str, Location] | None = None,
     rewrite: bool = False,
     without_positions: bool = False,
+    units: str | None = None,
+    timezone: str | None = None,
     backup: bool = False,
     dry_run: bool = False,
 ) -> Plan:
     """Patch one file, or only plan it.
 
     meta: a table of locations; it wins over what the file holds.  known: what is in it, where that was read before.
-    rewrite: write files of the two oldest layouts anew.  without_positions: sensors may stay without one.  backup:
-    keep the old file as ``NAME.bak``.  Raises SocialxError, and leaves the file as it was, where a sensor stays
-    without a position, somebody else has the file open, or the disk fails.
+    rewrite: write files of the two oldest layouts anew.  without_positions: sensors may stay without one.  units,
+    timezone: of the first measured feature and of the times, where the file does not say them; alone they ask no
+    positions of a current file.  backup: keep the old file as ``NAME.bak``.  Raises SocialxError, and leaves the file
+    as it was, where a sensor stays without a position, the file says another unit or zone, somebody else has it open,
+    or the disk fails.
     """
     if known is None:
         known = read_locations(meta) if meta else {}
     if not dry_run:
         check_writable(path)
-    with nullcontext() if dry_run else exclusive(path):
+    with nullcontext() if dry_run else exclusive(path, WAIT_S):
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
-            plan = _plan(path, file, known)
-            plan = replace(plan, meta=meta, rewrite=rewrite, without_positions=without_positions)
+            plan = _told(_plan(path, file, known), file, units, timezone)
+            alone = meta is None and plan.variant.name == CURRENT and (units or timezone) is not None
+            plan = replace(plan, meta=meta, rewrite=rewrite, without_positions=without_positions or alone)
             if plan.actions and not plan.variant.rewrite:
                 _read_all(path, file[FEATURES])
         if dry_run:
@@ -152,6 +161,7 @@ def _kept(path: Path) -> Iterator[None]:
 def _plan(path: Path, file: h5py.File, known: Mapping[int | str, Location]) -> Plan:
     variant = recognise(path, file)
     features, ids, names, timestamps = _layout(path, file, variant)
+    known, _ = respelt(ids, known)
     if variant.rewrite:
         locations, actions, unplaced = _locate(ids, known, _columns(features, ids, names, variant), dict)
         actions.insert(0, "written anew in the canonical layout: float32, directions in degrees")
@@ -177,7 +187,7 @@ def _plan(path: Path, file: h5py.File, known: Mapping[int | str, Location]) -> P
         comparable = values.shape == seconds.shape and values.dtype.kind in "iuf"
         wrong = int(np.count_nonzero(values[timed] != seconds[timed])) if comparable else len(seconds)
     if wrong != 0:
-        actions.append(f"timestamps_epoch corrected in {wrong:,} rows" if wrong else "timestamps_epoch added")
+        actions.append(f"timestamps_epoch corrected in {counted(wrong, 'row')}" if wrong else "timestamps_epoch added")
 
     attributes: dict[str, float | bool | str] = {}
     stated = file["metadata"].attrs
@@ -203,6 +213,33 @@ def _plan(path: Path, file: h5py.File, known: Mapping[int | str, Location]) -> P
         attributes=attributes,
         units=units,
     )
+
+
+def _told(plan: Plan, file: h5py.File, units: str | None, timezone: str | None) -> Plan:
+    """The plan with the unit and the time zone that the caller says; refuses others than the file has."""
+    bay = DATASETS["pems-bay"]  # which all files that are written anew are
+    if timezone is not None:
+        zone = bay.timezone if plan.variant.rewrite else read_text(file["metadata"].attrs.get("timezone", ""))
+        _refuse_other(plan.path, "its times are of", zone, "not of", Argument("timezone"), timezone)
+        if not zone:
+            told = f"time zone {timezone}"
+            plan = replace(plan, actions=(*plan.actions, told), attributes={**plan.attributes, "timezone": timezone})
+    if units is not None:
+        names = [] if plan.variant.rewrite else [read_text(name) for name in file[FEATURE_NAMES][:]]
+        feature = next((name for name in names if name not in STATIC_UNITS), SPEED)
+        unit = stored_unit(feature, units)
+        stated = bay.units if plan.variant.rewrite else plan.units.get(feature, read_unit(file, feature))
+        stated = "" if stated == UNKNOWN else SPEED_UNITS.get(stated.lower(), stated)
+        _refuse_other(plan.path, f"{feature} is in", stated, "not in", Argument("units"), unit)
+        if not stated:
+            told = f"unit of {feature}: {unit}"
+            plan = replace(plan, actions=(*plan.actions, told), units={**plan.units, feature: unit})
+    return plan
+
+
+def _refuse_other(path: Path, what: str, stated: str | None, other: str, argument: Argument, told: str) -> None:
+    if stated and stated != told:
+        raise SocialxError(path, f"{what} {stated}, {other} {told}", f"drop {argument}, or {ADVICE}")
 
 
 def _read_all(path: Path, features: h5py.Dataset) -> None:
@@ -289,12 +326,12 @@ def _locate(
         if (place := stated.get(vdid)) and on_earth(place.latitude, place.longitude):
             changed[vdid] = place
             counts["the file's columns"] += 1
-    actions = [f"vd_info: {count} positions from {origin}" for origin, count in counts.items() if count]
+    actions = [f"vd_info: {counted(count, 'position')} from {origin}" for origin, count in counts.items() if count]
     if moved_km:
         actions[0] += f", moved by up to {1000 * moved_km:,.1f} m"
     if added:
         names = [name for name in ("lanes", "length", "direction") if any(name in more for more in added.values())]
-        actions.append(f"vd_info: {', '.join(names)} of {len(added)} sensors from the locations file")
+        actions.append(f"vd_info: {', '.join(names)} of {counted(len(added), 'sensor')} from the locations file")
     return changed, actions, tuple(vdid for vdid in pending if vdid not in changed)
 
 
