@@ -30,6 +30,7 @@ from socialx.batch import Batch, Target
 from socialx.dataset import Dataset
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.quantities import NOT_NEGATIVE
+from socialx.notebook import Shown
 from socialx.precision import Precision
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import survey
@@ -42,8 +43,8 @@ KEPT_BYTES = 256 << 20  # of errors; a part that has more keeps those of every s
 ENTRY_BYTES = 5  # an error in float32 and its group
 
 
-@dataclass(frozen=True, eq=False)
-class Intervals:
+@dataclass(frozen=True, eq=False, repr=False)
+class Intervals(Shown):
     """What is added to a forecast for the two ends of its interval.
 
     lower, upper float32 [L,K,P,N+1,G] in the unit of each target; the last column is for sensors that were not
@@ -58,6 +59,11 @@ class Intervals:
     weights: str
     protocol: ScoringProtocol
     errors: int
+
+    def headline(self) -> str:
+        """Of how many sensors, errors and levels they are."""
+        levels = f"levels {LEVELS[0]:g} to {LEVELS[-1]:g}"
+        return f"{levels} of {len(self.sensors)} sensors from {self.errors:,} errors of the validation part"
 
     def __post_init__(self) -> None:
         """ValueError for tables that no calibration makes."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from socialx.errors import Argument, Message, SettingsError
+from socialx.scoring.references import REFERENCES
 from socialx.scoring.results import Evaluation
 
 ARGUMENT = "max_mae"
@@ -32,9 +33,12 @@ def parse(text: str) -> list[Limit]:
 
 
 def failed(found: Evaluation, limits: Sequence[Limit]) -> list[Message]:
-    """A message for each run and limit that is not kept.  Raises SettingsError for minutes that are no step."""
+    """A message for each limit that a run or a file of forecasts does not keep.
+
+    Raises SettingsError for minutes that are no step.
+    """
     lines = []
-    for name in found.protocol.trained:
+    for name in (name for name in found if name not in REFERENCES):
         for minutes, most in limits:
             at = "all steps" if minutes is None else f"{minutes} min"
             try:

@@ -27,7 +27,8 @@ AVERAGING = "all valid entries of the whole part at that horizon"
 class Trained:
     """Where the weights of a scored model come from: their epoch, and the data and machine that trained them.
 
-    epoch None: no epoch had ended, the weights are those of the last saved step.  weights: their fingerprint.
+    epoch None: no epoch had ended, the weights are those of the last saved step.  weights: their fingerprint.  missing:
+    feature -> the value that stood for no reading.
     """
 
     epoch: int | None
@@ -43,15 +44,20 @@ class Trained:
     commit: str | None
     first_time: str | None = None
     last_time: str | None = None
+    missing: dict[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Period:
-    """A part is scored only where its forecasts lie from first_time to last_time, both included: so many windows."""
+    """A part is scored only where its forecasts lie from first_time to last_time, both included: so many windows.
+
+    files: of forecasts, which have only these windows.
+    """
 
     first_time: str
     last_time: str
     windows: int
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,11 +138,13 @@ class ScoringProtocol:
         normaliser = first.normaliser if first else self.normaliser
         return replace(self, trained=trained, normaliser=normaliser, period=period)
 
-    def refuse_other(self, then: ScoringProtocol, run: Path, path: Path, sensor_tables: bool) -> None:
+    def refuse_other(
+        self, then: ScoringProtocol, run: Path, path: Path, sensor_tables: bool, same_missing: bool = False
+    ) -> None:
         """Raise SocialxError where a model that was trained under ``then`` does not fit the data of this protocol.
 
-        sensor_tables: the model has weights per sensor.  Warns where neighbours are found in another way, and where
-        the clocks of another network may be other ones.
+        sensor_tables: the model has weights per sensor.  same_missing: as in ``compare_missing``.  Warns where
+        neighbours are found in another way, and where the clocks of another network may be other ones.
         """
         differ = _other_features("inputs", self.inputs, then.inputs)
         differ += _other_features("targets", self.targets, then.targets)
@@ -148,8 +156,11 @@ class ScoringProtocol:
             sizes = f"{self.dataset} with {self.sensors} sensors, not {then.dataset} with {then.sensors}"
             other = f"not what {run} was trained for ({'; '.join([sizes, *dict.fromkeys(differ)])})"
             lost = "unknown" in self.inputs.values() and "unknown" not in then.inputs.values()
-            argument = Argument("units", "mph|km/h") if lost else Argument("data.path")
-            raise SocialxError(path, other, f"{'convert it again' if lost else 'name its data'} with {argument}")
+            remedy = f"convert it again with {Argument('units', 'mph|km/h')}"
+            if not lost:
+                those = f"a file of exactly its {then.sensors} sensors" if self.network != then.network else "its data"
+                remedy = f"name {those} with {Argument('data.path')}"
+            raise SocialxError(path, other, remedy)
         same: bool | None = True
         if self.timezone != then.timezone:
             times = [datetime.fromisoformat(time) for time in (self.first_time, self.last_time) if time]
@@ -165,6 +176,21 @@ class ScoringProtocol:
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
+        self.compare_missing(then, run, path, same_missing)
+
+    def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
+        """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.
+
+        The rule of the file is the one that is applied: whether it or the run's is wrong, nobody but the user knows.
+        """
+        if not (differ := other_missing(self.missing, then.missing)):
+            return
+        rule = next(then.missing[name] for name, now in self.missing.items() if now != then.missing.get(name, now))
+        codes = "none" if rule is None else f"{rule:g}"
+        remedy = f"if {run} is right, convert it again with {Argument('missing', codes)}"
+        if same:
+            raise SocialxError(path, f"{differ} of {run}", remedy)
+        fall_back(path, f"{differ} of {run}", remedy)
 
     @property
     def unit(self) -> str:
@@ -187,6 +213,20 @@ class ScoringProtocol:
             raise ValueError(f"not a protocol ({wrong})") from None
         except (TypeError, ValueError, RecursionError) as error:  # ValueError: a number that is not finite
             raise ValueError(f"not a protocol ({error})") from None
+
+
+def missing_rule(rules: Mapping[str, float | None]) -> str:
+    """Which values are no readings, for every feature, once where all agree."""
+    words = {name: "not finite" if value is None else f"not finite or {value:g}" for name, value in rules.items()}
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return ", ".join(f"{name} {rule}" for name, rule in words.items())
+
+
+def other_missing(now: Mapping[str, float | None], then: Mapping[str, float | None]) -> str:
+    """How the rules of data and of a training differ in the features that both have, in words; empty: they agree."""
+    mine, theirs = (missing_rule({name: rules[name] for name in now if name in then}) for rules in (now, then))
+    return "" if mine == theirs else f"its missing readings are those {mine}, and {theirs} in the training"
 
 
 def _other_features(which: str, now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:

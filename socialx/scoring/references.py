@@ -14,7 +14,11 @@ from socialx.batch import Batch
 from socialx.data.calendar import calendar, slots_per_day
 from socialx.dataset import Dataset
 
-ZEROS_COPIED = "copy-last, zeros copied"
+ZEROS_COPIED, LAST_VALID, AVERAGE = REFERENCES = (
+    "copy-last, zeros copied",
+    "copy-last, last valid",
+    "historical average",
+)
 
 
 class CopyLast(nn.Module):
@@ -75,6 +79,21 @@ class HistoricalAverage(nn.Module):
         return self.table[cell]
 
 
+class Recorded(nn.Module):
+    """Forecasts that were made before, of the windows of a pass in their order."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        """values: float32 [W,P,N,G] in the file's units."""
+        super().__init__()
+        self.values, self.following = torch.from_numpy(values), 0
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The next B forecasts [B,P,N,G]; windows that pad the last batch get those of the first ones."""
+        places = torch.arange(self.following, self.following + len(batch.last))
+        self.following = min(self.following + len(places), len(self.values)) % len(self.values)
+        return self.values[places % len(self.values)].to(batch.last.device)
+
+
 def references(data: Dataset) -> dict[str, nn.Module]:
     """The reference forecasts for this data, by the name of their row."""
     horizon, shape = data.horizon, (len(data.sensors.ids), len(data.targets))
@@ -82,6 +101,6 @@ def references(data: Dataset) -> dict[str, nn.Module]:
     means = [data.moments[name].mean for name in data.targets]
     return {
         ZEROS_COPIED: CopyLast(horizon, zeros=True, fallback=means),
-        "copy-last, last valid": CopyLast(horizon, zeros=False, fallback=means),
-        "historical average": average,
+        LAST_VALID: CopyLast(horizon, zeros=False, fallback=means),
+        AVERAGE: average,
     }

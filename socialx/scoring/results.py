@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from socialx.disk import check_output, replacing
+from socialx.disk import as_cell, check_output, replacing
 from socialx.errors import Argument, SettingsError
 from socialx.files.published import PublishedScore
 from socialx.notebook import Shown
@@ -18,6 +18,10 @@ from socialx.scoring.difference import Difference
 from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol
+from socialx.scoring.references import LAST_VALID, ZEROS_COPIED
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
 Key = TypeVar("Key", int, str)
@@ -76,21 +80,48 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
     difference: Difference | None = None
     inputs: tuple[Path, ...] = field(default=(), repr=False)
 
+    @property
+    def distinct(self) -> dict[str, ModelScores]:
+        """The models to show: on data without missing readings two references are one, and the last valid is shown."""
+        twins = ZEROS_COPIED in self.models and self.models[ZEROS_COPIED] == self.models.get(LAST_VALID)
+        return {name: model for name, model in self.models.items() if not (twins and name == ZEROS_COPIED)}
+
     def headline(self) -> str:
         """Which models were scored on which part, and the MAE of each over all steps."""
-        models = ", ".join(f"{name} {model.overall().mae:.3f}" for name, model in self.models.items())
+        models = ", ".join(f"{name} {model.overall().mae:.3f}" for name, model in self.distinct.items())
         return f"MAE in {self.protocol.unit} on the {self.part} part of {self.protocol.dataset}: {models}"
 
     def table(self) -> list[dict[str, Any]]:
         """The MAE of the first target, a row per model: a quarter of an hour, half an hour, an hour ahead, and all."""
         step = self.protocol.step_minutes
         rows = []
-        for name, model in self.models.items():
+        for name, model in self.distinct.items():
             ahead = {f"{minutes} min": minutes // step for minutes in (15, 30, 60) if minutes % step == 0}
             steps = model.targets[next(iter(model.targets))].by_step
             errors = {label: steps[place - 1].mae for label, place in ahead.items() if 1 <= place <= len(steps)}
             rows.append({"model": name, **errors, "all": model.overall().mae})
         return rows
+
+    def to_frame(self) -> pd.DataFrame:
+        """A tidy table: one row per model and horizon step.
+
+        Columns: model, horizon (minutes ahead), mae, rmse (in ``unit``), mape (percent), r2, count, unit; with several
+        targets also target, after model.
+        """
+        import pandas as pd
+
+        units = self.protocol.targets
+        rows = [row | {"unit": units[row["target"]]} for row in self._rows() if row["horizon"] is not None]
+        return pd.DataFrame(rows).drop(columns=["target"] if len(units) == 1 else [])
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """The scores of each model, target and horizon in minutes; None: over all steps."""
+        models = {**self.models, **{f"{name}, online": model for name, model in self.online.items()}}
+        for name, model in models.items():
+            for target, scores in model.targets.items():
+                minutes = [self.protocol.step_minutes * (step + 1) for step in range(len(scores.by_step))]
+                for ahead, found in zip((*minutes, None), (*scores.by_step, scores.overall), strict=True):
+                    yield {"model": name, "target": target, "horizon": ahead, **found.as_dict()}
 
     def __getitem__(self, name: object) -> ModelScores:
         return self.models[str(name)]
@@ -123,12 +154,9 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
         """
         check_output(Path(path), overwrite, self.inputs)
         rows: list[dict[str, Any]] = []
-        models = {**self.models, **{f"{name}, online": model for name, model in self.online.items()}}
-        for name, model in models.items():
-            for target, scores in model.targets.items():
-                ahead = {str((k + 1) * self.protocol.step_minutes): s for k, s in enumerate(scores.by_step)}
-                for key, of_step in {**ahead, "all": scores.overall}.items():
-                    rows.append({"model": name, "target": target, "by": "horizon", "key": key, **of_step.as_dict()})
+        for row in self._rows():
+            minutes = row.pop("horizon")
+            rows.append({**row, "by": "horizon", "key": "all" if minutes is None else str(minutes)})
         for name, tables in self.by.items():
             for by, errors in tables.items():
                 of = {"model": name, "target": next(iter(self.protocol.targets)), "by": by}
@@ -136,7 +164,7 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
         with replacing(Path(path)) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, ["model", "target", "by", "key", "mae", "rmse", "mape", "r2", "count"])
             table.writeheader()
-            table.writerows(rows)
+            table.writerows({name: as_cell(x) if isinstance(x, str) else x for name, x in row.items()} for row in rows)
 
     def _table(self, models: Mapping[str, ModelScores]) -> dict[str, Any]:
         step = self.protocol.step_minutes
