@@ -15,6 +15,7 @@ import torch
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel, Field
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 import socialx
@@ -62,6 +63,7 @@ class Sensor(BaseModel):
     id: str
     latitude: float | None
     longitude: float | None
+    free_flow: float | None = Field(description="95th percentile of its speeds in the server's file; null for others")
 
 
 class NetworkAnswer(BaseModel):
@@ -103,7 +105,8 @@ class Service:
     """All that the endpoints share.
 
     run: the name that answers give.  band: the prediction intervals of every answer; None: none.  follow: whether the
-    data file is looked at.
+    data file is looked at.  origins: pages of these may ask.  free_flow: of each sensor in the file
+    that was read first, float32 [N]; None for what is no speed.
     """
 
     problem: Problem
@@ -112,24 +115,34 @@ class Service:
     metrics: Metrics
     band: Band | None = None
     latest: Latest | None = None
+    free_flow: np.ndarray | None = None
     follow: bool = False
     token: str | None = None
+    origins: tuple[str, ...] = ()
     timeout_s: float = 10.0
     most_bytes: int = 4 << 20
+    coming: int = 0  # bytes of the bodies that have not come to their end
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def forecast_from_data(self, follow: bool) -> None:
         """Forecast from the data file of the problem, once and, with follow, whenever it was changed."""
-        self.follow, self.latest = follow, Latest(self.problem, self.run, self.problem.data.store.path, self.band)
-        issue = self.latest.read()
-        self.latest.keep(issue, self.worker.forward(issue.batch))
+        latest = Latest(self.problem, self.run, self.problem.data.store.path, self.band)
+        issue = latest.read()
+        latest.keep(issue, self.worker.forward(issue.batch))
+        self.follow, self.latest = follow, latest
+        if "speed" in self.problem.data.targets[0]:
+            self.free_flow = issue.problem.data.free_flow[:, 0]
 
     def network(self) -> dict[str, Any]:
-        """Sensors with their positions, sizes and units."""
+        """Sensors with their positions and free-flow speeds, sizes and units."""
         data = self.problem.data
         store, sensors = data.store, data.sensors
-        places = zip(sensors.ids, sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
-        known = [(vdid, *((lat, lon) if np.isfinite([lat, lon]).all() else (None, None))) for vdid, lat, lon in places]
+        places = [
+            (lat, lon) if np.isfinite([lat, lon]).all() else (None, None)
+            for lat, lon in zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
+        ]
+        free = [0.0] * len(places) if self.free_flow is None else self.free_flow.tolist()
+        known = zip(sensors.ids, places, free, strict=True)
         return {
             "run": self.run,
             "dataset": store.dataset_name,
@@ -139,7 +152,10 @@ class Service:
             "step_minutes": store.step_minutes,
             "history": data.history,
             "horizon": data.horizon,
-            "sensors": [{"id": vdid, "latitude": lat, "longitude": lon} for vdid, lat, lon in known],
+            "sensors": [
+                {"id": vdid, "latitude": lat, "longitude": lon, "free_flow": speed if speed > 0 else None}
+                for vdid, (lat, lon), speed in known
+            ],
         }
 
     @asynccontextmanager
@@ -153,8 +169,11 @@ class Service:
             task.cancel()
         await asyncio.wait(self.tasks)
 
-    async def answer(self, request: Request) -> bytes:
-        """The forecast for the readings of a request, as JSON.  Raises HTTPException for one that is refused."""
+    async def body(self, request: Request) -> tuple[str, bytes]:
+        """The content type and the body of a request.  Raises HTTPException for one that is refused.
+
+        All bodies that are on their way together hold no more bytes than the queue of whole ones: QueueFullError.
+        """
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind not in (JSON, CSV):
             raise HTTPException(415, f"the content type is {JSON} or {CSV}")
@@ -165,11 +184,21 @@ class Service:
         try:
             async for part in request.stream():
                 body += part
+                self.coming += len(part)
                 if len(body) > self.most_bytes:  # before all of it is read
                     raise too_long
+                if self.coming > self.worker.places * self.most_bytes:
+                    raise QueueFullError
         except ClientDisconnect:
             raise HTTPException(400, "the body has no end") from None
-        issue = await asyncio.to_thread(issue_of, self.problem, kind, bytes(body))
+        finally:
+            self.coming -= len(body)
+        return kind, bytes(body)
+
+    async def answer(self, kind: str, body: bytes) -> bytes:
+        """The forecast for the readings of a body, as JSON.  Raises SocialxError for one that is refused."""
+        known = self.problem if self.latest is None else self.latest.problem
+        issue = await asyncio.to_thread(issue_of, known, kind, body)
         values = await self.worker.ask(issue.batch)
         if not np.isfinite(values).all():
             raise SocialxError("readings", "numbers so large that the forecast overflows", "send plain numbers")
@@ -194,12 +223,21 @@ def make_app(service: Service) -> FastAPI:
         version=socialx.__version__,
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # it would name the host that a client says
         lifespan=lambda _: service.running(),
     )
     _add_forecasts(app, service)
     _add_states(app, service)
     paths = {getattr(route, "path", "") for route in app.routes}
-    app.add_middleware(Guard, token=service.token, metrics=service.metrics, paths=paths)
+    app.add_middleware(Guard, token=service.token, metrics=service.metrics, paths=paths, origins=service.origins)
+    if service.origins:  # outside of the guard: a browser sends no token with the question whether it may ask
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=service.origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("Authorization", "Content-Type"),
+            expose_headers=("Retry-After",),
+        )
     return app
 
 
@@ -213,9 +251,10 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
     async def forecast(request: Request) -> Response:
         """Forecast from the readings of the last hour: JSON, or a wide table of CSV text with a time column."""
         try:
-            with service.worker.place():
-                async with asyncio.timeout(service.timeout_s):
-                    return _json(await service.answer(request))
+            async with asyncio.timeout(service.timeout_s):
+                kind, body = await service.body(request)  # who does not send it takes no place
+                with service.worker.place():
+                    return _json(await service.answer(kind, body))
         except QueueFullError:
             raise HTTPException(429, "the queue is full", {"Retry-After": str(RETRY_S)}) from None
         except TimeoutError:
@@ -229,7 +268,7 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
     async def latest() -> Response:
         """The forecast after the last row of the server's data file."""
         if service.latest is None:
-            raise HTTPException(404, "this server was started without a data file")
+            raise HTTPException(404, "the file of this server has no history to forecast from")
         return _json(service.latest.answer)
 
     @app.get("/sensors", response_model=NetworkAnswer, responses={401: {"model": Refusal}})

@@ -21,6 +21,7 @@ from socialx.settings_layers import BEARER
 
 TOKEN = re.compile(r"[!-~]{16,1024}")
 TOKEN_BYTES = 4096
+ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
 OPEN = ("/", "/health", "/ready")  # without a token: none of them holds data
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # bounds of the histograms
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -45,6 +46,15 @@ def read_token(path: Path | None, environment: Mapping[str, str]) -> str | None:
         reason = "a token has 16 to 1,024 printable ASCII characters without spaces"
         raise SettingsError(where, reason, "for example: openssl rand -hex 32 > FILE")
     return None if token is None else token.strip()
+
+
+def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
+    """Origins as browsers write them.  Raises SettingsError for anything else, and for ``*``, which is everybody."""
+    for origin in origins:
+        if not ORIGIN.fullmatch(origin):
+            example = Argument("allow_origin", "https://dashboard.example")
+            raise SettingsError(Argument("allow_origin", origin), "not an origin", f"for example {example}")
+    return tuple(origins)
 
 
 @dataclass
@@ -96,12 +106,16 @@ class Metrics:
 
 @dataclass
 class Guard:
-    """Refuses requests without the token, adds the security headers, and counts.  paths: those that have a name."""
+    """Refuses requests without the token, adds the security headers, and counts.
+
+    paths: those that have a name.  origins: pages of these may read the answers.
+    """
 
     app: ASGIApp
     token: str | None
     metrics: Metrics
     paths: Collection[str]
+    origins: Collection[str] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -109,12 +123,15 @@ class Guard:
             await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), 500
+        named = Headers(scope=scope).get("origin") in self.origins
 
         async def send_guarded(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
+                if named:
+                    headers["cross-origin-resource-policy"] = "cross-origin"
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)

@@ -47,9 +47,8 @@ class Latest:
         data = self.problem.data
         stores = {name: open_store(self.path, name).with_sensors(data.sensors.ids) for name in data.stores}
         for store, first in zip(stores.values(), data.stores.values(), strict=True):  # of the kind of the first file
-            pairs = {
-                name: (getattr(store, name), getattr(first, name)) for name in ("unit", "step_minutes", "timezone")
-            }
+            names = ("unit", "step_minutes", "timezone", "missing")
+            pairs = {name: (getattr(store, name), getattr(first, name)) for name in names}
             if differ := [f"{name} {now}, not {before}" for name, (now, before) in pairs.items() if now != before]:
                 found = f"it is another kind of file now ({'; '.join(differ)})"
                 raise SocialxError(store.path, found, "start the server again")
@@ -66,7 +65,7 @@ class Latest:
         now[now != now] = None
         readings = {name: now[..., place].tolist() for place, name in enumerate(forecast.targets)}
         self.answer = dumped({**forecast.as_dict(), "now": readings})
-        self.made, self._version = time.time(), issue.problem.data.store.version
+        self.problem, self.made, self._version = issue.problem, time.time(), issue.problem.data.store.version
 
     async def look(self, ask: Ask) -> None:
         """Forecast again if the file was changed; what cannot be read is kept as trouble, beside the older forecast."""

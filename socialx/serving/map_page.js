@@ -1,6 +1,6 @@
-const CLASSES = 6, DASH = "\u2013", AGAIN_MS = 15000;
+const CLASSES = 6, LABELLED = 40, DASH = "\u2013", AGAIN_MS = 15000;
 const asked = document.body.dataset;
-let token = "", network = null, found = null, dots = [], scale = null;
+let token = "", network = null, found = null, dots = [], scale = null, seen = [0, 0, 1];
 
 const shown = value => known(value) ? value.toFixed(1) : DASH;
 const least = values => values.reduce((one, other) => Math.min(one, other));
@@ -23,6 +23,32 @@ function classes(values) {
   return {low: first, high: first + CLASSES * step, step};
 }
 
+// What the colour of a sensor stands for: the share of its free-flow speed, of other quantities the value.
+const shares = () => network.sensors.some(each => known(each.free_flow));
+function rated(column, value) {
+  const free = network.sensors[column].free_flow;
+  return known(value) && (known(free) || !shares()) ? value / (shares() ? free : 1) : null;
+}
+function said(column, value) {
+  const part = shares() && known(rated(column, value)) ? `, ${Math.round(100 * rated(column, value))} % of free flow` : "";
+  return `${network.sensors[column].id}: ${known(value) ? `${value.toFixed(1)} ${network.unit}${part}` : "no reading"}`;
+}
+
+// After a move of the map: dots and ids keep their size on the screen, and few sensors show their ids.
+function resize(...view) {
+  seen = view;
+  const [left, top, share] = seen, [wide, high] = [map.wide * share, map.high * share];
+  const inside = ({x, y}) => x >= left && x <= left + wide && y >= top && y <= top + high;
+  const few = dots.filter(inside).length <= LABELLED;
+  for (const each of dots) {
+    each.dot.setAttribute("r", each.radius * share);
+    each.name.toggleAttribute("hidden", !few || !inside(each));
+    each.name.setAttribute("font-size", 20 * share);
+    each.name.setAttribute("x", each.x + 18 * share);
+  }
+}
+const map = {wide: 1, high: 1};
+
 function place() {
   const there = network.sensors.map((each, column) => ({...each, column})).filter(each => known(each.latitude));
   byId("map").toggleAttribute("hidden", !there.length);
@@ -34,18 +60,30 @@ function place() {
   const xs = there.map(each => each.longitude * shrink), ys = there.map(each => -each.latitude);
   const left = least(xs), top = least(ys), wide = most(xs) - left, high = most(ys) - top;
   const unit = 920 / Math.max(wide, high, 1e-6), size = Math.max(5, Math.min(14, 200 / Math.sqrt(there.length)));
-  byId("map").setAttribute("viewBox", `0 0 ${wide * unit + 80} ${high * unit + 80}`);
   dots = there.map((each, at) => {
-    const spot = {cx: 40 + (xs[at] - left) * unit, cy: 40 + (ys[at] - top) * unit};
-    const dot = element(byId("dots"), "circle", spot);
+    const x = 40 + (xs[at] - left) * unit, y = 40 + (ys[at] - top) * unit;
+    const dot = element(byId("dots"), "circle", {cx: x, cy: y}), name = element(byId("ids"), "text", {y}, each.id);
     element(dot, "title");
-    return {dot, size, column: each.column};
+    return {dot, name, x, y, size, radius: size, column: each.column};
   });
+  Object.assign(map, {wide: wide * unit + 80, high: high * unit + 80});
+  const zoom = zoomable(byId("map"), map.wide, map.high, resize);
+  byId("larger").addEventListener("click", () => zoom(0.6));
+  byId("smaller").addEventListener("click", () => zoom(1 / 0.6));
+  for (const name of ["pointermove", "click"]) {
+    byId("map").addEventListener(name, event => {
+      const found = nearest(byId("map"), event, dots.map(each => each.dot), 40 * seen[2]);
+      byId("over").textContent = found ? found.firstChild.textContent : "";
+    });
+  }
 }
 
 function legend() {
-  const edge = at => +(scale.low + at * scale.step).toFixed(3);
-  const texts = [...Array(CLASSES).keys()].map(at => `${edge(at)} to ${edge(at + 1)} ${network.unit}`);
+  const edge = at => +((shares() ? 100 : 1) * (scale.low + at * scale.step)).toFixed(3);
+  const unit = shares() ? "%" : network.unit;
+  const texts = [...Array(CLASSES).keys()].map(at => `${edge(at)} to ${edge(at + 1)} ${unit}`);
+  if (shares()) [texts[0], texts[CLASSES - 1]] = [`under ${edge(1)} %`, `${edge(CLASSES - 1)} % and more`];
+  byId("scale").textContent = shares() ? "Colour: share of the sensor's free-flow speed." : "";
   byId("legend").replaceChildren();
   [...texts, "no reading"].forEach((text, at) => {
     const item = element(byId("legend"), "li"), key = element(item, "svg", {viewBox: "0 0 20 20", "aria-hidden": "true"});
@@ -61,15 +99,15 @@ function draw() {
   const name = step ? `in ${minutes} minutes, ${clock}` : `now, ${clock}`;
   byId("time").textContent = name;
   byId("ahead").setAttribute("aria-valuetext", name);
-  const speed = each => known(values[each.column]) ? values[each.column] : Infinity;
+  const speed = each => rated(each.column, values[each.column]) ?? Infinity;
   byId("dots").replaceChildren(...dots.sort((one, other) => speed(other) - speed(one)).map(each => each.dot));
-  for (const {dot, size, column} of dots) {
-    const value = values[column], look = level(value, scale, CLASSES);
-    dot.setAttribute("class", `s${look}`);
-    dot.setAttribute("r", look === "n" ? size * 0.6 : size * (1.15 - 0.08 * look));
-    const text = known(value) ? `${value.toFixed(1)} ${network.unit}` : "no reading";
-    dot.firstChild.textContent = `${network.sensors[column].id}: ${text}`;
+  for (const each of dots) {
+    const value = values[each.column], look = level(rated(each.column, value), scale, CLASSES);
+    each.dot.setAttribute("class", `s${look}`);
+    each.radius = look === "n" ? each.size * 0.6 : each.size * (1.15 - 0.08 * look);
+    each.dot.firstChild.textContent = said(each.column, value);
   }
+  resize(...seen);
   const there = values.filter(known);
   const all = there.length ? `mean ${shown(mean(there))}, lowest ${shown(least(there))} ${network.unit}` : "no reading";
   byId("name").textContent = `${network.feature} of ${network.sensors.length} sensors ${name}`;
@@ -102,7 +140,7 @@ async function load() {
     network = network || await get("sensors");
     byId("title").textContent = `${network.dataset}: ${network.feature.replaceAll("_", " ")} in ${network.unit}`;
     if (asked.latest !== "yes") {
-      byId("said").textContent = "This server was started without a data file, so it has no forecast to show. "
+      byId("said").textContent = "The file of this server has no history to forecast from. "
         + "It answers requests to forecast.";
       return;
     }
@@ -110,7 +148,8 @@ async function load() {
     if (found && found.issued_at[0] === next.issued_at[0] && JSON.stringify(found) === JSON.stringify(next)) return;
     const first = found === null;
     found = next;
-    scale = classes([...next.now[network.feature][0], ...values.flat()].filter(known));
+    scale = shares() ? {low: 0.4, high: 1, step: 0.1}
+      : classes([...next.now[network.feature][0], ...values.flat()].filter(known));
     byId("ahead").max = values.length;
     byId("last").textContent = `+${values.length * network.step_minutes} min`;
     byId("ask").hidden = true;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from socialx.report.page import digest, files, render
+from socialx.views.page import digest, files, render
 
 FOLDER = Path(__file__).parent
 STYLES = files("page.css", "map_page.css", folder=FOLDER)

@@ -6,24 +6,29 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
+from itertools import islice
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from socialx.build import Problem
+from socialx.data.calendar import DAY_S
 from socialx.data.history import Histories
 from socialx.data.source import Arrays
 from socialx.errors import ITEM, SocialxError, sample, shortened
 from socialx.files.store import Store
-from socialx.files.time_axis import wall_seconds
+from socialx.files.time_axis import JITTER_S, clock_changes, known_zone, wall_seconds
 from socialx.serving.worker import Issue
 
 JSON, CSV = "application/json", "text/csv"
 DAY_MINUTES = 1440
-SHOWN = 3  # mistakes that one answer names
+Times = Annotated[list[Annotated[str, Field(max_length=40)]], FailFast()]
+Row = Annotated[list[Annotated[float, Field(allow_inf_nan=False)] | None], FailFast()]
+TIMES, ROW = TypeAdapter(Times), TypeAdapter(Row)
 
 
 class LastHour(BaseModel):
@@ -31,11 +36,11 @@ class LastHour(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    times: list[Annotated[str, Field(max_length=40)]] = Field(
+    times: Times = Field(
         description="Wall times in the zone of the run, one for each row and a step apart.",
         examples=[["2012-06-27 07:10", "2012-06-27 07:15"]],
     )
-    readings: dict[str, list[Annotated[float, Field(allow_inf_nan=False)] | None]] = Field(
+    readings: dict[str, Row] = Field(
         description="For each sensor id one number for each time; null is a missing reading. "
         "A sensor that is not named has no reading.",
         examples=[{"773869": [64.4, 62.7], "767541": [67.6, None]}],
@@ -43,14 +48,33 @@ class LastHour(BaseModel):
 
 
 def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
-    """The history that a body of a content type holds.  Raises SocialxError for whatever is wrong with it."""
-    sent = _from_csv(body) if kind == CSV else _validated(body)
+    """The history that a body of a content type holds.  Raises SocialxError for the first thing that is wrong with it.
+
+    Sizes are compared before anything is parsed, and rows are counted before a number is looked at: what is wrong a
+    million times costs what one mistake costs.  A sensor without a reading in the body goes on from its latest one in
+    the data of the problem, as in a file that ends with these rows.
+    """
     data = problem.data
     if len(data.stores) > 1:
         found = f"the run reads {', '.join(data.stores)}, and a request holds readings of one feature"
         raise SocialxError("readings", found, "ask for the forecast of the server's own data")
-    seconds = _seconds(problem, sent.times)
-    values = _values(data.store, sent)[..., None]
+    ids, most = data.store.sensors.ids, max(data.history, DAY_MINUTES // data.store.step_minutes)
+    if body.count(b",") > (most + 1) * (len(ids) + 1) + sum(vdid.count(",") for vdid in ids):
+        found = f"more values than {most} rows of {len(ids)} sensors"
+        raise SocialxError("body", found, f"send the last {data.history} rows")
+    content = _from_csv(body, most) if kind == CSV else _from_json(body)
+    times, rows = _shape(problem, content, most)
+    strict = kind == JSON  # the numbers of a table are texts
+    _checked(TIMES, times, True, "times")
+    columns = [_checked(ROW, row, strict, f"readings.{shortened(vdid, ITEM)}") for vdid, row in rows.items()]
+    seconds = _seconds(data.store, times)
+    numbers = np.array(columns, np.float64).reshape(-1, len(times)).T  # None is NaN
+    data.store.check_readings("readings", list(rows), numbers)
+    place = {vdid: column for column, vdid in enumerate(ids)}
+    values = np.full((1 + len(times), len(ids), 1), np.nan, np.float32)
+    values[1:, [place[vdid] for vdid in rows], 0] = numbers
+    values[0] = data.histories(JITTER_S).latest_before(int(seconds[0]))
+    seconds = np.concatenate([seconds[:1] - 60 * data.store.step_minutes, seconds])
     histories = Histories(Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes),
                           data.history, data.horizon, (0,), (0,))  # fmt: skip
     if not histories.read(np.arange(len(seconds) - data.history, len(seconds)))[1].any():
@@ -59,12 +83,40 @@ def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
     return Issue.of(problem, histories, seconds[-1:])
 
 
-def _seconds(problem: Problem, times: Sequence[str]) -> np.ndarray:
-    """Wall times -> int64 [T], of whole histories and a step apart."""
-    store, history = problem.data.store, problem.data.history
-    most = max(history, DAY_MINUTES // store.step_minutes)
+def _shape(problem: Problem, content: Any, most: int) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Times and readings of a body in which all lists have the right length; what stands in them is not looked at."""
+    history, ids = problem.data.history, set(problem.data.store.sensors.ids)
+    parts = ("times", "readings")
+    if not isinstance(content, dict) or set(content) != set(parts):
+        found = sample(list(content)) if isinstance(content, dict) else type(content).__name__
+        raise SocialxError("body", "not an object with times and readings alone", "see /openapi.json", sample=[found])
+    times, readings = (content[part] for part in parts)
+    if not isinstance(times, list) or not isinstance(readings, dict):
+        raise SocialxError("body", "times is a list, and readings an object of lists", "see /openapi.json")
     if not history <= len(times) <= most:
         raise SocialxError("times", f"{len(times)} rows", f"send the last {history}, or up to {most}")
+    if lost := [vdid for vdid in readings if vdid not in ids]:
+        found = f"{len(lost)} of {len(readings)} sensors are not in the run"
+        helps = f"it has {sample(problem.data.store.sensors.ids)}"
+        raise SocialxError("readings", found, helps, sample=[sample(lost, 10)])
+    lengths = {vdid: len(row) if isinstance(row, list) else "no list" for vdid, row in readings.items()}
+    if odd := [f"{vdid} has {length}" for vdid, length in lengths.items() if length != len(times)]:
+        found = f"{len(odd)} sensors do not have a number or null for each of the {len(times)} times"
+        raise SocialxError("readings", found, "send as many as there are times", sample=[sample(odd)])
+    return times, readings
+
+
+def _checked(kind: TypeAdapter[Any], values: list[Any], strict: bool, where: str) -> list[Any]:
+    """The values, each of the right kind.  Raises SocialxError for the first one that is not."""
+    try:
+        return kind.validate_python(values, strict=strict)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise SocialxError(f"{where}.{first['loc'][0]}", first["msg"], "see /openapi.json") from None
+
+
+def _seconds(store: Store, times: Sequence[str]) -> np.ndarray:
+    """Wall times -> int64 [T], a step apart, all of them on the clocks of the zone of the file."""
     seconds = np.array([wall_seconds(time, "times", store.timezone) for time in times], np.int64)
     odd = np.flatnonzero(np.diff(seconds) != 60 * store.step_minutes)
     if len(odd):
@@ -72,58 +124,54 @@ def _seconds(problem: Problem, times: Sequence[str]) -> np.ndarray:
         pair = " -> ".join(shortened(time, ITEM) for time in times[odd[0] : odd[0] + 2])
         helps = "send every row once, in order, with null where nothing was read"
         raise SocialxError("times", found, helps, sample=[pair])
+    zone = known_zone(store.timezone)
+    for moment, before, after in clock_changes(zone, np.unique(seconds // DAY_S)) if zone else ():
+        skipped = np.flatnonzero((seconds >= moment + before) & (seconds < moment + after))
+        if len(skipped):
+            found = f"{len(skipped)} of {len(times)} times do not exist in {store.timezone}, where the clock skips them"
+            raise SocialxError("times", found, "send times with their zone", sample=[times[skipped[0]]])
     return seconds
 
 
-def _values(store: Store, sent: LastHour) -> np.ndarray:
-    """Readings in the order of the run, float32 [T,N], NaN where there is none."""
-    ids = store.sensors.ids
-    place = {vdid: column for column, vdid in enumerate(ids)}
-    if lost := [vdid for vdid in sent.readings if vdid not in place]:
-        found = f"{len(lost)} of {len(sent.readings)} sensors are not in the run"
-        raise SocialxError("readings", found, f"it has {sample(ids)}", sample=[sample(lost, 10)])
-    rows = len(sent.times)
-    if odd := [f"{vdid} has {len(row)}" for vdid, row in sent.readings.items() if len(row) != rows]:
-        found = f"{len(odd)} sensors do not have a number or null for each of the {rows} times"
-        raise SocialxError("readings", found, "send as many as there are times", sample=[sample(odd)])
-    numbers = np.array(list(sent.readings.values()), np.float64).reshape(-1, rows)  # None is NaN
-    store.check_readings("readings", list(sent.readings), numbers.T)
-    values = np.full((rows, len(ids)), np.nan, np.float32)
-    values[:, [place[vdid] for vdid in sent.readings]] = numbers.T
-    return values
-
-
-def _validated(body: bytes | dict[str, object]) -> LastHour:
-    """The body of JSON, or the cells of CSV, whose numbers are texts."""
+def _from_json(body: bytes) -> Any:
+    """The content of JSON, in which every key stands once in its object."""
     try:
-        if isinstance(body, bytes):
-            return LastHour.model_validate_json(body)
-        return LastHour.model_validate(body, strict=False)
-    except ValidationError as error:
-        mistakes = error.errors(include_url=False, include_input=False, include_context=False)
-        places = [shortened(".".join(map(str, each["loc"])), ITEM) for each in mistakes[:SHOWN]]
-        reasons = [": ".join(filter(None, (at, each["msg"]))) for at, each in zip(places, mistakes, strict=False)]
-        more = f"; {len(mistakes) - SHOWN} more" if len(mistakes) > SHOWN else ""
-        raise SocialxError("body", f"{'; '.join(reasons)}{more}", "see /openapi.json") from None
+        return json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise SocialxError("body", f"not JSON ({shortened(str(error), ITEM)})", "see /openapi.json") from None
 
 
-def _from_csv(body: bytes) -> LastHour:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object from its keys and values.  Raises SocialxError for a key that stands twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+        raise SocialxError("body", f"{len(repeated)} keys appear twice", "send each once", sample=repeated)
+    return made
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _from_csv(body: bytes, most: int) -> dict[str, Any]:
     """A wide table with commas: a header of any name for the times and the sensor ids, then a row for each time."""
     try:
-        header, *rows = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True)
+        lines = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True)
+        header, rows = next(lines), list(islice(filter(None, lines), most + 1))
     except UnicodeDecodeError:
         raise SocialxError("body", "not UTF-8 text", "send CSV text") from None
-    except (csv.Error, ValueError) as error:  # ValueError: no line at all
-        found = "no header" if isinstance(error, ValueError) else error
+    except (csv.Error, StopIteration) as error:
+        found = "no header" if isinstance(error, StopIteration) else error
         raise SocialxError("body", f"not CSV text ({found})", "send a header and a row for each time") from None
-    rows = [row for row in rows if row]
-    ids = header[1:]
-    if repeated := [vdid for vdid, count in Counter(ids).items() if count > 1]:
+    if repeated := [vdid for vdid, count in Counter(header[1:]).items() if count > 1]:
         raise SocialxError("header", "sensors appear twice", "send each once", sample=repeated)
     if odd := [f"row {place}" for place, row in enumerate(rows, 2) if len(row) != len(header)]:
         raise SocialxError("body", f"{len(odd)} rows do not have {len(header)} cells", "repair them", sample=odd)
+    if odd := [cell for row in rows for cell in row if "_" in cell]:  # Python would read 1_0 as 10
+        raise SocialxError("body", f"{len(odd)} cells are not numbers", "write plain numbers", sample=odd)
     # The empty cell, and what pandas writes for no number, are missing readings.
     cells = ([None if cell.strip().lower() in ("", "nan") else cell for cell in row[1:]] for row in rows)
     columns = zip(*cells, strict=True)
-    readings = {vdid: list(column) for vdid, column in zip(ids, columns, strict=False)}
-    return _validated({"times": [row[0] for row in rows], "readings": readings})
+    readings = {vdid: list(column) for vdid, column in zip(header[1:], columns, strict=False)}
+    return {"times": [row[0] for row in rows], "readings": readings}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import socket
+from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     token_file: str | Path | None = None,
+    allow_origin: Sequence[str] = (),
     queue: int = 64,
     timeout: float = 10.0,
     max_body: float = 4.0,
@@ -40,12 +43,14 @@ def serve(
 ) -> None:
     """Answer requests for forecasts over HTTP until the process is interrupted.
 
-    data: a file of the run's network, whose latest forecast is at /forecast/latest; with ``follow`` it is forecast from
-    again whenever it was changed.  interval: a level such as 0.9 adds prediction intervals, as in ``predict``.
+    data: a file of the run's network, by default the run's own, whose latest forecast is at /forecast/latest; with
+    ``follow`` it is forecast from again whenever it was changed.  interval: a level such as 0.9 adds prediction
+    intervals, as in ``predict``.
 
     token_file: a file with the bearer token that requests need; without one the environment variable SOCIALX_TOKEN may
-    hold it.  queue: requests that may wait at a time.  timeout: seconds in which a request is answered.  max_body: of a
-    request, in MiB.  port 0 takes a free one.
+    hold it.  allow_origin: pages of these origins, such as https://dashboard.example, may ask too.  queue: requests
+    that may wait at a time.  timeout: seconds in which a request is answered.  max_body: of a request, in MiB.  port 0
+    takes a free one.
 
     Raises SettingsError for an argument or an address that cannot be used, and SocialxError as ``predict`` does.
     """
@@ -53,40 +58,50 @@ def serve(
         import uvicorn
 
         from socialx.serving.endpoints import make_app, make_service
-        from socialx.serving.guard import read_token
+        from socialx.serving.guard import read_origins, read_token
     except ImportError as error:
         found = f"serving needs the packages fastapi and uvicorn ({error.name} is not installed)"
         raise SocialxError("serve", found, "pip install 'socialx[serve]'") from None
     for name, value, least in (("queue", queue, 1), ("timeout", timeout, 0.001), ("max_body", max_body, 0.001)):
         if not least <= value < math.inf:
             raise SettingsError(Argument(name, value), "out of range", f"at least {least}")
-    with listening(progress):
-        token = read_token(None if token_file is None else Path(token_file), os.environ)
-        path = run.path if isinstance(run, Run) else Path(run)
-        layers = Layers.of(settings, {**sections, "data": data})
-        named = layers.of_call("data.path")
-        if follow and not named:
-            raise SettingsError(Argument("follow"), "no file to follow", f"add {Argument('data.path', 'FILE.h5')}")
-        problem, trained = load_trained(path, layers, split=False)
-        service = make_service(problem, path.resolve().name, queue)
-        if interval is not None:
-            service.band = band_of(path, trained, problem.data.sensors.ids, interval)
-        service.token, service.timeout_s, service.most_bytes = token, timeout, int(max_body * MIB)
-        if named:
-            service.forecast_from_data(follow)
-        listener = _listen(host, port)
-        _tell(listener, path, bool(named), token is not None)
-    config = uvicorn.Config(
-        make_app(service),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=math.ceil(timeout),
-    )
-    with listener:
+    with _listen(host, port) as listener:  # before the run is read: an address that is taken is known at once
+        with listening(progress):
+            token = read_token(None if token_file is None else Path(token_file), os.environ)
+            origins = read_origins(allow_origin)
+            path = run.path if isinstance(run, Run) else Path(run)
+            layers = Layers.of(settings, {**sections, "data": data})
+            named = layers.of_call("data.path")
+            if follow and not named:
+                raise SettingsError(Argument("follow"), "no file to follow", f"add {Argument('data.path', 'FILE.h5')}")
+            problem, trained = load_trained(path, layers, split=False, same_missing=follow)
+            service = make_service(problem, path.resolve().name, queue)
+            if interval is not None:
+                service.band = band_of(path, trained, problem.data.sensors.ids, interval)
+            service.token, service.origins = token, origins
+            service.timeout_s, service.most_bytes = timeout, int(max_body * MIB)
+            try:
+                service.forecast_from_data(follow)
+            except SocialxError as error:
+                if named:
+                    raise
+                note(error.messages[0])
+            if not named:
+                found = "the map and /forecast/latest show the end of the run's own file"
+                note(Message(problem.data.store.path, found, f"a newer one: {Argument('data.path', 'FILE.h5')}"))
+            _tell(listener, path, service.latest is not None, token is not None)
+        config = uvicorn.Config(
+            make_app(service),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=math.ceil(timeout),
+        )
+        gc.collect()
+        gc.freeze()  # else a request of many parts has all objects of the libraries looked through
         uvicorn.Server(config).run(sockets=[listener])
     raise KeyboardInterrupt  # it returns after an interrupt that a shell has its background jobs ignore
 
