@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from socialx.errors import Argument, SettingsError
 from socialx.kinds import ENCODERS, MODELS, NEIGHBOURS, OWN, POOLINGS, Kind, OwnModel, model_of
+from socialx.notebook import names_in
 
 TRAIN, STEP = ("train",), ("train", "profile")  # STEP: what a training step depends on
 SCORE = ("evaluate", "explain", "calibrate", "report", "predict")
@@ -57,9 +58,7 @@ def facts(field: FieldInfo) -> Facts:
 
 def _split_commas(value: Any) -> Any:
     """``"1,3"`` as typed on a command line or in the environment -> ``["1", "3"]``; the empty text is no item."""
-    if isinstance(value, str):
-        return [item.strip() for item in value.split(",") if item.strip()]
-    return value
+    return names_in(value) if isinstance(value, str) else value
 
 
 def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -89,6 +88,7 @@ Positions = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidator(_each_once)]
 
 
+MOST_STEPS = 288  # that a model reads or forecasts: a day of five minutes
 SLSTM_AT = (1, 3)  # as far as there are blocks
 
 
@@ -121,8 +121,8 @@ class DataSettings(Section):
     targets: Names = setting(("avg_speed",), "features of the file to forecast", _WINDOWS, min_length=1)
     inputs: Names | None = setting(None, "features that the model reads; not set: the targets", _WINDOWS, min_length=1)
     days: int | None = setting(None, "use only the first days of the file; not set: all of it", _BASIC_WINDOWS, ge=1)
-    history: int = setting(12, "time steps that the model reads", _WINDOWS, ge=1, le=288)
-    horizon: int = setting(12, "time steps that the model forecasts", _WINDOWS, ge=1, le=288)
+    history: int = setting(12, "time steps that the model reads", _WINDOWS, ge=1, le=MOST_STEPS)
+    horizon: int = setting(12, "time steps that the model forecasts", _WINDOWS, ge=1, le=MOST_STEPS)
     split: Literal["canonical", "strict"] = setting(
         "canonical",
         "canonical: cut windows, then split them 70/10/20 as the papers do; strict: split the rows first, and use no "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,15 +20,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from socialx.errors import ITEM, Argument, Message, SettingsError, shortened
+from socialx.errors import ITEM, Argument, Command, Message, SettingsError, shortened
 from socialx.kinds import MODELS, OWN
+from socialx.notebook import files_in
 from socialx.progress import note
-from socialx.settings import BY_NAME, FILES, KEYS, SCORING, Settings, flag_of, keys_where
+from socialx.settings import BY_NAME, FILES, KEYS, RESUME, SCORING, Settings, flag_of, keys_where
 from socialx.settings_file import as_yaml, read_settings
 
 PREFIX = "SOCIALX_"
 BEARER = "SOCIALX_TOKEN"  # no setting: serve reads it
-HERE = Path("socialx.yaml")
+HERE = (Path("socialx.yaml"), Path("socialx.yml"))
 LIST = "socialx config lists all"
 DEFAULT, SET, ARGUMENT = "default", "--set", "argument"  # origins; the last is that of an argument of a Python call
 _TRAINED = ("pooling.neighbours", "pooling.pair_rank", "loader.batch_size", "trainer.max_epochs")
@@ -154,7 +156,7 @@ class Layers:
         return cls(values, local, size, (*([here] if here else []), *files))
 
     @classmethod
-    def of(cls, settings: Settings | Layers | None, arguments: Mapping[str, Any]) -> Layers:
+    def of(cls, settings: Settings | Layers | None, arguments: Mapping[str, Any], size: str | None = None) -> Layers:
         """The layers of a Python call: ``settings``, and its other arguments over them.
 
         arguments: sections such as ``model={"width": 64}``, and settings by their own name, ``max_epochs=1``, or by a
@@ -162,6 +164,7 @@ class Layers:
         neither a section nor a setting.
         """
         layers = settings if isinstance(settings, Layers) else Layers()
+        layers = replace(layers, size=size or layers.size)
         values: dict[str, Any] = {}
         for name, value in arguments.items():
             key = "data.path" if name == "data" and not isinstance(value, Mapping) else BY_NAME.get(name, name)
@@ -175,6 +178,8 @@ class Layers:
                 raise SettingsError(name, f"{value!r} is not a dict of settings", f"for example {name}={{...}}")
             else:
                 values |= {f"{key}.{each}": inner for each, inner in value.items()}
+        if "data.path" in values:
+            files_in(values["data.path"])
         if isinstance(settings, Settings):
             for section in settings.model_fields_set:
                 holder = getattr(settings, section)
@@ -205,18 +210,26 @@ class Layers:
         sized = _with_origin(SIZES[self.size], f"size {self.size}") if self.size else {}
         return _validated({**sized, **self.here, **self.values})
 
-    def of_run(self, saved: Path, own: Mapping[str, Any], purpose: str) -> Loaded:
+    def of_run(
+        self, saved: Path, own: Mapping[str, Any], purpose: str, trained: Mapping[str, Any] | None = None
+    ) -> Loaded:
         """The settings of a run, changed only where that is sound.
 
-        saved: the run's own file of settings, and own: what it says.  A setting that may change with this purpose
-        (resume, scoring) is taken from files, environment, flags and arguments; one that names a file not from the
-        environment.  Any other setting that was changed in this call is refused with a SettingsError; the environment
-        does not count for it.
+        saved: the run's own file of settings, and own: what it says.  trained: what its training says of the settings
+        that it fixed, as ``fixed``; a file that was edited since is refused where it says something else.  A setting
+        that may change with this purpose (resume, scoring) is taken from files, environment, flags and arguments; one
+        that names a file not from the environment.  Any other setting that was changed in this call is refused with a
+        SettingsError; the environment does not count for it.
         """
         then, values = own_settings(saved, own), dict(self.values)
+        _refuse_edited(saved, then.settings, trained or {})
         kind = self.of_call("model.kind")
         if purpose == SCORING and then.settings.model.kind in MODELS and OWN.fullmatch(str(kind)):
             del values["model.kind"]  # it allows the code of another run
+        found = then.settings.data.path
+        if "data.path" not in values and found is not None and found != Path(str(own.get("data.path"))):
+            own = {**own, "data.path": str(found)}
+            note(Message(saved.parent, f"its file is read from {found}"))
         of_run = _with_origin(own, str(saved))
         now = _validated({**of_run, **values})
         now.refuse_unnamed_model()
@@ -236,18 +249,60 @@ class Layers:
 
 
 def own_settings(saved: Path, own: Mapping[str, Any]) -> Loaded:
-    """The settings that a run was trained with; saved: its own file of settings, and own: what it says."""
+    """The settings that a run was trained with; saved: its own file of settings, and own: what it says.
+
+    A data file whose path is relative to another folder than this is looked up beside and above the run.
+    """
+    named = own.get("data.path")
+    if isinstance(named, str) and not Path(named).is_absolute() and not Path(named).exists():
+        above = (folder / named for folder in saved.resolve().parents)
+        own = {**own, "data.path": next((str(file) for file in above if file.is_file()), named)}
     return _validated(_with_origin(own, str(saved)))
 
 
+def fixed(settings: Settings) -> dict[str, Any]:
+    """The settings that no resumption may change, by dotted key, as plain data: with others it is another training."""
+    keys = keys_where(lambda each: RESUME not in each.may_change)
+    return {key: value for key, value in flat(settings).items() if key in keys and key != "trainer.run_dir"}
+
+
+def _refuse_edited(saved: Path, settings: Settings, trained: Mapping[str, Any]) -> None:
+    """Raise SettingsError with a line for each setting of a run's own file that is not that of its training."""
+    now = flat(settings)
+    edited = [key for key, value in trained.items() if key in now and now[key] != value]
+    if not edited:
+        return
+    lines = {key: " ".join(as_yaml({key: trained[key]}).split()[1:]) for key in edited}
+    raise SettingsError.together(
+        Message(
+            f"{key} ({saved})",
+            f"{saved.parent} was trained with {trained[key]}, and the file says {now[key]}",
+            f"write {lines[key]!r} there again, or train another run with {Command('train', settings=saved)}",
+        )
+        for key in edited
+    )
+
+
+def settings_here() -> Path | None:
+    """The file of settings of the current folder, if there is one.  Raises SettingsError for two."""
+    found = [path for path in HERE if path.is_file()]
+    if len(found) > 1:
+        raise SettingsError(found[1], f"{found[0]} is here too", "keep one of them")
+    return found[0] if found else None
+
+
 def load_settings(
-    files: Sequence[str | Path] = (), env: Mapping[str, str] | None = None, sets: Sequence[str] = (), **sections: Any
+    files: str | Path | Sequence[str | Path] = (),
+    env: Mapping[str, str] | None = None,
+    sets: str | Sequence[str] = (),
+    **sections: Any,
 ) -> Settings:
     """Settings of YAML or TOML files, the environment (os.environ if None), ``section.key=value`` texts and sections.
 
     Later layers win, in this order.  Raises SettingsError with one line per wrong value.
     """
-    layers = Layers.read([Path(file) for file in files], os.environ if env is None else env, sets)
+    sets = [sets] if isinstance(sets, str) else sets
+    layers = Layers.read(files_in(files, "files"), os.environ if env is None else env, sets)
     return Layers.of(layers, sections).load().settings
 
 
@@ -333,6 +388,11 @@ def differences(settings: Settings, other: Settings) -> str:
     if "data.path" in differ and files[0] == files[1]:
         differ.remove("data.path")
     return ", ".join(f"{key.removeprefix('data.')} {theirs[key]}, not {mine[key]}" for key in differ)
+
+
+def size_here() -> str | None:
+    """The size to advise on this machine: ``small`` where no card is seen, None, which is the default, beside one."""
+    return None if shutil.which("nvidia-smi") or any(Path("/dev").glob("nvidia[0-9]*")) else "small"
 
 
 def as_typed(value: Any) -> str:

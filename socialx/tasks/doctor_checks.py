@@ -39,6 +39,7 @@ from socialx.files.hdf5_layout import Block, Readings, Sensors
 from socialx.files.quantities import SPEED
 from socialx.files.store import open_store
 from socialx.files.writer import create
+from socialx.notebook import Shown
 from socialx.precision import Precision, resolve_device, resolve_precision
 from socialx.progress import Callback, listening, work
 from socialx.settings import Settings
@@ -88,8 +89,8 @@ class DoctorLine:
         return Message("", "", self.remedy).line(write)
 
 
-@dataclass(frozen=True)
-class DoctorResult:
+@dataclass(frozen=True, repr=False)
+class DoctorResult(Shown):
     """The answers of all checks, in the order in which they ran."""
 
     lines: tuple[DoctorLine, ...]
@@ -98,6 +99,15 @@ class DoctorResult:
     def failed(self) -> tuple[DoctorLine, ...]:
         """Those that keep a training from running."""
         return tuple(line for line in self.lines if line.state == "fail")
+
+    def headline(self) -> str:
+        """How many checks fail, and which."""
+        failed = ", ".join(dict.fromkeys(line.name for line in self.failed))
+        return f"{len(self.failed)} of {len(self.lines)} checks fail{f': {failed}' if failed else ''}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """The answers."""
+        return [{"state": line.state, "what": line.message} for line in self.lines]
 
     def as_dict(self, write: Write = python) -> dict[str, Any]:
         """For JSON; a remedy is text, None where nothing has to be done."""
@@ -169,6 +179,7 @@ def doctor(
     /,
     *,
     settings: Settings | Layers | None = None,
+    size: str | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> DoctorResult:
@@ -180,7 +191,7 @@ def doctor(
     # Building a model sets the precision of products, the threads and the random numbers: they are given back.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     with listening(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
-        setup = Setup(Layers.of(settings, {"data.path": file, **sections}))
+        setup = Setup(Layers.of(settings, {"data.path": file, **sections}, size))
         lines: list[DoctorLine] = []
         try:
             for name in CHECKS:

@@ -15,14 +15,16 @@ from torch import Tensor
 from socialx.batch import Batch, Target
 from socialx.data.calendar import DAY_S
 from socialx.errors import Argument, SettingsError
-from socialx.files.forecasts import Scored, check_scored, saving
+from socialx.files.forecasts import READ_SUFFIXES, check_scored, saving
 from socialx.files.time_axis import Time
 from socialx.model.forecaster import Forecaster
+from socialx.notebook import names_in
 from socialx.progress import Callback, listening
 from socialx.scoring import ladder
 from socialx.scoring.breakdown import BY
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.intervals import RunningCoverage
+from socialx.scoring.metrics import HorizonScores
 from socialx.scoring.online import DayByDay
 from socialx.scoring.results import Evaluation, ModelScores, breakdown_rows
 from socialx.scoring.scoring_pass import Question, refuse_overflow, survey
@@ -30,7 +32,7 @@ from socialx.settings import Settings
 from socialx.settings_layers import Layers
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import check_outputs, inputs_of
-from socialx.tasks.scored_part import ScoredPart, scored_part
+from socialx.tasks.scored_part import ScoredPart, about, scored_part
 from socialx.tasks.training import Run, names_of
 
 
@@ -44,7 +46,7 @@ def evaluate(
     baselines: bool = False,
     online: bool = False,
     intervals: bool = False,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     compare: bool = False,
     save: str | Path | None = None,
     overwrite: bool = False,
@@ -54,7 +56,8 @@ def evaluate(
 ) -> Evaluation:
     """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a part.
 
-    runs: one or several folders, or what ``train`` returned. data: another file than the runs' own. part: train,
+    runs: one or several folders, or what ``train`` returned, or files of forecasts that any model made, as ``predict``
+    writes them; only windows that all files forecast are scored. data: another file than the runs' own. part: train,
     validation or test; all is meant for a file that the runs were not trained on. start, end: only windows whose
     forecast lies in this period, ends included; a date is its 00:00. baselines: also score copy-last and the
     historical average. online: also score each run with a climatology that goes on during the part, as
@@ -62,47 +65,42 @@ def evaluate(
     same pass also measures:
     intervals: how often the prediction intervals of each run hold, as ``Evaluation.coverage``.
     by: the MAE by horizon, hour, weekday, sensor or congestion, as ``Evaluation.by``.
-    compare: the difference of the MAE of two runs, with its 95 % interval, as ``Evaluation.difference``.
+    compare: the difference of the MAE of two, with its 95 % interval, as ``Evaluation.difference``.
     save: a file, .h5 or .parquet, for all forecasts of one run with the truth; overwrite: replace it.
 
     Raises SettingsError where there is nothing to score, the runs have different windows, or a run that is to be scored
     online was trained without a climatology; SocialxError where a run has no intervals that were asked for.
     """
     with listening(progress), ExitStack() as stack:
-        names = names_of(runs)
+        names, by = names_of(runs), names_in(by)
         _check(names, baselines, by, compare, save)
+        files = _forecast_files(names, "online" if online else "intervals" if intervals else None)
         layers = Layers.of(settings, {**sections, "data": data})
         check_outputs((save, None), layers=layers, runs=names, overwrite=overwrite)
-        scored = scored_part(names, layers, part, start, end)
+        scored = scored_part([name for name in names if name not in files], layers, part, start, end, files)
         climatologies = {name: _with_climatology(name, scored) for name in scored.problems if online}
-        inputs = tuple(inputs_of(layers, names))
         stack.enter_context(when_memory_runs_out(scored.problem))
         dataset, step_minutes = scored.data, scored.data.store.step_minutes
         models = (scored.baselines() if baselines else {}) | scored.models()
         scores = {name: scored.scores() for name in models}
         errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}
         issued_on = scored.issued // DAY_S
-        days = {name: DailyErrors(issued_on, dataset.horizon, scored.device) for name in scored.problems if compare}
+        days = {name: DailyErrors(issued_on, dataset.horizon, scored.device) for name in names if compare}
         inside = {name: RunningCoverage(scored.intervals(name), scored.device) for name in scored.problems if intervals}
         saved = {} if save is None else {names[0]: _saved(stack, Path(save), names[0], scored)}
-        kinds: tuple[Mapping[str, Question], ...] = (scores, errors, days, inside, saved)  # some are of runs alone
-        frozen, went_on, coverage, rows = {}, {}, {}, {}
+        kinds: tuple[Mapping[str, Question], ...] = (scores, errors, days, inside, saved)  # not all are of each model
+        frozen, rows = {}, {}
         for name, model in models.items():
-            questions = [kind[name] for kind in kinds if name in kind]
-            survey(model, scored.loader, scored.problem.precision, *questions, name=f"score {name}")
+            asked = [kind[name] for kind in kinds if name in kind]
+            survey(model, scored.loader, scored.problem.precision, *asked, name=f"score {name}")
             frozen[name] = scores[name].compute()
             for of_target in frozen[name] if name in scored.problems else ():
                 refuse_overflow(name, of_target.overall.mae if of_target.overall.count else 0.0)
-            if name in inside:
-                coverage[name] = dict(zip(dataset.targets, inside[name].compute(step_minutes), strict=True))
             if by:
                 breakdown = errors[name].compute()
                 rows[name] = {what: breakdown_rows(breakdown, what, step_minutes, dataset.sensors.ids) for what in by}
-        for name, going_on in climatologies.items():
-            problem, sums = scored.problems[name], scored.scores()
-            loader = DayByDay(going_on, dataset, part, problem.settings.loader.batch_size, scored.places)
-            survey(going_on, loader, problem.precision, sums, name=f"score {name} online")
-            went_on[name] = sums.compute()
+        covered = {name: each.compute(step_minutes) for name, each in inside.items()}
+        went_on = {name: _online(name, model, scored) for name, model in climatologies.items()}
         protocol = scored.protocol
         return Evaluation(
             part,
@@ -110,10 +108,10 @@ def evaluate(
             {name: ModelScores.of(scores, protocol) for name, scores in frozen.items()},
             ladder.published(protocol, part) if baselines else (),
             {name: ModelScores.of(scores, protocol) for name, scores in went_on.items()},
-            coverage=coverage,
+            coverage={name: dict(zip(dataset.targets, each, strict=True)) for name, each in covered.items()},
             by=rows,
             difference=difference(days, step_minutes) if days else None,
-            inputs=inputs,
+            inputs=tuple(inputs_of(layers, names)),
         )
 
 
@@ -148,6 +146,14 @@ def _check(runs: Sequence[str], baselines: bool, by: Sequence[str], compare: boo
         check_scored(Path(save))
 
 
+def _forecast_files(names: Sequence[str], of_runs: str | None) -> list[str]:
+    """Those of the names that are of files of forecasts; SettingsError where all are, and this argument is of runs."""
+    files = [name for name in names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
+    if of_runs and names and len(files) == len(names):
+        raise SettingsError(Argument(of_runs, True), "it is of runs alone", "name a run folder")
+    return files
+
+
 def _with_climatology(run: str, scored: ScoredPart) -> Forecaster:
     """The model of a run; SettingsError where it has no climatology that could go on."""
     model = scored.problems[run].model
@@ -157,19 +163,15 @@ def _with_climatology(run: str, scored: ScoredPart) -> Forecaster:
     return model
 
 
+def _online(run: str, model: Forecaster, scored: ScoredPart) -> list[HorizonScores]:
+    """The scores of a run whose climatology goes on during the part."""
+    problem, sums = scored.problems[run], scored.scores()
+    loader = DayByDay(model, scored.data, scored.part, problem.settings.loader.batch_size, scored.places)
+    survey(model, loader, problem.precision, sums, name=f"score {run} online")
+    return sums.compute()
+
+
 def _saved(stack: ExitStack, path: Path, run: str, scored: ScoredPart) -> SavedForecasts:
     """The question for all forecasts of a run with the truth; the file is whole when the stack ends well."""
-    data = scored.data
-    about = Scored(
-        run=run,
-        dataset=data.store.dataset_name,
-        timezone=data.store.timezone,
-        sensors=data.sensors.ids,
-        targets=data.targets,
-        units=tuple(data.stores[name].unit for name in data.targets),
-        step_minutes=data.store.step_minutes,
-        history=data.history,
-        horizon=data.horizon,
-        issued_at=scored.issued.astype("datetime64[s]"),
-    )
-    return SavedForecasts(stack.enter_context(saving(path, about)), len(about.issued_at))
+    known = about(scored.data, scored.part, scored.places, run)
+    return SavedForecasts(stack.enter_context(saving(path, known)), len(known.issued_at))

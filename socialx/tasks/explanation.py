@@ -13,8 +13,6 @@ from socialx.errors import Message
 from socialx.files.time_axis import Time, as_text
 from socialx.kinds import POOLINGS, model_of
 from socialx.progress import Callback, listening, note
-from socialx.report.explanation_picture import plot_explanation
-from socialx.report.geojson import places, write_explanation
 from socialx.scoring.attention_sums import AttentionWeights, LayerWeights, layer_summary, sensor_errors
 from socialx.scoring.breakdown import WEEKDAYS, Breakdown
 from socialx.scoring.references import ZEROS_COPIED
@@ -26,6 +24,8 @@ from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 from socialx.tasks.scored_part import ScoredPart, scored_part
 from socialx.tasks.training import Run
+from socialx.views.explanation_picture import plot_explanation
+from socialx.views.geojson import places, write_explanation
 
 
 def explain(

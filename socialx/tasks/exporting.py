@@ -23,6 +23,7 @@ from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.exports import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
 from socialx.files.quantities import NOT_NEGATIVE
 from socialx.model.standalone import INPUTS, OUTPUT, Standalone, traced
+from socialx.notebook import Shown
 from socialx.precision import is_out_of_memory
 from socialx.progress import Callback, listening, work
 from socialx.scoring.protocol import ScoringProtocol
@@ -37,8 +38,8 @@ from socialx.training.run_folder import open_run
 FIXED = {"trainer.device": "cpu", "trainer.precision": "32-true", "model.impl": "fused"}
 
 
-@dataclass(frozen=True)
-class Export:
+@dataclass(frozen=True, repr=False)
+class Export(Shown):
     """An exported model: where it is, torch, onnx or safetensors, its size, and what the file says of itself."""
 
     path: Path

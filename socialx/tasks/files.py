@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, python
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python
 from socialx.files import append as appending
 from socialx.files import checks, writer
 from socialx.files import download as downloads
 from socialx.files import inspect as inspection
-from socialx.files.convert_options import Request, with_options
+from socialx.files.convert_options import Request, free_unit, with_options, zone_name
 from socialx.files.file_head import read_head
 from socialx.files.formats.tables import CSV
 from socialx.files.locations import centre, read_locations
@@ -22,18 +22,19 @@ from socialx.files.quantities import SPEED
 from socialx.files.readings import read
 from socialx.files.recognition import FileKind, command, find, kind_of, recognise, refuse_ours
 from socialx.files.store import open_store
-from socialx.notebook import Shown
+from socialx.notebook import Shown, files_in
 from socialx.progress import Callback, listening, note, work
-from socialx.report.geojson import places, write_report
 from socialx.settings import Settings
-from socialx.settings_layers import Layers
+from socialx.settings_layers import Layers, size_here
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
+from socialx.views.geojson import places, write_report
 
 SCHEMA = "socialx.file/1"
+HDF5_SUFFIXES = ("", ".h5", ".hdf5", ".hdf")
 
 
-@dataclass(frozen=True)
-class Conversion:
+@dataclass(frozen=True, repr=False)
+class Conversion(Shown):
     """What ``convert`` wrote, or only recognised where it was given no output.
 
     kind: what the input is.  centre: latitude and longitude of the middle of the network.  notes: what was assumed.
@@ -50,6 +51,14 @@ class Conversion:
     notes: tuple[Message, ...]
     problems: tuple[str, ...] | None
     next: tuple[Command, ...]
+
+    def headline(self) -> str:
+        """What was written, or what the data is, and the task to run then."""
+        what = f"{self.data} is {self.kind.name}"
+        if self.summary is not None:
+            size = f"{self.summary.rows:,} rows of {self.summary.sensors} sensors"
+            what = f"{self.output}, {self.dataset}, {size}"
+        return f"{what}; next: {', or '.join(map(python, self.next))}"
 
 
 @with_options("convert")
@@ -83,11 +92,14 @@ def convert(
             raise SettingsError(f"convert {kind}", "no output", f"add {Argument('output', 'FILE.h5')}")
         recognised = kind_of(request.head) if named is None else FileKind(kind, "named", None)
         if output is None:
-            reading = command(path, recognise(request.head)[0])
+            reading = command(request, recognise(request.head)[0], options)
             return Conversion(path, recognised, None, None, None, None, (), None, (reading,))
         target = Path(output)
         inputs = (path, *request.more, request.meta, request.ids)
         check_outputs((target, None), others=inputs, overwrite=overwrite)
+        if target.suffix.lower() not in HDF5_SUFFIXES:
+            found = f"the output is HDF5, whose name does not end in {target.suffix!r}"
+            raise SettingsError(Argument("output", target), found, f"name it {target.with_suffix('.h5')}")
         if named is None:
             note(Message(path, f"{recognised.why} ({recognised.name})"))
         source = read(kind, request)
@@ -99,7 +111,9 @@ def convert(
         if summary.zeros and request.missing and readings.feature == SPEED and readings.missing != 0:
             codes = ",".join(f"{code:g}" for code in (readings.missing, 0) if code is not None)
             remedy = f"{Argument('missing', codes)} if they stand for none"
-            notes.append(Message(target, f"{summary.zeros:,} zeros count as readings", remedy))
+            notes.append(
+                Message(target, counted(summary.zeros, "zero counts as a reading", "zeros count as readings"), remedy)
+            )
             note(notes[-1])
         problems = None
         if validate:
@@ -109,12 +123,15 @@ def convert(
                 note(message)
         targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
         training: dict[str, Any] = {"data.path": target, **targets}
-        following: tuple[Command, ...] = (Command("train", **training),)
+        following: tuple[Command, ...] = (Command("train", **training, size=size_here()),)
         if not all(map(math.isfinite, readings.sensors.latitude)):  # social pooling needs the position of every sensor
-            alone = Command("train", **training, **{"pooling.kind": "none"})
+            alone = Command("train", **training, **{"pooling.kind": "none"}, size=size_here())
             following = (Command("backfill", target, meta="LOCATIONS.csv"), alone)
         middle = centre(readings.sensors.latitude, readings.sensors.longitude)
         name = readings.dataset_name
+        if middle and (far := checks.far_from_zone(middle, readings.timezone, summary.first_timestamp, str(target))):
+            notes.append(Message(target, far))
+            note(notes[-1])
         return Conversion(path, recognised, target, name, summary, middle, tuple(notes), problems, following)
 
 
@@ -126,7 +143,8 @@ def append(
 
     data: tables that the format ``csv`` reads, of the sensors of the file in any order; a sensor that they do not
     have gets missing readings.  Their rows go on where the file ends, a step apart.  Rows that the file has already are
-    left out if their readings are the same; a gap before the first new row is filled with missing readings.
+    left out if their readings are the same; a gap before the first new row is filled with missing readings, which a
+    later table may replace.
 
     The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.  The options are
     those of ``convert``:
@@ -141,25 +159,28 @@ def backfill(
     *,
     rewrite: bool = False,
     without_positions: bool = False,
+    units: str | None = None,
+    timezone: str | None = None,
     backup: bool = False,
     dry_run: bool = False,
     progress: Callback | None = None,
 ) -> list[older.Plan]:
-    """Complete older HDF5 files: positions, times in seconds, and the rules that they do not state.
+    """Complete HDF5 files: positions, times in seconds, unit, time zone, and the rules that they do not state.
 
     paths: files, or folders of them.  meta: exact locations, joined by id; they win over the file.  rewrite: also write
-    files of the two oldest layouts anew.  without_positions: complete files of sensors without a position too.  backup:
-    keep the old file as FILE.bak.  dry_run: plan only.
+    files of the two oldest layouts anew.  without_positions: complete files of sensors without a position too.  units,
+    timezone: of the readings and of their times, where a file does not say them; others than it has are refused.
+    backup: keep the old file as FILE.bak.  dry_run: plan only.
 
     The readings are not touched by a byte, and a second run changes nothing.  A file whose sensors stay without a
     position is left as it was.  All files are tried; then SocialxError names those that failed, and its ``plans`` are
     those of the others.
     """
     with listening(progress):
-        named = [paths] if isinstance(paths, str | Path) else list(paths)
-        files = [path for each in named for path in older.expand(Path(each))]
+        files = [path for each in files_in(paths) for path in older.expand(each)]
         table = None if meta is None else Path(meta)
         known = read_locations(table) if table else {}
+        unit, zone = None if units is None else free_unit(units), None if timezone is None else zone_name(timezone)
         plans: list[older.Plan] = []
         failures: list[Message] = []
         with work("backfill", len(files), "files") as bar:
@@ -171,6 +192,8 @@ def backfill(
                         known=known,
                         rewrite=rewrite,
                         without_positions=without_positions,
+                        units=unit,
+                        timezone=zone,
                         backup=backup,
                         dry_run=dry_run,
                     )
@@ -249,27 +272,28 @@ def inspect(
     """
     with listening(progress):
         names = checks.parse(require) if require else []
-        kind = kind_of(read_head(Path(path)))
+        (path,) = files_in(path)
+        kind = kind_of(read_head(path))
         if kind.next is not None:
             if names or plot or geojson:
                 raise SocialxError(path, f"{kind.name}, {kind.why}: nothing to check or draw yet", kind.next)
-            return Inspection(Path(path), kind, None, (), ())
+            return Inspection(path, kind, None, (), ())
         check_outputs((plot, PICTURE), (geojson, MAP), others=[path])
-        opened = open_store(Path(path))
+        opened = open_store(path)
         where = None
         if geojson is not None:
-            where = places(opened.sensors, Path(path))
+            where = places(opened.sensors, path)
         report = inspection.examine(opened)
         if where is not None and geojson is not None:
             write_report(report, where, Path(geojson))
-            note(Message("", f"wrote {geojson}: {len(where)} of {report.sensors} sensors"))
+            note(Message("", f"wrote {geojson}: {len(where)} of {counted(report.sensors, 'sensor')}"))
         if plot is not None:
-            from socialx.report.file_picture import plot_report
+            from socialx.views.file_picture import plot_report
 
             plot_report(opened, report, Path(plot))
             note(Message("", f"drew {plot}"))
         problems, remarks = checks.problems(report), checks.remarks(report)
-        return Inspection(Path(path), kind, report, tuple(problems), tuple(remarks))
+        return Inspection(path, kind, report, tuple(problems), tuple(remarks))
 
 
 def download(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -57,8 +58,11 @@ class FirstSteps:
         self._done(clock, partition(clock.read()))
 
 
-def first_steps(problem: Problem, loader: Loader, steps: int) -> FirstSteps:
-    """A clock that notes the verdict on so many steps of the first epoch, after the warm-up of profile."""
+def first_steps(problem: Problem, loader: Loader, steps: int, saved: Path) -> FirstSteps:
+    """A clock that notes the verdict on so many steps of the first epoch, after the warm-up of profile.
+
+    saved: the run's own file of settings, with which profile measures more.
+    """
     settings = problem.settings
     loading, epoch = loading_facts(problem, loader), -(-len(loader) // settings.trainer.accumulate_grad_batches)
     warmup = min(settings.profile.warmup_steps, epoch - 1)
@@ -68,7 +72,7 @@ def first_steps(problem: Problem, loader: Loader, steps: int) -> FirstSteps:
         measured = clocked(clock, parts, loader, settings.trainer.accumulate_grad_batches, lengths, loading)
         measured = with_findings(replace(measured, settings=as_tree(settings)))
         changes = " ".join(str(Argument(key, value)) for key, value in patch_of(measured.findings).items())
-        more = f"more: {Command('profile', data=settings.data.path)}"
+        more = f"more: {Command('profile', settings=saved)}"
         shares = measured.shares
         share = f"{shares.span:.0%} training step, {shares.input:.0%} input, {shares.hooks:.0%} hooks"
         count = len(parts.step_seconds)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 from socialx.build import Problem
 from socialx.data.history import Histories
 from socialx.data.source import pages
-from socialx.errors import Argument, Message, SettingsError, SocialxError
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.files.convert_options import parse_freq
 from socialx.files.frames import Frame, write_frame
 from socialx.files.quantities import NOT_NEGATIVE
@@ -27,10 +27,10 @@ from socialx.files.time_axis import JITTER_S, Time, as_text, known_zone, wall_se
 from socialx.forecast import Forecast, Observed
 from socialx.progress import Callback, listening, note, work
 from socialx.scoring.intervals import Intervals
-from socialx.scoring.protocol import Trained
+from socialx.scoring.protocol import Trained, other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
-from socialx.settings import SCORING, Settings
-from socialx.settings_layers import Layers
+from socialx.settings import MOST_STEPS, SCORING, Settings
+from socialx.settings_layers import Layers, as_typed, size_here
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import inputs_of
 from socialx.tasks.trained import load_trained
@@ -49,8 +49,8 @@ def predict(
     at: Time | None = None,
     start: Time | None = None,
     end: Time | None = None,
-    every: str | None = None,
-    sensors: Sequence[str] | None = None,
+    every: str | timedelta | None = None,
+    sensors: str | Sequence[str] | None = None,
     interval: float | None = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
@@ -60,9 +60,10 @@ def predict(
 
     data: a file of the run's network, by default the run's own; it needs no more rows than one history.  A pandas frame
     is data too: wall times x sensor ids, readings in the unit of the run's own file.  at: the time of the last row to
-    read.  start, end, every: issue a forecast at every such time instead; every is a text such as
-    ``15min``, by default the horizon.  sensors: ids to return, by default all.  Times are wall times of the file.
-    interval: a level such as 0.9 adds the lower and upper end of that prediction interval, of what ``calibrate`` wrote.
+    read.  start, end, every: issue a forecast at every such time instead; every is a text such as ``15min``, by default
+    the horizon.  sensors: ids to return, by default all; a text is one, or several with commas.  Times are wall times
+    of the file.  interval: a level such as 0.9 adds the lower and upper end of that prediction interval, of what
+    ``calibrate`` wrote.
 
     A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
     missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.
@@ -95,8 +96,10 @@ def predict(
         forecasts = np.concatenate(values)
         forecast = as_forecast(problem, str(path), issued, forecasts, *known)
         forecast = forecast if band is None else band.around(forecast, forecasts)
-        forecast = replace(forecast, inputs=inputs)
-        return forecast if sensors is None else forecast.select(list(sensors))
+        doubt = other_missing(problem.protocol.missing, trained.missing)
+        notes = (f"{problem.data.store.path}: {doubt} of {path}",) if doubt else ()
+        forecast = replace(forecast, inputs=inputs, notes=notes)
+        return forecast if sensors is None else forecast.select(sensors)
 
 
 @contextmanager
@@ -106,7 +109,7 @@ def _as_file(data: Data, run: Path, layers: Layers) -> Iterator[Data]:
         yield data
         return
     folder = open_run(run)
-    settings = layers.of_run(folder.settings, folder.read_settings(), SCORING).settings
+    settings = layers.of_run(folder.settings, folder.read_settings(), SCORING, folder.trained_with()).settings
     features = dict.fromkeys((*settings.data.targets, *(settings.data.inputs or ())))
     if settings.data.path is None or len(features) > 1:
         found = f"{run} reads {', '.join(features)}, and a frame holds readings of one feature"
@@ -161,7 +164,7 @@ def as_forecast(
     below = (values < 0) & np.array([name in NOT_NEGATIVE for name in data.targets])
     if below.any():
         sensors = f"{below.any(axis=(0, 1, 3)).sum()} of {values.shape[2]} sensors"
-        note(Message("", f"{below.sum()} values below 0, of {sensors}", "they are 0 in the forecast"))
+        note(Message("", f"{counted(below.sum(), 'value')} below 0, of {sensors}", "they are 0 in the forecast"))
     steps = 60 * data.store.step_minutes * np.arange(1, data.horizon + 1)
     return Forecast(
         sensors=data.sensors.ids,
@@ -187,7 +190,7 @@ def requested_times(
     at: Time | None = None,
     start: Time | None = None,
     end: Time | None = None,
-    every: str | None = None,
+    every: str | timedelta | None = None,
 ) -> np.ndarray:
     """The issue times that are asked for, int64 [W], ascending; the time of the last row where nothing is.
 
@@ -203,9 +206,7 @@ def requested_times(
     def within(time: Time | None, argument: str, default: int) -> int:
         second = default if time is None else wall_seconds(time, argument, store.timezone)
         if second > last + JITTER_S:
-            ends = f"{store.path} ends at {as_text(last)}, and a forecast is issued at one of its rows"
-            latest = f"the latest is {Argument(argument, as_text(last))}"
-            raise SettingsError(Argument(argument, as_text(second)), ends, latest)
+            raise SettingsError(Argument(argument, as_text(second)), *_beyond(problem, argument, second, last))
         if second < first - JITTER_S:
             fewer = f"{store.path} has fewer than {histories.history} rows until then"
             earliest = f"the first is {Argument(argument, as_text(first))}"
@@ -226,6 +227,22 @@ def requested_times(
         before = f"before the first issue time, {as_text(begin)}"
         raise SettingsError(Argument("end", as_text(until)), before, "name a later time, or leave it out")
     return np.arange(begin, until + 1, interval, dtype=np.int64)
+
+
+def _beyond(problem: Problem, argument: str, second: int, last: int) -> tuple[str, str]:
+    """What to say of an issue time after the last row, and what helps: how far its forecast reaches, and what would."""
+    store, horizon = problem.data.store, problem.data.horizon
+    minutes, latest = horizon * store.step_minutes, Argument(argument, as_text(last))
+    reaches = as_text(last + 60 * minutes)
+    ends = f"{store.path} ends at {as_text(last)}, and a forecast from there reaches {minutes} min, to {reaches}"
+    most = min(MOST_STEPS, DAY_S // 60 // store.step_minutes)
+    if second <= last + 60 * minutes or horizon >= most:
+        return ends, f"the latest is {latest}"
+    targets = None if problem.data.targets == Settings().data.targets else as_typed(problem.data.targets)
+    named = {"data.path": store.path, "size": size_here(), "data.targets": targets}
+    longer = Command("train", **named, **{"data.horizon": most})
+    hours = f"{most * store.step_minutes / 60:g} h"
+    return ends, f"the latest is {latest}; a run that forecasts {hours} is trained with {longer}"
 
 
 def issues(problem: Problem, histories: Histories, times: np.ndarray, argument: str | None = None) -> np.ndarray:
@@ -260,7 +277,7 @@ def issues(problem: Problem, histories: Histories, times: np.ndarray, argument: 
         note(Message(store.path, lacking, "they count as missing readings"))
     span = (store.seconds >= history[0] - JITTER_S) & (store.seconds <= history[-1] + JITTER_S)
     if odd := int(span.sum()) - int((rows >= 0).sum()):
-        unfit = f"{odd} rows of the history do not fit the step of {store.step_minutes} minutes"
+        unfit = f"{counted(odd, 'row')} of the history off the step of {store.step_minutes} minutes"
         note(Message(store.path, unfit, "they are not read"))
     if len(issued) == 1 and not histories.read(rows)[1].any():
         until = as_text(int(issued[0]))

@@ -31,6 +31,7 @@ def profile(
     /,
     *,
     settings: Settings | Layers | None = None,
+    size: str | None = None,
     trace: str | Path | None = None,
     progress: Callback | None = None,
     **sections: Any,
@@ -45,7 +46,7 @@ def profile(
     """
     with joined(progress) as group:
         with group.agreed():
-            layers = Layers.of(settings, {"data.path": file, **sections})
+            layers = Layers.of(settings, {"data.path": file, **sections}, size)
             check_outputs((trace, TRACE), layers=layers)
             loaded = layers.load()
             loaded.note_unread()

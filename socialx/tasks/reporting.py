@@ -12,8 +12,6 @@ from socialx.disk import replacing
 from socialx.errors import SettingsError
 from socialx.files.time_axis import Time
 from socialx.progress import Callback, listening
-from socialx.report.run_page import page
-from socialx.report.run_report import RunRecord, RunReport
 from socialx.scoring import ladder
 from socialx.scoring.attention_sums import AttentionWeights
 from socialx.scoring.breakdown import HOURS, WEEKDAYS, Breakdown
@@ -28,12 +26,14 @@ from socialx.tasks.outputs import PAGE, check_outputs
 from socialx.tasks.scored_part import scored_part
 from socialx.tasks.training import Run, names_of
 from socialx.training.run_folder import open_run
+from socialx.views.run_page import page
+from socialx.views.run_report import RunRecord, RunReport
 
 MINUTES_AHEAD = 30  # of the forecasts that are compared with a day
 LEVEL = 0.9  # of the intervals around them
 
 
-def report_runs(
+def report(
     runs: str | Path | Run | Sequence[str | Path | Run],
     data: str | Path | Mapping[str, Any] | None = None,
     *,

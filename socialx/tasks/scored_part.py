@@ -1,4 +1,4 @@
-"""The windows that are scored, and the runs that forecast them: what evaluate, explain and report start from."""
+"""The windows that are scored, and what forecasts them: what evaluate, explain and report start from."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL, PARTS
 from socialx.dataset import Dataset
-from socialx.errors import Argument, SettingsError
+from socialx.errors import Argument, Message, SettingsError, SocialxError, sample
+from socialx.files.forecasts import Scored, read_forecasts
+from socialx.files.store import open_store
 from socialx.files.time_axis import JITTER_S, Time, as_text, wall_seconds
+from socialx.progress import note
 from socialx.scoring.breakdown import RunningErrors
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.metrics import RunningScores
 from socialx.scoring.protocol import Period, ScoringProtocol, Trained
-from socialx.scoring.references import references
+from socialx.scoring.references import Recorded, references
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import open_run
@@ -28,10 +31,11 @@ from socialx.training.run_folder import open_run
 
 @dataclass(frozen=True)
 class ScoredPart:
-    """Windows of a part, in the order of time, and the runs that forecast them.
+    """Windows of a part, in the order of time, and the runs and files that forecast them.
 
     places: of the windows in the part, int64 [W].  period: in which all of them lie, None: they are the whole part.
-    problem: of the first run, and of the file alone where there is no run.
+    problem: of the first run, and of the file alone where there is no run.  recorded: what files forecast, float32
+    [W,P,N,G].
     """
 
     part: str
@@ -41,6 +45,7 @@ class ScoredPart:
     problems: dict[str, Problem]
     trained: dict[str, Trained]
     loader: Loader
+    recorded: dict[str, np.ndarray]
 
     @property
     def data(self) -> Dataset:
@@ -63,8 +68,9 @@ class ScoredPart:
         return self.data.store.seconds[self.data.forecast_rows(self.part, self.places)[0] - 1]
 
     def models(self) -> dict[str, nn.Module]:
-        """The models of the runs, by their names."""
-        return {name: problem.model for name, problem in self.problems.items()}
+        """The models of the runs and of the files, by their names."""
+        runs = {name: problem.model for name, problem in self.problems.items()}
+        return runs | {name: Recorded(values) for name, values in self.recorded.items()}
 
     def baselines(self) -> dict[str, nn.Module]:
         """The reference forecasts for the file, by their names, on the device."""
@@ -87,12 +93,18 @@ class ScoredPart:
 
 
 def scored_part(
-    runs: Sequence[str], layers: Layers, part: str, start: Time | None = None, end: Time | None = None
+    runs: Sequence[str],
+    layers: Layers,
+    part: str,
+    start: Time | None = None,
+    end: Time | None = None,
+    files: Sequence[str] = (),
 ) -> ScoredPart:
-    """Load these runs, or open the file alone where there is none, and choose the windows.
+    """Load these runs, or open the data alone where there is none, and choose the windows.
 
-    Raises SettingsError for a part that does not exist, for a period without a window, and where runs have different
-    windows; SocialxError as ``load_trained`` does.
+    files: of forecasts; only windows that all of them forecast are scored, and a note says their share.  Raises
+    SettingsError for a part that does not exist, for a period without a window, and where runs have different windows;
+    SocialxError as ``load_trained`` and ``read_forecasts`` do.
     """
     if part not in (*PARTS, ALL):
         raise SettingsError(Argument("part", part), f"one of {', '.join(PARTS)}, {ALL}")
@@ -104,9 +116,93 @@ def scored_part(
     for name in runs:
         problems[name], trained[name] = load_trained(Path(name), layers, next(iter(problems.values()), None))
     problem = next(iter(problems.values()), None) or build(layers.load().in_full_precision())
+    _note_days(problem, layers)
     places, period = windows_within(problem.data, part, start, end)
+    made = {name: read_forecasts(Path(name), about(problem.data, part, places, name)) for name in files}
+    whole = np.ones(len(places), bool)
+    for name, values in made.items():
+        of_file = np.isfinite(values).all(axis=(1, 2, 3))
+        if not of_file.any():
+            refuse_lacking(Path(name), problem.data, part, values)
+        if not of_file.all():
+            share = f"{of_file.sum():,} of {len(of_file):,} windows of the {part} part"
+            which = f"{share} have a forecast of every sensor and step"
+            note(Message(name, f"{which} ({of_file.mean():.1%})", "every model is scored on these alone"))
+        whole &= of_file
+    if not whole.all():
+        if not whole.any():
+            raise SocialxError(" and ".join(files), "they forecast no window in common", "score them one by one")
+        places, made = places[whole], {name: values[whole] for name, values in made.items()}
+        begin, until = (problem.data.store.seconds[rows] for rows in problem.data.forecast_rows(part, places))
+        period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(places), tuple(files))
     loader = problem.data.loader(part, problem.settings.loader.batch_size, some=places)
-    return ScoredPart(part, places, period, problem, problems, trained, loader)
+    scored = ScoredPart(part, places, period, problem, problems, trained, loader, made)
+    for name in problems:
+        _note_seen(name, scored)
+    return scored
+
+
+def about(data: Dataset, part: str, places: np.ndarray, name: str) -> Scored:
+    """What is known of forecasts of these windows, which a run or a file of this name makes."""
+    return Scored(
+        run=name,
+        dataset=data.store.dataset_name,
+        timezone=data.store.timezone,
+        sensors=data.sensors.ids,
+        targets=data.targets,
+        units=tuple(data.stores[target].unit for target in data.targets),
+        step_minutes=data.store.step_minutes,
+        history=data.history,
+        horizon=data.horizon,
+        issued_at=data.store.seconds[data.forecast_rows(part, places)[0] - 1].astype("datetime64[s]"),
+    )
+
+
+def refuse_lacking(path: Path, data: Dataset, part: str, values: np.ndarray) -> None:
+    """Raise SocialxError that says why these forecasts [W,P,N,G] have no whole window: what they lack everywhere."""
+    there = np.isfinite(values)
+    if not there.any():
+        issued = data.store.seconds[data.forecast_rows(part)[0] - 1]
+        span = f"{as_text(int(issued.min()))} .. {as_text(int(issued.max()))}"
+        raise SocialxError(path, f"no forecast is issued at the windows of the {part} part ({span})", "add them")
+    sensors = [name for name, any_ in zip(data.sensors.ids, there.any(axis=(0, 1, 3)), strict=True) if not any_]
+    steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]
+    if sensors:
+        found = f"{len(sensors)} of {len(data.sensors.ids)} sensors have no forecast"
+        raise SocialxError(path, found, "add them, or score data without them", sample=sensors)
+    if steps:
+        found = f"{len(steps)} of {data.horizon} steps have no forecast (minutes {sample(steps)})"
+        raise SocialxError(path, found, "add them")
+    raise SocialxError(path, "no window has a forecast of every sensor and step", "add them")
+
+
+def _note_days(problem: Problem, layers: Layers) -> None:
+    """Say that a run that was trained on the first days of a file is scored on its first days too."""
+    store, days = problem.data.store, problem.settings.data.days
+    if days is None or layers.of_call("data.days") is not None:
+        return
+    whole = open_store(store.path)
+    if len(whole.seconds) > len(store.seconds):
+        ends, last = (as_text(int(each.seconds.max()))[:16] for each in (store, whole))
+        what = f"its rows until {ends} are scored, and those after them, until {last}, are not"
+        note(Message(store.path, what, f"the run was trained with {Argument('data.days', days)}, which holds here too"))
+
+
+def _note_seen(run: str, scored: ScoredPart) -> None:
+    """Say which windows a run may have seen in its training where its file has grown since, and how to leave them."""
+    now, then = scored.problem.protocol, scored.trained[run]
+    if then.checksum == now.checksum or None in (now.first_time, then.first_time, then.last_time):
+        return
+    step_s, times = 60 * now.step_minutes, (str(now.first_time), str(then.first_time), str(then.last_time))
+    begins, first, last = (wall_seconds(time, "start", None) for time in times)
+    ends, target = int(scored.data.store.seconds.max()), int(scored.issued.min()) + step_s  # the first that is scored
+    if ends < first or max(begins, target) > last:
+        return
+    later = last + step_s
+    enough = ends - later >= (now.horizon - 1) * step_s
+    unseen = f"{Argument('part', ALL)} {Argument('start', as_text(later))}"
+    remedy = f"score only later ones with {unseen}" if enough else "append more rows to score later ones"
+    note(Message(scored.data.store.path, f"{run} may have seen its windows until {as_text(last)}", remedy))
 
 
 def windows_within(data: Dataset, part: str, start: Time | None, end: Time | None) -> tuple[np.ndarray, Period | None]:

@@ -19,17 +19,19 @@ USUAL = "climatology.usual"  # in the state dict
 
 
 def load_trained(
-    path: Path, layers: Layers, first: Problem | None = None, *, split: bool = True
+    path: Path, layers: Layers, first: Problem | None = None, *, split: bool = True, same_missing: bool = False
 ) -> tuple[Problem, Trained]:
     """The problem of a run with its trained weights on the device, and what they were trained on.
 
     first: of another run, whose windows this one shares.  split: whether the file is cut into parts; where it is not,
-    its sensors are matched by id.  Raises SocialxError where the file has other features, another time step or, with
+    its sensors are matched by id.  same_missing: a file with another rule for missing readings is refused; without it
+    a line says so.  Raises SocialxError where the file has other features, another time step or, with
     sensor tables in the model, another network, and where the weights are not those of the settings.
     """
     run = open_run(path)
-    sensors, weights, settings, then = run.sensors(), run.read_weights(), run.read_settings(), run.protocol()
-    loaded = layers.of_run(run.settings, settings, SCORING)
+    sensors, weights, settings = run.sensors(), run.read_weights(), run.read_settings()
+    fixes, then = run.trained_with(), run.protocol()
+    loaded = layers.of_run(run.settings, settings, SCORING, fixes)
     effective = loaded.in_full_precision(run.settings)
     file = effective.data.path
     if file is not None and loaded.origin["data.path"] == str(run.settings) and not file.exists():
@@ -57,7 +59,7 @@ def load_trained(
         sensors=sensors if effective.sensor_tables() and not split else None,
         usual=usual,
     )
-    problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables())
+    problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables(), same_missing)
     state = weights.state
     own = problem.model.state_dict()
     if USUAL in state and USUAL in own and sensors != problem.data.sensors.ids:  # its shape and numbers are this file's

@@ -6,8 +6,9 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.errors import Argument, Message, SettingsError
 from socialx.kinds import OwnModel, model_of
-from socialx.notebook import Shown
+from socialx.notebook import Shown, is_frame
 from socialx.precision import Precision
 from socialx.progress import Callback, Start, note, say
 from socialx.scoring.intervals import calibrated
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, Settings
-from socialx.settings_layers import Layers, differences, flat, own_settings, to_yaml
+from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, to_yaml
 from socialx.tasks.first_steps import first_steps
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.trained import load_trained
@@ -75,8 +76,13 @@ class Run(Shown):
 
 
 def names_of(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
-    """The folders of one or several runs, as text."""
-    return [str(runs)] if isinstance(runs, str | Path | Run) else [str(run) for run in runs]
+    """The folders of one or several runs, or files of forecasts, as text.  SettingsError for what is none."""
+    several = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) and not is_frame(runs) else [runs]
+    for run in several:
+        if not isinstance(run, str | PathLike | Run):
+            way = "write it with frame.to_csv('FILE.csv'), and name that file" if is_frame(run) else "name a run folder"
+            raise SettingsError("runs", f"{type(run).__name__} is no run", way)
+    return [str(run) for run in several]
 
 
 def load_run(path: str | Path) -> Run:
@@ -118,8 +124,7 @@ def train(
     with joined(progress) as group, ExitStack() as stack:
         began = group.of_first(f"{datetime.now():%Y%m%d-%H%M%S}")
         with group.agreed():
-            layers = Layers.of(settings, {"data.path": file, **sections, "run_dir": run_dir})
-            layers = replace(layers, size=size or layers.size)
+            layers = Layers.of(settings, {"data.path": file, **sections, "run_dir": run_dir}, size)
             problem, origin, old, overwrite = _plan(layers, resume, overwrite, group)
         effective, data, precision, protocol = problem.settings, problem.data, problem.precision, problem.protocol
         trainer = effective.trainer
@@ -140,7 +145,8 @@ def train(
                 run.write_resumption(to_yaml(effective), origin, precision)
             else:
                 before = None
-                run.write_start(to_yaml(effective), origin, precision, protocol, data.sensors.ids, group.job)
+                ids, fixes = data.sensors.ids, fixed(effective)
+                run.write_start(to_yaml(effective), origin, precision, protocol, ids, group.job, fixes)
         group.copy_first(problem.model.state_dict().values())
         say(starting(problem, loader, run.path, group.world))
         if old and not group.restarts and origin["trainer.max_epochs"] != str(old.settings):
@@ -158,7 +164,7 @@ def train(
                 log_every_n_steps=trainer.log_every_n_steps,
                 progress=before,
                 keep=trainer.keep_checkpoints,
-                clock=first_steps(problem, loader, profile_first) if profile_first else None,
+                clock=first_steps(problem, loader, profile_first, run.settings) if profile_first else None,
             )
         if run.writes and not result.interrupted and result.best_epoch >= 0:
             weights = run.read_weights()  # of the best epoch, which forecasts are made with, in float32
@@ -184,7 +190,7 @@ def _plan(
     if resume and layers.size:
         raise SettingsError(Argument("size", layers.size), f"{resume} goes on with its own settings", "leave it out")
     old = open_to_resume(Path(str(resume))) if resume else None
-    loaded = layers.of_run(old.settings, old.read_settings(), RESUME) if old else layers.load()
+    loaded = layers.of_run(old.settings, old.read_settings(), RESUME, old.trained_with()) if old else layers.load()
     if group.restarts and not old:
         old, begun = restarted_run(loaded.settings.trainer.run_dir, group.job)
         overwrite = overwrite or begun
@@ -194,6 +200,7 @@ def _plan(
     if old:
         data, roads = problem.data.store.path, problem.settings.pooling.distances
         old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
+        problem.protocol.compare_missing(old.protocol(), old.path, data)
         old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
     return problem, loaded.origin, old, overwrite
 
@@ -270,6 +277,9 @@ def starting(problem: Problem, loader: Loader, run_dir: Path, processes: int = 1
     ):
         small = f"for example {Argument('size', 'small')} or {Argument('size', 'medium')}"
         note(Message("no CUDA device", "on a CPU a small model is wise", small))
+    if precision.device.type == "cpu" and precision.name == "16-mixed":
+        slower = "on a CPU this is slower than 32-true, 6 and 7 times in two pairs of runs"
+        note(Message(Argument("trainer.precision", precision.name), slower, Argument("trainer.precision", "32-true")))
     if processes > 1:
         size, rate = loader.batch_size, settings.trainer.learning_rate
         windows = f"{size} windows x {processes} processes = {size * processes} windows a batch"

@@ -24,7 +24,7 @@ from torch import Tensor
 from socialx.batch import Example
 from socialx.data.loaders import Loader
 from socialx.environment import MIB, used_bytes
-from socialx.errors import Argument, Command, Message, SocialxError, in_short
+from socialx.errors import Argument, Command, Message, SocialxError, counted, in_short
 from socialx.progress import Bar, Epoch, note, say, work
 from socialx.scoring.metrics import RunningScores
 from socialx.scoring.scoring_pass import survey
@@ -347,7 +347,7 @@ def go_on(learner: Learner, run: RunFolder, batches: int, max_epochs: int, patie
         stopped = progress.epoch < max_epochs
         more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * progress.epoch}
         longer = Command("train", resume=run.path, **more)
-        raise SocialxError(run.path, f"complete after {progress.epoch} epochs", longer)
+        raise SocialxError(run.path, f"complete after {counted(progress.epoch, 'epoch')}", longer)
     progress.refuse_other_batches(run.state or run.last, batches, learner.group.world)
     run.rows()
     return progress

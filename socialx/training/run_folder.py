@@ -5,7 +5,7 @@ settings.yaml      all settings, merged; training with this file repeats the run
 origin.json        where each setting came from
 environment.json   versions, device, precision in effect, command line; one entry per start
 sensors.json       ids of the sensors, in the order of the model
-protocol.json      data, checksum, split, normaliser, seed: what its scores depend on
+protocol.json      data, checksum, split, normaliser, seed: what its scores depend on; settings that training fixed
 metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
 intervals.safetensors  prediction intervals of these weights, with their sha256
@@ -189,6 +189,16 @@ class RunFolder:
             again = Command("train", settings=self.settings)
             raise SocialxError(path, str(error), f"train again: {again}") from None
 
+    def trained_with(self) -> dict[str, Any]:
+        """The settings that the training fixed, by dotted key; of an older run those that its protocol has."""
+        path = self._existing("protocol.json")
+        content = self.read_json(path.name)
+        known = {"data.split": "split", "trainer.seed": "seed"}
+        recorded = content.get("settings") or {key: content[name] for key, name in known.items() if name in content}
+        if not isinstance(recorded, dict):
+            raise SocialxError(path, "not as train writes it", NAME_A_RUN)
+        return recorded
+
     def job(self) -> str:
         """The job of torchrun that began this run, empty where it was begun otherwise."""
         try:
@@ -210,12 +220,16 @@ class RunFolder:
         protocol: ScoringProtocol,
         sensors: tuple[str, ...],
         job: str = "",
+        fixed: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write what a new run depends on; job: of torchrun, whose restarts may go on with it."""
+        """Write what a new run depends on.
+
+        job: of torchrun, whose restarts may go on with it.  fixed: what the training fixes, as ``trained_with``.
+        """
         if job:
             self.write_text("job.txt", f"{job}\n")
         self.write_text("format.txt", f"{FORMAT}\n")
-        self.write_json("protocol.json", asdict(protocol))
+        self.write_json("protocol.json", {**asdict(protocol), "settings": fixed})
         self.write_json("sensors.json", sensors)
         self._write_settings(settings, origin, [environment(precision)])
 
