@@ -6,8 +6,8 @@
     socialx.evaluate([run], baselines=True)["runs/a"].at(minutes=15).mae
     socialx.predict(run).to_csv("next_hour.csv")
 
-Every command of the command line is a function here; ``compare`` is an option of profile there, and ``report_runs``
-is report.  Names are imported when they are first used, so that ``import socialx`` stays quick.
+Every command of the command line is a function here, and ``config`` is ``load_settings``; ``compare`` is an option of
+profile there.  Names are imported when they are first used, so that ``import socialx`` stays quick.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
     from socialx.tasks.files import inspect as inspect
     from socialx.tasks.prediction import predict as predict
     from socialx.tasks.profiling import profile as profile
-    from socialx.tasks.reporting import report_runs as report_runs
+    from socialx.tasks.reporting import report as report
     from socialx.tasks.server import serve as serve
     from socialx.tasks.training import Run as Run
     from socialx.tasks.training import load_run as load_run
@@ -62,7 +62,7 @@ _NAMES = {
     "tasks.files": "append backfill convert download inspect",
     "tasks.prediction": "predict",
     "tasks.profiling": "profile",
-    "tasks.reporting": "report_runs",
+    "tasks.reporting": "report",
     "tasks.server": "serve",
     "tasks.training": "Run load_run train",
 }

@@ -104,6 +104,11 @@ class Dataset:
         return self.windows
 
     @property
+    def _learned_from(self) -> slice:
+        """The rows that training windows may look at; all rows of a file that was not split."""
+        return self.windows.training_rows if self.windows else slice(0, len(self.store.seconds))
+
+    @property
     def store(self) -> Store:
         """That of the first target: sensors and timestamps are the same in all of them."""
         return self.stores[self.targets[0]]
@@ -136,8 +141,7 @@ class Dataset:
 
     @cached_property
     def _climatology(self) -> np.ndarray:
-        rows = self.windows.training_rows if self.windows else slice(0, len(self.store.seconds))
-        return climatology(self.target_source, rows)
+        return climatology(self.target_source, self._learned_from)
 
     @property
     def target_source(self) -> Columns:
@@ -225,8 +229,11 @@ class Dataset:
         return Series(self.source, self.history, self.horizon, HOST, *self._places(), rows, pinned)
 
     def training_readings(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Values and valid [t,N,G] of the targets and seconds [t] of the rows that training windows may look at."""
-        source, span = self.target_source, self._split.training_rows
+        """Values and valid [t,N,G] of the targets and seconds [t] of the rows that training windows may look at.
+
+        Of a file that was not split: of all rows.
+        """
+        source, span = self.target_source, self._learned_from
         for rows in pages(span.start, span.stop):
             yield (*source.read(rows), self.store.seconds[rows])
 
@@ -236,7 +243,7 @@ class Dataset:
 
         A sensor without any has the median of the others.  Of a long file every second, third ... row is taken.
         """
-        span = self._split.training_rows
+        span = self._learned_from
         every = -(-(span.stop - span.start) * 4 * math.prod(self.target_source.shape) // FREE_FLOW_BYTES)
         kept = (np.where(valid, values, np.nan)[::every] for values, valid, _ in self.training_readings())
         values = np.sort(np.concatenate(list(kept), dtype=np.float32), axis=0)  # NaN goes to the end

@@ -15,11 +15,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from socialx.errors import Argument, SocialxError
+from socialx.errors import Argument, Message, SocialxError
+from socialx.progress import note
 
 # A name without a machine is of an older version, and is swept only by its age.
 OWNER = r"\.(?:(?P<machine>[0-9a-f]{8})-)?(?P<process>[0-9]{1,9})\.tmp"
 STALE_S = 7 * 86_400  # no file takes a week to be written
+LOOK_S = 0.02  # between two looks whether a file is free: readers one after the other leave short gaps
+
+
+FORMULA = re.compile(r"[=@\t\r]|[+-](?![0-9.]+$)")  # a sign before a plain number computes nothing
+
+
+def as_cell(text: str) -> str:
+    """A text for a table that a spreadsheet opens: one that it would compute begins with an apostrophe."""
+    return f"'{text}" if FORMULA.match(text) else text
 
 
 class WriteFailed(Exception):
@@ -60,8 +70,27 @@ def read_text(path: Path, most: int) -> str:
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Keep everybody else who locks a file, HDF5 included, out of ``path`` until the block ends."""
+def exclusive(path: Path, wait_s: float = 0.0) -> Iterator[None]:
+    """Keep everybody else who locks a file, HDF5 included, out of ``path`` until the block ends.
+
+    wait_s: how long to wait, with a note, for somebody who has it open.
+    """
+    until, said = time.monotonic() + wait_s, False
+    while (handle := _locked(path)) is None:
+        if time.monotonic() >= until:
+            raise SocialxError(path, "another process has it open", "wait until it is done, then try again")
+        if not said:
+            note(Message(path, "another process has it open", f"waiting up to {wait_s:g} s"))
+        said = True
+        time.sleep(LOOK_S)
+    try:
+        yield
+    finally:
+        os.close(handle)  # which also unlocks it
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor that locks a file; None where somebody else has it, or has just replaced it."""
     try:
         check_regular(path)  # a pipe would be waited for
         handle = os.open(path, os.O_RDONLY)
@@ -69,15 +98,12 @@ def exclusive(path: Path) -> Iterator[None]:
         raise SocialxError(path, "no such file", "check the path") from None
     except OSError as error:
         raise SocialxError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
-    try:
+    with suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(handle).st_ino != path.stat().st_ino:  # replaced between the two calls: what is locked is gone
-            raise BlockingIOError
-        yield
-    except BlockingIOError:
-        raise SocialxError(path, "another process has it open", "wait until it is done, then try again") from None
-    finally:
-        os.close(handle)  # which also unlocks it
+        if os.fstat(handle).st_ino == path.stat().st_ino:  # not replaced between the two calls
+            return handle
+    os.close(handle)
+    return None
 
 
 @contextmanager
@@ -186,5 +212,7 @@ def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ())
         raise SocialxError(path, "a folder, not a file", "name a file in it")
     if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):
         raise SocialxError(path, "is an input of this command", "choose another output")
+    if overwrite and path.exists() and not os.access(path, os.W_OK):
+        raise SocialxError(path, "read-only", "make it writable, or choose another output")
     if path.exists() and not overwrite:
         raise SocialxError(path, "exists already", f"add {Argument('overwrite', True)} to replace it")

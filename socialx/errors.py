@@ -52,7 +52,13 @@ def python(part: Argument | Command) -> str:
     """An argument or a task as it is written in Python."""
     if isinstance(part, Command):
         arguments = [_literal(value) for value in part.arguments]
-        arguments += [python(Argument(name, value)) for name, value in part.options.items()]
+        named: dict[str, Any] = {}
+        for name, value in part.options.items():  # settings of one section are one argument
+            section, _, key = name.rpartition(".")
+            named[section or key] = {**named.get(section, {}), key: value} if section else value
+        if isinstance(named.get("settings"), str):  # a file of them
+            arguments.append(f"settings=socialx.load_settings([{_literal(named.pop('settings'))}])")
+        arguments += [f"{name}={_literal(value)}" for name, value in named.items()]
         return f"socialx.{part.task}({', '.join(arguments)})"
     section, _, name = part.name.rpartition(".")
     if part.value is None:
@@ -62,6 +68,8 @@ def python(part: Argument | Command) -> str:
 
 
 def _literal(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_literal(each)}' for key, each in value.items())}}}"
     return repr(str(value)) if isinstance(value, PurePath) else repr(value)
 
 
@@ -155,6 +163,11 @@ def sample(items: Sequence[str], most: int = SAMPLE) -> str:
     """The first few of a list, for an error line: ``a, b, c, ...``; of a long item only its beginning."""
     shown = ", ".join(shortened(item, ITEM) for item in items[:most])
     return f"{shown}, ..." if len(items) > most else shown
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    """``1 row``, ``2,000 rows``; several: the words where they are not ``one`` with an s."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
 def in_short(error: BaseException, most: int = 160) -> str:

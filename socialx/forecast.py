@@ -4,15 +4,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from socialx.disk import check_output, replacing
+from socialx.disk import as_cell, check_output, replacing
 from socialx.errors import SettingsError, SocialxError
-from socialx.notebook import ROWS, Shown
+from socialx.notebook import ROWS, Shown, names_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,8 @@ class Forecast(Shown):
     have a valid reading of the first target.  reported bool [W,N]: whether the sensor had any valid reading until then.
     observed: what the file has around these times, the truth included.  timezone: None where the file does not say.
     interval: the level of the prediction intervals, such as 0.9, and lower, upper float32 [W,P,N,G]: their ends; None
-    where no intervals were asked for.  inputs: files that were read, which no output replaces.
+    where no intervals were asked for.  notes: what makes the numbers doubtful.  inputs: files that were read, which no
+    output replaces.
     """
 
     sensors: tuple[str, ...]
@@ -58,6 +60,7 @@ class Forecast(Shown):
     interval: float | None = None
     lower: np.ndarray | None = None
     upper: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
     inputs: tuple[Path, ...] = ()
 
     @property
@@ -76,10 +79,14 @@ class Forecast(Shown):
             [~self.reported, self.readings == 0, self.readings < self.history], [NEVER, MISSING, PARTIAL], COMPLETE
         )
 
-    def select(self, sensors: list[str] | tuple[str, ...]) -> Forecast:
-        """The same of some sensors, in this order.  Raises SettingsError for an id that it does not have."""
+    def select(self, sensors: str | Sequence[str]) -> Forecast:
+        """The same of some sensors, in this order; a text is one, or several with commas.
+
+        Raises SettingsError for an id that it does not have.
+        """
         from dataclasses import replace
 
+        sensors = names_in(sensors)
         place = {vdid: column for column, vdid in enumerate(self.sensors)}
         if lost := [vdid for vdid in sensors if vdid not in place]:
             found = f"{len(lost)} of {len(sensors)} sensors are not in the forecast"
@@ -145,6 +152,8 @@ class Forecast(Shown):
             "times": [[str(time).replace("T", " ") for time in row] for row in self.times],
             "history": self.marks.tolist(),
         }
+        if self.notes:
+            found["notes"] = list(self.notes)
         if self.interval is not None:
             found["interval"] = self.interval
         for name, values in self._numbers().items():
@@ -194,8 +203,11 @@ class Forecast(Shown):
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
         """Write ``to_frame`` as CSV; values with four decimals."""
         check_output(Path(path), overwrite, self.inputs)
+        frame = self.to_frame()
+        texts = [name for name in ("sensor", "target", "unit") if name in frame]
         with replacing(Path(path)) as temporary:
-            self.to_frame().to_csv(temporary, index=False, float_format="%.4f", date_format="%Y-%m-%d %H:%M:%S")
+            frame[texts] = frame[texts].map(as_cell)
+            frame.to_csv(temporary, index=False, float_format="%.4f", date_format="%Y-%m-%d %H:%M:%S")
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> None:
         """Write ``to_frame`` as Parquet; it needs pyarrow, which the extra ``parquet`` installs."""
@@ -219,15 +231,15 @@ class Forecast(Shown):
         with replacing(Path(path)) as temporary:
             write_forecast(temporary, self)
 
-    def plot(self, path: str | Path, sensors: list[str] | tuple[str, ...] | None = None) -> None:
+    def plot(self, path: str | Path, sensors: str | Sequence[str] | None = None) -> None:
         """Draw history, forecast and, where the file has it, truth of some sensors into a .png, .svg or .pdf.
 
         sensors: None takes the six with the largest expected change.
         """
-        from socialx.report.forecast_picture import MOST, Panel, plot_forecast
+        from socialx.views.forecast_picture import MOST, Panel, plot_forecast
 
         check_output(Path(path), True, self.inputs)
-        shown = self.select(list(sensors or self.largest_changes(MOST)))
+        shown = self.select(sensors or self.largest_changes(MOST))
         quality = {PARTIAL: "history incomplete", MISSING: "no reading in the history", NEVER: "never reported"}
         panels = [
             Panel(

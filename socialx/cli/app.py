@@ -11,7 +11,11 @@ import io
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +28,7 @@ from socialx.cli.synonyms import SYNONYMS
 COMMANDS = {
     "convert": ("file_commands", "Build the HDF5 file that every other command reads."),
     "append": ("file_commands", "Add the rows of new tables to a file."),
-    "backfill": ("file_commands", "Complete older HDF5 files: positions, times, units."),
+    "backfill": ("file_commands", "Complete HDF5 files: positions, times, unit, time zone."),
     "inspect": ("file_commands", "Say what a file is and what it holds."),
     "download": ("file_commands", "Fetch the published files of a data set."),
     "config": ("training_commands", "Print every setting and where its value came from."),
@@ -87,7 +91,8 @@ def main() -> None:
     sys.unraisablehook = _interrupt_again
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        app(prog_name="socialx")
+        with whole_imports():
+            app(prog_name="socialx")
     except OSError as error:
         if error.filename is not None or error.errno not in OUTPUT_FULL:
             raise
@@ -96,6 +101,55 @@ def main() -> None:
         sys.exit(1)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class _WholeImports:
+    """Finds the libraries whose C++ drops an interrupt, or is left half imported by one: Ctrl-C waits for their end."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """As the import system asks; None for all other modules."""
+        spec = PathFinder.find_spec(name, path, target) if name in ("numpy", "h5py", "pandas", "torch") else None
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def hold(module: Any) -> None:
+                with _interrupt_held():
+                    execute(module)
+
+            spec.loader.exec_module = hold  # type: ignore[method-assign]
+        return spec
+
+
+@contextmanager
+def whole_imports() -> Iterator[None]:
+    """Ctrl-C waits for the end of an import that it would tear, until the block ends."""
+    finder = _WholeImports()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+@contextmanager
+def _interrupt_held() -> Iterator[None]:
+    """An interrupt within the block comes at its end."""
+    before, came = signal.getsignal(signal.SIGINT), False
+
+    def remember(*_: Any) -> None:
+        nonlocal came
+        came = True
+
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _interrupt_again(dropped: Any) -> None:

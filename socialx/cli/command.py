@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
+import select
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -95,6 +98,20 @@ def _run(name: str, function: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         raise typer.Exit(130) from None
+    except (BrokenPipeError, SystemExit) as error:
+        left = [stream for stream in (1, 2) if _reader_has_left(stream)]
+        if not left and not isinstance(error.__context__, BrokenPipeError):  # which rich makes an exit 1
+            raise
+        for stream in left:  # what is still to be written would fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        raise typer.Exit(128 + signal.SIGPIPE) from None
+
+
+def _reader_has_left(stream: int) -> bool:
+    """Whether a stream is a pipe that nobody reads any more, as ``| head`` leaves it."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 @contextmanager

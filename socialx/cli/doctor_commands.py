@@ -24,7 +24,7 @@ def doctor(layers: Layers, as_json: Json = False) -> None:
       socialx doctor --data metr_la.h5
     """
     import socialx
-    from socialx.report.doctor_tables import print_lines
+    from socialx.views.doctor_tables import print_lines
 
     as_typed = partial(write, "train")
     diagnosis = socialx.doctor(settings=layers, progress=Show("doctor"))

@@ -14,12 +14,12 @@ from socialx.settings import KEYS, facts, flag_of
 
 MODEL = "model.kind"
 
-_PERIOD = {"start": "--from", "end": "--to"}
+_PERIOD, _FILE = {"start": "--from", "end": "--to"}, {"settings": "--config"}
 # Flags that are not made of the name of their argument, by task.
 FLAGS = {
     "convert": {"data": "--data-csv", "meta": "--meta-csv", "output": "--output-h5"},
     **dict.fromkeys(("predict", "evaluate", "explain", "report"), _PERIOD),
-    "train": {"settings": "--config"},
+    **dict.fromkeys(("train", "profile"), _FILE),
 }
 
 # The class of the user's own that this command line names: every command that uses its run must name it again.
@@ -56,7 +56,7 @@ def _option(task: str, name: str, value: Any) -> str:
         return flag
     if value is False:
         return f"--no-{flag.removeprefix('--')}"
-    return f"{flag} {_quoted(value)}"
+    return " ".join(f"{flag} {_quoted(each)}" for each in (value if isinstance(value, list) else [value]))
 
 
 def _quoted(value: Any) -> str:

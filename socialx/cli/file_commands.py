@@ -14,7 +14,7 @@ from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.flags import with_settings
 from socialx.cli.progress_bars import Show
-from socialx.errors import Argument, GateError, Message, SettingsError
+from socialx.errors import Argument, GateError, Message, SettingsError, counted
 from socialx.files.convert_options import Request, options
 from socialx.files.formats.names import NAMES
 from socialx.settings_layers import Layers
@@ -99,13 +99,16 @@ def convert(
         typer.echo(f"{done.data}: {done.kind.why} ({done.kind.name})")
     else:
         summary, place = done.summary, f"{near(done.centre)}, " if done.centre else ""
-        size = f"{summary.rows:,} rows x {summary.sensors} sensors x {summary.features} features"
-        times = f"{summary.first_timestamp} .. {summary.last_timestamp}, {summary.gaps} gaps"
+        counts = ((summary.rows, "row"), (summary.sensors, "sensor"), (summary.features, "feature"))
+        size = " x ".join(counted(*each) for each in counts)
+        times = f"{summary.first_timestamp} .. {summary.last_timestamp}, {counted(summary.gaps, 'gap')}"
         typer.echo(f"wrote {done.output}: {done.dataset}, {size}, {times}, {place}{summary.elapsed_s:.1f} s")
     if done.problems:
         raise GateError.together(Message(done.output, problem) for problem in done.problems)
     if done.problems is not None:
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
+    if any("size" in task.options for task in done.next):
+        note("no card is seen: small is the size for a CPU, and train says after its first steps how long it takes")
     note(f"next: {', or '.join(write('convert', task) for task in done.next)}")
 
 
@@ -119,8 +122,8 @@ def append(
     """Add the rows of new tables to a file.
 
     The tables have sensors of the file, in any order, and rows that go on where it ends.  Rows that it has already are
-    left out if they are the same, and a gap before the new rows is filled with missing readings.  FILE is either the
-    old one or the complete new one.
+    left out if they are the same.  A gap before the new rows is filled with missing readings, and a later table may
+    fill it.  FILE is either the old one or the complete new one.
 
     Example:
       socialx append city.h5 2024-02-01.csv
@@ -128,14 +131,14 @@ def append(
     import socialx
 
     done = socialx.append(path, data, progress=Show("append"), **options)
-    if not done.rows:
+    filled = f" and {done.filled:,} of missing readings" if done.filled else ""
+    parts = [f"{counted(done.rows, 'row')} added{filled}"] if done.rows else []
+    parts += [f"{counted(done.restored, 'row')} of missing readings filled"] if done.restored else []
+    if not parts:
         typer.echo(f"{path}: no new row, unchanged")
         return
-    filled = f" and {done.filled:,} of missing readings" if done.filled else ""
-    typer.echo(
-        f"{path}: {done.rows:,} rows added{filled}, now {done.total:,} rows x {done.sensors} sensors "
-        f"up to {done.last_timestamp}"
-    )
+    size = f"{counted(done.total, 'row')} x {counted(done.sensors, 'sensor')}"
+    typer.echo(f"{path}: {' and '.join(parts)}, now {size} up to {done.last_timestamp}")
 
 
 @command("backfill")
@@ -148,20 +151,25 @@ def backfill(
     without_positions: Annotated[
         bool, typer.Option("--without-positions", help="complete files of sensors without a position too")
     ] = False,
+    units: Annotated[str | None, _text("--units", "mph|km/h", "unit of the speeds, where a file lacks it")] = None,
+    timezone: Annotated[
+        str | None, _text("--timezone", "ZONE", "time zone of the times, where a file lacks it, such as Europe/Paris")
+    ] = None,
     backup: Annotated[bool, typer.Option("--backup", help="keep the old file as FILE.bak")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan and change nothing")] = False,
 ) -> None:
-    """Complete older HDF5 files: positions, times, units.
+    """Complete HDF5 files: positions, times, unit, time zone.
 
     The readings are not touched by a byte, a file is either the old one or the complete new one, and a second run
     changes nothing.  A file whose sensors stay without a position is left as it was.
 
-    Example:
+    Examples:
       socialx backfill old.h5 --meta sensor_locations.csv
+      socialx backfill city.h5 --units km/h --timezone Europe/Paris
     """
     import socialx
-    from socialx.report.file_tables import print_plans
     from socialx.tasks.files import BackfillError
+    from socialx.views.file_tables import print_plans
 
     failure = None
     try:
@@ -170,6 +178,8 @@ def backfill(
             meta,
             rewrite=rewrite,
             without_positions=without_positions,
+            units=units,
+            timezone=timezone,
             backup=backup,
             dry_run=dry_run,
             progress=Show("backfill"),
@@ -208,7 +218,7 @@ def inspect_file(
     """
     import socialx
     from socialx.files import checks
-    from socialx.report.file_tables import print_report
+    from socialx.views.file_tables import print_report
 
     as_typed = partial(write, "convert")
     inspection = socialx.inspect(path, require=require or "", plot=plot, geojson=geojson, progress=Show("inspect"))

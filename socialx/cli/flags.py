@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from socialx.settings import KEYS, facts, flag_of, keys_where
-from socialx.settings_layers import HERE, SIZES, Layers, as_typed
+from socialx.settings_layers import SIZES, Layers, as_typed, settings_here
 
 SIZED = ("train", "profile", "doctor", "config")  # commands that take a size
 
@@ -31,7 +31,7 @@ def with_settings(name: str) -> Callable[[Callable[..., None]], Callable[..., No
         def run(config: list[Path] | None, set_: list[str] | None, help_all: bool, **arguments: Any) -> None:
             flags = {key: arguments.pop(key.replace(".", "__")) for key in keys}
             flags = {key: value for key, value in flags.items() if value is not None}
-            here, size = HERE if HERE.is_file() else None, arguments.pop("size", None)
+            here, size = settings_here(), arguments.pop("size", None)
             command(layers=Layers.read(config or (), os.environ, set_ or (), flags, here=here, size=size), **arguments)
 
         parameters = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "layers"]

@@ -104,7 +104,7 @@ def profile(
         return
     _write(output, json.dumps(result.as_dict(), indent=2, default=str) + "\n")
     if html is not None:
-        from socialx.report.profile_page import page
+        from socialx.views.profile_page import page
 
         _write(html, page(result))
     if tuned is not None:
@@ -115,7 +115,7 @@ def profile(
     if as_json:
         print_json(result.as_dict())
     else:
-        from socialx.report.profile_tables import print_profile
+        from socialx.views.profile_tables import print_profile
 
         print_profile(result)
         if tuned is not None:
@@ -138,8 +138,8 @@ def _compare(layers: Layers, other: Path, most: float | None, as_json: bool) -> 
     from dataclasses import asdict
 
     import socialx
-    from socialx.report.profile_tables import print_comparison
     from socialx.tasks.comparing import ROUNDS
+    from socialx.views.profile_tables import print_comparison
 
     comparison = socialx.compare(settings=layers, other=other, progress=Show("profile"))
     if as_json:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from socialx.cli.error_flags import write
+from socialx.errors import counted
 from socialx.progress import Epoch, Event, Note, Start, Work
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class _Pace:
         seconds, windows, left = now - self._first[0], work.done - self._first[1], work.total - work.done
         if seconds < MEASURED_S or not windows or left < 1:
             return None
-        from socialx.report.terminal import duration  # it loads rich
+        from socialx.views.terminal import duration  # it loads rich
 
         self._told = True
         epoch, rest = (duration(seconds / windows * count) for count in (self._epoch_windows, left))
@@ -93,7 +94,7 @@ class Show:
                 self._say(event.computes)
         elif isinstance(event, Epoch):
             mae = "-" if event.validation_mae is None else f"{event.validation_mae:.3f}"
-            rest = f"  {event.skipped_steps} steps skipped" if event.skipped_steps else ""
+            rest = f"  {counted(event.skipped_steps, 'step')} skipped" if event.skipped_steps else ""
             self._say(
                 f"epoch {event.epoch:>3}/{event.of}  train MAE {event.train_mae:.3f}  validation MAE {mae}  "
                 f"{event.windows_per_s:,.0f} windows/s{rest}{'  best' if event.best else ''}"

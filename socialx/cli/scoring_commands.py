@@ -27,6 +27,7 @@ End = Annotated[str | None, typer.Option("--to", metavar="TIME", help="and end h
 Save = Annotated[
     Path | None, typer.Option("--save", metavar="FILE", help="also write all forecasts with the truth, .h5 or .parquet")
 ]
+Scored = Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="run folders, or files of forecasts")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 
 
@@ -34,7 +35,7 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")
 @with_settings("evaluate")
 def evaluate(
     layers: Layers,
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="run folders")] = None,
+    runs: Scored = None,
     baselines: Annotated[
         bool,
         typer.Option("--baselines", help="also score copy-last and the historical average, and list published results"),
@@ -68,18 +69,20 @@ def evaluate(
     """Score runs and baselines: MAE, RMSE, MAPE and R2.
 
     The scores are those at 15, 30 and 60 minutes and over all steps.  Runs are scored on their own data and split, in
-    float32 unless --precision says otherwise.
+    float32 unless --precision says otherwise.  A file of forecasts may be of any model; only windows that it
+    forecasts are scored.
 
     Examples:
       socialx evaluate runs/demo --baselines
+      socialx evaluate runs/demo mine.csv
       socialx evaluate --baselines --data metr_la.h5
       socialx evaluate runs/a runs/b --compare --by hour
       socialx evaluate runs/demo --from 2012-05-21 --to "2012-05-22 09:00"
     """
     import socialx
-    from socialx.report.score_tables import print_evaluation
     from socialx.scoring import limits
     from socialx.tasks.outputs import check_outputs
+    from socialx.views.score_tables import print_evaluation
 
     bounds = [] if max_mae is None else limits.parse(max_mae)
     if bounds and not runs:
@@ -93,7 +96,7 @@ def evaluate(
         baselines=baselines,
         online=online,
         intervals=intervals,
-        by=[] if by is None else [name.strip() for name in by.split(",")],
+        by=by or (),
         compare=compare,
         save=save,
         overwrite=overwrite,
@@ -140,8 +143,8 @@ def explain(
       socialx explain runs/demo --plot demo.png
     """
     import socialx
-    from socialx.report.explanation_tables import print_explanation
-    from socialx.report.score_tables import print_protocol
+    from socialx.views.explanation_tables import print_explanation
+    from socialx.views.score_tables import print_protocol
 
     explanation = socialx.explain(
         run,
@@ -179,7 +182,7 @@ def calibrate(layers: Layers, run: RunArgument) -> None:
     calibration = socialx.calibrate(run, settings=layers, progress=Show("calibrate"))
     windows = calibration.protocol.windows["validation"]
     errors = f"{calibration.errors:,} errors of {windows:,} validation windows"
-    following = write("calibrate", Command("predict", run, interval=0.9))
+    following = write("calibrate", Command("predict", run, **{"data.path": layers.of_call("data.path")}, interval=0.9))
     typer.echo(f"{run}: levels 0.5 to {calibration.widest:g} from {errors}: {following}")
 
 
@@ -205,9 +208,9 @@ def report(
       socialx report runs/first runs/second -o both.html
     """
     import socialx
-    from socialx.report.score_tables import verdicts
+    from socialx.views.score_tables import verdicts
 
-    page = socialx.report_runs(
+    page = socialx.report(
         runs, part=part, start=start, end=end, output=output, settings=layers, progress=Show("report")
     )
     for line in verdicts(page.evaluation):
@@ -259,20 +262,19 @@ def predict(
     """
     import socialx
     from socialx.forecast import check_suffix
-    from socialx.report.forecast_tables import print_forecast
     from socialx.tasks.outputs import PICTURE, check_outputs
+    from socialx.views.forecast_tables import print_forecast
 
     if output is not None:
         check_suffix(output)
     check_outputs((output, None), (plot, PICTURE), layers=layers, runs=[run], overwrite=overwrite)
-    chosen = None if sensors is None else [name.strip() for name in sensors.split(",") if name.strip()]
     forecast = socialx.predict(
         run,
         at=at,
         start=start,
         end=end,
         every=every,
-        sensors=chosen,
+        sensors=sensors,
         interval=interval,
         settings=layers,
         progress=Show("predict"),
@@ -285,7 +287,7 @@ def predict(
     if as_json:
         print_json(forecast.as_dict())
     elif output is None:
-        print_forecast(forecast, whole=chosen is not None, all_to="--output FILE.csv writes all of them")
+        print_forecast(forecast, whole=sensors is not None, all_to="--output FILE.csv writes all of them")
     else:
         typer.echo(f"wrote {output}: {forecast.headline()}")
 

@@ -34,6 +34,10 @@ def serve(
         Path | None,
         typer.Option("--token-file", metavar="FILE", help="requests need this token; or set $SOCIALX_TOKEN"),
     ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", metavar="URL", help="pages of this origin may ask; may be repeated"),
+    ] = None,
     queue: Annotated[
         int, typer.Option("--queue", metavar="N", help="requests that may wait; further ones are answered 429")
     ] = 64,
@@ -46,8 +50,8 @@ def serve(
 ) -> None:
     """Answer requests for forecasts over HTTP.
 
-    POST /forecast takes the readings of the last hour, as JSON or CSV.  With --data, GET /forecast/latest is the
-    forecast after the last row of that file, and / is a page with a map.  It runs until Ctrl-C.
+    POST /forecast takes the readings of the last hour, as JSON or CSV.  GET /forecast/latest is the forecast after the
+    last row of --data, or of the run's own file, and / is a page with a map.  It runs until Ctrl-C.
 
     Examples:
       socialx serve runs/demo
@@ -62,6 +66,7 @@ def serve(
         host=host,
         port=port,
         token_file=token_file,
+        allow_origin=allow_origin or (),
         queue=queue,
         timeout=timeout,
         max_body=max_body,

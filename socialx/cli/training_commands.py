@@ -99,6 +99,8 @@ def train(
         raise typer.Exit(130)
     best = run.best
     if best is not None and best.validation_mae is not None:
-        mae = f"best validation MAE {best.validation_mae:.4f} {run.unit}"
+        from socialx.views.terminal import of_unit
+
+        mae = f"best validation MAE {best.validation_mae:.4f}{of_unit(run.unit)}"
         score = f"{mae} in epoch {best.epoch} of {len(run.epochs)}: {score}"
     typer.echo(f"{run.path}: {score}")

@@ -56,6 +56,14 @@ class Histories:
         """The ``steps`` times that end at each issue, int64 [B,steps]."""
         return issued[:, None] + 60 * self.step_minutes * np.arange(1 - steps, 1)
 
+    def latest_before(self, second: int) -> np.ndarray:
+        """The latest valid reading before this time, float32 [N,C]; NaN where there never was one."""
+        later = np.flatnonzero(self.seconds >= second - self.slack_s)
+        row = int(later[0]) if len(later) else len(self.seconds)
+        page = max(row - 1, 0) // PAGE_ROWS
+        rows = slice(page * PAGE_ROWS, row)
+        return latest_after(*self.source.read(rows), self.source.latest_before(page))
+
     def batches(self, issued: np.ndarray, size: int) -> Iterator[tuple[slice, Batch]]:
         """Batches of at most ``size`` histories that end at these ascending times int64 [W], each with its places.
 
