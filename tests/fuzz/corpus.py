@@ -197,7 +197,16 @@ def _texts(folder: Path) -> list[Base]:
         base("csv", in_iso, _convert("csv", "data.csv", f"{TIMED} --units mph", "csv"), 2),
         base("export", _exported(times, values), EXPORTED, 1.5),
         base("export-long", _exported_long(times, values), EXPORTED, 1.5),
+        base("export-lanes", _exported_lanes(times, values), LANES, 1.5),
+        Base(
+            "points", {"data.csv": published, "at.json": _points(), "at.xml": _datex()}, ("at.json", "at.xml"), POINTS
+        ),
+        base("json-lines", _json_lines(times, values), EXPORTED, 1.5),
+        base("export-thousands", _thousands(times), EXPORTED, 1),
+        Base("per-sensor", {**places, **_per_sensor(times, values)}, ("S1.csv", "months.zip"), PER_SENSOR, 1.5),
         base("export-turned", exported_turned(times, values), TURNED, 1.5),
+        base("clock", _put_back(values), CLOCKS, 1.5),
+        base("clock-zoned", _put_back(values, "+00:00"), CLOCKS, 1),
         base("t-gcn", header + numbers, _convert("t-gcn", "data.csv", f"{TIMED} {CLOCK}", "t-gcn"), 1.5),
         base("matrix-csv", numbers, _convert("matrix-csv", "data.csv", f"{WRITE} {CLOCK}", "matrix"), 1.5),
         base("locations", published, (metr_la,), 1.5, LOCATIONS),
@@ -222,12 +231,80 @@ EXPORTED = (
     command("convert auto data.csv"),
     command("inspect data.csv --json"),
 )
+LANES = (
+    command(f"convert auto data.csv {TIMED}", OUT),
+    command(f"convert auto data.csv {TIMED} --quantity flow", OUT),
+    command(f"convert auto data.csv {TIMED} --channel flow,speed,occupancy", OUT),
+    command(f"convert auto data.csv {TIMED} --channel speed,flow --missing -1,0 --units km/h", OUT),
+    command("inspect data.csv --json"),
+)
+POINTS = tuple(
+    command(f"convert auto data.csv --meta-csv {name} --output-h5 {OUT}{end}", OUT)
+    for name in ("at.json", "at.xml")
+    for end in ("", WITHOUT)
+)
 TURNED = (
     command(f"convert auto data.csv {TIMED} --transposed", OUT),
     command(f"convert export data.csv {TIMED} --transposed --units km/h", OUT),
     command("convert auto data.csv --transposed"),
     command(f"convert auto data.csv {TIMED}", OUT),
 )
+
+
+CLOCKS = tuple(
+    command(f"convert auto data.csv {TIMED} --timezone {zone}", OUT)
+    for zone in ("Europe/Paris", "Australia/Lord_Howe", "Etc/GMT-1")
+)
+APPENDED = (
+    command("append data.h5 data.csv", "data.h5"),
+    command("append data.h5 data.csv --missing 255,0", "data.h5"),
+    command("append data.h5 data.csv --timezone Europe/Paris", "data.h5"),
+    command("append data.h5 data.csv --round-times", "data.h5"),
+)
+
+
+def _put_back(values: np.ndarray, offset: str = "") -> bytes:
+    """A row an hour around the end of daylight saving time, whose hour comes twice, with equal readings."""
+    hours = [f"2023-10-{28 + row // 24} {row % 24:02}:00:00" for row in range(ROWS - 1)]
+    hours.insert(26, hours[26])
+    values = values.copy()
+    values[27] = values[26]
+    rows = [f"{hour}{offset},{','.join(map(repr, row))}" for hour, row in zip(hours, values.tolist(), strict=True)]
+    return "\n".join([",".join(["time", *IDS]), *rows, ""]).encode()
+
+
+PER_SENSOR = (
+    command(f"convert auto S1.csv S2.csv {WITHOUT} --output-h5 {OUT}", OUT),
+    command(f"convert auto months.zip {WITHOUT} --output-h5 {OUT}", OUT),
+    command("inspect months.zip --json"),
+)
+
+
+def _json_lines(times: list[str], values: np.ndarray) -> bytes:
+    """A row for each time, with a footer."""
+    rows = [
+        dict(zip(["time", *IDS], [time, *row], strict=True)) for time, row in zip(times, values.tolist(), strict=True)
+    ]
+    return "\n".join([*map(json.dumps, rows), ""]).encode()
+
+
+def _thousands(times: list[str]) -> bytes:
+    """Whole numbers with points between their thousands, and a total below them."""
+    rows = [f"{time};{600 + 10 * row};1.{row:03};{row}" for row, time in enumerate(times)]
+    return "\n".join([";".join(["time", *IDS]), *rows, "Total;1;2;3", ""]).encode()
+
+
+def _per_sensor(times: list[str], values: np.ndarray) -> Files:
+    """A file for each sensor, and a zip of two months."""
+    columns = values.T.tolist()[:2]
+    texts = ["".join(f"{time},{value!r}\n" for time, value in zip(times, each, strict=True)) for each in columns]
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, part in (("a.csv", slice(0, 25)), ("b.csv", slice(20, None))):
+            rows = "".join(texts[0].splitlines(keepends=True)[part])
+            archive.writestr(zipfile.ZipInfo(name), "time,S1\n" + rows, zipfile.ZIP_DEFLATED)
+    files = {f"S{number}.csv": f"time,speed\n{text}".encode() for number, text in enumerate(texts, 1)}
+    return files | {"months.zip": stream.getvalue()}
 
 
 def _exported(times: list[str], values: np.ndarray) -> bytes:
@@ -246,6 +323,33 @@ def _exported_long(times: list[str], values: np.ndarray) -> bytes:
         for name, value in zip(IDS, row, strict=True)
     ]
     return "\n".join(["time,sensor,speed,flow", *rows, ""]).encode()
+
+
+def _exported_lanes(times: list[str], values: np.ndarray) -> bytes:
+    """A row for each lane, with units in the header and below it."""
+    rows = [
+        f"{time};{name};{lane};{value!r};{3 * lane};{4.5 * lane}"
+        for time, row in zip(times, values.tolist(), strict=True)
+        for name, value in zip(IDS, row, strict=True)
+        for lane in (1, 2)
+    ]
+    return "\n".join(["time;sensor;lane;speed (mph);flow;occ", ";;;;veh/h;%", *rows, ""]).encode()
+
+
+def _points() -> bytes:
+    """Positions as GeoJSON."""
+    features = [
+        {"type": "Feature", "id": vdid, "properties": {}, "geometry": {"type": "Point", "coordinates": [-118.1, 34.1]}}
+        for vdid in IDS
+    ]
+    return json.dumps({"type": "FeatureCollection", "features": features}).encode()
+
+
+def _datex() -> bytes:
+    """Positions as DATEX II."""
+    point = "<pointCoordinates><latitude>34.1</latitude><longitude>-118.1</longitude></pointCoordinates>"
+    inner = "".join(f'<predefinedLocation id="{vdid}">{point}</predefinedLocation>' for vdid in IDS)
+    return f'<?xml version="1.0"?><d2LogicalModel>{inner}</d2LogicalModel>'.encode()
 
 
 def exported_turned(times: list[str], values: np.ndarray) -> bytes:
@@ -321,7 +425,21 @@ def _hdf5(folder: Path) -> list[Base]:
     return [
         Base("hdfstore", frame, ("frame.h5",), _convert("hdfstore", "frame.h5", TIMED, "hdfstore"), 3),
         Base("canonical", store(folder), ("data.h5",), commands, 4),
+        Base("appended", _to_append(folder), ("data.csv", "data.csv", "data.h5"), APPENDED, 2),
     ]
+
+
+def _to_append(folder: Path) -> Files:
+    """A canonical file with further codes, whose last rows are a hole, and a table that fills it and goes on."""
+
+    def write(here: Path) -> None:
+        data_files.write_csv(here / "data.csv", timestamps(ROWS, "2012-03-01T06:15:00"), speeds(ROWS, seed=1))
+        (here / "data.h5").write_bytes(store(folder)["data.h5"])
+        with h5py.File(here / "data.h5", "r+") as file:
+            file["metadata"].attrs["missing_codes"] = [-1.0, 255.0]
+            file["data/features"][75:, :, 0] = np.nan
+
+    return made(folder, "appended", write)
 
 
 def store(folder: Path) -> Files:

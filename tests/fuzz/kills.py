@@ -246,8 +246,11 @@ def tallies(place: Path, count: int, dice: random.Random) -> Iterator[Tally]:
     yield _trained("train", FIRST, data, folder, count, dice)
     started = _interrupted(data, folder)
     yield _trained("resume", RESUME, started, folder, count, dice)
+    whole = {
+        name: content for name, content in started.items() if not name.endswith(".tmp")
+    }  # a training's, not theirs
     for name, words, output in OF_RUN:
-        yield _replaced(name, words, output, {**started, output: OLD_OF.get(output, OLD)}, folder, count, dice)
+        yield _replaced(name, words, output, {**whole, output: OLD_OF.get(output, OLD)}, folder, count, dice)
 
 
 def _interrupted(data: Files, folder: Path) -> Files:

@@ -36,7 +36,7 @@ def counted(rows: int) -> list[str]:
 def _text(path: Path) -> str:
     content = path.read_bytes()
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except UnicodeDecodeError:
         return content.decode("latin-1")
 
@@ -46,6 +46,8 @@ def _cells(path: Path) -> list[list[str]]:
     header = text.partition("\n")[0]
     mark = max(",;\t", key=header.count)
     frame = pd.read_csv(io.StringIO(text), header=None, dtype=str, keep_default_na=False, sep=mark)
+    if (frame.iloc[:, -1] == "").all():  # each line ends with a comma
+        frame = frame.iloc[:, :-1]
     return [list(row) for row in frame.itertuples(index=False)]
 
 
