@@ -21,17 +21,17 @@ ORDER = order()  # read from docs/architecture.md
 APART = {("files", "model"), ("model", "files"), ("data", "files"), ("data", "model")}  # on one line, without an arrow
 OWNERS = {
     "typer": {"cli."},
-    "rich": {"cli.", "report."},
+    "rich": {"cli.", "views."},
     "h5py": {"files."},
-    "pandas": {"files.", "forecast", "notebook"},
-    "pyarrow": {"forecast", "files.forecasts"},
+    "pandas": {"files.", "forecast", "notebook", "scoring.results"},
+    "pyarrow": {"forecast", "files.forecasts", "files.formats.sheets"},
     "yaml": {"settings_file"},
     "xlstm": {"model.xlstm.weights"},
     "triton": {"model.xlstm."},
     "safetensors": {"files.exports", "training.run_folder"},
     "pynvml": {"training.device"},
-    "matplotlib": {"report."},
-    "jinja2": {"report.page"},
+    "matplotlib": {"views."},
+    "jinja2": {"views.page"},
     "pydantic": {"settings", "settings_layers", "scoring.protocol", "training.run_folder", "serving."},
     "fastapi": {"serving."},
     "starlette": {"serving."},
@@ -105,7 +105,7 @@ def test_a_library_has_its_owners(library: str) -> None:
     assert all(m in allowed or any(m.startswith(a) for a in allowed if a.endswith(".")) for m in users), users
 
 
-BELOW = ("files", "data", "model", "dataset", "scoring", "training", "profiling", "report", "forecast")
+BELOW = ("files", "data", "model", "dataset", "scoring", "training", "profiling", "views", "forecast")
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m.split(".")[0] in BELOW])

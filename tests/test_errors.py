@@ -54,3 +54,13 @@ def test_marked_arguments_and_commands_are_written_for_who_reads() -> None:
 
 def test_a_mark_of_somebody_else_is_escaped() -> None:
     assert Message("x", "\x0enot JSON\x0f", "mend it").line() == "x: \\x0enot JSON\\x0f: mend it"
+
+
+def test_a_file_of_settings_is_loaded_in_python() -> None:
+    command = Command("train", settings=Path("runs/a/settings.yaml"))
+    assert str(Message("", "", command)) == "socialx.train(settings=socialx.load_settings(['runs/a/settings.yaml']))"
+
+
+def test_settings_of_one_section_are_one_argument_in_python() -> None:
+    command = Command("train", **{"data.path": Path("a.h5"), "size": "small", "data.horizon": 288})
+    assert str(Message("", "", command)) == "socialx.train(data={'path': 'a.h5', 'horizon': 288}, size='small')"

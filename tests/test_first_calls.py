@@ -31,7 +31,7 @@ def test_one_run_is_named_by_its_path(run: Path) -> None:
     scores = socialx.evaluate(str(run))
     assert list(scores) == [str(run)]
     assert socialx.evaluate(run)[run].overall().mae == scores[str(run)].overall().mae
-    assert str(run) in socialx.report_runs(str(run)).evaluation
+    assert str(run) in socialx.report(str(run)).evaluation
 
 
 def test_a_file_comes_first_and_a_section_may_have_its_name(data: Path, tmp_path: Path) -> None:
@@ -165,3 +165,104 @@ def test_a_wrong_call_names_the_mistake(
         return
     with pytest.raises((SocialxError, SettingsError), match=re.escape(str(named))):
         call(data, run)
+
+
+def test_a_text_is_one_name_or_several_with_commas(data: Path, run: Path, tmp_path: Path) -> None:
+    first, second, *_ = socialx.open_store(data).sensors.ids
+    forecast = socialx.predict(run, sensors=first)
+    assert forecast.sensors == (first,)
+    assert socialx.predict(run, sensors=f"{second}, {first}").sensors == (second, first)
+    assert forecast.select(first).sensors == (first,)
+    forecast.plot(tmp_path / "one.png", first)
+    assert list(socialx.evaluate(run, by="hour,sensor").by[str(run)]) == ["hour", "sensor"]
+    assert socialx.load_settings("examples/demo.yaml") == socialx.load_settings(["examples/demo.yaml"])
+    assert socialx.load_settings(sets="trainer.max_epochs=3").trainer.max_epochs == 3
+
+
+def test_scores_are_a_frame(run: Path) -> None:
+    scores = socialx.evaluate(run, baselines=True)
+    frame = scores.to_frame()
+    assert list(frame.columns) == ["model", "horizon", "mae", "rmse", "mape", "r2", "count", "unit"]
+    assert len(frame) == 4 * 12
+    assert set(frame["unit"]) == {"mph"}
+    row = frame[(frame["model"] == str(run)) & (frame["horizon"] == 15)].iloc[0]
+    at = scores[run].at(minutes=15)
+    assert (row["mae"], row["rmse"], row["mape"], row["r2"], row["count"]) == (
+        at.mae,
+        at.rmse,
+        at.mape,
+        at.r2,
+        at.count,
+    )
+    assert frame["count"].sum() == sum(model.overall().count for model in scores.models.values())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda frame, run: socialx.train(frame),
+        lambda frame, run: socialx.train(data=frame),
+        lambda frame, run: socialx.profile(frame),
+        lambda frame, run: socialx.evaluate(run, frame),
+        lambda frame, run: socialx.inspect(frame),
+        lambda frame, run: socialx.convert("auto", frame, "out.h5"),
+        lambda frame, run: socialx.append("city.h5", frame),
+        lambda frame, run: socialx.backfill(frame),
+        lambda frame, run: socialx.open_store(frame),
+    ],
+)
+def test_a_frame_where_a_file_is_needed_is_refused_with_the_way_to_one(
+    data: Path, run: Path, call: Callable[[pd.DataFrame, Path], Any]
+) -> None:
+    way = r"data: DataFrame is no file: write it with frame\.to_csv\('FILE\.csv'\), then socialx\.convert\('auto', "
+    with pytest.raises(SettingsError, match=way):
+        call(frame_of(data), run)
+
+
+def test_what_a_call_gives_is_one_line(data: Path, run: Path, tmp_path: Path) -> None:
+    table = tmp_path / "small.csv"
+    frame_of(data).to_csv(table)
+    results = [
+        socialx.convert("auto", table, tmp_path / "new.h5", without_positions=True),
+        socialx.append(tmp_path / "new.h5", table),
+        socialx.open_store(data),
+        socialx.calibrate(run),
+        socialx.report(run),
+        socialx.export(run, tmp_path / "model.safetensors"),
+        socialx.doctor(model={"width": -1}),
+    ]
+    for result in results:
+        assert re.fullmatch(r"<\w+: [^\n]+>", repr(result)), result
+        assert len(repr(result)) < 300 + 3 * len(str(tmp_path))
+        assert result._repr_html_().startswith("<p>")
+
+
+def test_times_may_be_those_of_numpy_and_pandas(run: Path) -> None:
+    usual = socialx.predict(run, start="2012-05-04 08:00", every="15min")
+    for start, every in (
+        (np.datetime64("2012-05-04T08:00"), pd.Timedelta("15min")),
+        (pd.Timestamp("2012-05-04 08:00"), "15min"),
+    ):
+        np.testing.assert_array_equal(socialx.predict(run, start=start, every=every).issued_at, usual.issued_at)
+    for wrong in (5, 15.5):
+        with pytest.raises(SettingsError, match=r"every=.*: not a time between rows"):
+            socialx.predict(run, start="2012-05-04 08:00", every=wrong)
+        with pytest.raises(SettingsError, match=r"at=.*: not a time"):
+            socialx.predict(run, at=wrong)
+
+
+def test_what_is_no_run_is_refused_in_words(run: Path) -> None:
+    forecast = socialx.predict(run).to_frame()
+    way = r"runs: DataFrame is no run: write it with frame\.to_csv\('FILE\.csv'\), and name that file"
+    for runs in (forecast, [run, forecast]):
+        with pytest.raises(SettingsError, match=way):
+            socialx.evaluate(runs)
+    with pytest.raises(SettingsError, match="runs: int is no run: name a run folder"):
+        socialx.evaluate(5)
+
+
+def test_a_size_is_an_argument_wherever_it_is_a_flag(data: Path) -> None:
+    profile = {"steps": 2, "warmup_steps": 0, "trials": False}
+    found = socialx.profile(data, size="small", width=8, mlp_width=8, profile=profile)
+    assert found.settings["model"]["encoder"] == "mlp"
+    assert socialx.doctor(data, size="huge").failed

@@ -66,7 +66,7 @@ PUBLIC = [
         "open_store",
         "predict",
         "profile",
-        "report_runs",
+        "report",
         "serve",
         "train",
     ),
@@ -130,3 +130,13 @@ def test_kernels_are_interpreted_only_without_a_card(names: tuple[str, ...], the
     for name in names:
         (tmp_path / name).touch()
     assert has_card(tmp_path) == there
+
+
+def test_a_public_name_stays_what_it_is_when_modules_are_imported() -> None:
+    """A module that had the name of a function would take its place in the package once it is imported."""
+    import socialx
+
+    package = ROOT / "socialx"
+    modules = {path.stem for path in package.glob("*.py")}
+    modules |= {path.parent.name for path in package.glob("*/__init__.py")}
+    assert not modules & set(socialx.__all__)

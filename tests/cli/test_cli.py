@@ -174,7 +174,6 @@ def test_the_precision_in_effect_is_printed_and_stored(data: Path, tmp_path: Pat
 def test_evaluate_prints_the_run_beside_the_baselines(run: Path) -> None:
     result = works("evaluate", run, "--baselines")
     for expected in (
-        "copy-last, zeros copied",
         "copy-last, last valid",
         "historical average",
         "run",

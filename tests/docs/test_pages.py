@@ -10,7 +10,6 @@ import h5py
 import pytest
 import yaml
 
-from socialx.data.climatology import PSEUDO_READINGS, REACH
 from socialx.files.published import DATASETS
 from socialx.settings import KEYS
 from tests.commands import ROOT, works
@@ -187,10 +186,3 @@ def test_the_scores_of_small_are_those_of_its_runs() -> None:
 
 def mae_at(scores: dict, minutes: int) -> float:
     return scores[str(minutes)]["mae"]
-
-
-def test_the_shares_of_the_climatology_are_those_of_the_code() -> None:
-    of_a_week = 1 + 2 * REACH
-    for weeks, share in ((1, "62 %"), (4, "87 %"), (12, "95 %")):
-        assert f"{100 * of_a_week * weeks / (of_a_week * weeks + PSEUDO_READINGS):.0f} %" == share
-        assert share in CHOOSING

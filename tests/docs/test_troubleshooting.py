@@ -94,11 +94,6 @@ def without_memory(patch: pytest.MonkeyPatch) -> str:
     return socialx("train", "--data", "city.h5").stderr
 
 
-def without_a_worker(patch: pytest.MonkeyPatch) -> str:
-    patch.setattr("socialx.train", raising("DataLoader worker (pid 1) is killed by signal: Killed."), raising=False)
-    return socialx("train", "--data", "city.h5").stderr
-
-
 def without_a_compiler(patch: pytest.MonkeyPatch) -> str:
     patch.setattr(torch, "compile", lambda *arguments, **options: raising("no compiler"))
     return socialx("train", "--data", "city.h5", "--compile", "default", "--run-dir", "runs/compiled").stderr
@@ -114,9 +109,7 @@ def of_a_full_card(patch: pytest.MonkeyPatch) -> str:
     return "\n".join(f"error: {line}" for line in error.lines(lambda part: write("train", part)))
 
 
-@pytest.mark.parametrize(
-    "said", [of_a_large_model, of_a_full_card, without_memory, without_a_worker, without_a_compiler]
-)
+@pytest.mark.parametrize("said", [of_a_large_model, of_a_full_card, without_memory, without_a_compiler])
 def test_messages_of_other_machines_are_those_of_the_code(
     said: Callable[[pytest.MonkeyPatch], str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +118,7 @@ def test_messages_of_other_machines_are_those_of_the_code(
 
 
 def test_every_message_has_such_a_test() -> None:
-    assert len(TEXTS) == 5
+    assert len(TEXTS) == 4
 
 
 def test_what_the_page_must_explain_is_there() -> None:

@@ -140,7 +140,7 @@ def test_a_file_whose_times_cannot_grow_is_appended_to(tmp_path: Path) -> None:
 def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(tmp_path: Path, path: Path) -> None:
     FRAME[28:][["13", "12"]].to_csv(tmp_path / "new.csv")
     done = run("append", path, tmp_path / "new.csv")
-    assert "2 of 4 sensors of" in done.stderr
+    assert "it lacks 2 of 4 sensors of" in done.stderr
     assert "(11, 14): their readings are missing" in done.stderr
     assert f"{path}: 30 rows added, now 60 rows x 4 sensors up to 2024-02-01 00:55:00" in done.stdout
     values = open_store(path).values
@@ -272,11 +272,16 @@ def infinite(frame: pd.DataFrame) -> pd.DataFrame:
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]]] = {
     "unknown ids": (
         lambda f: other_ids(f)[30:],
-        ("1 of 4 sensors are not in", "(99)", "remove them (--drop 99), or convert all"),
+        ("lacks 1 of its 4 sensors", "(99)", "leave them out (--drop 99), or convert all tables", "--meta-csv LOC"),
     ),
     "another reading": (
         lambda f: altered(f)[20:],
-        ("10 readings are not those of", "13 at 2024-01-31 21:40:00 is ", ", not ", "remove these rows, or convert"),
+        (
+            "10 readings are not those of",
+            "13 at 2024-01-31 21:40:00 is ",
+            ", not ",
+            "remove these rows, or convert all rows again",
+        ),
     ),
     "only older rows": (lambda f: f.shift(freq="-1D"), ("60 rows are before the end", "2024-01-30 20:00:00")),
     "between two rows": (lambda f: f[20:25].shift(freq="1min"), ("5 rows are before the end", "21:41:00")),
@@ -316,11 +321,12 @@ def test_a_file_that_cannot_grow_is_refused(tmp_path: Path, path: Path) -> None:
     refusal(lambda: append(path, FRAME[30:]), "a fixed number of rows", task="append")
     path = file_of(FRAME[:30], tmp_path)
     changed(path, lambda file: file["metadata/feature_names"].__setitem__(1, "flow"))
-    refusal(lambda: append(path, FRAME[30:]), "several measured features (avg_speed, flow)", task="append")
+    refusal(lambda: append(path, FRAME[30:]), "not one for each of avg_speed,flow", task="append")
     refusal(lambda: append(tmp_path / "city.csv", FRAME[30:]), "not an HDF5 file", task="append")
 
 
-def test_a_file_that_somebody_else_has_open_is_left_alone(path: Path) -> None:
+def test_a_file_that_somebody_else_has_open_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socialx.files.append.WAIT_S", 0.1)
     with unchanged(path), path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
         refusal(lambda: append(path, FRAME[30:]), "another process has it open", task="append")

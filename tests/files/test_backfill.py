@@ -202,7 +202,7 @@ def test_entries_under_another_spelling_are_found(tmp_path: Path) -> None:
     path = OLDER["M2"](tmp_path / "old.h5")
     changed(path, put("data/features", np.full((ROWS, 4, 3), np.nan, np.float32)))
     changed(path, lambda file: file["metadata/vd_info"].move(IDS[0], f"{IDS[0]}.0"))
-    assert backfill(path).actions[0] == "vd_info: 1 positions from another spelling of the id"
+    assert backfill(path).actions[0] == "vd_info: 1 position from another spelling of the id"
     assert open_store(path).sensors.latitude[0] == LATITUDE[0]
 
 
@@ -500,7 +500,8 @@ def test_the_old_file_is_kept_on_demand(tmp_path: Path) -> None:
     assert digest(tmp_path / "old.h5.bak") == before  # the first one is the original
 
 
-def test_a_file_that_somebody_has_open_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_somebody_has_open_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socialx.files.older.backfill.WAIT_S", 0.1)
     path = OLDER["P0"](tmp_path / "old.h5")
     before = digest(path)
     for mode in ("r", "r+"):

@@ -24,6 +24,7 @@ from socialx.files.published import DATASETS
 from socialx.files.readings import read
 from socialx.files.recognition import find, recognise
 from socialx.files.store import open_store
+from socialx.settings_layers import size_here
 from tests.array_files import fractions, tiled
 from tests.commands import ROOT, socialx
 from tests.data_files import (
@@ -186,11 +187,17 @@ def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_pat
     assert "0 counts as no reading" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.dataset_name, store.unit, store.missing, store.timezone) == ("my_city", "unknown", 0.0, None)
-    choices = ["--name", "lyon", "--units", "km/h", "--missing", "none", "--timezone", "Europe/Paris"]
+    choices = ["--name", "lyon", "--units", "km/h", "--missing", "none", "--timezone", "America/Los_Angeles"]
     done = socialx(*arguments, tmp_path / "said.h5", *choices)
-    assert done.stderr == f"next: socialx train --data {tmp_path / 'said.h5'}\n"
+    size = f" --size {size_here()}" if size_here() else ""
+    assert done.stderr.endswith(f"next: socialx train --data {tmp_path / 'said.h5'}{size}\n")
     store = open_store(tmp_path / "said.h5")
-    assert (store.dataset_name, store.unit, store.missing, store.timezone) == ("lyon", "km/h", None, "Europe/Paris")
+    assert (store.dataset_name, store.unit, store.missing, store.timezone) == (
+        "lyon",
+        "km/h",
+        None,
+        "America/Los_Angeles",
+    )
     assert store.valid.all()
     with h5py.File(tmp_path / "said.h5") as file:
         assert file.attrs["feature_set"] == "lyon_v1"

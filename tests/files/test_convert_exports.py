@@ -70,6 +70,8 @@ WAYS: dict[str, tuple[str, Writer]] = {
     "tabs": ("txt", csv(sep="\t")),
     "no name over the times": ("csv", csv(sep=";", index_label="")),
     "bars": ("txt", csv(sep="|")),
+    "carets": ("txt", csv(sep="^")),
+    "tildes and decimal commas": ("txt", csv(sep="~", decimal=",")),
     "Latin 1": ("csv", csv(sep=";", encoding="cp1252", index_label="Zeitstempel für Süd")),
     "UTF-16": ("csv", csv(sep="\t", encoding="utf-16")),
     "quotes": ("csv", csv(sep=";", quoting=1)),
@@ -249,11 +251,11 @@ def test_a_format_of_times_decides(tmp_path: Path) -> None:
             converted(path, time_format=wrong)
 
 
-def test_files_that_overlap_or_differ_are_refused(tmp_path: Path) -> None:
+def test_files_with_other_readings_or_kinds_of_rows_are_refused(tmp_path: Path) -> None:
     DAY[:30].to_csv(tmp_path / "a.csv", sep=";")
-    DAY[29:].to_csv(tmp_path / "b.csv", sep=";")
-    DAY[30:].rename(columns={"S1": "S9"}).to_csv(tmp_path / "c.csv", sep=";")
-    for other, reason in (("b.csv", "begin before those of .* end"), ("c.csv", "other columns than")):
+    (DAY[29:] + 1).to_csv(tmp_path / "b.csv", sep=";")
+    long(DAY[30:]).to_csv(tmp_path / "c.csv", sep=";", index=False)
+    for other, reason in (("b.csv", "two readings of S"), ("c.csv", "other columns than")):
         with pytest.raises(SocialxError, match=reason):
             converted([tmp_path / "a.csv", tmp_path / other])
 
@@ -297,8 +299,8 @@ def test_times_with_an_offset_are_written_in_utc(tmp_path: Path) -> None:
     network(864, "2024-03-30").tz_localize("UTC").tz_convert("Europe/Berlin").to_csv(path)
     assert (converted(path).index.diff()[1:] == pd.Timedelta("5min")).all()
     assert open_store(tmp_path / "out.h5").timezone == "UTC"
-    with pytest.raises(SettingsError, match="say themselves"):
-        converted(path, timezone="Europe/Berlin")
+    assert converted(path, timezone="Europe/Berlin").index[12 * 26] == pd.Timestamp("2024-03-31 04:00")
+    assert open_store(tmp_path / "out.h5").timezone == "Europe/Berlin"
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -325,11 +327,14 @@ def test_any_mixture_reads_back(
     same(converted(path), frame)
 
 
-def test_a_zip_of_several_files_says_so(tmp_path: Path) -> None:
+def test_a_zip_of_several_files_is_read_as_one_network(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
         for name in ("a.csv", "b.csv"):
             archive.writestr(name, DAY.to_csv())
-    with pytest.raises(SocialxError, match="2 tables in it"):
+    same(converted(tmp_path / "two.zip"), DAY)
+    with zipfile.ZipFile(tmp_path / "two.zip", "a") as archive:
+        archive.writestr("c.csv", (DAY + 1).to_csv())
+    with pytest.raises(SocialxError, match="two readings of S"):
         converted(tmp_path / "two.zip")
 
 

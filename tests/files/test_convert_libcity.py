@@ -88,7 +88,7 @@ def test_missing_cells_rows_and_sensors(tmp_path: Path) -> None:
     expected[7, 1] = expected[2, 0] = np.nan
     assert np.array_equal(joined(contents)[1], expected[:, GEO_ORDER].astype(np.float32), equal_nan=True)
     assert contents.notes[1:] == (
-        f"{path}: 1 rows are not in it: taken as missing readings",
+        f"{path}: 1 row is not in it: taken as missing readings",
         f"{path.with_suffix('.geo')}: 1 of 4 sensors have no rows in METR_LA.dyna (999): they are left out",
     )
 

@@ -53,10 +53,12 @@ def torch_mts(folder: Path) -> Path:
 def test_a_named_data_set_is_the_one_in_the_file(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9), BAY_IDS)
     others = "its 3 sensors (400001, 400017, 400030) are not those of metr-la"
-    refusal(lambda: read("metr-la", data), others, f"socialx convert pems-bay {data}, whose ids they look like")
+    refusal(
+        lambda: read("metr-la", data), others, f"socialx convert pems-bay {data} --meta-csv", "whose ids they look like"
+    )
     assert not any("400001" in note for note in shown(read("pems-bay", data).notes))
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9), ("7", "8", "9"))
-    refusal(lambda: read("metr-la", data), f"socialx convert auto {data} --name NAME")
+    refusal(lambda: read("metr-la", data), f"socialx convert auto {data} --name NAME --meta-csv")
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9), (*IDS[:2], "9"))
     assert shown(read("metr-la", data).notes) == [f"{data}: 1 of its 3 sensors (9) are not of metr-la"]
     data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9, 208), tuple(map(str, range(716_400, 716_608))))
@@ -188,7 +190,8 @@ def test_what_is_proposed_works_as_typed(tmp_path: Path, kind: str, verb: list[s
     command = proposed(*verb, data)
     said = {"YYYY-MM-DD HH:MM:SS": timestamps(1)[0], "LOCATIONS.csv": meta, "OUT.h5": folder / "out put.h5"}
     after = proposed(*(said.get(word, word) for word in command[1:]))
-    assert after == ["socialx", "train", "--data", str(folder / "out put.h5")]
+    assert after[:4] == ["socialx", "train", "--data", str(folder / "out put.h5")]
+    assert after[4:] in ([], ["--size", "small"])
 
 
 def test_without_positions_the_next_step_is_to_add_them(tmp_path: Path) -> None:
@@ -196,7 +199,7 @@ def test_without_positions_the_next_step_is_to_add_them(tmp_path: Path) -> None:
     out = tmp_path / "out.h5"
     command = " ".join(proposed("convert", "auto", data, "--without-positions", "--output-h5", out))
     assert command.startswith(f"socialx backfill {out} --meta LOCATIONS.csv, or ")
-    assert command.endswith("--pooling none")
+    assert "--pooling none" in command
 
 
 @pytest.mark.parametrize(("name", "flags"), [("V0", "--rewrite"), ("P1", ""), ("M0", "")])

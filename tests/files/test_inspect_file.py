@@ -23,8 +23,8 @@ from socialx.files.hdf5_layout import Sensors
 from socialx.files.inspect import Report, examine, inspect
 from socialx.files.store import open_store
 from socialx.files.writer import create
-from socialx.report.file_tables import print_report
-from socialx.report.terminal import percent
+from socialx.views.file_tables import print_report
+from socialx.views.terminal import percent
 from tests.data_files import (
     IDS,
     block,
@@ -96,13 +96,13 @@ CASES: dict[str, tuple[Callable[[h5py.File], object], list[str]]] = {
     "positions": (_lose_positions, ["2 of 3 sensors have no position (773869, 767541)"]),
     "a group missing": (
         lambda f: f.pop(f"metadata/vd_info/{IDS[0]}"),
-        ["1 of 3 sensors have no position (773869)", "1 of 3 sensors are not in vd_info (773869)"],
+        ["1 of 3 sensors has no position (773869)", "1 of 3 sensors is not in vd_info (773869)"],
     ),
     "an empty group": (
         lambda f: (f.pop(f"metadata/vd_info/{IDS[0]}"), f.create_group(f"metadata/vd_info/{IDS[0]}")),
-        ["1 of 3 sensors have no position (773869)"],
+        ["1 of 3 sensors has no position (773869)"],
     ),
-    "a strange group": (lambda f: f.create_group("metadata/vd_info/9"), ["1 sensors of vd_info are not in vdids (9)"]),
+    "a strange group": (lambda f: f.create_group("metadata/vd_info/9"), ["1 sensor of vd_info is not in vdids (9)"]),
     "no vd_info": (
         lambda f: f.pop("metadata/vd_info"),
         [f"3 of 3 sensors {what} (773869, 767541, 717447)" for what in ("have no position", "are not in vd_info")],
@@ -114,8 +114,8 @@ CASES: dict[str, tuple[Callable[[h5py.File], object], list[str]]] = {
     "a repeated epoch": (
         lambda f: _set_row(f, "metadata/timestamps_epoch", 5, f["metadata/timestamps_epoch"][4]),
         [
-            "1 rows are not later than the row before",
-            "1 of its timestamps_epoch are not the wall time of their row read as UTC",
+            "1 row is not later than the row before",
+            "1 of its timestamps_epoch is not the wall time of their row read as UTC",
         ],
     ),
     "a repeated timestamp": (
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Callable[[h5py.File], object], list[str]]] = {
             _set_row(f, "metadata/timestamps", 5, timestamps(40)[4].encode()),
             f.pop("metadata/timestamps_epoch"),
         ),
-        ["1 rows have the time of an earlier row", "1 rows are not later than the row before"],
+        ["1 row has the time of an earlier row", "1 row is not later than the row before"],
     ),
     "no epochs": (lambda f: f.pop("metadata/timestamps_epoch"), []),
     "no count": (lambda f: f.attrs.pop("num_timesteps"), []),
@@ -403,24 +403,24 @@ GAP = {"gaps": 1, "largest_gap_minutes": 15.0, "gap_list": [{"from": "x", "to": 
 FAILS: dict[str, tuple[dict[str, Any], str]] = {
     "rows": ({"declared_rows": 41}, "it has 40 rows, its attribute num_timesteps says 41"),
     "duplicates": ({"duplicates": 2}, "2 rows have the time of an earlier row"),
-    "positions": ({"without_position": ["b"]}, "1 of 3 sensors have no position (b)"),
+    "positions": ({"without_position": ["b"]}, "1 of 3 sensors has no position (b)"),
     "vd_info": (
         {"without_info": ["b"], "unknown_info": ["x"]},
-        "1 of 3 sensors are not in vd_info (b); 1 sensors of vd_info are not in vdids (x)",
+        "1 of 3 sensors is not in vd_info (b); 1 sensor of vd_info is not in vdids (x)",
     ),
-    "order": ({"backward_steps": 1}, "1 rows are not later than the row before"),
+    "order": ({"backward_steps": 1}, "1 row is not later than the row before"),
     "epochs": ({"wrong_epochs": 3}, "3 of its timestamps_epoch are not the wall time of their row read as UTC"),
     "coordinates": (
         {"duplicate_positions": [["a", "b"]], "outlier_sensors": ["c"]},
-        "2 sensors share their position (a=b); 1 sensors are far from all others (c)",
+        "2 sensors share their position (a=b); 1 sensor is far from all others (c)",
     ),
-    "gaps": (GAP, "1 gaps in time, the largest 15 min (x .. y)"),
+    "gaps": (GAP, "1 gap in time, the largest 15 min (x .. y)"),
     "regular": ({"irregular_steps": 4}, "4 steps are not a multiple of 5 min"),
-    "dead": ({"dead_sensors": ["c"]}, "1 of 3 sensors never have a valid reading (c)"),
-    "stuck": ({"stuck_sensors": {"c": 7.25}}, "1 of 3 sensors repeat one value for hours (c 7.2 h)"),
+    "dead": ({"dead_sensors": ["c"]}, "1 of 3 sensors has never a valid reading (c)"),
+    "stuck": ({"stuck_sensors": {"c": 7.25}}, "1 of 3 sensors repeats one value for hours (c 7.2 h)"),
     "range": (
         {"fast_readings": 30, "fast_sensors": ["b"], "unit": "mph", "highest": 999.0},
-        "30 readings of 1 sensors are above 124.3 mph, up to 999 (b)",
+        "30 readings of 1 sensor are above 124.3 mph, up to 999 (b)",
     ),
     "negative": (
         {"negative_readings": 4000, "most_negative": -1.0},
@@ -431,13 +431,21 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
         "25.0 % of the readings are 0, a speed: if it means no reading, convert again with missing='0,-1'",
     ),
     "odd_values": (
-        {"odd_values": {"b": {"value": 255.0, "share": 0.2}, "c": {"value": 254.5, "share": 0.1}}},
-        "255 stands in 20 % of the readings of sensor b, and 1 other sensors have such a number: "
-        "if it means no reading, convert again with missing=255",
+        {
+            "odd_values": {
+                "b": {"value": 255.0, "readings": 20, "share": 0.2},
+                "c": {"value": 254.5, "readings": 1, "share": 0.1},
+            }
+        },
+        "255 stands in 20 readings of 1 sensor (b); 254.5 stands in 1 reading of 1 sensor (c), far from all others: "
+        "if it means no reading, convert again with missing='255,254.5'",
     ),
     "outage": ({"longest_outage_steps": 289}, "no sensor has a reading for 24.1 h (289 rows)"),
-    "units": ({"unit": "unknown"}, "the unit of avg_speed is not stored"),
-    "timezone": ({"timezone": None}, "it does not say in which time zone its wall times are"),
+    "units": ({"unit": "unknown"}, "the unit of avg_speed is not stored: socialx.backfill('FILE', units='UNIT')"),
+    "timezone": (
+        {"timezone": None},
+        "it does not say in which time zone its wall times are: socialx.backfill('FILE', timezone='ZONE')",
+    ),
 }
 
 
@@ -450,7 +458,7 @@ def test_the_table_of_checks(clean: Report) -> None:
 @pytest.mark.parametrize("name", FAILS)
 def test_a_check_fails_when_it_should_and_alone(clean: Report, name: str) -> None:
     change, line = FAILS[name]
-    report = replace(clean, **change)
+    report, line = replace(clean, **change), line.replace("FILE", clean.path)
     assert [other for other in CHECKS if failed(report, [other])] == [name]
     assert failed(report, [name]) == failed(report, ["all"]) == [line]
     severe = CHECKS[name].severity == "problem"
@@ -467,7 +475,7 @@ def test_what_no_check_minds(clean: Report) -> None:
 def test_failed_asks_only_what_is_named(clean: Report) -> None:
     report = replace(clean, duplicates=1, dead_sensors=["c"], **GAP)
     assert failed(report, []) == failed(report, ["rows", "stuck"]) == []
-    assert failed(report, ["dead", "duplicates"]) == [FAILS["duplicates"][1].replace("2", "1"), FAILS["dead"][1]]
+    assert failed(report, ["dead", "duplicates"]) == ["1 row has the time of an earlier row", FAILS["dead"][1]]
     assert len(failed(report, ["all", "dead"])) == 3
 
 

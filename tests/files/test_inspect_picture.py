@@ -18,8 +18,8 @@ from socialx.files.hdf5_layout import Sensors
 from socialx.files.inspect import Report, examine
 from socialx.files.store import Store, open_store
 from socialx.files.writer import create
-from socialx.report import file_picture
-from socialx.report.file_picture import plot_report
+from socialx.views import file_picture
+from socialx.views.file_picture import plot_report
 from tests.data_files import block, left_behind, made_up, refusal, timestamps
 
 MONTH = 20 * 288  # rows: Thu 1 March 2012 to Tue 20 March

@@ -59,17 +59,17 @@ def test_all_sheets_of_a_workbook_are_read(tmp_path: Path) -> None:
     socialx.convert("csv", tmp_path / "a.csv", city, without_positions=True, missing="none")
     assert socialx.append(city, path).rows == 40
     with pd.ExcelWriter(path, mode="a") as book:
-        frame.rename(columns={"4001": "4009"}).to_excel(book, sheet_name="Other")
-    refusal(lambda: converted(path), "months.xlsx, sheet Other: other columns than", "4009")
+        (frame + 1).rename(columns={"4001": "4009"}).to_excel(book, sheet_name="Other")
+    refusal(lambda: converted(path), "months.xlsx: two readings of 4002 at")
     refusal(lambda: converted(path, transposed=True), "4 sheets", "save each")
 
 
-def test_sheets_that_overlap_are_refused_with_their_names(tmp_path: Path) -> None:
+def test_sheets_with_other_readings_of_one_time_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "months.xlsx"
     with pd.ExcelWriter(path) as book:
         network().to_excel(book, sheet_name="A")
-        network()[30:].to_excel(book, sheet_name="B")
-    refusal(lambda: converted(path), "sheet B", "begin before those of", "sheet A")
+        (network()[30:] + 1).to_excel(book, sheet_name="B")
+    refusal(lambda: converted(path), "months.xlsx: two readings of 4001 at")
 
 
 WAYS = {
@@ -243,9 +243,11 @@ def test_a_folder_says_which_table_does_not_fit(tmp_path: Path) -> None:
     pd.DataFrame({"id": IDS, "lat": 48.1, "lon": 11.5}).to_csv(folder / "places.csv", index=False)
     same(converted(folder), frame)
     notes = socialx.convert("auto", folder, tmp_path / "o.h5", without_positions=True).notes
-    assert any("places.csv: positions of sensors, set aside" in str(note) for note in notes)
+    assert any("places.csv: the positions of the sensors" in str(note) for note in notes)
     frame[30:].assign(extra=1.0).to_csv(folder / "b.csv", sep=";")
-    refusal(lambda: converted(folder), "b.csv: other columns than", "a.csv (extra)")
+    assert converted(folder)["extra"].isna().sum() == 30
+    notes = socialx.convert("auto", folder, tmp_path / "o.h5", without_positions=True, overwrite=True).notes
+    assert any("5 sensors" in str(note) and "some tables lack extra" in str(note) for note in notes)
     (folder / "b.csv").write_text("readme")
     refusal(lambda: converted(folder), "b.csv: no row after the header (readme)")
     (folder / "b.csv").write_text("")

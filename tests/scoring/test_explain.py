@@ -20,7 +20,6 @@ from socialx.files.hdf5_layout import Sensors
 from socialx.files.store import open_store
 from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.precision import Precision
-from socialx.report.explanation_picture import plot_explanation
 from socialx.scoring.attention_sums import (
     AttentionWeights,
     RunningWeights,
@@ -33,6 +32,7 @@ from socialx.scoring.results import error_rows
 from socialx.scoring.scoring_pass import survey
 from socialx.tasks.evaluation import evaluate as evaluate_runs
 from socialx.tasks.explanation import explain
+from socialx.views.explanation_picture import plot_explanation
 from tests.commands import refused, small_run, socialx, works
 from tests.meters import NeverWaits
 from tests.networks import CPU, MONDAY, example, forecaster, loader, pooling, positions, scores_of, series, speeds
@@ -240,7 +240,7 @@ def test_the_tables_name_errors_and_weights(run: Path) -> None:
     result = works("explain", run)
     for words in (
         *("test windows", "MAE mph", "15 min", "60 min", "all 12 steps", "by the hour of the day", "23:00"),
-        *("the 4 worst of 4 sensors", "largest weight", "trained radii, up to 3 neighbours", "layer 2", "null key"),
+        *("sensors, the worst first", "largest weight", "trained radii, up to 3 neighbours", "layer 2", "null key"),
         *("1.39 = uniform over 3 neighbours and the null key", "canonical split"),
     ):
         assert words in result.stdout, words

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from socialx.files.published import DATASETS, PublishedScore
-from socialx.report.score_tables import print_ladder
 from socialx.scoring.ladder import published
 from socialx.scoring.metrics import HorizonScores, Scores
+from socialx.views.score_tables import print_ladder
 from tests.commands import refused, small_file, small_run, works
 from tests.protocols import protocol
 

@@ -114,7 +114,7 @@ def test_no_free_flow_speed_is_needed_where_congestion_is_not_asked_for() -> Non
 def test_the_tables_are_printed_and_in_the_json(run: Path) -> None:
     result = works("evaluate", run, "--by", "congestion, sensor", "--baselines")
     assert "MAE in mph by congestion" in result.stdout
-    assert "by sensor, the 4 worst of 4" in result.stdout
+    assert "by sensor, the worst first" in result.stdout
     printed = json.loads(socialx("evaluate", run, "--by", "hour", "--json").stdout)["by"][str(run)]
     assert [row["key"] for row in printed["hour"]] == list(range(24))
     assert "by" not in json.loads(socialx("evaluate", run, "--json").stdout)

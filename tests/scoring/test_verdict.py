@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from socialx.report.score_tables import verdicts
+from socialx.scoring.metrics import HorizonScores, Scores
+from socialx.scoring.references import AVERAGE, LAST_VALID, ZEROS_COPIED
+from socialx.scoring.results import Evaluation, ModelScores
+from socialx.views.score_tables import verdicts
+from tests.commands import edited, works
 
 
-def found(**maes: float) -> Any:
-    """An evaluation of runs, whose names begin with run, and references, by their MAE."""
-    models = {
-        name: SimpleNamespace(overall=lambda target, mae=mae: SimpleNamespace(mae=mae)) for name, mae in maes.items()
-    }
+def found(**maes: float | tuple[float, ...]) -> Any:
+    """An evaluation of runs, whose names begin with run, and references, by their MAE: of all steps, or of each."""
+    names = {"copy_last": LAST_VALID, "average": AVERAGE, "perfect": ZEROS_COPIED}
+    models = {}
+    for name, mae in maes.items():
+        by_step = mae if isinstance(mae, tuple) else (mae,) * 12
+        scores = [Scores(each, each, each, 0.5, 9) for each in (*by_step, sum(by_step) / len(by_step))]
+        models[names.get(name, name)] = ModelScores({"avg_speed": HorizonScores(tuple(scores[:-1]), scores[-1])}, 5)
     trained = {name: object() for name in maes if name.startswith("run")}
-    return SimpleNamespace(models=models, protocol=SimpleNamespace(targets={"avg_speed": "mph"}, trained=trained))
+    protocol: Any = SimpleNamespace(targets={"avg_speed": "mph"}, trained=trained, horizon=12, step_minutes=5)
+    return Evaluation("test", protocol, models, ())
 
 
 def test_a_run_is_compared_with_the_best_reference() -> None:
     (line,) = verdicts(found(copy_last=4.0, average=3.0, run=2.4))
-    assert line == "run is 20.0 % better than average, the best reference: MAE 2.4, not 3 mph over all steps"
+    assert line == "run is 20.0 % better than historical average, the best reference: MAE 2.4, not 3 mph over all steps"
 
 
 def test_every_run_has_a_line_a_worse_one_too() -> None:
@@ -36,3 +46,26 @@ def test_there_is_nothing_to_say_without_both(maes: dict[str, float]) -> None:
 
 def test_a_run_without_valid_entries_has_no_verdict() -> None:
     assert verdicts(found(copy_last=2.0, run=float("nan"))) == []
+
+
+def test_a_horizon_at_which_a_reference_is_better_is_named() -> None:
+    (line,) = verdicts(found(copy_last=(1.5,) * 3 + (5.0,) * 9, average=2.6, run=(2.0,) * 12))
+    best = "run is 23.1 % better than historical average, the best reference: MAE 2, not 2.6 mph over all steps"
+    assert line == f"{best}; worse at 15 min (2, copy-last, last valid 1.5)"
+    (line,) = verdicts(found(copy_last=(1.5,) * 3 + (5.0,) * 9, run=(6.0,) * 12))
+    assert "worse at" not in line  # the line says so of all steps
+
+
+def test_two_references_that_are_the_same_are_shown_once(run: Path, data: Path, tmp_path: Path) -> None:
+    done, page = works("evaluate", run, "--baselines", "--by", "weekday"), tmp_path / "page.html"
+    assert ZEROS_COPIED not in done.stdout  # no reading of the test windows is missing
+    assert LAST_VALID in done.stdout
+    works("report", run, "-o", page)
+    assert LAST_VALID in page.read_text()
+    assert ZEROS_COPIED not in page.read_text()
+    scores = json.loads(works("evaluate", run, "--baselines", "--json").stdout)["scores"]
+    assert scores[ZEROS_COPIED] == scores[LAST_VALID]
+    gaps = tmp_path / "gaps.h5"
+    with edited(data, gaps) as file:
+        file["data/features"][-60:-40] = 0
+    assert ZEROS_COPIED in works("evaluate", run, "--data", gaps, "--baselines").stdout

@@ -63,7 +63,7 @@ def test_a_server_without_data(client: TestClient) -> None:
     assert client.get("/ready").json() == {"ready": True, "trouble": ""}
     answer = client.get("/forecast/latest")
     assert answer.status_code == 404
-    assert "without a data file" in answer.json()["detail"]
+    assert "no history to forecast from" in answer.json()["detail"]
     assert client.get("/forecast").status_code == 405
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
 

@@ -79,7 +79,8 @@ def test_a_training_is_bitwise_the_same_and_says_one_line_more(
     assert re.match(r"1 steps? in \d+\.\d s: [A-Z-]+, ", line)
     shares = re.search(r"\((\d+)% training step, (\d+)% input, (\d+)% hooks\)", line)
     assert sum(map(int, shares.groups())) <= 102  # a copy is told by the profile alone
-    assert f"socialx.profile(data={str(data)!r})" in line
+    saved = str(tmp_path / "first/settings.yaml")
+    assert f"socialx.profile(settings=socialx.load_settings([{saved!r}]))" in line
 
 
 @pytest.mark.parametrize(("warmup_steps", "first", "taken"), [(2, 4, 4), (0, 4, 4), (2, 99, 7), (99, 4, 1)])
@@ -116,7 +117,7 @@ def test_what_is_found_is_told_as_flags(data: Path, tmp_path: Path) -> None:
     (line,) = (line for line in done.stderr.splitlines() if "training step" in line)
     assert re.match(r"20 steps in \d+\.\d s: [A-Z-]+, ", line)
     assert "--mode resident" in line
-    assert line.endswith(f"more: socialx profile --data {data}")
+    assert line.endswith(f"more: socialx profile --config {tmp_path / 'run/settings.yaml'}")
 
 
 def test_a_resumed_training_may_be_measured_too(data: Path, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_pages_pictures_and_maps_replace_older_ones(there: dict[str, Path], tmp_
     for _ in range(2):
         socialx.inspect(there["data"], plot=plot, geojson=geojson)
         socialx.inspect(there["data"], plot=svg)
-        socialx.report_runs([there["run"]], output=tmp_path / "a.html")
+        socialx.report([there["run"]], output=tmp_path / "a.html")
     quick = ["--steps", "2", "--warmup-steps", "0", "--trace-steps", "1", "--no-trials", "--size", "small"]
     written = {"--output": "p.json", "--html": "p.html", "--trace": "p.json.gz", "--tuned": "p.yaml"}
     files = [word for flag, name in written.items() for word in (flag, str(tmp_path / name))]

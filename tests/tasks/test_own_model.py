@@ -160,7 +160,7 @@ def test_the_next_commands_name_the_class_again(trained: Path, tmp_path: Path) -
     assert done.stdout.endswith(f"in epoch 1 of 1: socialx evaluate {again} --baselines --model own_models:WindowMlp\n")
     complete = run("train", "--resume", again, "--set", "model.kind=own_models:WindowMlp")
     more = f"socialx train --resume {again} --max-epochs 2 --model own_models:WindowMlp\n"
-    assert complete.stderr.endswith(f"complete after 1 epochs: {more}")
+    assert complete.stderr.endswith(f"complete after 1 epoch: {more}")
     done = run("calibrate", again, *OWN)
     assert done.stdout.endswith(f"socialx predict {again} --interval 0.9 --model own_models:WindowMlp\n")
     (again / "intervals.safetensors").unlink()

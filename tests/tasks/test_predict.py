@@ -193,7 +193,7 @@ def test_more_sensors_than_in_training_are_left_out(run: Path, tmp_path: Path) -
         ({"at": "2012-05-04 09:02"}, "has no row at that time: its nearest rows are at='2012-05-04 09:00:00' and at="),
         (
             {"at": "2030-01-01"},
-            f"ends at {LAST}, and a forecast is issued at one of its rows: the latest is at='{LAST}'",
+            f"ends at {LAST}, and a forecast from there reaches 60 min, to 2012-05-04 10:15:00: the latest is at='",
         ),
         (
             {"at": "2012-05-03 00:10"},

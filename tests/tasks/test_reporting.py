@@ -11,7 +11,7 @@ import pytest
 import socialx
 from socialx.errors import SettingsError, SocialxError
 from socialx.files.store import open_store
-from socialx.report.run_report import RunReport
+from socialx.views.run_report import RunReport
 from tests.commands import cut_csv, small_file, small_run, works
 from tests.commands import socialx as command
 
@@ -36,7 +36,7 @@ def linear(data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def report(social: Path, linear: Path) -> RunReport:
-    return socialx.report_runs([linear, str(social)])
+    return socialx.report([linear, str(social)])
 
 
 def test_scores_and_errors_are_those_of_evaluate_and_explain(report: RunReport, social: Path, linear: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_run_without_intervals_has_no_band(linear: Path, tmp_path: Path) -> No
     without = tmp_path / "without"
     shutil.copytree(linear, without)
     (without / "intervals.safetensors").unlink()
-    (shown,) = socialx.report_runs([without]).days
+    (shown,) = socialx.report([without]).days
     assert shown.band is None
 
 
@@ -120,7 +120,7 @@ def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_p
     run = small_run(made, "run", "--model", "linear")
     for name in ("origin.json", "metrics.jsonl"):
         (run / name).unlink()
-    report = socialx.report_runs([run], output=tmp_path / "page.html")
+    report = socialx.report([run], output=tmp_path / "page.html")
     assert (report.runs[0].origins, report.runs[0].epochs) == ({}, ())
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "No sensor has a position" in text
@@ -133,18 +133,23 @@ def test_what_cannot_be_reported_is_refused_before_the_pass(
 ) -> None:
     monkeypatch.setattr("socialx.tasks.reporting.survey", lambda *_, **__: pytest.fail("it was scored"))
     with pytest.raises(SettingsError, match="report: no run: name a run folder"):
-        socialx.report_runs([])
+        socialx.report([])
     with pytest.raises(SettingsError, match="one of train, validation, test"):
-        socialx.report_runs([social], part="tests")
+        socialx.report([social], part="tests")
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(SocialxError, match="a folder, not a file"):
-        socialx.report_runs([social], output=tmp_path / "folder.html")
+        socialx.report([social], output=tmp_path / "folder.html")
     with pytest.raises(SocialxError, match="not a run folder"):
-        socialx.report_runs([tmp_path])
+        socialx.report([tmp_path])
     other = tmp_path / "other"
     shutil.copytree(social, other)
-    settings = other / "settings.yaml"
-    settings.write_text(settings.read_text().replace("split: canonical", "split: strict"))
+    for name, old, new in (
+        ("settings.yaml", "split: canonical", "split: strict"),
+        ("protocol.json", '"data.split": "canonical"', '"data.split": "strict"'),
+    ):
+        text = (other / name).read_text()
+        assert old in text
+        (other / name).write_text(text.replace(old, new))
     with pytest.raises(SettingsError, match="other windows than the first run"):
-        socialx.report_runs([social, other])
+        socialx.report([social, other])
     assert command("report").exit_code == 2

@@ -17,10 +17,6 @@ import pytest
 from markupsafe import escape
 
 from socialx.files.published import PublishedScore
-from socialx.report.page import ODD
-from socialx.report.run_map import moving_map
-from socialx.report.run_page import SCRIPT, STYLES, page
-from socialx.report.run_report import RunRecord, RunReport
 from socialx.scoring.days import Day
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.protocol import Trained
@@ -35,6 +31,10 @@ from socialx.scoring.results import (
     SensorErrors,
 )
 from socialx.training.run_folder import EpochRow
+from socialx.views.page import ODD
+from socialx.views.run_map import moving_map
+from socialx.views.run_page import SCRIPT, STYLES, page
+from socialx.views.run_report import RunRecord, RunReport
 from tests.pages import (
     CHROMIUM,
     PROBE,

@@ -31,7 +31,7 @@ from socialx.profiling.profile import (
     Window,
 )
 from socialx.profiling.trace import Copy, Kernels, Sync, Top
-from socialx.report.profile_page import STYLES, ProfileView, page
+from socialx.views.profile_page import STYLES, ProfileView, page
 from tests.pages import CHROMIUM, Outline, colours_of, contrast, drawn, everywhere, refuse_network, uncut, well_formed
 
 ODD = "<script>alert('x')</script>&\"\u202e\x00\udcff"

@@ -7,8 +7,8 @@ import io
 from rich.console import Console
 
 from socialx.files.published import PublishedScore
-from socialx.report.score_tables import print_ladder
-from socialx.report.terminal import print_line
+from socialx.views.score_tables import print_ladder
+from socialx.views.terminal import print_line
 
 SENTENCE = "missing: not finite or 0; averaged over all valid entries of the whole part at that horizon"
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from socialx.profiling.profile import Finding, Fluctuation, Idle, Profile, Timeline
-from socialx.report.profile_tables import print_profile
+from socialx.views.profile_tables import print_profile
 from tests.profiling.test_trace import STEP, SYNCS, call, copy, kernel, measured, profile, without
 
 

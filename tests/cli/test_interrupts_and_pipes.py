@@ -1,0 +1,73 @@
+"""A reader that has left ends a command as a signal does; Ctrl-C in an import is neither lost nor torn."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import ROOT
+
+DROPS = """
+import os, pathlib, signal, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)
+except KeyboardInterrupt:  # as the code of a library does that must not raise
+    print("dropped")
+pathlib.Path({marker!r}).write_text("imported")
+"""
+
+
+# A shell has the jobs that it runs in the background ignore an interrupt, the tests among them.
+STARTS = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom socialx.cli.app import main; main()"
+)
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "socialx", *map(str, arguments)]
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy"])
+def test_an_interrupt_while_a_library_is_imported_comes_after_it(name: str, tmp_path: Path) -> None:
+    marker, package = tmp_path / "marker", tmp_path / name
+    package.mkdir()
+    package.joinpath("__init__.py").write_text(DROPS.format(marker=str(marker)))
+    own = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    typed = [sys.executable, "-c", STARTS, "predict", str(tmp_path)]
+    done = subprocess.run(typed, capture_output=True, text=True, env=own, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert marker.read_text() == "imported"
+
+
+def test_an_ignored_interrupt_stays_ignored(tmp_path: Path) -> None:
+    """As the jobs have it that a shell runs in the background."""
+    own = {**os.environ, "PYTHONPATH": str(ROOT)}
+    code = (
+        "import os, signal; from socialx.cli.app import whole_imports\n"
+        "with whole_imports():\n"
+        "    signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "    import torch\n"
+        "    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=own, timeout=60).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["inspect", "predict", "evaluate", "explain", "config"])
+def test_a_reader_that_has_left_ends_every_command_alike(name: str, run: Path, data: Path) -> None:
+    """128 + SIGPIPE, as ``| head`` leaves it, and no error."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    typed = command(name, *([data] if name == "inspect" else [] if name == "config" else [run]))
+    own = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(typed, stdout=writer, stderr=subprocess.PIPE, text=True, env=own, timeout=100)
+    os.close(writer)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert "Traceback" not in done.stderr
+    assert "error" not in done.stderr

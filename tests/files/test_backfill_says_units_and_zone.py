@@ -1,0 +1,117 @@
+"""backfill stores the unit and the time zone that a file lacks, and refuses others than it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import socialx
+from socialx.errors import SettingsError
+from socialx.files.store import open_store
+from tests import frames
+from tests.commands import refused, works
+from tests.commands import socialx as run
+from tests.data_files import unchanged
+from tests.older_files import OLDER, meta
+
+
+def file_of(folder: Path, **options: Any) -> Path:
+    """What convert writes without a unit and a zone."""
+    frames.network().to_csv(folder / "city.csv")
+    told = {"meta": frames.places_of(frames.IDS, folder / "places.csv")} | options
+    socialx.convert("csv", folder / "city.csv", folder / "city.h5", overwrite=True, **told)
+    return folder / "city.h5"
+
+
+def test_unit_and_zone_are_added_and_the_rest_stays(tmp_path: Path) -> None:
+    path = file_of(tmp_path)
+    before = open_store(path)
+    assert (before.unit, before.timezone, len(before.checksum)) == ("unknown", None, 64)
+    said = works("backfill", path, "--units", "kmh", "--timezone", "Europe/Berlin").stdout
+    assert said == f"{path}: time zone Europe/Berlin; unit of avg_speed: km/h\n"
+    after = open_store(path)
+    assert (after.unit, after.timezone) == ("km/h", "Europe/Berlin")
+    assert after.checksum == before.checksum
+    again = works("backfill", path, "--units", "km/h", "--timezone", "Europe/Berlin").stdout
+    assert "nothing is missing, unchanged" in again
+
+
+def test_it_is_the_file_that_convert_writes_with_both(tmp_path: Path) -> None:
+    path = file_of(tmp_path)
+    works("backfill", path, "--units", "mph", "--timezone", "Europe/Berlin")
+    grown = {field: getattr(open_store(path), field) for field in ("unit", "timezone", "missing", "step_minutes")}
+    whole = open_store(file_of(tmp_path, units="mph", timezone="Europe/Berlin"))
+    assert grown == {field: getattr(whole, field) for field in grown}
+
+
+def test_a_dry_run_tells_it(tmp_path: Path) -> None:
+    path = file_of(tmp_path)
+    with unchanged(path):
+        assert "unit of avg_speed: mph" in works("backfill", path, "--units", "mph", "--dry-run").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--units", "mph"], "avg_speed is in km/h, not in mph: drop --units, or convert its source again"),
+        (
+            ["--timezone", "Europe/Paris"],
+            "its times are of Europe/Berlin, not of Europe/Paris: drop --timezone, or convert its source again",
+        ),
+    ],
+)
+def test_what_contradicts_the_file_is_refused(tmp_path: Path, options: list[str], words: str) -> None:
+    path = file_of(tmp_path, units="km/h", timezone="Europe/Berlin")
+    with unchanged(path):
+        assert words in refused("backfill", path, *options)
+        assert words in run("backfill", path, *options, "--dry-run").stderr
+
+
+def test_a_wrong_unit_or_zone_is_an_error_of_usage(tmp_path: Path) -> None:
+    path = file_of(tmp_path)
+    with unchanged(path):
+        assert "choose mph, km/h or m/s" in refused("backfill", path, "--units", "knots", code=2)
+        assert "no such zone" in refused("backfill", path, "--timezone", "Europe/Berln", code=2)
+        with pytest.raises(SettingsError):
+            socialx.backfill(path, units="")
+
+
+def test_a_file_without_positions_takes_them_too(tmp_path: Path) -> None:
+    path = file_of(tmp_path, meta=None, without_positions=True)
+    works("backfill", path, "--units", "mph")
+    assert open_store(path).unit == "mph"
+    assert "no position in range" in refused("backfill", path)
+
+
+def test_the_unit_of_flow_is_free(tmp_path: Path) -> None:
+    path = file_of(tmp_path, quantity="flow")
+    works("backfill", path, "--units", "veh/5min")
+    assert open_store(path).unit == "veh/5min"
+
+
+def test_remarks_of_inspect_name_the_command_and_it_works(tmp_path: Path) -> None:
+    path = file_of(tmp_path)
+    shown = works("inspect", path).stdout
+    assert f"remark: the unit of avg_speed is not stored: socialx backfill {path} --units UNIT\n" in shown
+    zone = "remark: it does not say in which time zone its wall times are: socialx backfill"
+    assert f"{zone} {path} --timezone ZONE\n" in shown
+    works("backfill", path, "--units", "mph", "--timezone", "Europe/Berlin")
+    assert "remark: " not in works("inspect", path).stdout
+
+
+def test_the_note_of_convert_names_it(tmp_path: Path) -> None:
+    frames.network().to_csv(tmp_path / "city.csv")
+    done = works("convert", "csv", tmp_path / "city.csv", "--without-positions", "--output-h5", tmp_path / "o.h5")
+    assert "socialx backfill OUT.h5 --units UNIT" in done.stderr
+
+
+def test_an_older_file_takes_its_zone(tmp_path: Path) -> None:
+    path = OLDER["TW1"](tmp_path / "old.h5")
+    line = works("backfill", path, "--timezone", "Asia/Taipei", "--meta", meta(tmp_path / "meta.csv")).stdout
+    assert "time zone Asia/Taipei" in line
+    assert open_store(path).timezone == "Asia/Taipei"
+    path = OLDER["V0"](tmp_path / "flat.h5")
+    with unchanged(path):
+        assert "avg_speed is in mph, not in km/h" in refused("backfill", path, "--rewrite", "--units", "km/h")

@@ -1,0 +1,256 @@
+"""Twenty exports as cities, offices and databases write them: each is converted by one command, number by number.
+
+The texts are written here by hand, without pandas, and the output is read with h5py alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.commands import works
+
+IDS = ("S1", "S2", "S3", "S4")
+START, ROWS = datetime(2024, 1, 30, 22), 60
+TIMES = [START + timedelta(minutes=5 * row) for row in range(ROWS)]
+_random = np.random.default_rng(29)
+SPEEDS = np.round(_random.uniform(20, 110, (ROWS, len(IDS))), 1)
+SPEEDS[_random.random(SPEEDS.shape) < 0.05] = np.nan
+SPEEDS[0] = (71.1, 65.0, 88.4, 30.2)
+FLOWS = _random.integers(60, 1900, SPEEDS.shape).astype(float)
+ISO, GERMAN = "%Y-%m-%d %H:%M:%S", "%d.%m.%Y %H:%M"
+
+Export = Callable[[Path], Sequence[str | Path]]
+EXPORTS: dict[str, tuple[Export, np.ndarray, list[datetime]]] = {}
+
+
+def export(name: str, values: np.ndarray = SPEEDS, times: list[datetime] = TIMES) -> Callable[[Export], Export]:
+    """Enter a function that writes an export into a folder and returns what stands behind ``socialx convert auto``."""
+
+    def enter(function: Export) -> Export:
+        EXPORTS[name] = (function, values, times)
+        return function
+
+    return enter
+
+
+def text(value: float, comma: bool = False, missing: str = "") -> str:
+    return missing if np.isnan(value) else f"{value:g}".replace(".", "," if comma else ".")
+
+
+def lines(path: Path, rows: Iterable[Sequence[str]], mark: str = ",") -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(mark.join(row) for row in rows) + "\n", encoding="utf-8")
+    return path
+
+
+def places(folder: Path) -> Path:
+    return lines(
+        folder / "at.csv", [["id", "lat", "lon"], *([s, f"48.{n}1", f"11.{n}2"] for n, s in enumerate(IDS, 1))]
+    )
+
+
+def wide(
+    head: str = "time", form: str = ISO, comma: bool = False, ids: Sequence[str] = IDS, missing: str = ""
+) -> list[list[str]]:
+    rows = zip(TIMES, SPEEDS, strict=True)
+    return [[head, *ids], *([t.strftime(form), *(text(v, comma, missing) for v in row)] for t, row in rows)]
+
+
+def long(head: Sequence[str] = ("time", "sensor", "speed", "flow")) -> list[list[str]]:
+    cells = ((t, s) for t in range(ROWS) for s in range(len(IDS)))
+    return [list(head), *([f"{TIMES[t]:{ISO}}", IDS[s], text(SPEEDS[t, s]), text(FLOWS[t, s])] for t, s in cells)]
+
+
+# ---- what the tour of a new user had
+
+
+@export("semicolons, decimal commas, dd.mm.yyyy")
+def _(folder: Path) -> Sequence[str | Path]:
+    return [lines(folder / "a.csv", wide(form=GERMAN, comma=True), ";")]
+
+
+@export("a row per reading, with flow")
+def _(folder: Path) -> Sequence[str | Path]:
+    return [lines(folder / "a.csv", long())]
+
+
+@export("its flow", FLOWS)
+def _(folder: Path) -> Sequence[str | Path]:
+    return [lines(folder / "a.csv", long()), "--quantity", "flow"]
+
+
+@export("a folder of months")
+def _(folder: Path) -> Sequence[str | Path]:
+    head, *rows = wide()
+    lines(folder / "m/02.csv", [head, *rows[24:]])
+    return [lines(folder / "m/01.csv", [head, *rows[:24]]).parent]
+
+
+@export("a zip of months")
+def _(folder: Path) -> Sequence[str | Path]:
+    head, *rows = wide()
+    with zipfile.ZipFile(folder / "m.zip", "w") as archive:
+        for name, part in (("2024/01.csv", rows[:24]), ("2024/02.csv", rows[24:])):
+            archive.writestr(name, "\n".join(map(",".join, [head, *part])))
+    return [folder / "m.zip"]
+
+
+def per_sensor(folder: Path, rows: Callable[[int], list[list[str]]]) -> Sequence[str | Path]:
+    for number, vdid in enumerate(IDS):
+        lines(folder / f"city/{vdid}.csv", rows(number))
+    return [folder / "city"]
+
+
+def of(number: int, *before: str) -> list[list[str]]:
+    return [[f"{t:{ISO}}", *before, text(v)] for t, v in zip(TIMES, SPEEDS[:, number], strict=True)]
+
+
+@export("a file per sensor: time, speed")
+def _(folder: Path) -> Sequence[str | Path]:
+    return per_sensor(folder, lambda number: [["time", "speed"], *of(number)])
+
+
+@export("a file per sensor: time, S1")
+def _(folder: Path) -> Sequence[str | Path]:
+    return per_sensor(folder, lambda number: [["time", IDS[number]], *of(number)])
+
+
+@export("a file per sensor: time, sensor, speed")
+def _(folder: Path) -> Sequence[str | Path]:
+    return per_sensor(folder, lambda number: [["time", "sensor", "speed"], *of(number, IDS[number])])
+
+
+@export("offset from UTC", times=[t - timedelta(hours=1) for t in TIMES])
+def _(folder: Path) -> Sequence[str | Path]:
+    return [lines(folder / "a.csv", wide(form="%Y-%m-%dT%H:%M:%S+01:00"))]
+
+
+@export("offset from UTC, the zone named")
+def _(folder: Path) -> Sequence[str | Path]:
+    return [lines(folder / "a.csv", wide(form="%Y-%m-%dT%H:%M:%S+01:00")), "--timezone", "Europe/Berlin"]
+
+
+@export("JSON lines")
+def _(folder: Path) -> Sequence[str | Path]:
+    cells = ((t, s) for t in range(ROWS) for s in range(len(IDS)))
+    values = [[None if np.isnan(v) else v for v in row] for row in SPEEDS.tolist()]
+    objects = [{"time": f"{TIMES[t]:{ISO}}", "sensor": IDS[s], "speed": values[t][s]} for t, s in cells]
+    return [lines(folder / "a.jsonl", [[json.dumps(each)] for each in objects])]
+
+
+@export("headers with units")
+def _(folder: Path) -> Sequence[str | Path]:
+    return [lines(folder / "a.csv", wide(ids=[f"{vdid} (km/h)" for vdid in IDS]))]
+
+
+@export("a row of units below the header")
+def _(folder: Path) -> Sequence[str | Path]:
+    head, *rows = wide()
+    return [lines(folder / "a.csv", [head, ["", *["km/h"] * len(IDS)], *rows], ";")]
+
+
+LANES = np.stack([SPEEDS - 5, SPEEDS + 5]).astype(np.float32).astype(float)  # as they are stored before the mean
+
+
+@export("lanes as columns", LANES.mean(0))
+def _(folder: Path) -> Sequence[str | Path]:
+    rows = [[f"{t:{ISO}}", *map(text, LANES[:, row].T.ravel())] for row, t in enumerate(TIMES)]
+    return [lines(folder / "a.csv", [["time", *(f"{vdid}_L{lane}" for vdid in IDS for lane in (1, 2))], *rows])]
+
+
+@export("a column of lanes, weighted by flow", (LANES[0] * 300 + LANES[1] * 100) / 400)
+def _(folder: Path) -> Sequence[str | Path]:
+    cells = ((t, s, lane) for t in range(ROWS) for s in range(len(IDS)) for lane in (0, 1))
+    rows = [[f"{TIMES[t]:{ISO}}", IDS[s], f"{k + 1}", text(LANES[k, t, s]), f"{(300, 100)[k]}"] for t, s, k in cells]
+    return [lines(folder / "a.csv", [["time", "sensor", "lane", "speed", "flow"], *rows])]
+
+
+# ---- five more
+
+
+@export("measuring intervals with a begin and an end")
+def _(folder: Path) -> Sequence[str | Path]:
+    head = ["meetlocatie", "start_meetperiode", "eind_meetperiode", "intensiteit", "gem_snelheid"]
+    cells = ((t, s) for t in range(ROWS) for s in range(len(IDS)))
+    return [
+        lines(
+            folder / "ndw.csv",
+            [
+                head,
+                *(
+                    [
+                        IDS[s],
+                        f"{TIMES[t]:{ISO}}",
+                        f"{TIMES[t] + timedelta(minutes=5):{ISO}}",
+                        text(FLOWS[t, s]),
+                        text(SPEEDS[t, s]),
+                    ]
+                    for t, s in cells
+                ),
+            ],
+        )
+    ]
+
+
+@export("quoted, with a type column, as in Madrid")
+def _(folder: Path) -> Sequence[str | Path]:
+    head = ["id", "fecha", "tipo_elem", "intensidad", "ocupacion", "carga", "vmed", "error"]
+    cells = ((t, s) for s in range(len(IDS)) for t in range(ROWS))
+    rows = [
+        [IDS[s], f"{TIMES[t]:{ISO}}", "M30", text(FLOWS[t, s]), "3", "17", text(SPEEDS[t, s]), "N"] for t, s in cells
+    ]
+    return [lines(folder / "a.csv", [[f'"{cell}"' for cell in row] for row in [head, *rows]], ";")]
+
+
+@export("a title, date and time of day apart, half days, a footer")
+def _(folder: Path) -> Sequence[str | Path]:
+    rows = [[f"{t:%m/%d/%Y}", f"{t:%I:%M %p}", *map(text, row)] for t, row in zip(TIMES, SPEEDS, strict=True)]
+    path = lines(folder / "a.csv", [["Date", "Time", *IDS], *rows])
+    path.write_text(f"City of Examples, speeds\n\n{path.read_text()}Total,,{text(np.nansum(SPEEDS))},,,\n")
+    return [path]
+
+
+@export("gzip in UTF-16 with tabs, blocks that overlap")
+def _(folder: Path) -> Sequence[str | Path]:
+    head, *rows = wide(missing="n/a")
+    body = "\n".join(map("\t".join, [head, *rows[:40], *rows[30:]]))
+    (folder / "a.tsv.gz").write_bytes(gzip.compress(body.encode("utf-16")))
+    return [folder / "a.tsv.gz"]
+
+
+@export("a workbook per month in a zip")
+def _(folder: Path) -> Sequence[str | Path]:
+    openpyxl = pytest.importorskip("openpyxl")
+    with zipfile.ZipFile(folder / "b.zip", "w") as archive:
+        for name, part in (("jan.xlsx", range(24)), ("feb.xlsx", range(24, ROWS))):
+            book, stored = openpyxl.Workbook(), io.BytesIO()
+            book.active.append(["Zeit", *IDS])
+            for row in part:
+                book.active.append([TIMES[row], *(None if np.isnan(v) else float(v) for v in SPEEDS[row])])
+            book.save(stored)
+            archive.writestr(name, stored.getvalue())
+    return [folder / "b.zip"]
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_export_of_a_city_is_read_by_one_command(name: str, tmp_path: Path) -> None:
+    write, values, times = EXPORTS[name]
+    output = tmp_path / "out.h5"
+    works("convert", "auto", *write(tmp_path), "--meta-csv", places(tmp_path), "--output-h5", output)
+    with h5py.File(output) as file:
+        ids = list(file["metadata/vdids"].asstr()[:])
+        assert sorted(ids) == sorted(IDS)
+        assert [datetime.strptime(t, ISO) for t in file["metadata/timestamps"].asstr()[:]] == times
+        found = file["data/features"][:, [ids.index(vdid) for vdid in IDS], 0]
+        assert [file[f"metadata/vd_info/{vdid}"].attrs["position_lat"] for vdid in IDS] == [48.11, 48.21, 48.31, 48.41]
+    np.testing.assert_array_equal(found, values.astype(np.float32))

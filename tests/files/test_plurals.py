@@ -1,0 +1,74 @@
+"""One row is a row, and two are rows: messages about files count in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from socialx.errors import counted
+from socialx.files.checks import CHECKS, failed
+from socialx.files.inspect import Report, inspect
+from socialx.files.writer import create
+from tests.commands import socialx as run
+from tests.commands import works
+from tests.data_files import block, made_up, timestamps
+from tests.frames import network
+
+WRONG = re.compile(r"(?<![\d.,:-])1 [a-z]+s\b(?! of)|\b1 of [\d,]+ [a-z]+s (?:are|have)\b|\b1 of 1 [a-z]+s\b")
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "text"),
+    [
+        (0, ("row",), "0 rows"),
+        (1, ("row",), "1 row"),
+        (2000, ("row",), "2,000 rows"),
+        (1, ("row is", "rows are"), "1 row is"),
+        (3, ("row is", "rows are"), "3 rows are"),
+    ],
+)
+def test_counted(count: int, words: tuple[str, ...], text: str) -> None:
+    assert counted(count, *words) == text
+
+
+def report_of(path: Path, rows: int, sensors: int) -> Report:
+    values = np.random.default_rng(0).uniform(20, 90, (rows, sensors))
+    create(path, made_up([block(timestamps(rows), values)], tuple(map(str, range(sensors)))), overwrite=True)
+    return inspect(path)
+
+
+@pytest.mark.parametrize("sensors", [1, 3])
+def test_every_check_counts_one_in_the_singular(tmp_path: Path, sensors: int) -> None:
+    from dataclasses import replace
+
+    report = replace(
+        report_of(tmp_path / "a.h5", 30, sensors),
+        **{"declared_rows": 7, "failed_rows": 0, "rows": 1, "duplicates": 1, "without_position": ["0"]},
+        **{"without_info": ["0"], "unknown_info": ["x"], "backward_steps": 1, "wrong_epochs": 1},
+        **{"duplicate_positions": [["0", "1"]], "outlier_sensors": ["0"], "gaps": 1, "largest_gap_minutes": 15.0},
+        **{"gap_list": [{"from": "x", "to": "y", "missing_rows": 2}], "irregular_steps": 1, "dead_sensors": ["0"]},
+        **{"stuck_sensors": {"0": 7.0}, "fast_readings": 1, "fast_sensors": ["0"], "negative_readings": 1},
+        **{"most_negative": -1.0, "odd_values": {"0": {"value": 999.0, "readings": 1, "share": 0.1}}},
+    )
+    lines = failed(report, ["all"])
+    assert len(lines) > len(CHECKS) / 2
+    assert not [line for line in lines if WRONG.search(line)]
+
+
+def test_the_commands_count_one_in_the_singular(tmp_path: Path) -> None:
+    frame = network(60, ids=["S1"])
+    frame.drop(frame.index[30]).to_csv(tmp_path / "old.csv")
+    path = tmp_path / "old.h5"
+    done = works("convert", "auto", tmp_path / "old.csv", "--without-positions", "--units", "mph", "--output-h5", path)
+    assert "1 gap," in done.stdout
+    said = [done.output, works("inspect", path).output]
+    later = network(63, ids=["S1"])
+    for rows in (slice(59, 61), slice(62, 63)):
+        later[rows].to_csv(tmp_path / "new.csv")
+        said.append(works("append", path, tmp_path / "new.csv").output)
+    later.assign(S2=1.0)[62:].to_csv(tmp_path / "new.csv")
+    said += [run("append", path, tmp_path / "new.csv").output, run("backfill", path, "--dry-run").output]
+    assert not [line for text in said for line in text.splitlines() if WRONG.search(line)]

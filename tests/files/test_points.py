@@ -1,0 +1,224 @@
+"""Where sensors are: points of GeoJSON and DATEX II, names of columns in other languages, ids in another case."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import socialx
+from socialx.files.checks import far_from_zone
+from socialx.files.locations import read_locations
+from socialx.files.store import open_store
+from tests import frames
+from tests.commands import socialx as run
+from tests.data_files import refusal
+
+PLACES = {"4001": (48.11, 11.51), "4002": (48.12, 11.52), "4003": (48.13, 11.53), "4004": (48.14, 11.54)}
+
+
+def features(ids: str = "properties") -> list[dict[str, Any]]:
+    def one(vdid: str, degrees: tuple[float, float]) -> dict[str, Any]:
+        known = {"Name": vdid, "road": "A9", "id": 7} if ids == "Name" else {"id": vdid} if ids == "properties" else {}
+        geometry = {"type": "Point", "coordinates": [degrees[1], degrees[0], 500.0]}
+        return {"type": "Feature", "properties": known, "geometry": geometry} | ({"id": vdid} if ids == "id" else {})
+
+    return [one(vdid, degrees) for vdid, degrees in PLACES.items()]
+
+
+def geojson(ids: str = "properties") -> str:
+    line = {
+        "type": "Feature",
+        "properties": {},
+        "geometry": {"type": "LineString", "coordinates": [[11, 48], [12, 48]]},
+    }
+    return json.dumps({"type": "FeatureCollection", "features": [*features(ids), line]})
+
+
+def datex(version: int) -> str:
+    def one(vdid: str, degrees: tuple[float, float]) -> str:
+        point = (
+            f"<pointCoordinates><latitude>{degrees[0]}</latitude><longitude>{degrees[1]}</longitude></pointCoordinates>"
+        )
+        shown = point.replace("4", "5").replace("pointCoordinates", "locationForDisplay")
+        if version == 2:
+            return (
+                f'<predefinedLocationContainer id="{vdid}" version="1"><predefinedLocationName><values><value>Ring'
+                f"</value></values></predefinedLocationName><location>{shown}<pointByCoordinates>{point}"
+                "</pointByCoordinates></location></predefinedLocationContainer>"
+            )
+        return (
+            f'<x:predefinedLocationReference id="GUID-{vdid}"><x:predefinedLocationName><values><value>'
+            f"{vdid}</value></values></x:predefinedLocationName><x:location><x:pointByCoordinates>{point}"
+            "</x:pointByCoordinates></x:location></x:predefinedLocationReference>"
+        )
+
+    inner = "".join(one(vdid, degrees) for vdid, degrees in PLACES.items())
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<d2LogicalModel xmlns="http://datex2.eu/schema/2/2_0" xmlns:x="urn:x">'
+        f'<payloadPublication><predefinedLocationSet id="all">{inner}</predefinedLocationSet></payloadPublication>'
+        "</d2LogicalModel>"
+    )
+
+
+def listed(header: str, row: str, separator: str = ",") -> str:
+    rows = [row.format(vdid=vdid, lat=lat, lon=lon) for vdid, (lat, lon) in PLACES.items()]
+    return "\n".join([header, *rows]).replace(",", separator) + "\n"
+
+
+WAYS = {
+    "at.geojson": geojson(),
+    "by_id.geojson": geojson("id"),
+    "by_name.json": geojson("Name"),
+    "list.json": json.dumps(features()),
+    "two.xml": datex(2),
+    "three.xml": datex(3),
+    "german.csv": listed("Detektor,Breite,Länge", "{vdid},{lat},{lon}", ";"),
+    "spanish.csv": listed("name,Latitud,Longitud", "{vdid},{lat},{lon}"),
+    "rows.csv": listed("id,name,lat,lng", "9{vdid},{vdid},{lat},{lon}"),
+    "xy.csv": listed("site_id,y,x", "{vdid},{lat},{lon}"),
+}
+
+
+def right(path: Path) -> None:
+    sensors = open_store(path).sensors
+    places = list(zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True))
+    assert dict(zip(sensors.ids, places, strict=True)) == PLACES
+
+
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_positions_are_read_as_they_are_kept(name: str, encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(WAYS[name], encoding=encoding)
+    frames.network().to_csv(tmp_path / "city.csv")
+    socialx.convert("auto", tmp_path / "city.csv", tmp_path / "city.h5", meta=path)
+    right(tmp_path / "city.h5")
+
+
+def test_backfill_and_a_folder_take_points(tmp_path: Path) -> None:
+    (tmp_path / "at.geojson").write_text(geojson())
+    folder = tmp_path / "city"
+    folder.mkdir()
+    frames.network().to_csv(folder / "may.csv")
+    socialx.convert("auto", folder, tmp_path / "a.h5", without_positions=True)
+    socialx.backfill(tmp_path / "a.h5", tmp_path / "at.geojson")
+    right(tmp_path / "a.h5")
+    shutil.copy(tmp_path / "at.geojson", folder)
+    done = run("convert", "auto", folder, "--output-h5", tmp_path / "b.h5")
+    assert "at.geojson: the positions of the sensors" in done.stderr
+    right(tmp_path / "b.h5")
+
+
+def test_ids_in_another_case(tmp_path: Path) -> None:
+    names = dict(zip(frames.IDS, ("S1", "S2", "S3", "Ä4"), strict=True))
+    frame = frames.network().rename(columns=names).drop(columns="Ä4")
+    frame.to_csv(tmp_path / "city.csv")
+    places = frames.places_of(["s1", "s2", "S3"], tmp_path / "at.csv")
+    done = run("convert", "auto", tmp_path / "city.csv", "--meta-csv", places, "--output-h5", tmp_path / "city.h5")
+    assert "ids of sensors are in another case there (S1, S2)" in done.stderr
+    both = frames.places_of(["s1", "S2", "S3", "s2"], tmp_path / "both.csv")
+    socialx.convert("auto", tmp_path / "city.csv", tmp_path / "city.h5", meta=both, overwrite=True)
+    assert open_store(tmp_path / "city.h5").sensors.latitude[1] == pytest.approx(48.2)
+    frame.rename(columns={"S3": "s2"}).to_csv(tmp_path / "c.csv")
+    twice = frames.places_of(["S1", "S2"], tmp_path / "twice.csv")
+    refusal(
+        lambda: socialx.convert("auto", tmp_path / "c.csv", tmp_path / "d.h5", meta=twice), "no position for 1 of 3"
+    )
+    socialx.convert("auto", tmp_path / "city.csv", tmp_path / "e.h5", without_positions=True)
+    socialx.backfill(tmp_path / "e.h5", places)
+    assert open_store(tmp_path / "e.h5").sensors.latitude[0] == pytest.approx(48.1)
+
+
+BAD = {
+    "a document type": ('<!DOCTYPE a [<!ENTITY b "c">]><a id="1">&b;</a>', "it has a document type"),
+    "an entity": ("<a>&b;</a>", "no XML that can be read"),
+    "half": (datex(2)[:900], "no XML that can be read"),
+    "no positions": ("<a id='1'><b/></a>", "it has no sensors"),
+    "deep": ("<a>" * 200, "elements in 100 others"),
+    "no JSON": ('{"features": [', "no JSON that can be read"),
+    "deep JSON": ("[" * 100_000, "no JSON that can be read"),
+    "another JSON": ('{"features": 7}', "without sensor_id"),
+    "a list of numbers": ("[1, 2]", "without sensor_id"),
+    "no points": ('{"type": "FeatureCollection", "features": []}', "without sensor_id"),
+    "metres": (geojson().replace("11.51, 48.11", "691608.0, 5329000.0"), "look like metres"),
+    "exchanged": (geojson().replace("48.11", "-118.0"), "exchange them"),
+    "other names": ("Zähler,Größe\n1,2\n", "Zähler,Größe"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_points(case: str, tmp_path: Path) -> None:
+    text, words = BAD[case]
+    path = tmp_path / "at"
+    path.write_text(text, encoding="utf-8")
+    refusal(lambda: read_locations(path), str(path), words)
+
+
+def test_all_sensors_without_a_position_are_named(tmp_path: Path) -> None:
+    frames.network().to_csv(tmp_path / "city.csv")
+    places = frames.places_of(frames.IDS[:2], tmp_path / "at.csv")
+    words = ("convert", "auto", tmp_path / "city.csv", "--meta-csv", places, "--output-h5", tmp_path / "a.h5")
+    done = run(*words)
+    assert "--drop 4003 --drop 4004, or add --without-positions" in done.stderr
+    assert run(*words, "--drop", "4003", "--drop", "4004").exit_code == 0
+    assert run(*words, "--without-positions", "--overwrite").exit_code == 0
+
+
+# Latitude, longitude and zone of cities; those near their own meridian cannot be told.
+CITIES = {
+    "Munich": (48.1, 11.5, "Europe/Berlin", True),
+    "Madrid": (40.4, -3.7, "Europe/Madrid", True),
+    "London": (51.5, -0.1, "Europe/London", True),
+    "New York": (40.7, -74.0, "America/New_York", True),
+    "Sydney": (-33.9, 151.2, "Australia/Sydney", None),
+    "Mendoza": (-32.9, -68.8, "America/Argentina/Mendoza", None),
+    "Urumqi": (43.8, 87.6, "Asia/Shanghai", None),
+    "Istanbul": (41.0, 29.0, "Europe/Istanbul", None),
+    "Reykjavik": (64.1, -21.9, "Atlantic/Reykjavik", None),
+}
+
+
+@pytest.mark.parametrize("month", ["01", "07"])
+@pytest.mark.parametrize("city", CITIES)
+def test_an_exchange_within_range_is_remarked(city: str, month: str) -> None:
+    latitude, longitude, zone, seen = CITIES[city]
+    moment = f"2024-{month}-15 00:00:00"
+    assert far_from_zone((latitude, longitude), zone, moment, "a.h5") is None
+    if seen:
+        line = far_from_zone((longitude, latitude), zone, moment, "a.h5")
+        assert line is not None
+        assert "if they are exchanged, exchange the columns and" in line
+        assert f"far from its time zone {zone}" in line
+
+
+def test_convert_and_inspect_name_the_exchange(tmp_path: Path) -> None:
+    frames.network().to_csv(tmp_path / "city.csv")
+    rows = [f"{vdid},{lon},{lat}" for vdid, (lat, lon) in PLACES.items()]
+    (tmp_path / "at.csv").write_text("\n".join(["id,lat,lon", *rows]))
+    words = ("--meta-csv", tmp_path / "at.csv", "--timezone", "Europe/Berlin", "--output-h5", tmp_path / "a.h5")
+    done = run("convert", "auto", tmp_path / "city.csv", *words)
+    wanted = "near 48.1 N, 11.5 E fits it: if they are exchanged, exchange the columns and "
+    wanted += f"socialx backfill {tmp_path / 'a.h5'} --meta LOCATIONS.csv"
+    assert wanted in done.stderr
+    assert wanted in run("inspect", tmp_path / "a.h5").stdout
+    (tmp_path / "at.csv").write_text("\n".join(["id,lon,lat", *rows]))
+    assert run("backfill", tmp_path / "a.h5", "--meta", tmp_path / "at.csv").exit_code == 0
+    right(tmp_path / "a.h5")
+    assert "exchange" not in run("inspect", tmp_path / "a.h5").stdout
+
+
+def test_the_next_command_repeats_what_was_typed(tmp_path: Path) -> None:
+    frames.network().to_csv(tmp_path / "city.csv")
+    done = run("convert", "auto", tmp_path / "city.csv", "--meta-csv", "at.csv", "--units", "km/h", "--drop", "4001")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("next: ")]
+    wanted = (
+        f"socialx convert auto {tmp_path / 'city.csv'} --meta-csv at.csv --units km/h --drop 4001 --output-h5 OUT.h5"
+    )
+    assert line == f"next: {wanted}"
+    done = run("convert", "auto", tmp_path / "city.csv", "--without-positions")
+    assert "--without-positions --output-h5 OUT.h5" in done.stderr
+    assert "LOCATIONS.csv" not in done.stderr

@@ -1,0 +1,223 @@
+"""Forecasts in a file, of a model that nobody here knows: scored as a run is, on the windows that it has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+import socialx as api
+from socialx.errors import SettingsError, SocialxError
+from socialx.progress import Note
+from socialx.views.score_tables import verdicts
+from tests.commands import refused, small_run, socialx, works
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def saved(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All forecasts of the test part of a run, as evaluate saves them."""
+    path = tmp_path_factory.mktemp("saved") / "all.parquet"
+    api.evaluate(trained, save=path)
+    return path
+
+
+def table(saved: Path) -> pd.DataFrame:
+    """The few columns that other people write."""
+    return pd.read_parquet(saved)[["issued_at", "sensor", "horizon", "value"]]
+
+
+def told(*arguments: object, **options: object) -> tuple[api.evaluate, list[str]]:
+    said: list[str] = []
+    found = api.evaluate(
+        *arguments, progress=lambda e: said.append(str(e.message)) if isinstance(e, Note) else None, **options
+    )
+    return found, said
+
+
+# --- the numbers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["test", "validation", "all"])
+@pytest.mark.parametrize("suffix", [".h5", ".parquet"])
+def test_saved_forecasts_have_the_scores_of_their_run(run: Path, tmp_path: Path, suffix: str, part: str) -> None:
+    path = tmp_path / f"saved{suffix}"
+    api.evaluate(run, part=part, save=path)
+    found, said = told([run, path], part=part, baselines=True, by=("hour", "sensor"))
+    assert found[path] == found[run]
+    assert found.by[str(path)] == found.by[str(run)]
+    assert found.protocol.period is None
+    assert not [line for line in said if str(path) in line]
+    alone = api.evaluate(path, data=api.load_run(run).settings.data.path, part=part)
+    assert alone[path] == found[run]
+
+
+@pytest.mark.parametrize("split", ["canonical", "strict"])
+@pytest.mark.parametrize("suffix", [".csv", ".h5", ".parquet"])
+def test_what_predict_wrote_has_the_scores_of_its_run(data: Path, tmp_path: Path, suffix: str, split: str) -> None:
+    """To the last digit that is printed; a CSV has four decimals of each value, which may move that digit by one."""
+    run = small_run(data, tmp_path / "run", "--split", split)
+    path = tmp_path / f"made{suffix}"
+    works("predict", run, "--from", "2012-05-03 01:00", "--every", "5min", "--output", path)
+    printed = {}
+    for name in (run, path):
+        flags = () if name == run else ("--data", data, "--split", split)
+        scores = json.loads(works("evaluate", name, *flags, "--json").stdout)["scores"][str(name)]["avg_speed"]
+        rows = [*scores["by_step"], scores["all"]]
+        digits = {"mae": 4, "rmse": 4, "mape": 3, "r2": 4, "count": 0}
+        printed[name] = np.array([[round(row[key] * 10**places) for key, places in digits.items()] for row in rows])
+    assert np.abs(printed[path] - printed[run]).max() <= (suffix == ".csv")
+
+
+def shuffled(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.sample(frac=1, random_state=0)
+
+
+def with_times(frame: pd.DataFrame) -> pd.DataFrame:
+    frame["time"] = frame["issued_at"] + pd.to_timedelta(frame["horizon"], "min")
+    return frame.drop(columns="horizon")
+
+
+def with_zone(frame: pd.DataFrame) -> pd.DataFrame:
+    frame["issued_at"] = frame["issued_at"].dt.tz_localize("America/Los_Angeles").dt.tz_convert("UTC")
+    return frame
+
+
+def with_others(frame: pd.DataFrame) -> pd.DataFrame:
+    """Forecasts that were issued at times that are not scored."""
+    earlier = frame.assign(issued_at=frame["issued_at"] - pd.Timedelta("30D"), value=1e6)
+    return pd.concat([earlier, frame])
+
+
+@pytest.mark.parametrize("change", [shuffled, with_times, with_zone, with_others])
+def test_a_table_may_be_written_in_several_ways(
+    run: Path, saved: Path, tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]
+) -> None:
+    path = tmp_path / "mine.csv"
+    change(table(saved)).to_csv(path, index=False)
+    found = api.evaluate([run, path])
+    assert found[path].overall().mae == pytest.approx(found[run].overall().mae, rel=1e-6)
+
+
+def test_a_better_model_wins_and_is_no_reference(run: Path, saved: Path, tmp_path: Path) -> None:
+    frame = pd.read_parquet(saved)
+    frame["value"] = (frame["truth"] + 1).fillna(0)
+    path = tmp_path / "mine.parquet"
+    frame.drop(columns=["truth", "unit"]).to_parquet(path)
+    found = api.evaluate([run, path], baselines=True, part="test")
+    assert found[path].overall().mae == pytest.approx(1, rel=1e-5)
+    assert [line for line in verdicts(found) if line.startswith(f"{path} is") and "% better than copy-last" in line]
+    assert not [line for line in verdicts(found) if "mine.parquet, the best reference" in line]
+    assert socialx("evaluate", run, path, "--max-mae", "all=0.5").exit_code == 3
+    result = works("evaluate", path, "--data", api.load_run(run).settings.data.path, "--max-mae", "all=1.5")
+    assert re.search(r"mine\.parquet +15 min +1\.0000", result.stdout.replace("\n", " ")) or "1.0000" in result.stdout
+
+
+def test_two_models_are_compared_by_days(data: Path, excerpt: Path, tmp_path: Path) -> None:
+    run = small_run(excerpt, tmp_path / "run", "--days", "8")
+    part = {"part": "all"}
+    path = tmp_path / "saved.h5"
+    api.evaluate(run, save=path, **part)
+    difference = api.evaluate([path, run], compare=True, **part).difference
+    assert difference is not None
+    assert (difference.first, difference.second) == (str(path), str(run))
+    assert difference.rows[-1].difference == 0
+
+
+# --- what it does not have ------------------------------------------------------------------------------------------
+
+
+def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
+    run: Path, saved: Path, tmp_path: Path
+) -> None:
+    frame = table(saved)
+    issues = np.sort(frame["issued_at"].unique())
+    frame = frame[frame["issued_at"] != issues[0]]
+    one = (frame["issued_at"] == issues[1]) & (frame["horizon"] == 5)
+    frame.loc[one & (frame["sensor"] == frame["sensor"].iloc[0]), "value"] = np.nan
+    path = tmp_path / "mine.csv"
+    frame.to_csv(path, index=False)
+    found, said = told([run, path], baselines=True)
+    windows = len(issues)
+    share = f"{path}: {windows - 2} of {windows} windows of the test part have a forecast of every sensor and step"
+    assert [line for line in said if line.startswith(share) and "every model is scored on these alone" in line]
+    assert found.protocol.period is not None
+    assert found.protocol.period.windows == windows - 2
+    assert len({model.overall().count for model in found.models.values()}) == 1
+    begins = str(issues[2] + np.timedelta64(5, "m")).replace("T", " ")[:19]
+    same = api.evaluate(run, start=begins)
+    assert found[run] == same[run]
+    assert found[path].overall().mae == pytest.approx(same[run].overall().mae, rel=1e-6)
+    printed = works("evaluate", run, path).stdout.replace("\n", " ")
+    assert f"scored: the {windows - 2} windows" in printed
+    assert "mine.csv" in printed.split("scored: the")[1]
+
+
+def test_a_period_is_kept(run: Path, saved: Path) -> None:
+    issues = np.sort(table(saved)["issued_at"].unique())
+    begins = str(issues[10] + np.timedelta64(5, "m")).replace("T", " ")[:19]
+    found, said = told([run, saved], start=begins)
+    assert found[saved] == found[run] == api.evaluate(run, start=begins)[run]
+    assert not [line for line in said if str(saved) in line]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: f.rename(columns={"value": "speed"}), "no column value"),
+        (lambda f: f.drop(columns="horizon"), "no column horizon or time"),
+        (lambda f: f.assign(sensor="S" + f["sensor"].astype(str)), "4 of 4 sensors are not in"),
+        (lambda f: f.assign(unit="km/h"), "in km/h, and .* is in mph"),
+        (lambda f: f.assign(horizon=f["horizon"] // 5), "1, 2, 3 min ahead is no step of"),
+        (lambda f: f.assign(horizon=f["horizon"] * 2), "70, 80, 90 min ahead is no step .*'horizon': 24"),
+        (lambda f: pd.concat([f, f.iloc[:3]]), "3 forecasts repeat"),
+        (lambda f: f.assign(issued_at=f["issued_at"].dt.strftime("%d/%m/%Y %H:%M")), "is no time like"),
+        (lambda f: f.assign(value="fast"), "no number"),
+        (lambda f: f[f["sensor"] != f["sensor"].iloc[0]], "1 of 4 sensors have no forecast"),
+        (lambda f: f[f["horizon"] == 15], "of 12 steps have no forecast"),
+        (lambda f: f.assign(issued_at=f["issued_at"] + pd.Timedelta("90D")), "no forecast is issued at the windows of"),
+        (lambda f: f.iloc[:0], "no forecast"),
+    ],
+)
+def test_a_file_that_cannot_be_scored_is_refused(
+    run: Path, saved: Path, tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame], words: str
+) -> None:
+    path = tmp_path / "mine.csv"
+    change(table(saved)).to_csv(path, index=False)
+    with pytest.raises(SocialxError, match=words) as caught:
+        api.evaluate([run, path])
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_hold_no_forecasts_are_named(data: Path, run: Path, tmp_path: Path) -> None:
+    assert "it holds readings: name it with --data" in refused("evaluate", data, "--data", data)
+    assert "no such file" in refused("evaluate", tmp_path / "nothing.csv", "--data", data)
+    (tmp_path / "text.csv").write_text("")
+    assert str(tmp_path / "text.csv") in refused("evaluate", tmp_path / "text.csv", "--data", data)
+    (tmp_path / "text.parquet").write_text("a,b")
+    assert str(tmp_path / "text.parquet") in refused("evaluate", tmp_path / "text.parquet", "--data", data)
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = 1
+    assert str(tmp_path / "other.h5") in refused("evaluate", tmp_path / "other.h5", "--data", data)
+
+
+def test_a_file_is_never_replaced_by_the_scores_of_it(run: Path, saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    table(saved).to_csv(path, index=False)
+    before = path.read_bytes()
+    refused("evaluate", run, path, "--csv", path, "--overwrite")
+    assert path.read_bytes() == before
+
+
+def test_what_only_a_run_has_is_not_asked_of_a_file(data: Path, run: Path, saved: Path) -> None:
+    found = api.evaluate([run, saved], intervals=True)
+    assert list(found.coverage) == [str(run)]
+    with pytest.raises(SettingsError, match="name a run folder"):
+        api.evaluate(saved, data, intervals=True)

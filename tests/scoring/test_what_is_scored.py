@@ -1,0 +1,49 @@
+"""Which windows are scored is said where a user may think that they are others."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.commands import cut_csv, small_file, small_run, works
+
+LAST = "2012-05-04 09:15:00"  # of the data that the run was trained on
+
+
+@pytest.fixture
+def grown(run: Path, tmp_path: Path) -> Path:
+    """The file of the run with 100 more rows."""
+    file = small_file(tmp_path, 400)
+    rows = cut_csv(tmp_path / "all.csv", 500).read_text().splitlines()
+    (tmp_path / "new.csv").write_text("\n".join([rows[0], *rows[401:]]) + "\n")
+    works("append", file, tmp_path / "new.csv")
+    return file
+
+
+def test_a_file_that_has_grown_names_what_avoids_seen_windows(run: Path, grown: Path) -> None:
+    done = works("evaluate", run, "--data", grown)
+    note = next(line for line in done.stderr.splitlines() if "may have seen" in line)
+    first = f"{grown}: {run} may have seen its windows until {LAST}: score only later ones with "
+    assert note == f"{first}--part all --from '2012-05-04 09:20:00'"
+    again = works("evaluate", run, "--data", grown, *shlex.split(note.partition("with ")[2]))
+    assert "may have seen" not in again.stderr + again.stdout
+    assert again.stdout.rstrip().endswith(": unseen")
+    assert "scored: the 89 windows" in again.stdout  # of 100 rows, each with a forecast of 12
+
+
+def test_a_file_that_has_not_grown_enough_says_so(run: Path, data: Path, tmp_path: Path) -> None:
+    file = small_file(tmp_path, 405)
+    assert "append more rows to score later ones" in works("evaluate", run, "--data", file).stderr
+    assert "may have seen" not in works("evaluate", run).stderr
+
+
+def test_a_run_of_the_first_days_says_that_others_are_not_scored(data: Path, tmp_path: Path) -> None:
+    run = small_run(data, tmp_path / "run", "--days", "1")
+    done = works("evaluate", run)
+    said = "its rows until 2012-05-03 23:55 are scored, and those after them, until 2012-05-04 09:15, are not"
+    assert f"{data}: {said}: the run was trained with --days 1, which holds here too\n" in done.stderr
+    first = small_file(tmp_path, 288)
+    assert "are scored" not in works("evaluate", run, "--data", first).stderr
+    assert "are scored" in works("explain", run, "--data", data).stderr

@@ -1,0 +1,208 @@
+"""A request that is wrong a million times costs one mistake, and one without an end costs the others nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from random import Random
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from starlette.testclient import TestClient
+
+from socialx.build import Problem
+from socialx.errors import SocialxError
+from socialx.serving import posted
+from socialx.serving.endpoints import Service, make_app
+from tests.commands import edited
+from tests.fuzz.server import damaged
+from tests.serving.conftest import listening
+from tests.serving.test_forecast import as_csv
+
+Request = dict[str, Any]
+JSON, CSV = {"content-type": "application/json"}, {"content-type": "text/csv"}
+MANY = 200_000
+
+
+def refusal(problem: Problem, body: bytes, kind: str = "application/json") -> SocialxError:
+    with pytest.raises(SocialxError) as caught:
+        posted.issue_of(problem, kind, body)
+    return caught.value
+
+
+# --- wrong many times -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/csv"])
+def test_more_values_than_a_day_holds_are_refused_unparsed(
+    kind: str, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parse(*_: object, **__: object) -> None:
+        raise AssertionError("the body was parsed")
+
+    monkeypatch.setattr(posted.json, "loads", parse)
+    monkeypatch.setattr(posted.csv, "reader", parse)
+    assert "more values than 288 rows of 4 sensors" in str(refusal(problem, b'{"times": [' + b'"",' * MANY, kind))
+
+
+def test_a_day_of_every_sensor_is_not_too_much(problem: Problem, client: TestClient) -> None:
+    times = [str(np.datetime64("2012-05-03T09:20") + np.timedelta64(5 * k, "m")) for k in range(288)]
+    readings = {vdid: [60.0] * 288 for vdid in problem.data.sensors.ids}
+    assert client.post("/forecast", json={"times": times, "readings": readings}).status_code == 200
+    rows = [",".join([time, *["60"] * len(readings)]) for time in times]
+    table = "\n".join([",".join(["time", *readings]), *rows])
+    assert client.post("/forecast", content=table, headers=CSV).status_code == 200
+
+
+def test_rows_of_another_length_are_refused_before_a_number_is_looked_at(
+    problem: Problem, hour: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(*_: object, **__: object) -> None:
+        raise AssertionError("numbers were looked at")
+
+    monkeypatch.setattr(posted, "_checked", look)
+    first = next(iter(hour["readings"]))
+    wide = {**hour, "readings": {first: [""] * 1000}}
+    assert f"{first} has 1000" in str(refusal(problem, json.dumps(wide).encode()))
+    long = {**hour, "times": [""] * 1000}
+    assert "1000 rows" in str(refusal(problem, json.dumps(long).encode()))
+
+
+def test_a_body_of_wrong_numbers_costs_one_error(problem: Problem, hour: Request) -> None:
+    """Of all sensors and of all rows, the first mistake alone becomes an error."""
+    readings = dict.fromkeys(hour["readings"], ["fast"] * 12)
+    for wrong in ({**hour, "readings": readings}, {**hour, "times": [None] * 12}):
+        error = refusal(problem, json.dumps(wrong).encode())
+        assert isinstance(error.__context__, ValidationError)
+        assert error.__context__.error_count() == 1
+        assert ".0: Input should be a valid" in str(error)
+
+
+def test_a_table_is_read_to_the_row_that_is_one_too_many(problem: Problem, client: TestClient) -> None:
+    answer = client.post("/forecast", content="time\n" + "x\n" * 10_000, headers=CSV)
+    assert answer.status_code == 422
+    assert "289 rows" in answer.json()["detail"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["application/json", "text/csv"])
+def test_a_damaged_request_is_answered_or_refused_in_one_line(kind: str, hour: Request, client: TestClient) -> None:
+    random, body = Random(20120301), json.dumps(hour).encode() if kind == "application/json" else as_csv(hour).encode()
+    statuses: Counter[int] = Counter()
+    for case in range(1500):
+        answer = client.post("/forecast", content=damaged(body, random), headers={"content-type": kind})
+        statuses[answer.status_code] += 1
+        assert answer.status_code in (200, 413, 422), (case, answer.text)
+        assert answer.status_code == 200 or "\n" not in answer.json()["detail"], case
+    assert statuses[422] > 500
+
+
+# --- what one may take for another ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("twice", ["times", "readings", "sensor"])
+def test_a_key_that_stands_twice_is_refused(twice: str, client: TestClient, hour: Request) -> None:
+    text = json.dumps(hour)
+    first = next(iter(hour["readings"]))
+    key = first if twice == "sensor" else twice
+    value = json.dumps(hour["readings"][first] if twice == "sensor" else hour[twice])
+    body = text.replace(f'"{key}":', f'"{key}": {value}, "{key}":', 1)
+    assert json.loads(body) == hour
+    answer = client.post("/forecast", content=body, headers=JSON)
+    assert answer.status_code == 422
+    assert f"1 keys appear twice ({key})" in answer.json()["detail"]
+
+
+def test_a_number_with_an_underscore_is_refused(client: TestClient, hour: Request) -> None:
+    first = next(iter(hour["readings"]))
+    table = "\n".join([f"time,{first}", *(f"{time},1_0" for time in hour["times"])])
+    answer = client.post("/forecast", content=table, headers=CSV)
+    assert answer.status_code == 422
+    assert "12 cells are not numbers (1_0, " in answer.json()["detail"]
+
+
+def test_an_hour_that_the_clock_skips_is_refused(problem: Problem, hour: Request) -> None:
+    """Los Angeles has no 02:00 to 02:55 on 2012-03-11, and a time with a zone is never there."""
+    assert problem.data.store.timezone == "America/Los_Angeles"
+    times = [f"2012-03-11 02:{5 * k:02d}" for k in range(12)]
+    text = str(refusal(problem, json.dumps({**hour, "times": times}).encode()))
+    assert "12 of 12 times do not exist in America/Los_Angeles" in text
+    before = [f"2012-03-11 01:{5 * k:02d}" for k in range(12)]
+    after = [f"2012-03-11T10:{5 * k:02d}Z" for k in range(12)]
+    for times in (before, after):
+        posted.issue_of(problem, "application/json", json.dumps({**hour, "times": times}).encode())
+
+
+def test_no_answer_sends_a_client_to_the_host_that_it_named(client: TestClient) -> None:
+    answer = client.get("/forecast/", headers={"host": "evil.example"}, follow_redirects=False)
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+
+
+# --- sensors that a request leaves out ------------------------------------------------------------------------------
+
+
+def test_a_sensor_without_an_earlier_reading_in_the_data_never_reported(problem: Problem, hour: Request) -> None:
+    first = next(iter(hour["readings"]))
+    times = [f"2001-01-01 07:{5 * k:02d}" for k in range(12)]
+    body = json.dumps({"times": times, "readings": {first: [60.0] * 12}}).encode()
+    issue = posted.issue_of(problem, "application/json", body)
+    assert issue.histories.reported(issue.batch).tolist() == [[True, False, False, False]]
+
+
+# --- bodies without an end ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def half_bodies(url: str, count: int, length: int, sent: bytes = b"{") -> Iterator[None]:
+    """So many open connections that have sent a part of their body."""
+    address = httpx.URL(url)
+    head = f"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(count):
+            each = stack.enter_context(socket.create_connection((address.host, address.port)))
+            each.sendall(head.encode() + sent)
+        yield
+
+
+def test_bodies_without_an_end_take_no_place(service: Service, hour: Request) -> None:
+    """Twice as many as there are places, from raw sockets to a real server."""
+    service.worker.places, service.timeout_s = 8, 60
+    with listening(make_app(service)) as url, half_bodies(url, 16, 1000):
+        assert httpx.get(f"{url}/health").status_code == 200
+        assert httpx.post(f"{url}/forecast", json=hour).status_code == 200
+        assert service.worker.taken == 0
+
+
+def test_bodies_on_their_way_hold_no_more_than_the_queue(service: Service, hour: Request) -> None:
+    service.worker.places, service.most_bytes = 2, 4096
+    with listening(make_app(service)) as url:
+        with half_bodies(url, 3, 4000, b" " * 3999):
+            while service.coming < 2 * 3999:
+                assert httpx.get(f"{url}/health").status_code == 200
+            assert httpx.post(f"{url}/forecast", content=b" " * 3000, headers=JSON).status_code == 429
+        with suppress(TimeoutError):
+            while service.coming:
+                assert httpx.get(f"{url}/health").status_code == 200
+        assert httpx.post(f"{url}/forecast", json=hour).status_code == 200
+
+
+def test_the_file_as_it_is_now_says_what_was_read_before(followed: Service, hour: Request) -> None:
+    """A file that is followed was replaced: its readings count, and not those of the first one."""
+    assert followed.latest
+    first = next(iter(hour["readings"]))
+    with edited(followed.latest.path, followed.latest.path.with_name("next.h5")) as file:
+        file["data/features"][:, 1, 0] = 33
+    followed.latest.path.with_name("next.h5").replace(followed.latest.path)
+    request = {**hour, "readings": {first: hour["readings"][first]}}
+    with TestClient(make_app(followed)) as client:
+        client.portal.call(followed.latest.look, followed.worker.ask)
+        assert client.post("/forecast", json=request).status_code == 200
+    issue = posted.issue_of(followed.latest.problem, "application/json", json.dumps(request).encode())
+    assert issue.batch.carried[0, 1, 0] == 33

@@ -1,0 +1,142 @@
+"""What is said to do next suits the machine, is right, and works as printed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from socialx import settings_layers
+from socialx.files.hdf5_layout import UNITS
+from tests.commands import LOCATIONS, SMALL, cut_csv, edited, refused, small_file, small_run, works
+
+
+def converted(folder: Path, name: str = "small.h5", rows: int = 30) -> list[str]:
+    """The lines of a conversion."""
+    csv = cut_csv(folder / "small.csv", rows)
+    done = works("convert", "metr-la", csv, "--meta-csv", LOCATIONS, "--output-h5", folder / name)
+    return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+
+
+@pytest.mark.parametrize("card", [True, False])
+def test_convert_ends_with_a_training_for_this_machine(
+    card: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings_layers.shutil, "which", lambda name: "/usr/bin/nvidia-smi" if card else None)
+    monkeypatch.setattr(settings_layers.Path, "glob", lambda self, pattern: iter([]))
+    *lines, last = converted(tmp_path)
+    assert last == f"next: socialx train --data {tmp_path}/small.h5" + ("" if card else " --size small")
+    says = "no card is seen: small is the size for a CPU, and train says after its first steps how long it takes"
+    assert (says in lines) is not card
+
+
+def test_one_of_a_kind_is_no_plural(tmp_path: Path) -> None:
+    file = tmp_path / "gap.csv"
+    lines = cut_csv(tmp_path / "all.csv", 40, 1).read_text().splitlines(keepends=True)
+    file.write_text("".join([*lines[:20], *lines[25:]]))
+    done = works("convert", "metr-la", file, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / "gap.h5")
+    assert " 35 rows x 1 sensor x " in done.stdout
+    assert ", 1 gap, " in done.stdout
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.png"])
+def test_an_output_that_would_be_called_something_else_is_refused(name: str, tmp_path: Path) -> None:
+    csv = cut_csv(tmp_path / "small.csv", 30)
+    error = refused("convert", "auto", csv, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / name, code=2)
+    assert error.endswith(f"whose name does not end in '.{name[2:]}': name it {tmp_path / 'x.h5'}\n")
+    assert not (tmp_path / name).exists()
+
+
+def test_sixteen_bits_on_a_cpu_are_said_to_be_slower_once(data: Path, tmp_path: Path) -> None:
+    words = ("train", "--data", data, "--max-epochs", "1", "--device", "cpu", *SMALL)
+    done = works(*words, "--run-dir", tmp_path / "low", "--precision", "16-mixed")
+    slower = "--precision 16-mixed: on a CPU this is slower than 32-true, 6 and 7 times in two pairs of runs: "
+    assert done.stderr.count(f"{slower}--precision 32-true\n") == 1
+    assert "slower" not in works(*words, "--run-dir", tmp_path / "full").stderr
+
+
+def test_the_first_steps_name_a_profile_of_the_same_settings(data: Path, tmp_path: Path) -> None:
+    words = ("train", "--data", data, "--max-epochs", "1", "--run-dir", tmp_path / "run", *SMALL)
+    more = works(*words, "--profile-first", "3").stderr.partition("more: socialx ")[2].splitlines()[0]
+    assert more == f"profile --config {tmp_path}/run/settings.yaml"
+    assert "training step" in works(*shlex.split(more), "--steps", "2", "--no-trials", "--trace-steps", "0").stdout
+
+
+def test_settings_of_this_folder_may_end_in_yml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "socialx.yml").write_text("model: {width: 24}\n")
+    assert "24" in works("config", "--changed").stdout
+    assert "socialx.yml" in works("config", "--changed").stdout
+    (tmp_path / "socialx.yaml").write_text("model: {width: 32}\n")
+    assert refused("config", code=2) == "error: socialx.yml: socialx.yaml is here too: keep one of them\n"
+
+
+def test_a_file_of_another_network_is_answered_with_what_helps(run: Path, tmp_path: Path) -> None:
+    tied = small_run(small_file(tmp_path), tmp_path / "tied", "--pair-rank", "2")
+    (tmp_path / "more").mkdir()
+    more = small_file(tmp_path / "more", sensors=5)
+    error = refused("evaluate", tied, "--data", more)
+    assert error.endswith(": name a file of exactly its 4 sensors with --data\n")
+    (tmp_path / "fewer").mkdir()
+    fewer = small_file(tmp_path / "fewer", sensors=3)
+    error = refused("predict", tied, "--data", fewer)
+    remedy = "a run for any is trained with --no-sensor-identity --no-adaptive --pair-rank 0"
+    assert error.endswith(f": name the data of that network; {remedy}\n")
+    flags = remedy.partition("with ")[2].split()
+    free = small_run(tmp_path / "small.h5", tmp_path / "free", *flags)
+    works("predict", free, "--data", fewer)
+
+
+def test_the_file_of_a_run_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, elsewhere = tmp_path / "place", tmp_path / "elsewhere"
+    for folder in (place / "data", elsewhere):
+        folder.mkdir(parents=True)
+    small_file(place / "data")
+    monkeypatch.chdir(place)
+    words = ("train", "--data", "data/small.h5", "--run-dir", "runs/a", "--max-epochs", "1", *SMALL)
+    works(*words)
+    here = works("predict", "runs/a").stdout
+    monkeypatch.chdir(elsewhere)
+    done = works("predict", "../place/runs/a")
+    assert done.stdout == here
+    assert f"../place/runs/a: its file is read from {place}/data/small.h5\n" in done.stderr
+    works("evaluate", place / "runs/a")
+    assert "read from" not in works("predict", place / "runs/a", "--data", place / "data/small.h5").stderr
+    file = place / "data/small.h5"
+    assert "is an input of this command" in refused("predict", place / "runs/a", "-o", file, "--overwrite")
+    works("train", "--resume", place / "runs/a", "--max-epochs", "2")
+    assert f"path: {place}/data/small.h5" in (place / "runs/a/settings.yaml").read_text()
+    (place / "data/small.h5").rename(place / "data/other.h5")
+    monkeypatch.chdir(place)
+    assert "say where it is now: --data FILE" in refused("predict", "runs/a")
+
+
+def test_the_file_that_is_named_is_never_replaced(run: Path, data: Path, tmp_path: Path) -> None:
+    with edited(data, tmp_path / "moved.h5"):
+        pass
+    assert "no such file" in refused("predict", run, "--data", "moved.h5")
+
+
+def test_calibrate_names_the_data_that_it_was_given(run: Path, data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.h5"
+    with edited(data, other):
+        pass
+    line = works("calibrate", run, "--data", other).stdout
+    assert line.rstrip().endswith(f": socialx predict {run} --data {other} --interval 0.9")
+    assert works("calibrate", run).stdout.rstrip().endswith(f": socialx predict {run} --interval 0.9")
+
+
+def test_a_unit_that_is_not_known_is_no_word_behind_a_number(data: Path, tmp_path: Path) -> None:
+    unknown = tmp_path / "unknown.h5"
+    with edited(data, unknown) as file:
+        del file[UNITS]
+    run = tmp_path / "run"
+    trained = works("train", "--data", unknown, "--run-dir", run, "--max-epochs", "1", *SMALL).stdout
+    assert "unknown in epoch" not in trained
+    scored = works("evaluate", run, "--baselines", "--by", "sensor", "--intervals").stdout
+    assert "MAE unknown" not in scored
+    assert "unknown over" not in scored
+    assert "avg_speed (unknown), 4 sensors" in scored
+    assert "MAE by sensor, the worst first" in scored
+    assert "MAE unknown" not in works("explain", run).stdout

@@ -1,0 +1,374 @@
+"""Every command that a message names is one that works: it is provoked, read off what was printed, and run.
+
+A remedy is a ``Command`` in the source.  Each of them has a case below, so that a new one cannot be left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+import socialx as api
+from socialx.cli import error_flags
+from socialx.errors import MARK, Command, SocialxError
+from socialx.files import append
+from socialx.files.convert_options import Request
+from socialx.files.readings import read
+from socialx.notebook import files_in
+from socialx.progress import Epoch, Start
+from socialx.training import launch
+from socialx.training.loop import Progress
+from socialx.training.run_folder import RunFolder
+from tests import older_files
+from tests.commands import EXCERPT, LOCATIONS, ROOT, SMALL, cut_csv, edited, keep_rows, registered, socialx
+from tests.data_files import BAY_IDS, speeds, timestamps, write_csv
+from tests.data_files import write_frame as write_hdfstore
+
+PACKAGE = ROOT / "socialx"
+
+
+class _Begun(Exception):
+    """A training has begun, which is all that is asked of one."""
+
+
+def sites() -> dict[str, ast.Call]:
+    """Every ``Command(...)`` of the package: its module and function, and which of the function's it is."""
+    found: dict[str, ast.Call] = {}
+
+    def walk(node: ast.AST, name: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inside = f"{name}.{child.name}" if isinstance(child, ast.FunctionDef | ast.ClassDef) else name
+            if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "Command":
+                number = 1 + sum(key.startswith(f"{name}#") for key in found)
+                found[f"{name}#{number}"] = child
+            walk(child, inside)
+
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        if name != "errors":  # whose commands are read from marks
+            walk(ast.parse(path.read_text()), name)
+    return found
+
+
+SITES = sites()
+
+
+@dataclass
+class World:
+    """A folder with a file and a run in it; what stands for a file of the user's, and what was printed so far."""
+
+    folder: Path
+    data: Path
+    run: Path
+    patch: pytest.MonkeyPatch
+    fill: dict[str, Path | str] = field(default_factory=dict)
+    made: dict[str, set[str]] = field(default_factory=dict)  # site -> commands made there, as marks
+    printed: dict[str, str] = field(default_factory=dict)  # mark -> as printed
+
+    def watch(self) -> None:
+        """Note every command that is made, and how the command line writes it."""
+        begin, write = Command.__init__, error_flags.write
+
+        def made(command: Command, *arguments: Any, **options: Any) -> None:
+            begin(command, *arguments, **options)
+            frame = sys._getframe(1)
+            module = ".".join(Path(frame.f_code.co_filename).with_suffix("").parts[len(PACKAGE.parts) :])
+            for site, call in SITES.items():
+                if site.startswith(f"{module}.") and call.lineno <= frame.f_lineno <= (call.end_lineno or 0):
+                    self.made.setdefault(site, set()).add(str(command))
+
+        def printed(task: str, part: Any) -> str:
+            text = write(task, part)
+            if isinstance(part, Command):
+                self.printed[str(part)] = text
+            return text
+
+        registered()
+        self.patch.setattr(Command, "__init__", made)
+        for module in [each for name, each in sys.modules.items() if name.startswith("socialx.cli.")]:
+            if hasattr(module, "write"):
+                self.patch.setattr(module, "write", printed)
+
+    def says(self, *words: str | Path) -> str:
+        """What a command prints."""
+        result = socialx(*words)
+        return result.stdout + result.stderr
+
+    def refusal(self, task: str, call: Callable[[], object]) -> str:
+        """What a refusal says on the command line of a task."""
+        with pytest.raises(SocialxError) as caught:
+            call()
+        return "\n".join(caught.value.lines(partial(error_flags.write, task)))
+
+    def older(self, build: Callable[[Path], Path], name: str = "old.h5") -> Path:
+        """A file of an earlier writer, whose locations are those of its sensors."""
+        self.fill["LOCATIONS.csv"] = older_files.meta(self.folder / "places.csv")
+        return build(self.folder / name)
+
+    def unplaced(self) -> Path:
+        """A file whose sensors have no position."""
+        path = self.folder / "unplaced.h5"
+        api.convert("auto", cut_csv(self.folder / "cut.csv", 400), path, without_positions=True)
+        return path
+
+
+@pytest.fixture
+def world(data: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "1000")
+    for name, value in {"WIDTH": "8", "BLOCKS": "1", "SLSTM_AT": ""}.items():
+        monkeypatch.setenv(f"SOCIALX_MODEL__{name}", value)
+    monkeypatch.setenv("SOCIALX_PROFILE__STEPS", "2")
+    monkeypatch.setenv("SOCIALX_PROFILE__TRIALS", "false")
+    csv = cut_csv(tmp_path / "mine.csv", 400)
+    named = {"FILE": csv, "FILE.csv": csv, "READINGS": csv, "OLD": csv, "LOCATIONS.csv": LOCATIONS}
+    own = Path(shutil.copy(data, tmp_path / "own.h5"))
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    words = {"NAME": "city", "RUN": run, "UNIT": "mph", "ZONE": "Europe/Paris"}
+    made = World(
+        tmp_path,
+        own,
+        run,
+        monkeypatch,
+        {**named, "OUT.h5": tmp_path / "made.h5", **words},
+    )
+    made.watch()
+    return made
+
+
+def train(world: World, *words: str | Path) -> str:
+    return world.says("train", "--data", world.data, "--max-epochs", "1", "--run-dir", "new", *SMALL, *words)
+
+
+def interrupted(world: World) -> str:
+    def stop(event: object) -> None:
+        if isinstance(event, Epoch):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("socialx.cli.training_commands.Show", lambda name: stop)
+        return train(world, "--max-epochs", "2")
+
+
+def killed(world: World) -> str:
+    def ends(*config: Any) -> Callable[..., None]:
+        failure = ProcessFailure(local_rank=0, pid=1, exitcode=-signal.SIGKILL, error_file="none")
+
+        def fail(*words: str) -> None:
+            raise ChildFailedError("train", {0: failure})
+
+        return fail
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "elastic_launch", ends)
+        return world.refusal("train", lambda: launch.launch(2, ["train"]))
+
+
+def without(world: World, name: str, text: str | None = None) -> Path:
+    """The run with a file of it removed, or with another text in it."""
+    path = world.run / name
+    path.unlink() if text is None else path.write_text(text)
+    return world.run
+
+
+def odd_state(world: World) -> Path:
+    """The run with a state that is none of its model."""
+    state = torch.load(world.run / "last.pt", weights_only=True)
+    torch.save({**state, "progress": {}}, world.run / "last.pt")
+    return world.run
+
+
+def overlap(world: World) -> str:
+    """Rows that the file has no place for: they are from before it ends, and it lacks them."""
+    lines = world.fill["OLD"].read_text().splitlines()
+    with edited(world.data, world.folder / "short.h5") as file:
+        keep_rows(file, np.delete(np.arange(400), [200, 201]))
+    new = world.fill["NEW"] = world.folder / "new.csv"
+    new.write_text("\n".join([lines[0], *lines[201:203], *lines[399:]]) + "\n")
+    world.fill["OLD"].write_text("\n".join(lines[:201]) + "\n")
+    return world.says("append", "short.h5", new)
+
+
+def turned(world: World) -> Path:
+    table = pd.read_csv(world.fill["FILE"], index_col=0)
+    table.T.to_csv(world.folder / "turned.csv")
+    return world.folder / "turned.csv"
+
+
+def hdfstore(world: World) -> Path:
+    table = pd.read_csv(world.fill["FILE"], index_col=0)
+    return write_hdfstore(world.folder / "store.h5", list(table.index), table.to_numpy(), ids=tuple(table.columns))
+
+
+def others(world: World, ids: tuple[str, ...]) -> Path:
+    path = write_csv(world.folder / "others.csv", timestamps(40), speeds(40), ids)
+    rows = [f"{name},{37 + place / 100},{-122 + place / 100}" for place, name in enumerate(ids)]
+    world.fill["LOCATIONS.csv"] = world.folder / "places.csv"
+    (world.folder / "places.csv").write_text("\n".join(["sensor_id,latitude,longitude", *rows]) + "\n")
+    return path
+
+
+def unstated(world: World) -> Path:
+    """A file that does not say what a missing reading is."""
+    with h5py.File(world.data, "r+") as file:
+        del file["metadata"].attrs["missing_value"]
+    return world.data
+
+
+def named(world: World, *words: str) -> Path:
+    """A file of the user's own network."""
+    path = world.folder / "mine.h5"
+    world.says("convert", "csv", world.fill["FILE"], "--meta-csv", LOCATIONS, "--name", "city", *words, *TO[:1], path)
+    return path
+
+
+def put_back(world: World) -> str:
+    """Rows of a file in the hour that comes twice at the end of daylight saving time."""
+    header, *rows = world.fill["OLD"].read_text().splitlines()[:49]
+    clock = [f"2012-11-04 {hour:02}:{minute:02}:00" for hour in (0, 1, 1, 2) for minute in range(0, 60, 5)]
+    lines = [f"{time},{row.partition(',')[2]}" for time, row in zip(clock, rows, strict=True)]
+    new = world.fill["NEW"] = world.folder / "new.csv"
+    for path, part in ((world.fill["OLD"], lines[:20]), (new, lines[20:])):
+        path.write_text("\n".join([header, *part]) + "\n")
+    return world.says("append", named(world, "--timezone", "America/Los_Angeles"), new)
+
+
+def one_more(world: World) -> str:
+    """Later rows with a sensor that the file lacks."""
+    header, *rows = world.fill["OLD"].read_text().splitlines()
+    fewer = [line.rpartition(",")[0] for line in (header, *rows[:300])]
+    new = world.fill["NEW"] = world.folder / "new.csv"
+    new.write_text("\n".join([header, *rows[300:]]) + "\n")
+    world.fill["OLD"].write_text("\n".join(fewer) + "\n")
+    return world.says("append", named(world), new)
+
+
+def exchanged(world: World) -> Path:
+    """A file whose latitudes and longitudes were exchanged; the right ones are the locations."""
+    data, wrong = others(world, ("a", "b", "c")), world.folder / "wrong.csv"
+    rows = [(name, 48.1 + place / 100, 11.5) for place, name in enumerate("abc")]
+    world.fill["LOCATIONS.csv"].write_text("\n".join(["id,lat,lon", *(f"{i},{y},{x}" for i, y, x in rows)]) + "\n")
+    wrong.write_text("\n".join(["id,lat,lon", *(f"{i},{x},{y}" for i, y, x in rows)]) + "\n")
+    path = world.folder / "munich.h5"
+    api.convert("csv", data, path, meta=wrong, timezone="Europe/Berlin", units="km/h")
+    return path
+
+
+def edited_settings(world: World) -> Path:
+    text = (world.run / "settings.yaml").read_text()
+    assert "seed: 0" in text
+    return without(world, "settings.yaml", text.replace("seed: 0", "seed: 7"))
+
+
+TO = ("--output-h5", "x.h5")
+FRAME = pd.DataFrame([[1.0]])
+# Where the command is made -> what makes it, and says what was printed.
+CASES: dict[str, Callable[[World], str]] = {
+    "build.build#1": lambda w: w.says("train"),
+    "cli.scoring_commands.calibrate#1": lambda w: w.says("calibrate", w.run),
+    "cli.training_commands.train#1": train,
+    "files.append#1": overlap,
+    "files.append._readings#1": put_back,
+    "files.checks._timezone#1": lambda w: w.says("inspect", named(w)),
+    "files.checks._units#1": lambda w: w.says("inspect", named(w)),
+    "files.checks.far_from_zone#1": lambda w: w.says("inspect", exchanged(w)),
+    "files.formats.hdfstore._find_key#1": lambda w: w.refusal("convert", lambda: read("hdfstore", Request(w.data))),
+    "files.formats.transposed.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
+    "files.hdf5_layout.read_layout#1": lambda w: w.says("train", "--data", hdfstore(w)),
+    "files.hdf5_layout.read_layout#2": lambda w: w.says("train", "--data", w.older(older_files.v0)),
+    "files.neighbours.neighbours_of#1": lambda w: w.says("train", "--data", w.unplaced(), "--max-epochs", "1"),
+    "files.older.backfill.Plan.refusal#1": lambda w: w.says("backfill", w.unplaced()),
+    "files.older.backfill.Plan.refusal#2": lambda w: w.says("backfill", w.older(older_files.v0)),
+    "files.readings._fits#1": lambda w: w.says("convert", "metr-la", others(w, BAY_IDS), *TO),
+    "files.readings._fits#2": lambda w: w.says("convert", "metr-la", others(w, ("a", "b", "c")), *TO),
+    "files.readings._units#1": lambda w: w.says(
+        "convert", "csv", w.fill["FILE"], "--meta-csv", LOCATIONS, "--name", "city", *TO[:1], w.fill["OUT.h5"]
+    ),
+    "files.recognition.command#1": lambda w: w.says("convert", "auto", w.fill["FILE"]),
+    "files.recognition.kind_of#1": lambda w: w.says("inspect", w.older(older_files.v0)),
+    "files.recognition.recognise#1": lambda w: w.says("convert", "auto", LOCATIONS),
+    "files.recognition.refuse_ours#1": lambda w: w.says("convert", "auto", w.data, *TO),
+    "files.recognition.refuse_ours#2": lambda w: w.says("convert", "auto", w.older(older_files.v0), *TO),
+    "files.store.open_store#1": lambda w: w.says("train", "--data", unstated(w)),
+    "notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),
+    "settings_layers._refuse_edited#1": lambda w: w.says("evaluate", edited_settings(w)),
+    "tasks.doctor_checks._answers#1": lambda w: w.says("doctor", "--set", "model.width=-1"),
+    "tasks.doctor_checks._data#1": lambda w: w.says("doctor"),
+    "tasks.files.convert#1": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),
+    "tasks.files.convert#2": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
+    "tasks.files.convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
+    "tasks.first_steps.first_steps.done#1": lambda w: train(w, "--profile-first", "2"),
+    "tasks.prediction._beyond#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
+    "training.launch.launch#1": killed,
+    "training.loop.Progress.refuse_other_batches#1": lambda w: w.refusal(
+        "train", lambda: Progress(ranks=2).refuse_other_batches(w.run / "last.pt", 8, 1)
+    ),
+    "training.loop.Progress.refuse_other_batches#2": lambda w: w.refusal(
+        "train", lambda: Progress(batch=9).refuse_other_batches(w.run / "last.pt", 8, 1)
+    ),
+    "training.loop.go_on#1": lambda w: w.says("train", "--resume", w.run),
+    "training.loop.load_progress#1": lambda w: w.says("train", "--resume", odd_state(w)),
+    "training.process_group.ProcessGroup.resuming#1": interrupted,
+    "training.run_folder.RunFolder.protocol#1": lambda w: w.says("evaluate", without(w, "protocol.json", "{}")),
+    "training.run_folder.RunFolder.read_intervals#1": lambda w: w.says(
+        "predict", without(w, RunFolder(w.run).intervals.name), "--interval", "0.9"
+    ),
+    "training.run_folder.open_to_resume#1": lambda w: w.says("train", "--resume", without(w, "last.pt")),
+    "views.geojson.places#1": lambda w: w.says("inspect", w.unplaced(), "--geojson", "map.geojson"),
+}
+
+
+def test_every_remedy_has_a_case() -> None:
+    assert sorted(SITES) == sorted(CASES)
+
+
+@pytest.mark.parametrize("site", CASES)
+def test_a_printed_command_works(world: World, site: str) -> None:
+    if site == "files.append#1":  # made when its module is imported
+        world.made[site] = {MARK.search(append.ANEW)[0]}
+    said = " ".join(CASES[site](world).split())
+    commands = [world.printed[mark] for mark in world.made.get(site, ()) if mark in world.printed]
+    assert commands, said
+    for command in commands:
+        assert command in said
+        program, *words = (world.fill.get(word, word) for word in shlex.split(command))
+        assert program == "socialx"
+        run(world, *map(str, words))
+
+
+def run(world: World, *words: str) -> None:
+    """Run a command to its end, a training to its beginning."""
+
+    class Shown:
+        def __init__(self, name: str) -> None: ...
+        def __call__(self, event: object) -> None:
+            if isinstance(event, Start):
+                raise _Begun
+
+    if words[0] != "train":
+        result = socialx(*words)
+        assert result.exit_code == 0, result.output
+        return
+    world.patch.setattr("socialx.cli.training_commands.Show", Shown)
+    world.patch.setattr(launch, "launch", lambda devices, words: api.train and _begin())
+    with pytest.raises(_Begun):
+        print(socialx(*words).output)
+
+
+def _begin() -> int:
+    raise _Begun
