@@ -138,7 +138,7 @@ def cli_page() -> str:
         "These are the help pages of all commands. Options that stand here by name alone are those of a command",
         "above, or settings: [settings.md](settings.md) has what they do, and `--help-all` all that a command takes.",
         "Exit codes: 0 done, 1 a file or its data, 2 a flag or setting, 3 a failed check that was asked for, 130",
-        "interrupted.",
+        "interrupted, 141 nobody reads the pipe any more.",
         "",
         *block("socialx --help", told),
     ]
