@@ -392,7 +392,12 @@ def differences(settings: Settings, other: Settings) -> str:
 
 def size_here() -> str | None:
     """The size to advise on this machine: ``small`` where no card is seen, None, which is the default, beside one."""
-    return None if shutil.which("nvidia-smi") or any(Path("/dev").glob("nvidia[0-9]*")) else "small"
+    return None if sees_card() else "small"
+
+
+def sees_card() -> bool:
+    """Whether the machine has the device of a card or the tool of its driver; torch need not be loaded to tell."""
+    return bool(shutil.which("nvidia-smi")) or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def as_typed(value: Any) -> str:

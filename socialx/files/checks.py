@@ -226,22 +226,20 @@ def far_from_zone(place: tuple[float, float], timezone: str | None, moment: str,
     then = datetime.fromisoformat(moment)
     offset, summer = zone.utcoffset(then) or timedelta(), zone.dst(then) or timedelta()
 
-    def away(longitude: float) -> float:
-        hours = (offset - summer).total_seconds() / 3600
-        return abs((hours - longitude / 15 + 12) % 24 - 12)
+    def away(longitude: float, of_zone: timedelta = offset - summer) -> float:
+        return abs((of_zone.total_seconds() / 3600 - longitude / 15 + 12) % 24 - 12)
 
     latitude, longitude = place
     nearer = away(longitude) > ODD_HOURS >= away(latitude) and away(longitude) - away(latitude) > NEARER_HOURS
     exchanged = nearer and abs(longitude) <= HABITABLE
-    if not exchanged and abs((offset.total_seconds() / 3600 - longitude / 15 + 12) % 24 - 12) <= FAR_HOURS:
+    if not exchanged and away(longitude, offset) <= FAR_HOURS:
         return None
     found = f"its sensors are {near(place)}, far from its time zone {timezone}"
     if not exchanged:
         return found
     completing = Command("backfill", path, meta="LOCATIONS.csv")
-    return (
-        f"{found}; {near((longitude, latitude))} fits it: if they are exchanged, exchange the columns and {completing}"
-    )
+    fits = f"{near((longitude, latitude))} fits it"
+    return f"{found}; {fits}: if they are exchanged, exchange the columns and {completing}"
 
 
 def problems(report: Report) -> list[str]:

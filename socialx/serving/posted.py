@@ -16,12 +16,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from socialx.build import Problem
-from socialx.data.calendar import DAY_S
 from socialx.data.history import Histories
 from socialx.data.source import Arrays
 from socialx.errors import ITEM, SocialxError, sample, shortened
 from socialx.files.store import Store
-from socialx.files.time_axis import JITTER_S, clock_changes, known_zone, wall_seconds
+from socialx.files.time_axis import JITTER_S, skips, wall_seconds
 from socialx.serving.worker import Issue
 
 JSON, CSV = "application/json", "text/csv"
@@ -124,12 +123,9 @@ def _seconds(store: Store, times: Sequence[str]) -> np.ndarray:
         pair = " -> ".join(shortened(time, ITEM) for time in times[odd[0] : odd[0] + 2])
         helps = "send every row once, in order, with null where nothing was read"
         raise SocialxError("times", found, helps, sample=[pair])
-    zone = known_zone(store.timezone)
-    for moment, before, after in clock_changes(zone, np.unique(seconds // DAY_S)) if zone else ():
-        skipped = np.flatnonzero((seconds >= moment + before) & (seconds < moment + after))
-        if len(skipped):
-            found = f"{len(skipped)} of {len(times)} times do not exist in {store.timezone}, where the clock skips them"
-            raise SocialxError("times", found, "send times with their zone", sample=[times[skipped[0]]])
+    if len(skipped := np.flatnonzero(skips(seconds, store.timezone))):
+        found = f"{len(skipped)} of {len(times)} times do not exist in {store.timezone}, where the clock skips them"
+        raise SocialxError("times", found, "send times with their zone", sample=[times[skipped[0]]])
     return seconds
 
 

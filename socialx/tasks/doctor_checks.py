@@ -34,7 +34,7 @@ from socialx.data.normaliser import Moments, measure
 from socialx.data.windows import split_windows
 from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, with_mode
 from socialx.environment import MIB, cpu_field, free_bytes, usable_cores
-from socialx.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, python
+from socialx.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, counted, python
 from socialx.files.hdf5_layout import Block, Readings, Sensors
 from socialx.files.quantities import SPEED
 from socialx.files.store import open_store
@@ -43,7 +43,7 @@ from socialx.notebook import Shown
 from socialx.precision import Precision, resolve_device, resolve_precision
 from socialx.progress import Callback, listening, work
 from socialx.settings import Settings
-from socialx.settings_layers import DEFAULT, Layers, Loaded, flat
+from socialx.settings_layers import DEFAULT, Layers, Loaded, flat, sees_card
 from socialx.tasks.training import what_computes
 
 SCHEMA = "socialx.doctor/1"
@@ -233,11 +233,11 @@ def _machine(setup: Setup) -> Answer:
         threads = setup.settings.trainer.threads or threads
     model = cpu_field("model name") or platform.processor() or platform.machine()
     system = f"{platform.system()} {platform.release().partition('-')[0]}"
-    found = f"{system}, {model}, {torch.backends.cpu.get_cpu_capability()}, {_several(cores, 'usable core')}"
+    found = f"{system}, {model}, {torch.backends.cpu.get_cpu_capability()}, {counted(cores, 'usable core')}"
     if threads > cores:
         slow = f"{found}; torch takes {threads} threads, and threads that share a core wait for each other"
         return "warn", slow, f"{Argument('trainer.threads', cores)}, or OMP_NUM_THREADS={cores}"
-    return "ok", f"{found}, {_several(threads, 'thread')} of torch"
+    return "ok", f"{found}, {counted(threads, 'thread')} of torch"
 
 
 @check("packages", helps="install socialx again with pip")
@@ -308,7 +308,7 @@ def _why_no_card() -> tuple[str, str]:
 
 def has_nvidia() -> bool:
     """Whether the machine has a driver, or the device of a card."""
-    return bool(_driver() or shutil.which("nvidia-smi") or any(Path("/dev").glob("nvidia[0-9]*")))
+    return bool(_driver()) or sees_card()
 
 
 def _driver() -> str:
@@ -395,7 +395,7 @@ def _data(setup: Setup) -> Answer:
     room = "" if free is None else f" of {_size(free)} free on {device}"
     series = f"{_size(series_bytes(rows, sensors, len(names)))}{room}: loader mode {mode}"
     cut = " / ".join(f"{count:,}" for count in windows.counts.values())
-    what = f"{path}: {_several(sensors, 'sensor')}, {rows:,} rows every {first.step_minutes} min, {cut} windows"
+    what = f"{path}: {counted(sensors, 'sensor')}, {rows:,} rows every {first.step_minutes} min, {cut} windows"
     return "ok", f"{what}; the series is {series}"
 
 
@@ -451,7 +451,7 @@ def _encoder(setup: Setup) -> Answer:
     broken = [f"gradient of {name}" for name, gradient in gradients.items() if not gradient.isfinite().all()]
     broken = broken if output.isfinite().all() else ["forecast", *broken]
     ran = what_computes(problem) if device.type == "cuda" else what_computes(problem).partition(", ")[0]
-    network = _several(len(data.sensors.ids), "made-up sensor" if made_up else "sensor")
+    network = counted(len(data.sensors.ids), "made-up sensor" if made_up else "sensor")
     network = f"the first {network}" if len(data.sensors.ids) == MOST_SENSORS else network
     if broken or not gradients:
         what = f"{ran}: {'not finite: ' + broken[0] if broken else 'no parameter has a gradient'}, for {network}"
@@ -550,10 +550,6 @@ def _shared_memory(setup: Setup) -> Answer:
 
 def _size(count: int) -> str:
     return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / MIB:,.1f} MiB"
-
-
-def _several(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _in_short(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from socialx.errors import counted
 from socialx.files.inspect import Report
 from socialx.files.store import Store
 from socialx.views.canvas import DAY, day, moment, picture, time_ticks, title
@@ -32,9 +33,11 @@ def plot_report(store: Store, report: Report, path: Path) -> None:
     with picture(path) as figure:
         left, right = figure.subplots(1, 2, width_ratios=(2, 3))
         missing = f"{percent(report.missing_share)} missing" if report.missing_share else "nothing missing"
-        sensors = "1 sensor" if report.sensors == 1 else f"{report.sensors:,} sensors"
         times = f"{report.first_timestamp[:16]} to {report.last_timestamp[:16]}"
-        figure.suptitle(f"{report.dataset}: {sensors}, {report.rows:,} rows, {times}, {missing}", fontsize=14)
+        figure.suptitle(
+            f"{report.dataset}: {counted(report.sensors, 'sensor')}, {report.rows:,} rows, {times}, {missing}",
+            fontsize=14,
+        )
         _draw_week(figure, right, store)
         _draw_map(figure, left, store, report)
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from socialx.dataset import GIB
+from socialx.errors import counted
 from socialx.profiling.paired import Gain
 from socialx.profiling.profile import ONE_PROCESS, Finding, Profile
 from socialx.profiling.trace import Top, short_name
@@ -141,9 +142,7 @@ def _rates(p: Profile, out: Console) -> None:
         parts.append(f"operators move {rate / 1e9:,.1f} GB/s = {percent(rate / best)} of a copy")
     if p.host and p.host.cores_used is not None:
         h = p.host
-        parts.append(
-            f"{h.threads} {'thread' if h.threads == 1 else 'threads'}, {h.cores_used:.1f} of {h.cores} cores used"
-        )
+        parts.append(f"{counted(h.threads, 'thread')}, {h.cores_used:.1f} of {h.cores} cores used")
     if p.memory:
         m = p.memory
         parts.append(f"peak memory {m.peak_bytes / GIB:.2f} of {m.capacity_bytes / GIB:.1f} GiB")
