@@ -295,7 +295,7 @@ def _note(store: Store, where: Path, new: _Rows, same: int, absent: tuple[str, .
         what = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"
         note(Message(where, what, f"{Argument('missing', 0)} if they stand for none"))
     known, valid = store.read(slice(max(0, len(store.rows) - WEEK_S // (60 * store.step_minutes)), len(store.rows)))
-    readings = values[np.isfinite(values) & (values != store.missing)]
+    readings = values[store.is_reading(values)]
     if store.feature != SPEED or not len(readings) or not valid.any():
         return
     old_median, median = float(np.median(known[valid])), float(np.median(readings))

@@ -10,7 +10,7 @@ import difflib
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from zoneinfo import available_timezones
 
 from socialx.errors import Argument, SettingsError
 from socialx.files.file_head import FileHead, read_head
-from socialx.files.quantities import QUANTITIES
+from socialx.files.quantities import QUANTITIES, SPEED
 from socialx.notebook import files_in
 
 UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
@@ -133,9 +133,8 @@ class Request:
     """What a user says about a source; everything but ``data`` may be left out.
 
     data: a file, or the folder of the formats that have several.  more: further files of the same columns.  published:
-    ``start`` was not given, it is that of the data set as published.  known: ids of the sensors of the file that
-    is appended to.  missing: empty means that every number is a
-    reading; None is 0, and of counts no number.
+    ``start`` was not given, it is that of the data set as published.  known: ids of the sensors of the file that is
+    appended to.  missing: empty means that every number is a reading; None is 0, and of counts no number.
     """
 
     data: Path
@@ -204,6 +203,10 @@ class Request:
     def said_start(self) -> str:
         """How a message calls ``start``."""
         return "the published start" if self.published else "the given start"
+
+    def codes(self, features: Collection[str]) -> tuple[float, ...]:
+        """The numbers that stand for no reading of these features: as said, else 0 where one of them is a speed."""
+        return ((0.0,) if SPEED in features else ()) if self.missing is None else self.missing
 
     @classmethod
     def of(cls, task: str, data: str | Path | Sequence[str | Path], arguments: Mapping[str, Any]) -> Request:

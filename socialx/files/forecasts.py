@@ -200,11 +200,9 @@ def _from_table(path: Path, about: Scored) -> Entries:
     targets = places("target", about.targets) if several else np.zeros(len(table), np.int64)
     if "unit" in table:
         _, units = coded("unit")
-        pairs = (
-            zip(about.targets * len(units), units, strict=True)
-            if not several
-            else (table[["target", "unit"]].drop_duplicates().itertuples(index=False, name=None))
-        )
+        pairs = [(about.targets[0], unit) for unit in units]
+        if several:
+            pairs = list(table[["target", "unit"]].drop_duplicates().itertuples(index=False, name=None))
         _check_units(path, pairs, about)
     return issued, minutes, places("sensor", about.sensors), targets, numbers("value").astype(np.float32)
 
@@ -219,9 +217,9 @@ def _places(path: Path, what: str, names: Sequence[str], known: tuple[str, ...])
 
 
 def _check_units(path: Path, found: Iterable[tuple[str, str]], about: Scored) -> None:
+    units = dict(zip(about.targets, about.units, strict=True))
     for target, unit in found:
-        own = dict(zip(about.targets, about.units, strict=True)).get(target, unit)
-        if unit != own:
+        if unit != (own := units.get(target, unit)):
             raise SocialxError(path, f"its {target} is in {unit}, and that of the data is in {own}", f"write {own}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,6 +81,25 @@ class Readings:
     others: Mapping[str, str] = field(default_factory=dict)  # features behind the first in the blocks, with their units
     inputs: tuple[Path, ...] = ()  # all files that are read, so that none is overwritten
     codes: tuple[float, ...] = ()  # further numbers that stood for "no reading", which are NaN in the blocks
+
+
+def is_reading(values: np.ndarray, missing: float | None) -> np.ndarray:
+    """Which of these values are readings, bool of the same shape: finite, and not the missing value."""
+    valid = np.isfinite(values)
+    valid &= values != np.float32(np.nan if missing is None else missing)
+    return valid
+
+
+def is_code(values: np.ndarray, features: Sequence[str], codes: Sequence[float]) -> np.ndarray:
+    """Which of these values [..., F] are one of the numbers that stand for no reading, bool of the same shape.
+
+    Of several features 0 stands for no reading of the speed alone.
+    """
+    found = np.zeros(values.shape, bool)
+    for place, feature in enumerate(features):
+        mine = [code for code in codes if code != 0 or feature == SPEED or len(features) == 1]
+        found[..., place] = np.isin(values[..., place].astype(np.float32), np.array(mine, np.float32))
+    return found
 
 
 def check_parts(path: Path, file: h5py.File) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 SPEED = "avg_speed"
 QUANTITIES = {"speed": SPEED, "flow": "flow", "occupancy": "occupancy"}  # as typed -> the name of the feature
 NOT_NEGATIVE = (SPEED, "flow", "occupancy")  # those that cannot be below 0
@@ -13,8 +11,3 @@ SPEED_UNITS = {"mph": "mph", "mi/h": "mph", "miles/h": "mph", "m/s": "m/s"} | di
     ("km/h", "kmh", "kph", "km/std"), "km/h"
 )
 UNITS_LIKE = {"flow": ("veh/h", "veh/5min"), "occupancy": ("%", "share")}  # examples; those of speeds are mph and km/h
-
-
-def codes_of(feature: str, codes: Sequence[float], *, several: bool) -> tuple[float, ...]:
-    """The numbers that stand for no reading of a feature; of several features 0 is one of the speed only."""
-    return tuple(code for code in codes if code != 0 or feature == SPEED or not several)

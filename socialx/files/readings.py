@@ -28,10 +28,10 @@ from socialx.files.formats.walltimes import (
     rounded,
     watched,
 )
-from socialx.files.hdf5_layout import DIRECTIONS, Block, Readings, Sensors
+from socialx.files.hdf5_layout import DIRECTIONS, Block, Readings, Sensors, is_code
 from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations, respelt
 from socialx.files.published import DATASETS, PublishedDataset
-from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE, codes_of
+from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
 from socialx.files.recognition import find, recognise
 
 MINE = "mine"  # the name of a data set without one
@@ -78,7 +78,7 @@ def read(kind: str, request: Request) -> SourceReadings:
     readings, assumed = _readings(request, contents, dataset, sensors, positions)
     codes, features = (request.missing or ())[1:], (contents.feature, *contents.others)
     if contents.others:
-        codes = ((0.0,) if SPEED in features else ()) if request.missing is None else request.missing
+        codes = request.codes(features)
     readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
     readings, clock = in_order(readings, contents, request)
     files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
@@ -135,9 +135,10 @@ def _fits(request: Request, dataset: PublishedDataset, ids: tuple[str, ...]) -> 
 def in_order(
     readings: Readings, contents: Contents, request: Request, *, in_utc_always: bool = False, remedy: Remedy = ""
 ) -> tuple[Readings, tuple[Message, ...]]:
-    """The readings with times that can be trusted, and a note for each change: whole steps, if they were asked for;
-    an hour that comes twice in UTC, if the user names the zone of the times; times in UTC as wall times of that zone,
-    if no hour comes twice.
+    """The readings with times that can be trusted, and a note for each change.
+
+    Times are moved to whole steps if that was asked for.  If the user names their zone, wall times with an hour that
+    comes twice are written in UTC, and times in UTC without such an hour as wall times of that zone.
 
     in_utc_always: wall times of a zone that the user names are written in UTC, whether they have such an hour or not.
 
@@ -197,16 +198,13 @@ def without(
 
     features: what the blocks hold; of several 0 stands for no reading of the speed alone.
     """
-    several = len(features) > 1
-    unwanted = [np.array(codes_of(name, codes, several=several), np.float32) for name in features]
     with closing(blocks):
         for block in blocks:
-            parts = np.moveaxis(block.speeds, -1, 0) if several else [block.speeds]
-            found = [np.isin(part, numbers) for part, numbers in zip(parts, unwanted, strict=True)] if codes else []
-            missing = np.stack(found, axis=-1).reshape(block.speeds.shape) if found else None
-            yield (
-                block if missing is None else replace(block, speeds=np.where(missing, np.float32(np.nan), block.speeds))
-            )
+            if codes:
+                values = block.speeds if len(features) > 1 else block.speeds[..., np.newaxis]
+                missing = is_code(values, features, codes).reshape(block.speeds.shape)
+                block = replace(block, speeds=np.where(missing, np.float32(np.nan), block.speeds))
+            yield block
 
 
 def _sensors(

@@ -24,6 +24,7 @@ from socialx.files.hdf5_layout import (
     STATIC_UNITS,
     UNKNOWN,
     Sensors,
+    is_reading,
     read_layout,
     read_number,
     read_text,
@@ -157,9 +158,7 @@ class Store(Shown):
 
     def is_reading(self, values: np.ndarray) -> np.ndarray:
         """Which of these values are readings, bool of the same shape: finite, and not the missing value of the file."""
-        valid = np.isfinite(values)
-        valid &= values != np.float32(np.nan if self.missing is None else self.missing)
-        return valid
+        return is_reading(values, self.missing)
 
 
 def version_of(path: Path) -> tuple[int, ...]:

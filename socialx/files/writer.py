@@ -106,7 +106,9 @@ def _columns(readings: Readings) -> dict[str, np.ndarray]:
             f"{len(bad)} sensor ids are not 1 to 64 plain ASCII characters without spaces and '/' ({sample(bad)})",
             "rename them",
         )
-    measured: dict[str, np.ndarray | None] = dict.fromkeys((readings.feature, *readings.others), sensors.latitude * 0)
+    measured: dict[str, np.ndarray | None] = dict.fromkeys(
+        (readings.feature, *readings.others), np.zeros(len(sensors.ids))
+    )
     columns = measured | {"lanes": sensors.lanes, "length": sensors.length}
     columns |= {"latitude": sensors.latitude, "longitude": sensors.longitude}
     if sensors.direction is not None:
@@ -127,10 +129,8 @@ def _write_features(
     rows = rows if len(head) > 1 else min(rows, len(head[0].timestamps))
     shape, limits = (0, sensors, len(columns)), (None, sensors, len(columns))
     chunk_bytes = packed_bytes(4 * rows * sensors)
-    chunks, cache = (
-        (rows, sensors, 1),
-        3 * measured * 4 * rows * sensors,
-    )  # the chunk that two blocks share is compressed once
+    chunks = rows, sensors, 1
+    cache = 3 * measured * 4 * rows * sensors  # the chunk that two blocks share is compressed once
     features = file.create_dataset(
         FEATURES, shape, "f4", maxshape=limits, chunks=chunks, shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **PACKED
     )

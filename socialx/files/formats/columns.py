@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from socialx.files.hdf5_layout import Block
+from socialx.files.hdf5_layout import Block, is_code
 from socialx.files.locations import match_key
-from socialx.files.quantities import SPEED, SPEED_UNITS, codes_of
+from socialx.files.quantities import SPEED, SPEED_UNITS
 
 # Names of a column of each quantity in a table that has a row for each reading.
 QUANTITY_COLUMNS = {
@@ -148,9 +148,7 @@ def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], cod
     order = np.argsort(sensor, kind="stable")
     begins = np.flatnonzero(np.diff(sensor[order], prepend=-1))
     values = values[:, order].astype(np.float64)
-    for place, feature in enumerate(features):
-        unwanted = np.array(codes_of(feature, codes, several=len(features) > 1), np.float32)
-        values[..., place][np.isin(values[..., place].astype(np.float32), unwanted)] = np.nan
+    values[is_code(values, features, codes)] = np.nan
 
     def total(part: np.ndarray) -> np.ndarray:
         return np.add.reduceat(part, begins, axis=1)

@@ -376,8 +376,7 @@ def _of_sensors(
     flows = [place for place, quantity in measured if quantity == "flow"]
     if len(flows) == 1 and SPEED in features and "flow" not in features:
         chosen, names = [*chosen, *flows], [*names, "flow"]  # the weights of the speeds
-    codes = ((0.0,) if SPEED in features else ()) if request.missing is None else request.missing
-    blocks = combined(_blocks(table, chosen), lanes, names, codes, len(features))
+    blocks = combined(_blocks(table, chosen), lanes, names, request.codes(features), len(features))
     weighted = " weighted by flow" if "flow" in names else ""
     ways = {"flow": "flows are sums of lanes", SPEED: f"speeds are means of lanes{weighted}"}
     how = "; ".join(ways.get(each, f"{each} is a mean of lanes") for each in features)
@@ -537,13 +536,17 @@ def _times_of(sheet: Sheet, piece: Piece) -> list[str]:
         if "" in cells:
             missing = f"{piece.place(cells.index(''))} has no {sheet.names[place] or 'time'!r}"
             raise SocialxError(sheet.where, missing, "correct it")
-    return columns[0] if len(columns) == 1 else [" ".join(cells) for cells in zip(*columns, strict=True)]
+    return _joined(columns, " ")
 
 
 def _names_of(sheet: Sheet, piece: Piece) -> list[str]:
     """The sensor of each row of a piece, with its lane where there is a column of lanes."""
-    columns = piece.texts[len(sheet.times) :]
-    return columns[0] if len(columns) == 1 else [BETWEEN.join(cells) for cells in zip(*columns, strict=True)]
+    return _joined(piece.texts[len(sheet.times) :], BETWEEN)
+
+
+def _joined(columns: list[list[str]], mark: str) -> list[str]:
+    """The cells of each row of some columns as one text, with a mark between them."""
+    return columns[0] if len(columns) == 1 else [mark.join(cells) for cells in zip(*columns, strict=True)]
 
 
 def _refuse_times(sheet: Sheet, piece: Piece, texts: list[str], wrong: np.ndarray) -> None:
@@ -669,10 +672,7 @@ def _turned(table: Table, cells: Iterable[Cells], moments: np.ndarray, again: li
         other = ((known != readings) & ~(np.isnan(known) & np.isnan(readings))).any(axis=1)
         if other.any():
             row = int(other.argmax())
-            when, column = (
-                as_timestamps(seconds[row : row + 1])[0].decode(),
-                int((known[row] != readings[row]).argmax()),
-            )
+            when, column = as_timestamps(seconds[row : row + 1])[0].decode(), (known[row] != readings[row]).argmax()
             vdid = table.ids[numbers[row]].replace(BETWEEN, ", lane ")
             what = f"two readings of {vdid} at {when} ({known[row, column]:g}, {readings[row, column]:g})"
             raise SocialxError(table.sheets[0].path, what, "remove one of them")

@@ -18,7 +18,7 @@ import numpy as np
 from socialx.data.calendar import DAY_S
 from socialx.errors import Argument, Message, Remedy, SettingsError, SocialxError, counted
 from socialx.files.formats.contents import as_timestamps
-from socialx.files.hdf5_layout import Block
+from socialx.files.hdf5_layout import Block, is_reading
 from socialx.files.time_axis import JITTER_S, common_step, no_such_hour, skips, timestamp_seconds
 from socialx.progress import note
 
@@ -205,10 +205,7 @@ def existing(
         for block in blocks:
             skipped = skips(timestamp_seconds(block.timestamps, str(where)), timezone)
             if skipped.any():
-                speeds = block.speeds[skipped]
-                read = (np.isfinite(speeds) & (speeds != np.float32(np.nan if missing is None else missing))).any(
-                    axis=1
-                )
+                read = is_reading(block.speeds[skipped], missing).any(axis=1)
                 rows += int(read.sum())
                 first = first or "".join(block.timestamps[skipped][read][:1].astype(str))
             yield block

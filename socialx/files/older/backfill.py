@@ -108,9 +108,9 @@ def backfill(
     meta: a table of locations; it wins over what the file holds.  known: what is in it, where that was read before.
     rewrite: write files of the two oldest layouts anew.  without_positions: sensors may stay without one.  units,
     timezone: of the first measured feature and of the times, where the file does not say them; alone they ask no
-    positions of a current file.  backup: keep the old file as ``NAME.bak``.  Raises SocialxError, and leaves the file
-    as it was, where a sensor stays without a position, the file says another unit or zone, somebody else has it open,
-    or the disk fails.
+    positions of a current file.  backup: keep the old file as ``NAME.bak``.  The file is left as
+    it was, with a SocialxError, where a sensor stays without a position or the file says another unit or zone; where
+    somebody else has it open or the disk fails, too.
     """
     if known is None:
         known = read_locations(meta) if meta else {}
