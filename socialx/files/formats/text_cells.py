@@ -35,6 +35,7 @@ GROUPED = {
     ".": re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?"),
     ",": re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]*)?"),
 }
+THOUSANDS = 25  # no road counts 25,000 vehicles in a step: so large a number has decimals
 BLANK_BYTES = 1 << 26  # of blank lines one after the other
 FOOTER_ROWS, FOOTER_LETTERS = 10, 1 << 16  # that may stand below a table, and of one of them
 NARROW = 16  # rows of so many cells are cut cell by cell
@@ -46,13 +47,14 @@ class Signs:
     """What tells whether a sign before three digits is that of the decimals or of the thousands.
 
     said: whether the user named the sign of the decimals; the other one is then that of the thousands.  grouped: a
-    number from 1 on with three digits after the sign; whole: one above 1 without it.  decimals: whether a number has
-    the sign and cannot be grouped.
+    number from 1 on with three digits after the sign; whole: one above 1 without it.  large: whether one of the grouped
+    has more thousands than any reading.  decimals: whether a number has the sign and cannot be grouped.
     """
 
     said: bool = False
     grouped: str = ""
     whole: str = ""
+    large: bool = False
     decimals: bool = False
 
     def see(self, cells: bytes, mark: bytes, sign: str) -> None:
@@ -64,13 +66,15 @@ class Signs:
             found = grouped.findall(cells)
             self.decimals = len(found) < count
             self.grouped = self.grouped or b"".join(found[:1]).decode().strip()
+            self.large = self.large or any(abs(int(cell.split(sign.encode())[0])) >= THOUSANDS for cell in found)
         if not self.whole and (large := whole.search(cells)):
             self.whole = large[0].decode().strip()
 
     def check(self, where: object) -> None:
         """Raise for cells that may be read in both ways."""
-        if self.grouped and self.whole and not self.decimals:
-            found = f"numbers like {self.grouped} beside {self.whole}, so the sign may be that of thousands or decimals"
+        if self.grouped and not self.decimals and (self.whole or not self.large):
+            beside = f" beside {self.whole}" if self.whole else " with three digits after each sign"
+            found = f"numbers like {self.grouped}{beside}, so the sign may be that of thousands or decimals"
             raise SocialxError(where, found, _either(self.grouped))
 
 

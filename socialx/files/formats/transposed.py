@@ -10,7 +10,7 @@ from socialx.errors import Argument, Command, SocialxError, sample
 from socialx.files.file_head import SEPARATORS, FileHead
 from socialx.files.formats.moments import EPOCH, MOMENT
 from socialx.files.formats.sheets import HEAD_ROWS, SENSORS, Sheet, cells_of, typed, written
-from socialx.files.formats.text_cells import decimal_sign
+from socialx.files.formats.text_cells import Signs, decimal_sign
 
 BEGINNING = 1 << 12  # letters of the first line, which hold several times
 ADVICE = "make or download it again"
@@ -28,16 +28,17 @@ def refuse_transposed(head: FileHead) -> None:
         )
 
 
-def turned(head: FileHead) -> Sheet:
+def turned(head: FileHead, said: str | None = None) -> Sheet:
     """The sheet with a row per time of a table with a column per time; all its readings are held in memory.
 
     The sensors are in the column with the name of one, else in the first that holds no times.  Other columns without
-    times are left out.  Raises SocialxError for any other table, and for a cell that is no reading.
+    times are left out.  said: the sign of the decimals, where the user names it.  Raises SocialxError for any other
+    table, and for a cell that is no reading.
     """
     import pandas as pd
 
     separator, names = _header(head)
-    frame, decimal = None, "."
+    frame = None
     if head.kind in ("parquet", "excel"):
         book = typed(head)
         if len(book) > 1:
@@ -52,11 +53,12 @@ def turned(head: FileHead) -> Sheet:
     if len(times) < 2 or not others:
         found = f"line 1 names no sensors and times ({sample(names)})"
         raise SocialxError(head.path, found, f"drop {Argument('transposed')}")
-    if frame is None:
-        decimal = decimal_sign(separator, [cells_of(line, separator)[1:] for _, line in head.lines[1 : HEAD_ROWS + 1]])
+    first = [cells_of(line, separator)[1:] for _, line in head.lines[1 : HEAD_ROWS + 1]] if frame is None else []
+    decimal, signs = said or decimal_sign(separator, first), Signs(said=said is not None)
     kind = "text" if frame is None else head.kind
     place = next((place for place in others if SENSORS.fullmatch(names[place])), others[0])
-    sheet = Sheet(head.path, kind, tuple(names), (), times, place, head.encoding, separator, decimal, frame=frame)
+    how = (head.encoding, separator, decimal)
+    sheet = Sheet(head.path, kind, tuple(names), (), times, place, *how, frame=frame, signs=signs)
     with closing(sheet.rows((place,), times)) as rows:
         pieces = list(rows)
     ids = [cell for piece in pieces for cell in piece.texts[0]]
