@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 from socialx.disk import replacing
-from socialx.errors import Argument, SettingsError, SocialxError, in_short, sample
+from socialx.errors import Argument, SettingsError, SocialxError, counted, in_short, sample
 from socialx.files.hdf5_layout import PACKED, plain_text
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
 from socialx.files.time_axis import JITTER_S
@@ -187,7 +187,9 @@ def _from_table(path: Path, about: Scored) -> Entries:
 
     def numbers(name: str) -> np.ndarray:
         found = pd.to_numeric(table[name], errors="coerce")
-        if lost := table[name][found.isna() & table[name].notna()].astype(str).tolist():
+        truths = table[name].map(lambda cell: isinstance(cell, bool))
+        wrong = (found.isna() & table[name].notna()) | truths | (name == "horizon") & ~np.isfinite(found)
+        if lost := [str(cell) for cell in table[name][wrong]]:
             raise SocialxError(path, f"{len(lost)} cells of the column {name} are no number", AS_WRITTEN, sample=lost)
         return found.to_numpy(np.float64, na_value=np.nan)
 
@@ -197,7 +199,11 @@ def _from_table(path: Path, about: Scored) -> Entries:
 
     issued = seconds("issued_at")
     minutes = numbers("horizon") if ahead == "horizon" else (seconds("time") - issued) / 60
-    targets = places("target", about.targets) if several else np.zeros(len(table), np.int64)
+    if ahead == "horizon" and "time" in table and (other := seconds("time") - issued != 60 * minutes).any():
+        row = table[other].iloc[0]
+        found = f"{row['time']} is not {row['horizon']} min after {row['issued_at']}"
+        raise SocialxError(path, f"time and horizon differ in {counted(int(other.sum()), 'row')} ({found})", AS_WRITTEN)
+    targets = places("target", about.targets) if "target" in table else np.zeros(len(table), np.int64)
     if "unit" in table:
         _, units = coded("unit")
         pairs = [(about.targets[0], unit) for unit in units]
@@ -210,6 +216,7 @@ def _from_table(path: Path, about: Scored) -> Entries:
 def _places(path: Path, what: str, names: Sequence[str], known: tuple[str, ...]) -> np.ndarray:
     """Where names stand among those of the data, int64."""
     place = {name: number for number, name in enumerate(known)}
+    names = [name if name in place else name.removeprefix("'") for name in names]  # a formula, as a table has it
     if lost := [name for name in names if name not in place]:
         found = f"{len(lost)} of {len(names)} {what} are not in the data"
         raise SocialxError(path, found, f"name them as the data does, such as {known[0]}", sample=lost)

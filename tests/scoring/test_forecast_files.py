@@ -221,3 +221,43 @@ def test_what_only_a_run_has_is_not_asked_of_a_file(data: Path, run: Path, saved
     assert list(found.coverage) == [str(run)]
     with pytest.raises(SettingsError, match="name a run folder"):
         api.evaluate(saved, data, intervals=True)
+
+
+# --- what contradicts itself ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("horizon", ["", "inf", "nan"])
+def test_a_horizon_must_be_a_number(run: Path, saved: Path, tmp_path: Path, horizon: str) -> None:
+    rows = table(saved).astype({"horizon": object})
+    rows.iloc[3, 2] = horizon
+    path = tmp_path / "made.csv"
+    rows.to_csv(path, index=False)
+    with pytest.raises(SocialxError, match="1 cells of the column horizon are no number"):
+        api.evaluate(path, data=api.load_run(run).settings.data.path)
+
+
+def test_time_and_horizon_must_agree(run: Path, saved: Path, tmp_path: Path) -> None:
+    rows, path = pd.read_parquet(saved)[["issued_at", "time", "sensor", "horizon", "value"]], tmp_path / "made.csv"
+    data = api.load_run(run).settings.data.path
+    rows.to_csv(path, index=False)
+    assert api.evaluate(path, data=data)[path] == api.evaluate(run)[run]
+    rows.loc[5, "horizon"] = 60
+    rows.to_csv(path, index=False)
+    with pytest.raises(SocialxError, match="time and horizon differ in 1 row"):
+        api.evaluate(path, data=data)
+
+
+def test_another_target_is_refused(run: Path, saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "made.csv"
+    table(saved).assign(target="flow").to_csv(path, index=False)
+    with pytest.raises(SocialxError, match="1 of 1 targets are not in the data"):
+        api.evaluate(path, data=api.load_run(run).settings.data.path)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_truth_values_are_no_forecasts(run: Path, saved: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"made{suffix}"
+    rows = table(saved).assign(value=True)
+    rows.to_csv(path, index=False) if suffix == ".csv" else rows.to_parquet(path)
+    with pytest.raises(SocialxError, match="cells of the column value are no number"):
+        api.evaluate(path, data=api.load_run(run).settings.data.path)
