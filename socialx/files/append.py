@@ -27,6 +27,7 @@ from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV
 from socialx.files.hdf5_layout import (
     CODES_ATTR,
+    COMBINED,
     FEATURE_NAMES,
     FEATURES,
     PACKED,
@@ -59,7 +60,7 @@ class Appended(Shown):
     """What ``append`` did to a file.
 
     rows: added from the new tables.  filled: rows of missing readings in the gap before them.  restored: rows of the
-    file without any reading that have some now.  repeated: rows that the file had already.  absent: ids of the file
+    file whose missing readings are there now.  repeated: rows that the file had already.  absent: ids of the file
     that the new tables do not have.  total: rows of the file now.
     """
 
@@ -110,13 +111,13 @@ def append(path: Path, request: Request) -> Appended:
     check_writable(path)
     with open_hdf5(path, "convert it again") as file:
         names, features = [read_text(name) for name in file[FEATURE_NAMES][:]], file[FEATURES]
-        codes = _codes(store, file, request)
+        codes, lanes = _codes(store, file, request), _lanes(store, file)
         fixed = features.chunks is None or features.maxshape[0] is not None
     measured = [name for name in names if name not in STATIC_UNITS]
     stores = [store, *(open_store(path, name) for name in measured[1:])]
     if fixed:
         raise SocialxError(path, "an older file, whose readings have a fixed number of rows", ADVICE)
-    rows = _read(stores, request, codes)
+    rows = _read(stores, request, codes, lanes)
     later = rows.seconds > store.seconds[-1]
     new = _Rows(rows.seconds[later], rows.values[later], rows.columns)
     holes, restored = _overlap(stores, request.data, rows, len(rows.seconds) - len(new.seconds))
@@ -144,17 +145,26 @@ def _codes(store: Store, file: h5py.File, request: Request) -> tuple[float, ...]
     return tuple(code for code in every if code != store.missing)
 
 
-def _read(stores: list[Store], request: Request, codes: tuple[float, ...]) -> _Rows:
+def _lanes(store: Store, file: h5py.File) -> np.ndarray | None:
+    """Of how many lanes the readings of each sensor were made, int64 [N]; None where the file does not say."""
+    if (lanes := file.get(COMBINED)) is None:
+        return None
+    if not isinstance(lanes, h5py.Dataset) or lanes.shape != (len(store.sensors.ids),) or lanes.dtype.kind not in "iu":
+        raise SocialxError(store.path, f"{COMBINED} is not a number for each sensor", "convert its source again")
+    return lanes[:].astype(np.int64)
+
+
+def _read(stores: list[Store], request: Request, codes: tuple[float, ...], lanes: np.ndarray | None) -> _Rows:
     """The rows of the new tables, in memory; ``codes`` are NaN in them.
 
-    A table with several quantities in a row is asked for those of the file.
+    lanes: of the sensors of the file.  A table with several quantities in a row is asked for those of the file.
     """
     store, features = stores[0], [each.feature for each in stores]
     unread = (*(() if store.missing is None else (store.missing,)), *codes)
     asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone)
     if len(stores) > 1:
         asked = replace(asked, channel=request.channel or ",".join(features))
-    elif store.feature in QUANTITY_COLUMNS and request.channel is None:
+    elif store.feature in QUANTITY_COLUMNS:
         asked = replace(asked, quantity=store.feature)
     contents = FORMATS[CSV].read(asked)
     said = {contents.feature: contents.units, **contents.others}
@@ -168,6 +178,7 @@ def _read(stores: list[Store], request: Request, codes: tuple[float, ...]) -> _R
     with closing(contents.blocks):
         readings = _readings(store, request, contents)
         columns = _columns(store, request.data, contents)
+        _check_lanes(store, lanes, request.data, contents, columns)
         timestamps, seconds, values = np.empty(0, "S19"), np.empty(0, np.int64), []
         for block in without(readings.blocks, codes, features):
             timestamps = np.concatenate([timestamps, block.timestamps])
@@ -220,11 +231,21 @@ def _columns(store: Store, where: Path, contents: Contents) -> np.ndarray:
     return np.array([place[match_key(vdid)] for vdid in ids])
 
 
-def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Those of the first ``count`` rows of which the file has no reading at all: int64 [h] in it, float32 [h,N,F].
+def _check_lanes(store: Store, lanes: np.ndarray | None, where: Path, contents: Contents, columns: np.ndarray) -> None:
+    """Refuse a table that has another number of lanes of a sensor than the file, ``lanes`` int64 [N]."""
+    if contents.lanes is None or lanes is None:
+        return
+    for vdid, found, made in zip(contents.ids or (), contents.lanes, lanes[columns], strict=True):
+        if found != made:
+            what = f"sensor {vdid} has {counted(int(found), 'lane')}, and that of {store.path} is made of {made}"
+            raise SocialxError(where, what, f"add the missing lanes, {ANEW}")
 
-    An earlier append left such rows where its tables had a gap.  Refuses the other ones where the file does not have
-    them with the same readings.
+
+def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the first ``count`` rows that fill missing readings of the file: int64 [h] in it, float32 [h,N,F].
+
+    An earlier append left such readings where its tables had a gap.  No reading of the file is ever changed: refuses
+    rows that have another one, or none.
     """
     store, seconds, values = stores[0], rows.seconds[:count], rows.values[:count]
     if not count:
@@ -236,10 +257,12 @@ def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple
         times = as_timestamps(seconds[lost]).astype(str).tolist()
         raise SocialxError(where, f"{what} ({sample(times)})", f"remove them, {ANEW}")
     part = slice(int(places[0]), int(places[-1]) + 1)
-    stored = np.stack([each.read(part)[0][places - places[0]] for each in stores], axis=-1)
-    empty = np.isnan(stored).all(axis=(1, 2))
-    known, new = stored[:, rows.columns], values[:, rows.columns]
-    differ = (known != new) & ~(np.isnan(known) & np.isnan(new)) & ~empty[:, None, None]
+    read = [each.read(part) for each in stores]
+    stored, valid = (np.stack([pair[which] for pair in read], axis=-1)[places - places[0]] for which in (0, 1))
+    known, has = stored[:, rows.columns], valid[:, rows.columns]
+    new = values[:, rows.columns]
+    given = np.stack([each.is_reading(new[..., feature]) for feature, each in enumerate(stores)], axis=-1)
+    differ = (known != new) & has
     if differ.any():
         first = [
             f"{store.sensors.ids[rows.columns[column]]} at {as_timestamps(seconds[row : row + 1])[0].decode()} is "
@@ -249,8 +272,10 @@ def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple
         other = counted(int(differ.sum()), "reading is not that", "readings are not those")
         what = f"{other} of {store.path} ({'; '.join(first)})"
         raise SocialxError(where, what, "remove these rows, or convert all rows again, each of them once")
-    fills = empty & ~np.isnan(new).all(axis=(1, 2))
-    return store.rows[places[fills]], values[fills]
+    late = given & ~has
+    stored[:, rows.columns] = np.where(late, new, known)
+    fills = late.any(axis=(1, 2))
+    return store.rows[places[fills]], stored[fills]
 
 
 def _check_steps(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:

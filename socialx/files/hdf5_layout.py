@@ -19,7 +19,8 @@ FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/fe
 FLAT = ("features", "dates", "sensors")  # the root of the oldest files, before there were groups
 TIMESTAMPS, SECONDS, SENSOR_INFO = "metadata/timestamps", "metadata/timestamps_epoch", "metadata/vd_info"
 UNITS = "metadata/units"
-PARTS = (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS, SECONDS, UNITS, *FLAT)  # every dataset that is read
+COMBINED = "metadata/combined_lanes"  # of how many lanes each sensor's readings were made, where they were
+PARTS = (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS, SECONDS, UNITS, COMBINED, *FLAT)  # every dataset that is read
 ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
 CODES_ATTR = "missing_codes"  # numbers that stood for no reading too; they are NaN in the file, and append applies them
 DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
@@ -80,6 +81,7 @@ class Readings:
     feature: str = SPEED  # what the blocks hold, if not speeds
     others: Mapping[str, str] = field(default_factory=dict)  # features behind the first in the blocks, with their units
     inputs: tuple[Path, ...] = ()  # all files that are read, so that none is overwritten
+    lanes: np.ndarray | None = None  # that are combined to each sensor, int64 [N]
     codes: tuple[float, ...] = ()  # further numbers that stood for "no reading", which are NaN in the blocks
 
 

@@ -21,6 +21,7 @@ from socialx.disk import check_output, replacing
 from socialx.errors import SocialxError, sample
 from socialx.files.hdf5_layout import (
     CODES_ATTR,
+    COMBINED,
     DIRECTIONS,
     FEATURE_NAMES,
     FEATURES,
@@ -222,6 +223,9 @@ def _write_metadata(
     metadata.attrs["epoch_basis"] = "naive-utc"
     metadata.attrs["timezone"] = readings.timezone or ""
     metadata.attrs[MISSING_ATTR] = np.nan if readings.missing is None else readings.missing
+    if readings.lanes is not None:
+        reserve(file, packed_bytes(readings.lanes.nbytes))
+        file[COMBINED] = readings.lanes
     if readings.codes:
         metadata.attrs[CODES_ATTR] = np.array(readings.codes)
     info = file.create_group(SENSOR_INFO)

@@ -121,11 +121,14 @@ def test_only_the_hole_is_filled(tmp_path: Path, path: Path) -> None:
     )
 
 
-def test_a_row_with_some_reading_is_never_changed(tmp_path: Path, path: Path) -> None:
+def test_what_some_sensors_lack_is_filled_and_no_reading_is_changed(tmp_path: Path, path: Path) -> None:
     socialx.append(path, table(tmp_path, FRAME[40:]))
     socialx.append(path, table(tmp_path, FRAME[20:30][["4001"]]))
+    assert socialx.append(path, table(tmp_path, FRAME[20:40])).restored == 20
+    assert np.array_equal(open_store(path).values, FRAME.to_numpy(np.float32), equal_nan=True)
     with unchanged(path):
-        refusal(lambda: socialx.append(path, table(tmp_path, FRAME[20:40])), "readings are not those of", task="append")
+        gone = FRAME[15:40].assign(**{"4002": np.nan})
+        refusal(lambda: socialx.append(path, table(tmp_path, gone)), "readings are not those of", task="append")
     with unchanged(path):
         other = FRAME[15:40].fillna(0.0) + 1
         refusal(lambda: socialx.append(path, table(tmp_path, other)), "readings are not those of", task="append")
