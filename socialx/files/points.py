@@ -17,6 +17,8 @@ DEPTH = 100  # of elements; DATEX II has about 15
 LETTERS = 200  # of an id, a name or a number
 FEATURE_ID = "@id"
 NAMED = {"predefinedLocationName", "measurementSiteName"}
+DEGREES = ("latitude", "longitude")
+WAYS = ("", " for display", " of a part")  # in which an element has degrees, best first
 FORMS = "write points of GeoJSON, locations of DATEX II, or a table"
 Row = tuple[str, list[str]]
 
@@ -49,7 +51,7 @@ def _point(feature: Any) -> tuple[dict[str, str], tuple[str, str]] | None:
     properties = feature.get("properties")
     properties = {**(properties if isinstance(properties, dict) else {}), FEATURE_ID: feature.get("id")}
     plain = {name: str(value) for name, value in properties.items() if isinstance(value, str | int | float)}
-    return {name: text for name, text in plain.items() if name not in ("latitude", "longitude")}, (
+    return {name: text for name, text in plain.items() if name.lower() not in DEGREES}, (
         str(degrees[0]),
         str(degrees[1]),
     )
@@ -58,8 +60,8 @@ def _point(feature: Any) -> tuple[dict[str, str], tuple[str, str]] | None:
 def datex(path: Path) -> Iterator[Row]:
     """The locations and measurement sites of a DATEX II publication: id, name and degrees of each.
 
-    A position belongs to the innermost element around it that has an id; one that is only for display counts where
-    there is no other.  Refuses a document type, which alone can define entities.
+    A position belongs to the innermost element around it that has an id, and to those around that have no other; one
+    that is only for display counts where there is no other.  Refuses a document type, which alone can define entities.
     """
     parser, rows = expat.ParserCreate(namespace_separator=" "), []
     parents: list[str] = []
@@ -71,6 +73,8 @@ def datex(path: Path) -> Iterator[Row]:
         text.clear()
         if "id" in attributes:
             sites.append({"element": str(len(parents)), "id": attributes["id"][:LETTERS]})
+            if parents[-1].endswith(("Set", "Table", "Publication")):
+                sites[-1]["many"] = "yes"
         if len(parents) > DEPTH:
             raise ValueError(f"elements in {DEPTH} others")
 
@@ -79,14 +83,16 @@ def datex(path: Path) -> Iterator[Row]:
         text.clear()
         if not sites:
             return
-        if name in ("latitude", "longitude"):
+        if name in DEGREES:
             sites[-1].setdefault(f"{name} for display" if "locationForDisplay" in parents else name, found)
         elif NAMED & {name, *parents} and found:
             sites[-1].setdefault("name", found)
         if sites[-1]["element"] == str(len(parents) + 1):
             site = sites.pop()
-            degrees = [site.get(each, site.get(f"{each} for display", "")) for each in ("latitude", "longitude")]
-            if all(degrees):
+            ways = [[site.get(f"{each}{way}", "") for each in DEGREES] for way in WAYS]
+            if degrees := next(filter(all, ways), None):
+                if sites and "many" not in sites[-1]:
+                    sites[-1] |= {f"{each} of a part": at for each, at in zip(DEGREES, degrees, strict=True)}
                 rows.append((f"line {parser.CurrentLineNumber}", [site["id"], site.get("name", ""), *degrees]))
 
     def says(part: str) -> None:

@@ -82,7 +82,9 @@ def read(kind: str, request: Request) -> SourceReadings:
     readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
     readings, clock = in_order(readings, contents, request)
     files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
-    readings = replace(readings, inputs=tuple(path for path in files if path))
+    kept = {match_key(vdid): place for place, vdid in enumerate(ids)}
+    lanes = None if contents.lanes is None else contents.lanes[[kept[match_key(each)] for each in sensors.ids]]
+    readings = replace(readings, inputs=tuple(path for path in files if path), lanes=lanes)
     return SourceReadings(readings, format, dataset, (*contents.notes, *notes, *unknown, *clock, *assumed))
 
 
@@ -238,7 +240,10 @@ def _sensors(
 
 
 def stored_unit(feature: str, text: str) -> str:
-    """A unit as it is stored; those of other quantities than speeds are free text."""
+    """A unit as it is stored; those of other quantities than speeds are free text, but no unit of speeds."""
+    if feature != SPEED and text.strip().lower().replace(" ", "") in SPEED_UNITS:
+        like = f"for example {UNITS_LIKE.get(feature, ('%',))[0]}"
+        raise SettingsError(Argument("units", text), f"a unit of speeds, and the file holds {feature}", like)
     if feature != SPEED:
         return text
     if unit := SPEED_UNITS.get(text.strip().lower()):

@@ -128,8 +128,8 @@ def convert(
             alone = Command("train", **training, **{"pooling.kind": "none"}, size=size_here())
             following = (Command("backfill", target, meta="LOCATIONS.csv"), alone)
         middle = centre(readings.sensors.latitude, readings.sensors.longitude)
-        name = readings.dataset_name
-        if middle and (far := checks.far_from_zone(middle, readings.timezone, summary.first_timestamp, str(target))):
+        name, zone = readings.dataset_name, request.timezone or readings.timezone
+        if middle and (far := checks.far_from_zone(middle, zone, summary.first_timestamp, str(target))):
             notes.append(Message(target, far))
             note(notes[-1])
         return Conversion(path, recognised, target, name, summary, middle, tuple(notes), problems, following)

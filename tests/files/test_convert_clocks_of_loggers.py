@@ -47,7 +47,7 @@ def converted(data: Path, **options: Any) -> tuple[Store, list[str]]:
     """The file, and the notes."""
     notes: list[str] = []
     output = data.with_suffix(".h5")
-    told = {"units": "km/h", "without_positions": True, "overwrite": True} | options
+    told = {"without_positions": True, "overwrite": True} | options
     heard = lambda event: notes.append(str(event.message)) if hasattr(event, "message") else None  # noqa: E731
     socialx.convert("auto", data, output, progress=heard, **told)
     return open_store(output), notes

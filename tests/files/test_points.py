@@ -222,3 +222,16 @@ def test_the_next_command_repeats_what_was_typed(tmp_path: Path) -> None:
     done = run("convert", "auto", tmp_path / "city.csv", "--without-positions")
     assert "--without-positions --output-h5 OUT.h5" in done.stderr
     assert "LOCATIONS.csv" not in done.stderr
+
+
+def test_a_site_has_the_position_of_its_location(tmp_path: Path) -> None:
+    path = tmp_path / "sites.xml"
+    records = "".join(
+        f'<measurementSiteRecord id="S{number}"><measurementSiteLocation id="L{number}"><pointCoordinates>'
+        f"<latitude>48.{number}</latitude><longitude>11.{number}</longitude></pointCoordinates>"
+        "</measurementSiteLocation></measurementSiteRecord>"
+        for number in (1, 2)
+    )
+    path.write_text(f'<p xmlns="urn:x"><measurementSiteTable id="all">{records}</measurementSiteTable></p>')
+    found = {key: (place.latitude, place.longitude) for key, place in read_locations(path).items()}
+    assert found == {f"{kind}{number}": (48 + number / 10, 11 + number / 10) for kind in "SL" for number in (1, 2)}

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from socialx.errors import Message, counted
 from socialx.files.hdf5_layout import Block, is_code
 from socialx.files.locations import match_key
-from socialx.files.quantities import SPEED, SPEED_UNITS
+from socialx.files.quantities import NOT_NEGATIVE, SPEED, SPEED_UNITS
+from socialx.progress import note
 
 # Names of a column of each quantity in a table that has a row for each reading.
 QUANTITY_COLUMNS = {
@@ -23,10 +25,15 @@ QUANTITY_COLUMNS = {
         re.IGNORECASE,
     ),
     "flow": re.compile(
-        r"(?:.*(?:flow|volume|count|intensit|intensid|verkehrsst|d[eé]bit).*|q|q_?kfz|veh|vehicles)", re.IGNORECASE
+        r"(?:.*(?:flow|volume|count(?!y|er|r)|intensit|intensid|verkehrsst|d[eé]bit).*|q|q_?kfz|veh|vehicles)",
+        re.IGNORECASE,
     ),
     "occupancy": re.compile(r"(?:.*(?:occup|ocupac|belegung|bezetting).*|occ|o)", re.IGNORECASE),
 }
+# What tells of the readings, or of some of the vehicles.
+OTHER = re.compile(
+    r".*(?:quality|flag|status|valid|error|limit|free|heavy|truck|hgv|lkw|bus|bike|std|dev).*", re.IGNORECASE
+)
 LANES = re.compile(
     r"(?:lane|fahrstreifen|fahrspur|spur|carril|voie|rijstrook|corsia)[ _-]?(?:id|no|nr|number)?", re.IGNORECASE
 )
@@ -67,6 +74,8 @@ def quantity_of(name: str, unit: str = "") -> str | None:
     """What a column measures, by its unit or by its name."""
     if measured := unit_of(unit or parts_of(name)[1]):
         return measured[0]
+    if OTHER.fullmatch(name):
+        return None
     return next((quantity for quantity, form in QUANTITY_COLUMNS.items() if form.fullmatch(plain(name))), None)
 
 
@@ -124,31 +133,47 @@ def _grouped(sensors: Sequence[str]) -> Lanes:
 
 
 def combined(
-    blocks: Generator[Block, None, None], lanes: Lanes, features: Sequence[str], codes: Sequence[float], kept: int
+    blocks: Generator[Block, None, None],
+    lanes: Lanes,
+    features: Sequence[str],
+    codes: Sequence[float],
+    kept: int,
+    where: object = "",
 ) -> Generator[Block, None, None]:
     """Blocks of M lanes [t,M] or [t,M,F] -> of N sensors, of the first ``kept`` features.
 
     features: the names of the F.  codes: numbers that stand for no reading, which is never a part of a mean or a sum.
+    where: what the note on numbers below 0 names.
     """
+    below = 0
     with closing(blocks):
         for block in blocks:
             values = block.speeds.reshape(len(block.speeds), len(lanes.sensor), len(features))
+            below += int((below_zero(values, features) & ~is_code(values, features, codes)).sum())
             found = combine(values, lanes.sensor, features, codes)[..., :kept]
             yield replace(block, speeds=found[..., 0] if kept == 1 else found)
+    if below:
+        what = f"{counted(below, 'number of a lane is', 'numbers of lanes are')} below 0"
+        note(Message(where, what, "no readings, left out of sums and means"))
+
+
+def below_zero(values: np.ndarray, features: Sequence[str]) -> np.ndarray:
+    """Which of these values [..., F] are below 0 where their feature cannot be, bool of the same shape."""
+    return (values < 0) & np.isin(features, NOT_NEGATIVE)
 
 
 def combine(values: np.ndarray, sensor: np.ndarray, features: Sequence[str], codes: Sequence[float]) -> np.ndarray:
     """Readings of lanes [t,M,F] -> of sensors, float32 [t,N,F]; NaN is no reading.
 
-    The flow of a sensor is the sum of its lanes, and no reading where a lane has none.  Its speed is the mean of the
-    lanes that report, weighted by their flows; where these are unknown or all 0 it is the plain mean.  Anything else is
-    the plain mean of the lanes that report.  So do the stations of PeMS (Chen, Petty, Skabardonis, Varaiya and Jia,
-    Transportation Research Record 1748, 2001).
+    A number below 0 is no reading.  The flow of a sensor is the sum of its lanes, and no reading where a lane has none.
+    Its speed is the mean of the lanes that report, weighted by their flows; where these are unknown or all 0 it is the
+    plain mean.  Anything else is the plain mean of the lanes that report.  So do the stations of PeMS (Chen, Petty,
+    Skabardonis, Varaiya and Jia, Transportation Research Record 1748, 2001).
     """
     order = np.argsort(sensor, kind="stable")
     begins = np.flatnonzero(np.diff(sensor[order], prepend=-1))
     values = values[:, order].astype(np.float64)
-    values[is_code(values, features, codes)] = np.nan
+    values[is_code(values, features, codes) | below_zero(values, features)] = np.nan
 
     def total(part: np.ndarray) -> np.ndarray:
         return np.add.reduceat(part, begins, axis=1)

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 DATE = r"(?:[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.](?:[0-9]{4}|[0-9]{2}))"
 CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?[AaPp][Mm])?"
 ZONE = r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
-EPOCH = re.compile(r"[0-9]{9,10}(?:\.[0-9]{1,6})?|[0-9]{12,13}")
-MOMENT = re.compile(rf"{DATE}[ T]{CLOCK}{ZONE}")
+# A moment without signs, such as 202401311305.
+COMPACT = r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[01][0-9]|2[0-3])[0-5][0-9](?:[0-5][0-9])?"
+EPOCH = re.compile(rf"(?!{COMPACT}$)(?:[0-9]{{9,10}}(?:\.[0-9]{{1,6}})?|[0-9]{{12,13}})")
+MOMENT = re.compile(rf"{DATE}[ T]{CLOCK}{ZONE}|{COMPACT}")
 ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(CLOCK)
 MIDNIGHT = r"(?<=[ T])24:00(?=$|:00|[ Z+-])"  # the end of a day
 UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
@@ -115,6 +117,8 @@ def candidates(text: str) -> list[Times]:
     """The ways in which a time can be read; two where day and month could change places."""
     if EPOCH.fullmatch(text):
         return [Times(None, zoned=True)]
+    if re.fullmatch(COMPACT, text):
+        return [Times("%Y%m%d%H%M%S"[: len(text) - 2], zoned=False)]
     found = re.match(DATE, text)
     if found is None:
         return []

@@ -114,9 +114,13 @@ class Sheet:
         }
         return [f"{what}: {sample(names)}" for what, names in parts.items() if names]
 
+    def unit_texts(self, place: int) -> list[str]:
+        """The units of a column as its name and the line of units say them."""
+        return list(filter(None, (parts_of(self.names[place])[1], self.units[place] if self.units else "")))
+
     def unit(self, place: int) -> str:
-        """The unit of a column as its name or the line of units says it, empty where neither does."""
-        return parts_of(self.names[place])[1] or (self.units[place] if self.units else "")
+        """The unit of a column, empty where nothing says it."""
+        return next(iter(self.unit_texts(place)), "")
 
     @property
     def named(self) -> tuple[int, ...]:

@@ -58,6 +58,7 @@ PUBLISHED_CSV, CSV = "published-csv", "csv"
 # Names of a column of readings that say nothing else, and ends of the names of files.
 READING = re.compile(r"value|reading|measurement|wert|messwert|data", re.IGNORECASE)
 SUFFIXES = re.compile(r"(?:\.(?:csv|tsv|txt|dat|gz|zip|parquet|xls[xm]|jsonl?|ndjson))+$", re.IGNORECASE)
+PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)  # beside data
 SHARE = 0.5  # of the free memory, for a table that must be turned as a whole
 WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
 
@@ -194,10 +195,11 @@ def _read(request: Request, *, published: bool = False) -> Contents:
     places, known, found = _places(table, request, aside)
     lanes = _lanes(table, known)
     if lanes is None:
-        ids, blocks = table.ids, _blocks(table, chosen)
+        ids, blocks, combined_lanes = table.ids, _blocks(table, chosen), None
     else:
         ids, blocks, how = _of_sensors(table, lanes, features, request)
         notes.append(how)
+        combined_lanes = np.bincount(lanes.sensor)
     return Contents(
         ids,
         len(ids),
@@ -205,6 +207,7 @@ def _read(request: Request, *, published: bool = False) -> Contents:
         feature,
         units[feature],
         others={name: units[name] for name in others},
+        lanes=combined_lanes,
         locations=places,
         notes=(*notes, *found, *(line for sheet in sheets for line in sheet.left_out())),
         paths=tuple(whole(sheet.path) for sheet in sheets),
@@ -220,6 +223,7 @@ def _sheets(request: Request, *, published: bool) -> tuple[list[Sheet], list[Pat
     """The sheets of all files, which have the same columns; and the files with positions, which are set aside."""
     heads = [request.head, *map(read_head, request.more)]
     paths = [path for head in heads for path in _files(head)]
+    paths = [path for path in paths if path in {head.path for head in heads} or not PROSE.fullmatch(path.name)]
     sheets: list[Sheet] = []
     aside = []
     for path in paths:
@@ -228,7 +232,7 @@ def _sheets(request: Request, *, published: bool) -> tuple[list[Sheet], list[Pat
         if not found and len(paths) > 1 and are_locations(path):
             aside.append(path)
         elif request.transposed:
-            sheets.append(turned(head))
+            sheets.append(turned(head, request.decimal))
         else:
             sheets += found or _refuse(head, request)
     if not sheets:
@@ -244,7 +248,7 @@ def _sheets(request: Request, *, published: bool) -> tuple[list[Sheet], list[Pat
         if other := sorted(set(sheet.names) ^ set(first.names)) if not wide else []:
             differ = f"other columns than {first.where} ({sample(other)})"
             raise SocialxError(sheet.where, differ, "convert it alone, or give all the same columns")
-    return [replace(sheet, signs=first.signs) for sheet in sheets], aside
+    return [replace(sheet, signs=first.signs) if sheet.decimal == first.decimal else sheet for sheet in sheets], aside
 
 
 def _refuse(head: FileHead, request: Request) -> NoReturn:
@@ -268,12 +272,14 @@ def are_locations(path: Path) -> bool:
 def _chosen(sheets: list[Sheet], request: Request) -> dict[str, int | None]:
     """The features that are read, and the column of each; None where there is a column for each sensor.
 
-    Of several files whose columns are quantities each may be that of one sensor.
+    A file whose columns are quantities, each of them once, may be that of one sensor.
     """
     sheet = sheets[0]
     names = [plain(sheet.names[place]) for place in sheet.values]
     per_file = len(sheets) > 1 and all(each.names == sheet.names and each.values == sheet.values for each in sheets)
     per_file = per_file and all(quantity_of(name) or READING.fullmatch(name) for name in names)
+    measured = [quantity_of(name) for name in names]
+    per_file = per_file or (len(sheets) == 1 < len(names) == len({*measured} - {None}))
     if sheet.sensors is None and not per_file:
         if request.channel is not None and "," in request.channel:
             per_sensor = f"it has a column per sensor, not one for each of {request.channel}"
@@ -288,7 +294,11 @@ def _chosen(sheets: list[Sheet], request: Request) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for each in asked:
         place = _column(sheet, each, request.quantity or SPEED)
-        feature = request.quantity or sheet.quantity(place) or (SPEED if len(asked) == 1 else None)
+        own = sheet.quantity(place)
+        if request.known and request.quantity and own not in (None, request.quantity):
+            differ = f"its column {sheet.names[place]} is {own}, and the file holds {request.quantity}"
+            raise SocialxError(sheet.where, differ, "append a table of the same quantity")
+        feature = request.quantity or own or (SPEED if len(asked) == 1 else None)
         if feature is None or feature in found:
             what = f"{each} is {'no quantity' if feature is None else f'a second column of {feature}'}"
             raise SettingsError(Argument("channel", request.channel), what, f"choose of {', '.join(QUANTITIES)}")
@@ -343,8 +353,9 @@ def _unit(sheets: list[Sheet], place: int | None, feature: str, asked: str | Non
     for sheet in sheets:
         columns = {name: number for number, name in enumerate(sheet.names)}
         for column in sheet.values if place is None else (columns[first.names[place]],):
-            if measured := unit_of(sheet.unit(column)):
-                said.setdefault(measured, f"{sheet.names[column]} of {sheet.where}")
+            for text in sheet.unit_texts(column):
+                if measured := unit_of(text):
+                    said.setdefault(measured, f"{sheet.names[column]} of {sheet.where}")
     if len(said) > 1:
         listed = ", ".join(f"{column} in {unit}" for (_, unit), column in said.items())
         raise SocialxError(first.where, f"columns in several units ({listed})", "write all in one unit")
@@ -376,7 +387,7 @@ def _of_sensors(
     flows = [place for place, quantity in measured if quantity == "flow"]
     if len(flows) == 1 and SPEED in features and "flow" not in features:
         chosen, names = [*chosen, *flows], [*names, "flow"]  # the weights of the speeds
-    blocks = combined(_blocks(table, chosen), lanes, names, request.codes(features), len(features))
+    blocks = combined(_blocks(table, chosen), lanes, names, request.codes(features), len(features), request.data)
     weighted = " weighted by flow" if "flow" in names else ""
     ways = {"flow": "flows are sums of lanes", SPEED: f"speeds are means of lanes{weighted}"}
     how = "; ".join(ways.get(each, f"{each} is a mean of lanes") for each in features)
@@ -398,7 +409,7 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     alike = all(set(sheet.names) == set(first.names) for sheet in sheets)
     sheets = [first, *(sheet.as_in(first) for sheet in sheets[1:])] if alike else sheets
     ways = _ways(first, request)
-    if wide and len(sheets) == len(ways) == 1:
+    if wide and len(sheets) == len(ways) == 1 and not chosen:
         return Table((first,), ways[0], first.ids())
     walked = _walk(sheets, ways)
     times = _one_way(first, walked)
@@ -412,12 +423,13 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
         moments = [each[np.append(True, np.diff(each) != 0)] for each in moments]
         told += f", each sensor's rounded to whole {step // 60} min"
     ordered, every = tuple(sheets[place] for place in order), np.concatenate([moments[place] for place in order])
-    if gathered:
+    if gathered or (wide and chosen and len(sheets) == 1):
         for place in order:
             refuse_repeated_hour(moments[place], sheets[place].where)
         return _gathered(ordered, times, np.unique(every), told, chosen if alike else [])
     if wide:
-        return Table(ordered, times, first.ids(), every, told=told)
+        joined = "its tables follow one another in time, so they are those of one sensor" if chosen else ""
+        return Table(ordered, times, first.ids(), every, told=told, joined=joined)
     by_time = bool((np.diff(every) > 0).all())
     return Table(ordered, times, tuple(walked.sensors), np.unique(every), by_time, told, values=first.values)
 
@@ -439,10 +451,16 @@ def _overlap(moments: list[np.ndarray]) -> bool:
     return any(each.min() <= end for each, end in zip(moments[1:], ends[:-1], strict=True))
 
 
-def _of_file(sheet: Sheet, columns: list[int]) -> Sheet:
-    """A sheet of one sensor, which has the name of the sheet or of its file."""
-    name = sheet.sheet or SUFFIXES.sub("", sheet.path.name)
+def _of_file(sheet: Sheet, name: str, columns: list[int]) -> Sheet:
+    """A sheet of one sensor, which has this name."""
     return replace(sheet, sensor=name, values=tuple(columns))
+
+
+def _names_of_files(sheets: tuple[Sheet, ...]) -> list[str]:
+    """The names of the sensors of sheets that are one each: of the sheet, of its file, or of the folder of the file."""
+    names = [sheet.sheet or SUFFIXES.sub("", sheet.path.name) for sheet in sheets]
+    folders = [sheet.path.parent.name for sheet in sheets]
+    return folders if len({*names}) < len(sheets) == len({*folders}) else names
 
 
 def _gathered(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str, columns: list[int]) -> Table:
@@ -450,7 +468,8 @@ def _gathered(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told
 
     columns: the readings of the one sensor that each sheet has.
     """
-    sheets = tuple(_of_file(sheet, columns) for sheet in sheets) if columns else sheets
+    if columns:
+        sheets = tuple(_of_file(*each, columns) for each in zip(sheets, _names_of_files(sheets), strict=True))
     files = Counter(match_key(name) for sheet in sheets for name in sheet.ids())
     ids: dict[int | str, str] = {}
     for name in (name for sheet in sheets for name in sheet.ids()):
@@ -458,7 +477,8 @@ def _gathered(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told
     names, most = sample(list(ids.values())), max(files.values())
     joined = f"{len(sheets)} tables are joined by time: {len(ids)} sensors ({names})"
     if columns:
-        joined = f"each of {len(sheets)} tables is a sensor with the name of the table ({names})"
+        each = f"each of {len(sheets)} tables" if len(sheets) > 1 else "the table"
+        joined = f"{each} is a sensor with the name of the table ({names})"
     elif partly := [name for key, name in ids.items() if files[key] < most]:
         joined += f", of which some tables lack {sample(partly)}"
     return Table(sheets, times, tuple(ids.values()), moments, False, told, joined, bool(columns), tuple(columns))

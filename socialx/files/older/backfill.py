@@ -226,7 +226,8 @@ def _told(plan: Plan, file: h5py.File, units: str | None, timezone: str | None) 
             plan = replace(plan, actions=(*plan.actions, told), attributes={**plan.attributes, "timezone": timezone})
     if units is not None:
         names = [] if plan.variant.rewrite else [read_text(name) for name in file[FEATURE_NAMES][:]]
-        feature = next((name for name in names if name not in STATIC_UNITS), SPEED)
+        measured = [name for name in names if name not in STATIC_UNITS]
+        feature = SPEED if SPEED in measured or not measured else measured[0]
         unit = stored_unit(feature, units)
         stated = bay.units if plan.variant.rewrite else plan.units.get(feature, read_unit(file, feature))
         stated = "" if stated == UNKNOWN else SPEED_UNITS.get(stated.lower(), stated)

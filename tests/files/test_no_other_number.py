@@ -1,0 +1,270 @@
+"""A table never becomes other numbers than it holds without a word: quantities, units, lanes, signs and sensors."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+import socialx
+from socialx.errors import SettingsError
+from socialx.files.formats.columns import combine, quantity_of
+from socialx.files.store import open_store
+from socialx.progress import also
+from tests import frames
+from tests.data_files import refusal, unchanged
+
+TIMES = pd.date_range("2024-01-30", periods=24, freq="5min", name="time")
+
+
+def frame(rows: int = 24, first: int = 0, **columns: Any) -> pd.DataFrame:
+    """Columns of one number each, or of a list."""
+    times = pd.date_range("2024-01-30", periods=first + rows, freq="5min", name="time")[first:]
+    return pd.DataFrame(columns, index=times)
+
+
+def said(told: list[Any]) -> str:
+    """The notes among some events."""
+    return " ".join(str(event.message) for event in told if hasattr(event, "message"))
+
+
+def written(path: Path, table: pd.DataFrame, **options: Any) -> Path:
+    table.to_csv(path, **options)
+    return path
+
+
+def made(path: Path | list[Path], **options: Any) -> Path:
+    output = (path if isinstance(path, Path) else path[0]).with_suffix(".h5")
+    socialx.convert("auto", path, output, without_positions=True, **options)
+    return output
+
+
+# ---- signs before three digits
+
+GROUPED = [f"1{{}}{number:03d}" for number in range(20, 44)]  # 1,020 vehicles or 1.02
+
+
+@pytest.mark.parametrize(("separator", "sign"), [("\t", ","), (";", ","), (";", "."), (",", ".")])
+def test_where_every_cell_may_have_thousands_it_is_asked(tmp_path: Path, separator: str, sign: str) -> None:
+    table = frame(S1=[each.format(sign) for each in GROUPED], S2=[each.format(sign) for each in GROUPED])
+    path = written(tmp_path / "a.csv", table, sep=separator)
+    text = refusal(lambda: made(path, quantity="flow"), "1" + sign)
+    assert "--decimal , reads" in text
+    assert "--decimal . reads" in text
+    other = {".": ",", ",": "."}[sign]
+    assert frames.converted(path, "flow", quantity="flow", decimal=other)["S1"].tolist() == list(range(1020, 1044))
+    found = frames.converted(path, "flow", quantity="flow", decimal=sign)["S1"].to_numpy()
+    np.testing.assert_allclose(found, np.arange(1020, 1044) / 1000, rtol=1e-6)
+
+
+def test_so_are_lines_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [
+        {"time": str(time), "S1": cell.format(","), "S2": "2,040"} for time, cell in zip(TIMES, GROUPED, strict=True)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert "--decimal" in refusal(lambda: made(path, quantity="flow"), "thousands or decimals")
+
+
+def test_speeds_of_three_decimals_are_not_asked(tmp_path: Path) -> None:
+    table = frame(S1=[f"{61 + row / 8:.3f}" for row in range(24)], S2=[f"{9 + row / 8:.3f}" for row in range(24)])
+    found = frames.converted(written(tmp_path / "a.csv", table))
+    np.testing.assert_array_equal(found["S1"], 61 + np.arange(24) / 8)
+
+
+def test_a_table_that_is_appended_is_asked_too(tmp_path: Path) -> None:
+    first = frame(S1=[745] * 24, S2=[1045] * 24)
+    output = made(written(tmp_path / "a.csv", first, sep=";"), quantity="flow")
+    later = frame(12, 24, S1=["1,045"] * 12, S2=["1,025"] * 12)
+    path = written(tmp_path / "b.csv", later, sep=";")
+    with unchanged(output):
+        refusal(lambda: socialx.append(output, path), "thousands or decimals", task="append")
+    socialx.append(output, path, decimal=".")
+    assert open_store(output).values[-1].tolist() == [1045, 1025]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_decimal_counts_in_a_transposed_table(tmp_path: Path, kind: str) -> None:
+    cells = {"sensor": ["S1", "S2"], **{str(time): ["1.025", "1.050"] for time in TIMES}}
+    table, path = pd.DataFrame(cells), tmp_path / f"a.{kind}"
+    table.to_csv(path, index=False, sep=";") if kind == "csv" else table.to_parquet(path)
+    for decimal, wanted in {",": [1025, 1050], ".": [1.025, 1.05]}.items():
+        found = frames.converted(path, "flow", quantity="flow", transposed=True, decimal=decimal)
+        np.testing.assert_array_equal(found.iloc[0], np.array(wanted, np.float32))
+
+
+# ---- quantities and units
+
+
+@pytest.mark.parametrize(("held", "given"), [("speed", "flow"), ("flow", "speed"), ("speed", "occupancy")])
+def test_another_quantity_is_not_appended(tmp_path: Path, held: str, given: str) -> None:
+    def table(name: str, first: int) -> pd.DataFrame:
+        return frame(48, first, sensor=["S1", "S2"] * 24, **{name: [50 + row for row in range(48)]})
+
+    def each(name: str, first: int) -> pd.DataFrame:
+        rows = table(name, first)
+        rows.index = rows.index[:24].repeat(2)
+        return rows
+
+    output = made(written(tmp_path / "a.csv", each(held, 0)))
+    path = written(tmp_path / "b.csv", each(given, 24))
+    with unchanged(output):
+        text = refusal(lambda: socialx.append(output, path), given, task="append")
+        assert "same quantity" in text
+        refusal(lambda: socialx.append(output, path, channel=given), "same quantity", task="append")
+    socialx.append(output, written(tmp_path / "c.csv", each("value", 24)))
+
+
+def both(rows: int = 24) -> pd.DataFrame:
+    table = frame(2 * rows, sensor=["S1", "S2"] * rows, flow=np.arange(2 * rows), speed=60.0)
+    table.index = table.index[:rows].repeat(2)
+    return table
+
+
+def test_the_unit_of_speeds_is_never_that_of_flows(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", both())
+    output = made(path, channel="flow,speed")
+    socialx.backfill(output, units="mph")
+    assert open_store(output, "flow").unit == "unknown"
+    assert open_store(output, "avg_speed").unit == "mph"
+    alone = made(path, channel="flow", overwrite=True)
+    with unchanged(alone), pytest.raises(SettingsError, match="unit of speeds, and the file holds flow"):
+        socialx.backfill(alone, units="mph")
+    with pytest.raises(SettingsError, match="unit of speeds, and the file holds flow"):
+        made(path, channel="flow", units="km/h", overwrite=True)
+    socialx.backfill(alone, units="veh/h")
+    assert open_store(alone).unit == "veh/h"
+
+
+@pytest.mark.parametrize("name", ["flow_quality", "heavy_vehicle_flow", "county", "country", "counter", "speed_limit"])
+def test_what_tells_of_readings_is_no_quantity(name: str) -> None:
+    assert quantity_of(name) is None
+
+
+@pytest.mark.parametrize("name", ["vehicle_count", "counts", "TotalFlow", "count_1", "trafficvolume"])
+def test_names_of_flows(name: str) -> None:
+    assert quantity_of(name) == "flow"
+
+
+def test_a_unit_in_the_header_and_another_below_it_are_refused(tmp_path: Path) -> None:
+    rows = "\n".join(f"{time},60,61" for time in TIMES)
+    path = tmp_path / "a.csv"
+    path.write_text(f"time,S1 (mph),S2 (mph)\n,km/h,km/h\n{rows}\n")
+    refusal(lambda: made(path), "columns in several units", "mph", "km/h")
+
+
+# ---- lanes
+
+
+def test_numbers_below_0_are_neither_terms_nor_weights() -> None:
+    flow, speed = np.array([[10.0, -1.0], [10.0, 20.0]]), np.array([[60.0, 80.0], [60.0, -1.0]])
+    values = np.stack([flow, speed], axis=-1)
+    found = combine(values, np.array([0, 0]), ("flow", "avg_speed"), ())
+    np.testing.assert_array_equal(found[:, 0], [[np.nan, 70.0], [30.0, 60.0]])
+
+
+def test_a_note_names_them(tmp_path: Path) -> None:
+    table = frame(S1_L1=[10.0] * 24, S1_L2=[-1.0] * 3 + [5.0] * 21, S2_L1=[1.0] * 24, S2_L2=[2.0] * 24)
+    told: list[Any] = []
+    with also(told.append):
+        found = frames.converted(written(tmp_path / "a.csv", table), "flow", quantity="flow")
+    assert "3 numbers of lanes are below 0" in said(told)
+    assert found["S1"].isna().tolist() == [True] * 3 + [False] * 21
+    assert found["S1"].iloc[-1] == 15
+
+
+@pytest.mark.parametrize("shape", ["wide", "long"])
+@pytest.mark.parametrize("quantity", ["flow", "speed"])
+def test_append_wants_the_lanes_of_the_file(tmp_path: Path, shape: str, quantity: str) -> None:
+    def table(lanes: dict[str, int], rows: int, first: int) -> pd.DataFrame:
+        wide = frame(rows, first, **dict.fromkeys(lanes, 10.0))
+        if shape == "wide":
+            return wide
+        long = wide.reset_index().melt("time", value_name=quantity)
+        long[["sensor", "lane"]] = long.pop("variable").str.split("_L", expand=True)
+        return long.sort_values("time").set_index("time")
+
+    every = dict.fromkeys(["S1_L1", "S1_L2", "S2_L1", "S2_L2"], 10)
+    output = made(written(tmp_path / "a.csv", table(every, 24, 0)), quantity=quantity)
+    path = written(tmp_path / "b.csv", table({name: 10 for name in every if name != "S1_L2"}, 12, 24))
+    with unchanged(output):
+        refusal(lambda: socialx.append(output, path), "S1 has 1 lane", "is made of 2", task="append")
+    socialx.append(output, written(tmp_path / "c.csv", table(every, 12, 24)))
+    assert open_store(output).values[-1].tolist() == ([20, 20] if quantity == "flow" else [10, 10])
+
+
+def test_a_file_with_wrong_lanes_is_refused(tmp_path: Path) -> None:
+    table = frame(S1_L1=[10.0] * 24, S1_L2=[5.0] * 24)
+    output = made(written(tmp_path / "a.csv", table), quantity="flow")
+    with h5py.File(output, "r+") as file:
+        del file["metadata/combined_lanes"]
+        file["metadata/combined_lanes"] = np.array([1.5, 2.0])
+    refusal(lambda: socialx.append(output, tmp_path / "a.csv"), "combined_lanes", task="append")
+
+
+# ---- sensors
+
+
+def test_a_file_of_quantities_is_one_sensor(tmp_path: Path) -> None:
+    path = written(tmp_path / "A9-north.csv", frame(speed=np.arange(24) + 50.0, flow=np.arange(24) + 10.0))
+    told: list[Any] = []
+    with also(told.append):
+        found = frames.converted(path)
+    assert list(found.columns) == ["A9-north"]
+    assert found.iloc[:, 0].tolist() == [50.0 + row for row in range(24)]
+    assert "the table is a sensor with the name of the table" in said(told)
+    flows = frames.converted(path, "flow", channel="flow")
+    assert flows["A9-north"].tolist() == [10.0 + row for row in range(24)]
+
+
+def test_files_that_follow_one_another_are_one_sensor_with_a_note(tmp_path: Path) -> None:
+    paths = [written(tmp_path / f"S{part}.csv", frame(24, 24 * part, speed=50.0 + part)) for part in (0, 1)]
+    told: list[Any] = []
+    with also(told.append):
+        found = frames.converted(paths)
+    assert found.shape == (48, 1)
+    assert "those of one sensor" in said(told)
+
+
+def test_folders_name_sensors_whose_files_have_one_name(tmp_path: Path) -> None:
+    archive = tmp_path / "all.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for number in (1, 2):
+            file.writestr(f"S{number}/speed.csv", frame(speed=[50.0 + number] * 24).to_csv())
+    found = frames.converted(archive)
+    assert found.iloc[0].to_dict() == {"S1": 51.0, "S2": 52.0}
+
+
+@pytest.mark.parametrize("form", ["%Y%m%d%H%M", "%Y%m%d%H%M%S"])
+def test_times_without_signs(tmp_path: Path, form: str) -> None:
+    table = frame(S1=60.0, S2=61.0)
+    table.index = table.index.strftime(form).rename("time")
+    assert (frames.converted(written(tmp_path / "a.csv", table)).index == TIMES).all()
+
+
+def test_properties_of_geojson_do_not_replace_its_points(tmp_path: Path) -> None:
+    def point(vdid: str, latitude: float) -> dict[str, Any]:
+        properties = {"id": vdid, "Latitude": 1.0, "LONGITUDE": 2.0}
+        geometry = {"type": "Point", "coordinates": [11.5, latitude]}
+        return {"type": "Feature", "properties": properties, "geometry": geometry}
+
+    places = tmp_path / "places.geojson"
+    places.write_text(json.dumps({"type": "FeatureCollection", "features": [point("S1", 48.1), point("S2", 48.2)]}))
+    output = tmp_path / "a.h5"
+    socialx.convert("auto", written(tmp_path / "a.csv", frame(S1=60.0, S2=61.0)), output, meta=places)
+    assert open_store(output).sensors.latitude.tolist() == [48.1, 48.2]
+
+
+def test_a_readme_beside_tables_is_no_table(tmp_path: Path) -> None:
+    archive = tmp_path / "all.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("S1.csv", frame(speed=[51.0] * 24).to_csv())
+        file.writestr("S2.csv", frame(speed=[52.0] * 24).to_csv())
+        file.writestr("README.txt", "These are speeds.")
+    assert frames.converted(archive).iloc[0].to_dict() == {"S1": 51.0, "S2": 52.0}
