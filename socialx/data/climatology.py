@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from socialx.data.calendar import calendar, slots_per_day
+from socialx.data.calendar import DAY_S, calendar, slots_per_day
 from socialx.data.source import RowSource, pages
 from socialx.progress import work
 
 KINDS_OF_DAY = 3  # Monday to Friday, Saturday, Sunday
 REACH = 2  # slots before and after that count too
+HALF_LIFE_DAYS = 56.0  # of a day's share; chosen on METR-LA's validation part
 PSEUDO_READINGS = 3.0  # of the sensor's mean, so that few readings at a time of the week do not decide alone
 
 
@@ -42,16 +43,55 @@ class RunningClimatology:
         self.sums *= share
         self.counts *= share
 
-    def compute(self) -> np.ndarray:
-        """float32 [3,slots,N,C].  A sensor without any reading has the mean of all sensors."""
+    def mean(self) -> np.ndarray:
+        """The mean of each sensor, [N,C]; that of all sensors where one has no reading."""
         count, total = self.counts.sum(0), self.sums.sum(0)  # [N,C]
         everywhere = np.divide(total.sum(0), count.sum(0), out=np.zeros(count.shape[1]), where=count.sum(0) > 0)
-        mean = np.divide(total, count, out=np.broadcast_to(everywhere, total.shape).copy(), where=count > 0)
+        return np.divide(total, count, out=np.broadcast_to(everywhere, total.shape).copy(), where=count > 0)
+
+    def flat(self) -> np.ndarray:
+        """The mean of each sensor at all times, float32 [3,slots,N,C]."""
+        mean = self.mean()
+        return np.broadcast_to(mean, (KINDS_OF_DAY, self.slots, *mean.shape)).astype(np.float32)
+
+    def compute(self) -> np.ndarray:
+        """float32 [3,slots,N,C].  A sensor without any reading has the mean of all sensors."""
+        mean = self.mean()
         table = np.stack([self.sums, self.counts]).reshape(2, KINDS_OF_DAY, self.slots, *mean.shape)
         near = table.copy()
         for shift in range(1, REACH + 1):  # the slots of a day are a circle
             near += np.roll(table, shift, axis=2) + np.roll(table, -shift, axis=2)
         return ((near[0] + PSEUDO_READINGS * mean) / (near[1] + PSEUDO_READINGS)).astype(np.float32)
+
+
+class PastDays:
+    """The climatology of the days before a day, where each counts half as much after 56 days.
+
+    No reading of the day itself or later is ever part of it.
+    """
+
+    def __init__(self, source: RowSource) -> None:
+        self.source, self.known = source, RunningClimatology(source.step_minutes, *source.shape)
+        self.days = source.seconds // DAY_S
+        self.row = 0  # the first that is not counted
+
+    def before(self, issued: int) -> np.ndarray:
+        """float32 [3,slots,N,C] as known on the day of this issue, in seconds; issues must not go back.
+
+        On the first day nothing is usual at a time of day: the table is then the mean of the rows until the issue.
+        """
+        day, days = issued // DAY_S, self.days
+        while self.row < len(days) and days[self.row] < day:  # the rows of one day after the other
+            end = int(np.searchsorted(days, days[self.row], side="right"))
+            self.known.add(self.source, slice(self.row, end))
+            following = day if end == len(days) else min(day, days[end])
+            self.known.fade(0.5 ** (int(following - days[self.row]) / HALF_LIFE_DAYS))
+            self.row = end
+        if self.known.counts.any():
+            return self.known.compute()
+        today = RunningClimatology(self.source.step_minutes, *self.source.shape)
+        today.add(self.source, slice(self.row, int(np.searchsorted(self.source.seconds, issued, side="right"))))
+        return today.flat()
 
 
 def climatology(source: RowSource, rows: slice) -> np.ndarray:

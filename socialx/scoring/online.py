@@ -14,12 +14,10 @@ import torch
 
 from socialx.batch import Example
 from socialx.data.calendar import DAY_S
-from socialx.data.climatology import RunningClimatology
+from socialx.data.climatology import PastDays
 from socialx.data.loaders import Loader
 from socialx.dataset import Dataset
 from socialx.model.forecaster import Forecaster
-
-HALF_LIFE_DAYS = 56.0  # of a day's share; chosen on METR-LA's validation part
 
 
 class DayByDay(Loader):
@@ -44,17 +42,10 @@ class DayByDay(Loader):
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
         """The batches of all days; the climatology that the model had is put back at the end."""
-        source, row, frozen = self._data.target_source, 0, self._usual.clone()
-        known, day_of_row = RunningClimatology(source.step_minutes, *source.shape), source.seconds // DAY_S
+        frozen, past = self._usual.clone(), PastDays(self._data.target_source)
         try:
             for day, places in self._places.items():
-                while row < len(day_of_row) and day_of_row[row] < day:  # the rows of one day after the other
-                    end = int(np.searchsorted(day_of_row, day_of_row[row], side="right"))
-                    known.add(source, slice(row, end))
-                    following = day if end == len(day_of_row) else min(day, day_of_row[end])
-                    known.fade(0.5 ** (int(following - day_of_row[row]) / HALF_LIFE_DAYS))
-                    row = end
-                self._usual.copy_(torch.from_numpy(known.compute()))
+                self._usual.copy_(torch.from_numpy(past.before(day * DAY_S)))
                 yield from self._data.loader(self._part, self.batch_size, some=places).epoch(number)
         finally:
             self._usual.copy_(frozen)

@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from socialx.batch import Batch
 from socialx.build import Problem
+from socialx.data.calendar import DAY_S
+from socialx.data.climatology import PastDays
 from socialx.data.history import Histories
 from socialx.data.source import pages
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
@@ -25,6 +28,7 @@ from socialx.files.quantities import NOT_NEGATIVE
 from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S, Time, as_text, known_zone, wall_seconds
 from socialx.forecast import Forecast, Observed
+from socialx.model.forecaster import Forecaster
 from socialx.progress import Callback, listening, note, work
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import Trained, other_missing
@@ -37,7 +41,7 @@ from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
 
-DAY_S, YEAR_DAYS = 86_400, 365.25
+YEAR_DAYS = 365.25
 Data = str | Path | Frame | Mapping[str, Any] | None
 SHOWN_HISTORIES = 4  # histories of observed readings before the first issue, for pictures
 
@@ -86,7 +90,7 @@ def predict(
             times = requested_times(problem, histories, at, start, end, every)
             issued = issues(problem, histories, times, argument)
             with work("predict", len(issued), "forecasts") as bar:
-                for _, batch in histories.batches(issued, problem.settings.loader.batch_size):
+                for batch in _batches(problem, histories, issued, open_run(path).sensors()):
                     readings.append(histories.readings(batch))
                     reported.append(histories.reported(batch))
                     values.append(problem.precision.infer(problem.model, batch))
@@ -100,6 +104,25 @@ def predict(
         notes = (f"{problem.data.store.path}: {doubt} of {path}",) if doubt else ()
         forecast = replace(forecast, inputs=inputs, notes=notes)
         return forecast if sensors is None else forecast.select(sensors)
+
+
+def _batches(
+    problem: Problem, histories: Histories, issued: np.ndarray, trained: tuple[str, ...] | None
+) -> Iterator[Batch]:
+    """The batches of these issues, int64 [W] ascending.
+
+    trained: ids of the sensors of the run.  The climatology of another network is made of its own rows: before each day
+    it becomes that of the days before.
+    """
+    size, model = problem.settings.loader.batch_size, problem.model
+    usual = model.climatology if isinstance(model, Forecaster) else None
+    if usual is None or {*problem.data.sensors.ids} <= {*(trained or ())}:
+        yield from (batch for _, batch in histories.batches(issued, size))
+        return
+    past = PastDays(problem.data.target_source)
+    for day in np.split(issued, np.flatnonzero(np.diff(issued // DAY_S)) + 1):
+        usual.usual.copy_(torch.from_numpy(past.before(int(day[0]))))
+        yield from (batch for _, batch in histories.batches(day, size))
 
 
 @contextmanager

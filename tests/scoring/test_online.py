@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from socialx.data.climatology import KINDS_OF_DAY, PSEUDO_READINGS, REACH
+from socialx.data.climatology import HALF_LIFE_DAYS, KINDS_OF_DAY, PSEUDO_READINGS, REACH
 from socialx.scoring.metrics import RunningScores
-from socialx.scoring.online import HALF_LIFE_DAYS, DayByDay
+from socialx.scoring.online import DayByDay
 from socialx.scoring.scoring_pass import survey
 from socialx.settings_layers import Layers
 from socialx.tasks.evaluation import evaluate
