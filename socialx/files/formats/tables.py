@@ -269,18 +269,21 @@ def are_locations(path: Path) -> bool:
         return False
 
 
-def _chosen(sheets: list[Sheet], request: Request) -> dict[str, int | None]:
-    """The features that are read, and the column of each; None where there is a column for each sensor.
-
-    A file whose columns are quantities, each of them once, may be that of one sensor.
-    """
-    sheet = sheets[0]
-    names = [plain(sheet.names[place]) for place in sheet.values]
-    per_file = len(sheets) > 1 and all(each.names == sheet.names and each.values == sheet.values for each in sheets)
-    per_file = per_file and all(quantity_of(name) or READING.fullmatch(name) for name in names)
+def _is_one_sensor(sheets: list[Sheet]) -> bool:
+    """Whether each file is one sensor: a file whose columns are quantities, each of them once, or several alike."""
+    first = sheets[0]
+    names = [plain(first.names[place]) for place in first.values]
     measured = [quantity_of(name) for name in names]
-    per_file = per_file or (len(sheets) == 1 < len(names) == len({*measured} - {None}))
-    if sheet.sensors is None and not per_file:
+    if len(sheets) == 1:
+        return 1 < len(names) == len({*measured} - {None})
+    alike = all(each.names == first.names and each.values == first.values for each in sheets)
+    return alike and all(found or READING.fullmatch(name) for found, name in zip(measured, names, strict=True))
+
+
+def _chosen(sheets: list[Sheet], request: Request) -> dict[str, int | None]:
+    """The features that are read, and the column of each; None where there is a column for each sensor."""
+    sheet = sheets[0]
+    if sheet.sensors is None and not _is_one_sensor(sheets):
         if request.channel is not None and "," in request.channel:
             per_sensor = f"it has a column per sensor, not one for each of {request.channel}"
             raise SocialxError(sheet.path, per_sensor, "write a row per time and sensor, with a column for each")
@@ -294,16 +297,22 @@ def _chosen(sheets: list[Sheet], request: Request) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for each in asked:
         place = _column(sheet, each, request.quantity or SPEED)
-        own = sheet.quantity(place)
-        if request.known and request.quantity and own not in (None, request.quantity):
-            differ = f"its column {sheet.names[place]} is {own}, and the file holds {request.quantity}"
-            raise SocialxError(sheet.where, differ, "append a table of the same quantity")
-        feature = request.quantity or own or (SPEED if len(asked) == 1 else None)
+        feature = request.quantity or sheet.quantity(place) or (SPEED if len(asked) == 1 else None)
         if feature is None or feature in found:
             what = f"{each} is {'no quantity' if feature is None else f'a second column of {feature}'}"
             raise SettingsError(Argument("channel", request.channel), what, f"choose of {', '.join(QUANTITIES)}")
         found[feature] = place
+    _refuse_other_quantity(sheet, found, request)
     return found
+
+
+def _refuse_other_quantity(sheet: Sheet, chosen: dict[str, int | None], request: Request) -> None:
+    """Raise for a column that says itself that it is not what the file holds to which it is appended."""
+    for feature, place in chosen.items():
+        own = None if place is None else sheet.quantity(place)
+        if request.known and place is not None and own not in (None, feature):
+            differ = f"its column {sheet.names[place]} is {own}, and the file holds {feature}"
+            raise SocialxError(sheet.where, differ, "append a table of the same quantity")
 
 
 def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
@@ -416,14 +425,14 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     moments, told = walked.moments[times], ", which the order of its rows tells" if len(ways) > 1 else ""
     order = sorted(range(len(sheets)), key=lambda place: int(moments[place][0]))
     in_turn = [moments[place] for place in order]
-    gathered = wide and (not alike or (_overlap(in_turn) and not is_put_back(np.concatenate(in_turn))))
+    gathered = wide and (not alike or _is_joined(in_turn, chosen))
     if request.round_times and (gathered or not wide):
         step = request.step_s or free_step(np.concatenate(walked.one_sensor[times] or moments[:1]))
         times, moments = replace(times, step=step), [nearest_step(each, step) for each in moments]
         moments = [each[np.append(True, np.diff(each) != 0)] for each in moments]
         told += f", each sensor's rounded to whole {step // 60} min"
     ordered, every = tuple(sheets[place] for place in order), np.concatenate([moments[place] for place in order])
-    if gathered or (wide and chosen and len(sheets) == 1):
+    if gathered:
         for place in order:
             refuse_repeated_hour(moments[place], sheets[place].where)
         return _gathered(ordered, times, np.unique(every), told, chosen if alike else [])
@@ -445,10 +454,16 @@ def _ways(first: Sheet, request: Request) -> list[Times]:
     return ways
 
 
-def _overlap(moments: list[np.ndarray]) -> bool:
-    """Whether one of some tables, times int64 [T] in the order of their first, begins before another one ends."""
+def _is_joined(moments: list[np.ndarray], chosen: list[int]) -> bool:
+    """Whether tables stand beside one another: each is a sensor, or one begins before another one ends.
+
+    moments: their times int64 [T], in the order of their first.
+    """
+    if len(moments) == 1:
+        return bool(chosen)
     ends = np.maximum.accumulate([each.max() for each in moments])
-    return any(each.min() <= end for each, end in zip(moments[1:], ends[:-1], strict=True))
+    overlap = any(each.min() <= end for each, end in zip(moments[1:], ends[:-1], strict=True))
+    return overlap and not is_put_back(np.concatenate(moments))
 
 
 def _of_file(sheet: Sheet, name: str, columns: list[int]) -> Sheet:
