@@ -147,7 +147,7 @@ def test_what_tells_of_readings_is_no_quantity(name: str) -> None:
     assert quantity_of(name) is None
 
 
-@pytest.mark.parametrize("name", ["vehicle_count", "counts", "TotalFlow", "count_1", "trafficvolume"])
+@pytest.mark.parametrize("name", ["vehicle_count", "counts", "TotalFlow", "count_1", "trafficvolume", "device_flow"])
 def test_names_of_flows(name: str) -> None:
     assert quantity_of(name) == "flow"
 
@@ -221,6 +221,9 @@ def test_a_file_of_quantities_is_one_sensor(tmp_path: Path) -> None:
     assert "the table is a sensor with the name of the table" in said(told)
     flows = frames.converted(path, "flow", channel="flow")
     assert flows["A9-north"].tolist() == [10.0 + row for row in range(24)]
+    later = written(tmp_path / "february.csv", frame(12, 24, speed=70.0, flow=1.0))
+    socialx.append(made(path, overwrite=True), later)
+    assert open_store(path.with_suffix(".h5")).values[-12:].tolist() == [[70.0]] * 12
 
 
 def test_files_that_follow_one_another_are_one_sensor_with_a_note(tmp_path: Path) -> None:

@@ -435,7 +435,7 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     if gathered:
         for place in order:
             refuse_repeated_hour(moments[place], sheets[place].where)
-        return _gathered(ordered, times, np.unique(every), told, chosen if alike else [])
+        return _gathered(ordered, times, np.unique(every), told, chosen if alike else [], request.known)
     if wide:
         joined = "its tables follow one another in time, so they are those of one sensor" if chosen else ""
         return Table(ordered, times, first.ids(), every, told=told, joined=joined)
@@ -478,13 +478,16 @@ def _names_of_files(sheets: tuple[Sheet, ...]) -> list[str]:
     return folders if len({*names}) < len(sheets) == len({*folders}) else names
 
 
-def _gathered(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str, columns: list[int]) -> Table:
+def _gathered(
+    sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str, columns: list[int], known: tuple[str, ...]
+) -> Table:
     """Sheets that overlap in time, or have columns of other sensors, with a note on how they are joined.
 
-    columns: the readings of the one sensor that each sheet has.
+    columns: the readings of the one sensor that each sheet has.  known: ids of the file that is appended to.
     """
     if columns:
-        sheets = tuple(_of_file(*each, columns) for each in zip(sheets, _names_of_files(sheets), strict=True))
+        named = known if len(known) == len(sheets) == 1 else _names_of_files(sheets)
+        sheets = tuple(_of_file(*each, columns) for each in zip(sheets, named, strict=True))
     files = Counter(match_key(name) for sheet in sheets for name in sheet.ids())
     ids: dict[int | str, str] = {}
     for name in (name for sheet in sheets for name in sheet.ids()):
