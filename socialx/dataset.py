@@ -139,6 +139,11 @@ class Dataset:
                 return usual[:, :, [place[name] for name in self.sensors.ids]]
         return self._climatology
 
+    @property
+    def has_own_climatology(self) -> bool:
+        """Whether a climatology was asked for, and made of the rows of this file."""
+        return "_climatology" in self.__dict__
+
     @cached_property
     def _climatology(self) -> np.ndarray:
         return climatology(self.target_source, self._learned_from)

@@ -273,11 +273,15 @@ def _refuse_edited(saved: Path, settings: Settings, trained: Mapping[str, Any]) 
     if not edited:
         return
     lines = {key: " ".join(as_yaml({key: trained[key]}).split()[1:]) for key in edited}
+
+    def short(value: object) -> str:  # of a file that may be damaged
+        return shortened(str(value), 100)
+
     raise SettingsError.together(
         Message(
             f"{key} ({saved})",
-            f"{saved.parent} was trained with {trained[key]}, and the file says {now[key]}",
-            f"write {lines[key]!r} there again, or train another run with {Command('train', settings=saved)}",
+            f"{saved.parent} was trained with {short(trained[key])}, and the file says {short(now[key])}",
+            f"write {short(lines[key])!r} there again, or train another run with {Command('train', settings=saved)}",
         )
         for key in edited
     )

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from socialx.batch import Batch
 from socialx.build import Problem
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import PastDays
@@ -89,12 +88,20 @@ def predict(
             argument = "at" if at is not None else "start" if start is not None or end is not None else None
             times = requested_times(problem, histories, at, start, end, every)
             issued = issues(problem, histories, times, argument)
+            model, size, past, days = problem.model, problem.settings.loader.batch_size, None, [issued]
+            if isinstance(model, Forecaster) and model.climatology and problem.data.has_own_climatology:
+                # The climatology of this file is that of the days before each day, never of rows after an issue.
+                past, usual = PastDays(problem.data.target_source), model.climatology.usual
+                days = np.split(issued, np.flatnonzero(np.diff(issued // DAY_S)) + 1)
             with work("predict", len(issued), "forecasts") as bar:
-                for batch in _batches(problem, histories, issued, open_run(path).sensors()):
-                    readings.append(histories.readings(batch))
-                    reported.append(histories.reported(batch))
-                    values.append(problem.precision.infer(problem.model, batch))
-                    bar.advance(len(batch.last))
+                for day in days:
+                    if past:
+                        usual.copy_(torch.from_numpy(past.before(int(day[0]))))
+                    for _, batch in histories.batches(day, size):
+                        readings.append(histories.readings(batch))
+                        reported.append(histories.reported(batch))
+                        values.append(problem.precision.infer(model, batch))
+                        bar.advance(len(batch.last))
         shown = SHOWN_HISTORIES * problem.data.history
         known = np.concatenate(readings), np.concatenate(reported), *histories.around(issued, shown)
         forecasts = np.concatenate(values)
@@ -104,25 +111,6 @@ def predict(
         notes = (f"{problem.data.store.path}: {doubt} of {path}",) if doubt else ()
         forecast = replace(forecast, inputs=inputs, notes=notes)
         return forecast if sensors is None else forecast.select(sensors)
-
-
-def _batches(
-    problem: Problem, histories: Histories, issued: np.ndarray, trained: tuple[str, ...] | None
-) -> Iterator[Batch]:
-    """The batches of these issues, int64 [W] ascending.
-
-    trained: ids of the sensors of the run.  The climatology of another network is made of its own rows: before each day
-    it becomes that of the days before.
-    """
-    size, model = problem.settings.loader.batch_size, problem.model
-    usual = model.climatology if isinstance(model, Forecaster) else None
-    if usual is None or {*problem.data.sensors.ids} <= {*(trained or ())}:
-        yield from (batch for _, batch in histories.batches(issued, size))
-        return
-    past = PastDays(problem.data.target_source)
-    for day in np.split(issued, np.flatnonzero(np.diff(issued // DAY_S)) + 1):
-        usual.usual.copy_(torch.from_numpy(past.before(int(day[0]))))
-        yield from (batch for _, batch in histories.batches(day, size))
 
 
 @contextmanager
