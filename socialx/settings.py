@@ -235,7 +235,7 @@ class PoolingSettings(Section):
     layers: int = setting(2, "social layers, one after the other", _STEP, ge=1, le=16)
     placement: Literal["stacked", "interleaved"] = setting(
         "stacked",
-        "stacked: all layers after the encoder, on the last step; interleaved: between the blocks of the encoder, on "
+        "stacked: all layers after the encoder, on the last step; interleaved: after blocks of the encoder, on "
         "every step",
         _STEP,
     )
