@@ -85,8 +85,8 @@ def by_road(
 ) -> Neighbours:
     """The same by listed distances: pair i leads from sensor ``start[i]`` to ``end[i]`` over ``km[i]``.
 
-    Traffic waves run up the road as well as down it, so a pair counts both ways, by the shorter of its distances; one
-    that is not listed is no neighbour.  xy [N,2] in km gives the offsets, 0 where a position is NaN.
+    Traffic waves run up the road as well as down it, so a pair counts both ways, by the shorter of its distances.  A
+    pair that is not listed is no neighbour.  xy [N,2] in km gives the offsets, 0 where a position is NaN.
     """
     sensors = len(xy)
     sensor, neighbour, gap = np.concatenate([start, end]), np.concatenate([end, start]), np.concatenate([km, km])

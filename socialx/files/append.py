@@ -27,7 +27,6 @@ from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV
 from socialx.files.hdf5_layout import (
     CODES_ATTR,
-    COMBINED,
     FEATURE_NAMES,
     FEATURES,
     PACKED,
@@ -37,6 +36,7 @@ from socialx.files.hdf5_layout import (
     TIMESTAMPS,
     Readings,
     read_codes,
+    read_lanes,
     read_text,
 )
 from socialx.files.locations import match_key, repeated
@@ -111,7 +111,7 @@ def append(path: Path, request: Request) -> Appended:
     check_writable(path)
     with open_hdf5(path, "convert it again") as file:
         names, features = [read_text(name) for name in file[FEATURE_NAMES][:]], file[FEATURES]
-        codes, lanes = _codes(store, file, request), _lanes(store, file)
+        codes, lanes = _codes(store, file, request), read_lanes(path, file, len(store.sensors.ids))
         fixed = features.chunks is None or features.maxshape[0] is not None
     measured = [name for name in names if name not in STATIC_UNITS]
     stores = [store, *(open_store(path, name) for name in measured[1:])]
@@ -143,15 +143,6 @@ def _codes(store: Store, file: h5py.File, request: Request) -> tuple[float, ...]
     """What stands for no reading besides the number that the file names: codes of its conversion and of the request."""
     every = dict.fromkeys([*read_codes(store.path, file), *(request.missing or ())])
     return tuple(code for code in every if code != store.missing)
-
-
-def _lanes(store: Store, file: h5py.File) -> np.ndarray | None:
-    """Of how many lanes the readings of each sensor were made, int64 [N]; None where the file does not say."""
-    if (lanes := file.get(COMBINED)) is None:
-        return None
-    if not isinstance(lanes, h5py.Dataset) or lanes.shape != (len(store.sensors.ids),) or lanes.dtype.kind not in "iu":
-        raise SocialxError(store.path, f"{COMBINED} is not a number for each sensor", "convert its source again")
-    return lanes[:].astype(np.int64)
 
 
 def _read(stores: list[Store], request: Request, codes: tuple[float, ...], lanes: np.ndarray | None) -> _Rows:

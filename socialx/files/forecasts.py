@@ -187,7 +187,8 @@ def _from_table(path: Path, about: Scored) -> Entries:
 
     def numbers(name: str) -> np.ndarray:
         found = pd.to_numeric(table[name], errors="coerce")
-        truths = table[name].map(lambda cell: isinstance(cell, bool))
+        texts = table[name].dtype.kind in "bO"  # else no cell is True or False
+        truths = table[name].map(lambda cell: isinstance(cell, bool)) if texts else False
         wrong = (found.isna() & table[name].notna()) | truths | (name == "horizon") & ~np.isfinite(found)
         if lost := [str(cell) for cell in table[name][wrong]]:
             raise SocialxError(path, f"{len(lost)} cells of the column {name} are no number", AS_WRITTEN, sample=lost)

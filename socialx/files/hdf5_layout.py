@@ -181,6 +181,15 @@ def read_codes(path: Path, file: h5py.File) -> list[float]:
     return [float(code) for code in codes]
 
 
+def read_lanes(path: Path, file: h5py.File, sensors: int) -> np.ndarray | None:
+    """Of how many lanes the readings of each of N sensors were made, int64 [N]; None where the file does not say."""
+    if (lanes := file.get(COMBINED)) is None:
+        return None
+    if not isinstance(lanes, h5py.Dataset) or lanes.shape != (sensors,) or lanes.dtype.kind not in "iu":
+        raise SocialxError(path, f"{COMBINED} is not a number for each sensor", "convert its source again")
+    return lanes[:].astype(np.int64)
+
+
 def read_number(value: object) -> float:
     """An attribute as a number, NaN where it is none."""
     if isinstance(value, complex | np.complexfloating):

@@ -19,6 +19,7 @@ FEATURE_ID = "@id"
 NAMED = {"predefinedLocationName", "measurementSiteName"}
 DEGREES = ("latitude", "longitude")
 WAYS = ("", " for display", " of a part")  # in which an element has degrees, best first
+OF_MANY = ("Set", "Table", "Publication")  # ends of the names of elements that hold many locations
 FORMS = "write points of GeoJSON, locations of DATEX II, or a table"
 Row = tuple[str, list[str]]
 
@@ -60,8 +61,9 @@ def _point(feature: Any) -> tuple[dict[str, str], tuple[str, str]] | None:
 def datex(path: Path) -> Iterator[Row]:
     """The locations and measurement sites of a DATEX II publication: id, name and degrees of each.
 
-    A position belongs to the innermost element around it that has an id, and to those around that have no other; one
-    that is only for display counts where there is no other.  Refuses a document type, which alone can define entities.
+    A position belongs to the innermost element around it that has an id, and to those around it that have none of their
+    own.  A position that is only for display counts where there is no other.  Refuses a document type, which
+    alone can define entities.
     """
     parser, rows = expat.ParserCreate(namespace_separator=" "), []
     parents: list[str] = []
@@ -73,8 +75,6 @@ def datex(path: Path) -> Iterator[Row]:
         text.clear()
         if "id" in attributes:
             sites.append({"element": str(len(parents)), "id": attributes["id"][:LETTERS]})
-            if parents[-1].endswith(("Set", "Table", "Publication")):
-                sites[-1]["many"] = "yes"
         if len(parents) > DEPTH:
             raise ValueError(f"elements in {DEPTH} others")
 
@@ -91,7 +91,7 @@ def datex(path: Path) -> Iterator[Row]:
             site = sites.pop()
             ways = [[site.get(f"{each}{way}", "") for each in DEGREES] for way in WAYS]
             if degrees := next(filter(all, ways), None):
-                if sites and "many" not in sites[-1]:
+                if sites and not parents[int(sites[-1]["element"]) - 1].endswith(OF_MANY):
                     sites[-1] |= {f"{each} of a part": at for each, at in zip(DEGREES, degrees, strict=True)}
                 rows.append((f"line {parser.CurrentLineNumber}", [site["id"], site.get("name", ""), *degrees]))
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from socialx.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, sample
 from socialx.files.convert_options import Request, options
+from socialx.files.formats.columns import unit_of
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.matrices import MATRIX, is_matrix
 from socialx.files.formats.registry import FORMATS
@@ -140,7 +141,7 @@ def in_order(
     """The readings with times that can be trusted, and a note for each change.
 
     Times are moved to whole steps if that was asked for.  If the user names their zone, wall times with an hour that
-    comes twice are written in UTC, and times in UTC without such an hour as wall times of that zone.
+    comes twice are written in UTC.  Times in UTC without such an hour are then written as wall times of that zone.
 
     in_utc_always: wall times of a zone that the user names are written in UTC, whether they have such an hour or not.
 
@@ -241,10 +242,10 @@ def _sensors(
 
 def stored_unit(feature: str, text: str) -> str:
     """A unit as it is stored; those of other quantities than speeds are free text, but no unit of speeds."""
-    if feature != SPEED and text.strip().lower().replace(" ", "") in SPEED_UNITS:
-        like = f"for example {UNITS_LIKE.get(feature, ('%',))[0]}"
-        raise SettingsError(Argument("units", text), f"a unit of speeds, and the file holds {feature}", like)
     if feature != SPEED:
+        if (measured := unit_of(text)) and measured[0] == SPEED:
+            like = f"for example {UNITS_LIKE.get(feature, ('%',))[0]}"
+            raise SettingsError(Argument("units", text), f"a unit of speeds, and the file holds {feature}", like)
         return text
     if unit := SPEED_UNITS.get(text.strip().lower()):
         return unit

@@ -29,6 +29,12 @@ def frame(rows: int = 24, first: int = 0, **columns: Any) -> pd.DataFrame:
     return pd.DataFrame(columns, index=times)
 
 
+def long(first: int = 0, **columns: Any) -> pd.DataFrame:
+    """A row for each of two sensors at 24 times."""
+    table = frame(48, first, sensor=["S1", "S2"] * 24, **columns)
+    return table.set_index(table.index[:24].repeat(2))
+
+
 def said(told: list[Any]) -> str:
     """The notes among some events."""
     return " ".join(str(event.message) for event in told if hasattr(event, "message"))
@@ -104,31 +110,17 @@ def test_decimal_counts_in_a_transposed_table(tmp_path: Path, kind: str) -> None
 
 @pytest.mark.parametrize(("held", "given"), [("speed", "flow"), ("flow", "speed"), ("speed", "occupancy")])
 def test_another_quantity_is_not_appended(tmp_path: Path, held: str, given: str) -> None:
-    def table(name: str, first: int) -> pd.DataFrame:
-        return frame(48, first, sensor=["S1", "S2"] * 24, **{name: [50 + row for row in range(48)]})
-
-    def each(name: str, first: int) -> pd.DataFrame:
-        rows = table(name, first)
-        rows.index = rows.index[:24].repeat(2)
-        return rows
-
-    output = made(written(tmp_path / "a.csv", each(held, 0)))
-    path = written(tmp_path / "b.csv", each(given, 24))
+    output = made(written(tmp_path / "a.csv", long(**{held: np.arange(50, 98)})))
+    path = written(tmp_path / "b.csv", long(24, **{given: np.arange(50, 98)}))
     with unchanged(output):
         text = refusal(lambda: socialx.append(output, path), given, task="append")
         assert "same quantity" in text
         refusal(lambda: socialx.append(output, path, channel=given), "same quantity", task="append")
-    socialx.append(output, written(tmp_path / "c.csv", each("value", 24)))
-
-
-def both(rows: int = 24) -> pd.DataFrame:
-    table = frame(2 * rows, sensor=["S1", "S2"] * rows, flow=np.arange(2 * rows), speed=60.0)
-    table.index = table.index[:rows].repeat(2)
-    return table
+    socialx.append(output, written(tmp_path / "c.csv", long(24, value=np.arange(50, 98))))
 
 
 def test_the_unit_of_speeds_is_never_that_of_flows(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv", both())
+    path = written(tmp_path / "a.csv", long(flow=np.arange(48), speed=60.0))
     output = made(path, channel="flow,speed")
     socialx.backfill(output, units="mph")
     assert open_store(output, "flow").unit == "unknown"
@@ -182,7 +174,7 @@ def test_a_note_names_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", ["wide", "long"])
 @pytest.mark.parametrize("quantity", ["flow", "speed"])
 def test_append_wants_the_lanes_of_the_file(tmp_path: Path, shape: str, quantity: str) -> None:
-    def table(lanes: dict[str, int], rows: int, first: int) -> pd.DataFrame:
+    def table(lanes: list[str], rows: int, first: int) -> pd.DataFrame:
         wide = frame(rows, first, **dict.fromkeys(lanes, 10.0))
         if shape == "wide":
             return wide
@@ -190,9 +182,9 @@ def test_append_wants_the_lanes_of_the_file(tmp_path: Path, shape: str, quantity
         long[["sensor", "lane"]] = long.pop("variable").str.split("_L", expand=True)
         return long.sort_values("time").set_index("time")
 
-    every = dict.fromkeys(["S1_L1", "S1_L2", "S2_L1", "S2_L2"], 10)
+    every = ["S1_L1", "S1_L2", "S2_L1", "S2_L2"]
     output = made(written(tmp_path / "a.csv", table(every, 24, 0)), quantity=quantity)
-    path = written(tmp_path / "b.csv", table({name: 10 for name in every if name != "S1_L2"}, 12, 24))
+    path = written(tmp_path / "b.csv", table([name for name in every if name != "S1_L2"], 12, 24))
     with unchanged(output):
         refusal(lambda: socialx.append(output, path), "S1 has 1 lane", "is made of 2", task="append")
     socialx.append(output, written(tmp_path / "c.csv", table(every, 12, 24)))

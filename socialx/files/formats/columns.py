@@ -149,7 +149,8 @@ def combined(
     with closing(blocks):
         for block in blocks:
             values = block.speeds.reshape(len(block.speeds), len(lanes.sensor), len(features))
-            below += int((below_zero(values, features) & ~is_code(values, features, codes)).sum())
+            if (low := below_zero(values, features)).any():
+                below += int((low & ~is_code(values, features, codes)).sum())
             found = combine(values, lanes.sensor, features, codes)[..., :kept]
             yield replace(block, speeds=found[..., 0] if kept == 1 else found)
     if below:

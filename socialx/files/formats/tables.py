@@ -107,11 +107,13 @@ def _recognise(head: FileHead) -> str | None:
 
 
 def _files(head: FileHead) -> list[Path]:
-    """The files of a folder or a zip that are not hidden; of any other file itself."""
+    """The files of a folder or a zip that are neither hidden nor prose; of any other file itself."""
     if head.kind != "folder":
-        return (inside(head.path) if head.kind == "zip" else []) or [head.path]
+        found = inside(head.path) if head.kind == "zip" else []
+        return [path for path in found if not PROSE.fullmatch(path.name)] or [head.path]
     try:
-        return sorted(path for path in head.path.iterdir() if path.is_file() and not path.name.startswith("."))
+        found = [path for path in head.path.iterdir() if path.is_file() and not path.name.startswith(".")]
+        return sorted(path for path in found if not PROSE.fullmatch(path.name))
     except OSError:
         return []
 
@@ -223,7 +225,6 @@ def _sheets(request: Request, *, published: bool) -> tuple[list[Sheet], list[Pat
     """The sheets of all files, which have the same columns; and the files with positions, which are set aside."""
     heads = [request.head, *map(read_head, request.more)]
     paths = [path for head in heads for path in _files(head)]
-    paths = [path for path in paths if path in {head.path for head in heads} or not PROSE.fullmatch(path.name)]
     sheets: list[Sheet] = []
     aside = []
     for path in paths:
@@ -362,9 +363,8 @@ def _unit(sheets: list[Sheet], place: int | None, feature: str, asked: str | Non
     for sheet in sheets:
         columns = {name: number for number, name in enumerate(sheet.names)}
         for column in sheet.values if place is None else (columns[first.names[place]],):
-            for text in sheet.unit_texts(column):
-                if measured := unit_of(text):
-                    said.setdefault(measured, f"{sheet.names[column]} of {sheet.where}")
+            for measured in filter(None, map(unit_of, sheet.unit_texts(column))):
+                said.setdefault(measured, f"{sheet.names[column]} of {sheet.where}")
     if len(said) > 1:
         listed = ", ".join(f"{column} in {unit}" for (_, unit), column in said.items())
         raise SocialxError(first.where, f"columns in several units ({listed})", "write all in one unit")
@@ -485,8 +485,9 @@ def _gathered(
 
     columns: the readings of the one sensor that each sheet has.  known: ids of the file that is appended to.
     """
+    only = len(known) == len(sheets) == 1
     if columns:
-        named = known if len(known) == len(sheets) == 1 else _names_of_files(sheets)
+        named = known if only else _names_of_files(sheets)
         sheets = tuple(_of_file(*each, columns) for each in zip(sheets, named, strict=True))
     files = Counter(match_key(name) for sheet in sheets for name in sheet.ids())
     ids: dict[int | str, str] = {}
@@ -496,7 +497,7 @@ def _gathered(
     joined = f"{len(sheets)} tables are joined by time: {len(ids)} sensors ({names})"
     if columns:
         each = f"each of {len(sheets)} tables" if len(sheets) > 1 else "the table"
-        joined = f"{each} is a sensor with the name of the table ({names})"
+        joined = f"{each} is {'that of the only sensor' if only else 'a sensor with the name of the table'} ({names})"
     elif partly := [name for key, name in ids.items() if files[key] < most]:
         joined += f", of which some tables lack {sample(partly)}"
     return Table(sheets, times, tuple(ids.values()), moments, False, told, joined, bool(columns), tuple(columns))

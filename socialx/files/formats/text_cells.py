@@ -35,7 +35,7 @@ GROUPED = {
     ".": re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?"),
     ",": re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]*)?"),
 }
-THOUSANDS = 25  # no road counts 25,000 vehicles in a step: so large a number has decimals
+THOUSANDS = 25  # no road counts 25,000 vehicles in some minutes: from there on a number has decimals
 BLANK_BYTES = 1 << 26  # of blank lines one after the other
 FOOTER_ROWS, FOOTER_LETTERS = 10, 1 << 16  # that may stand below a table, and of one of them
 NARROW = 16  # rows of so many cells are cut cell by cell

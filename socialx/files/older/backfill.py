@@ -109,8 +109,8 @@ def backfill(
     rewrite: write files of the two oldest layouts anew.  without_positions: sensors may stay without one.  units,
     timezone: of the first measured feature and of the times, where the file does not say them; alone they ask no
     positions of a current file.  backup: keep the old file as ``NAME.bak``.  The file is left as
-    it was, with a SocialxError, where a sensor stays without a position or the file says another unit or zone; where
-    somebody else has it open or the disk fails, too.
+    it was, with a SocialxError, where a sensor stays without a position or the file says another unit or zone.  So it
+    is where somebody else has it open or the disk fails.
     """
     if known is None:
         known = read_locations(meta) if meta else {}
