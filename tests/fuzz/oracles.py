@@ -144,7 +144,8 @@ def _label(found: Any) -> str:
 
 
 def _libcity(path: Path) -> Reading:
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    how: dict[str, Any] = {"encoding": "utf-8-sig", "encoding_errors": "replace"}  # of a cell that is not read
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False, **how)
     frame.columns = [name.strip() for name in frame.columns]
     places = pd.read_csv(path.with_suffix(".geo"), dtype=str, keep_default_na=False, encoding="utf-8-sig")
     ids = [text.strip() for text in places[places.columns[0]]]
