@@ -263,3 +263,10 @@ def test_a_readme_beside_tables_is_no_table(tmp_path: Path) -> None:
         file.writestr("S2.csv", frame(speed=[52.0] * 24).to_csv())
         file.writestr("README.txt", "These are speeds.")
     assert frames.converted(archive).iloc[0].to_dict() == {"S1": 51.0, "S2": 52.0}
+
+
+@pytest.mark.parametrize("name", ["lat", "Latitude"])
+def test_a_column_of_positions_is_no_sensor(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / "a.csv", frame(S1=60.0, S2=61.0, **{name: 48.1}))
+    refusal(lambda: made(path), f"its column {name} is that of positions", f"--drop {name}")
+    assert list(frames.converted(path, drop=[name]).columns) == ["S1", "S2"]

@@ -59,6 +59,7 @@ PUBLISHED_CSV, CSV = "published-csv", "csv"
 READING = re.compile(r"value|reading|measurement|wert|messwert|data", re.IGNORECASE)
 SUFFIXES = re.compile(r"(?:\.(?:csv|tsv|txt|dat|gz|zip|parquet|xls[xm]|jsonl?|ndjson))+$", re.IGNORECASE)
 PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)  # beside data
+LATITUDE = ("latitude", "lat")  # a column of positions, never a sensor
 SHARE = 0.5  # of the free memory, for a table that must be turned as a whole
 WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
 
@@ -132,7 +133,7 @@ def refuse_table(head: FileHead) -> NoReturn:
         frame = next(iter(typed(head).values())).head(TITLE_ROWS)
         lines = [" ".join(cells) for cells in zip(*(written(frame[name]) for name in frame), strict=True)]
         lines = [line for line in lines if line.strip()]
-    if {"latitude", "lat"} & {name.lower() for name in header}:
+    if any(name.lower() in LATITUDE for name in header):
         remedy = f"swap {Argument('data')} and {Argument('meta')}"
         raise SocialxError(path, "line 1 is that of a table of positions", remedy)
     if header and MOMENT.fullmatch(header[0]):
@@ -415,6 +416,7 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     wide = first.sensors is None
     for sheet in sheets if wide else ():
         check_ids(sheet.path, sheet.ids())
+        _refuse_positions(sheet)
     alike = all(set(sheet.names) == set(first.names) for sheet in sheets)
     sheets = [first, *(sheet.as_in(first) for sheet in sheets[1:])] if alike else sheets
     ways = _ways(first, request)
@@ -441,6 +443,14 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
         return Table(ordered, times, first.ids(), every, told=told, joined=joined)
     by_time = bool((np.diff(every) > 0).all())
     return Table(ordered, times, tuple(walked.sensors), np.unique(every), by_time, told, values=first.values)
+
+
+def _refuse_positions(sheet: Sheet) -> None:
+    """Raise for a table with a column per sensor that has one of positions among them."""
+    if at := next((name for name in sheet.ids() if name.lower() in LATITUDE), None):
+        raise SocialxError(
+            sheet.where, f"its column {at} is that of positions", f"leave it out: {Argument('drop', at)}"
+        )
 
 
 def _ways(first: Sheet, request: Request) -> list[Times]:
