@@ -145,7 +145,7 @@ def _codes(store: Store, file: h5py.File, request: Request) -> tuple[float, ...]
     return tuple(code for code in every if code != store.missing)
 
 
-def _read(stores: list[Store], request: Request, codes: tuple[float, ...], lanes: np.ndarray | None) -> _Rows:
+def _read(stores: list[Store], request: Request, codes: tuple[float, ...], lanes: list[str] | None) -> _Rows:
     """The rows of the new tables, in memory; ``codes`` are NaN in them.
 
     lanes: of the sensors of the file.  A table with several quantities in a row is asked for those of the file.
@@ -222,14 +222,16 @@ def _columns(store: Store, where: Path, contents: Contents) -> np.ndarray:
     return np.array([place[match_key(vdid)] for vdid in ids])
 
 
-def _check_lanes(store: Store, lanes: np.ndarray | None, where: Path, contents: Contents, columns: np.ndarray) -> None:
-    """Refuse a table that has another number of lanes of a sensor than the file, ``lanes`` int64 [N]."""
-    if contents.lanes is None or lanes is None:
+def _check_lanes(store: Store, lanes: list[str] | None, where: Path, contents: Contents, columns: np.ndarray) -> None:
+    """Refuse a table that has other lanes of a sensor than the file, whose ``lanes`` are those of its N sensors."""
+    if lanes is None:
         return
-    for vdid, found, made in zip(contents.ids or (), contents.lanes, lanes[columns], strict=True):
-        if found != made:
-            what = f"sensor {vdid} has {counted(int(found), 'lane')}, and that of {store.path} is made of {made}"
-            raise SocialxError(where, what, f"add the missing lanes, {ANEW}")
+    ids = contents.ids or ()
+    for vdid, found, column in zip(ids, contents.lanes or [""] * len(ids), columns, strict=True):
+        if found != lanes[column]:
+            made = f"that of {store.path} is made of lanes {lanes[column]}"
+            what = f"sensor {vdid} has {f'lanes {found}' if found else 'no lanes'}, and {made}"
+            raise SocialxError(where, what, f"write the same lanes, {ANEW}")
 
 
 def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple[np.ndarray, np.ndarray]:

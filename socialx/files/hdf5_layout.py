@@ -19,7 +19,7 @@ FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/fe
 FLAT = ("features", "dates", "sensors")  # the root of the oldest files, before there were groups
 TIMESTAMPS, SECONDS, SENSOR_INFO = "metadata/timestamps", "metadata/timestamps_epoch", "metadata/vd_info"
 UNITS = "metadata/units"
-COMBINED = "metadata/combined_lanes"  # of how many lanes each sensor's readings were made, where they were
+COMBINED = "metadata/combined_lanes"  # the names of the lanes of which each sensor's readings were made
 PARTS = (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS, SECONDS, UNITS, COMBINED, *FLAT)  # every dataset that is read
 ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
 CODES_ATTR = "missing_codes"  # numbers that stood for no reading too; they are NaN in the file, and append applies them
@@ -81,7 +81,7 @@ class Readings:
     feature: str = SPEED  # what the blocks hold, if not speeds
     others: Mapping[str, str] = field(default_factory=dict)  # features behind the first in the blocks, with their units
     inputs: tuple[Path, ...] = ()  # all files that are read, so that none is overwritten
-    lanes: np.ndarray | None = None  # that are combined to each sensor, int64 [N]
+    lanes: tuple[str, ...] | None = None  # the names of those that are combined to each sensor
     codes: tuple[float, ...] = ()  # further numbers that stood for "no reading", which are NaN in the blocks
 
 
@@ -181,13 +181,13 @@ def read_codes(path: Path, file: h5py.File) -> list[float]:
     return [float(code) for code in codes]
 
 
-def read_lanes(path: Path, file: h5py.File, sensors: int) -> np.ndarray | None:
-    """Of how many lanes the readings of each of N sensors were made, int64 [N]; None where the file does not say."""
+def read_lanes(path: Path, file: h5py.File, sensors: int) -> list[str] | None:
+    """The names of the lanes of which the readings of each sensor were made; None where the file does not say."""
     if (lanes := file.get(COMBINED)) is None:
         return None
-    if not isinstance(lanes, h5py.Dataset) or lanes.shape != (sensors,) or lanes.dtype.kind not in "iu":
-        raise SocialxError(path, f"{COMBINED} is not a number for each sensor", "convert its source again")
-    return lanes[:].astype(np.int64)
+    if not isinstance(lanes, h5py.Dataset) or lanes.shape != (sensors,) or h5py.check_string_dtype(lanes.dtype) is None:
+        raise SocialxError(path, f"{COMBINED} is not a text for each sensor", "convert its source again")
+    return [read_text(names) for names in lanes[:]]
 
 
 def read_number(value: object) -> float:

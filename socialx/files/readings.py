@@ -84,7 +84,7 @@ def read(kind: str, request: Request) -> SourceReadings:
     readings, clock = in_order(readings, contents, request)
     files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
     kept = {match_key(vdid): place for place, vdid in enumerate(ids)}
-    lanes = None if contents.lanes is None else contents.lanes[[kept[match_key(each)] for each in sensors.ids]]
+    lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)
     readings = replace(readings, inputs=tuple(path for path in files if path), lanes=lanes)
     return SourceReadings(readings, format, dataset, (*contents.notes, *notes, *unknown, *clock, *assumed))
 

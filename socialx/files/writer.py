@@ -224,8 +224,7 @@ def _write_metadata(
     metadata.attrs["timezone"] = readings.timezone or ""
     metadata.attrs[MISSING_ATTR] = np.nan if readings.missing is None else readings.missing
     if readings.lanes is not None:
-        reserve(file, packed_bytes(readings.lanes.nbytes))
-        file[COMBINED] = readings.lanes
+        file.create_dataset(COMBINED, data=list(readings.lanes), dtype=h5py.string_dtype())
     if readings.codes:
         metadata.attrs[CODES_ATTR] = np.array(readings.codes)
     info = file.create_group(SENSOR_INFO)

@@ -14,7 +14,9 @@ from socialx.errors import SettingsError
 from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
 from socialx.files.formats import matrices, tables, text_cells
+from socialx.files.formats.columns import quantity_of
 from socialx.files.formats.contents import Contents
+from socialx.files.formats.roles import BEHIND, CALENDAR
 from socialx.files.locations import match_key
 from tests.array_files import joined
 from tests.data_files import IDS, refusal, speeds, timestamps, write_csv
@@ -278,8 +280,13 @@ def test_what_cannot_be_read_is_not_recognised(tmp_path: Path) -> None:
     refusal(lambda: read("csv", text_file(tmp_path / "empty", "")), "the file is empty")
 
 
+def is_of_sensor(name: str) -> bool:
+    """Whether a name says nothing but that of a sensor."""
+    return bool(name) and not quantity_of(BEHIND.sub("", name)) and not CALENDAR.fullmatch(name)
+
+
 names = st.text(st.characters(categories=("L", "N"), include_characters="-_ ."), min_size=1, max_size=8)
-ids = st.lists(names.map(str.strip).filter(bool), min_size=1, max_size=5, unique_by=match_key)
+ids = st.lists(names.map(str.strip).filter(is_of_sensor), min_size=1, max_size=5, unique_by=match_key)
 readings = st.floats(0, 300) | st.floats(0, 300, width=32) | st.just(np.nan) | st.integers(0, 99).map(float)
 absent = st.sampled_from(text_cells.ABSENT)
 

@@ -186,7 +186,7 @@ def test_append_wants_the_lanes_of_the_file(tmp_path: Path, shape: str, quantity
     output = made(written(tmp_path / "a.csv", table(every, 24, 0)), quantity=quantity)
     path = written(tmp_path / "b.csv", table([name for name in every if name != "S1_L2"], 12, 24))
     with unchanged(output):
-        refusal(lambda: socialx.append(output, path), "S1 has 1 lane", "is made of 2", task="append")
+        refusal(lambda: socialx.append(output, path), "S1 has lanes 1,", "is made of lanes 1, 2", task="append")
     socialx.append(output, written(tmp_path / "c.csv", table(every, 12, 24)))
     assert open_store(output).values[-1].tolist() == ([20, 20] if quantity == "flow" else [10, 10])
 

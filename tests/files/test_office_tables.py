@@ -260,7 +260,7 @@ def test_a_long_table_with_names_of_another_language(tmp_path: Path) -> None:
     cells.sort_values(["data", "czujnik"]).to_csv(path, sep=";", decimal=",", index=False)
     same(converted(path), frame)
     cells.assign(nazwa="A", dzien="Wt").to_csv(path, index=False)  # sensor after sensor
-    refusal(lambda: converted(path, drop=["nazwa", "dzien"]), "240 rows of 60 times", "--sensor-column")
+    refusal(lambda: converted(path, drop=["nazwa", "dzien"]), "czujnik, predkosc", "--sensor-column czujnik")
     told = {"sensor_column": "czujnik", "time_column": "data", "drop": ["nazwa", "dzien"]}
     same(converted(path, **told), frame)
     with pytest.raises(SettingsError, match="no column of"):

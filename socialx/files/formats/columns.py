@@ -21,11 +21,13 @@ from socialx.progress import note
 # Names of a column of each quantity in a table that has a row for each reading.
 QUANTITY_COLUMNS = {
     SPEED: re.compile(
-        r"(?:.*(?:speed|geschw|velocidad|velocit|vitesse|snelheid|hastighe).*|v|vmed|vmoy|v_?kfz|kmh|km/h|mph)",
+        r"(?:.*speed(?:s|avg|mean|km/?h|mph)?(?![a-z]).*|.*(?:geschw|velocidad|velocit|vitesse|snelheid|hastighe|pr[eę]dko|rychlost|nopeus).*"
+        r"|v|vmed|vmoy|v_?kfz|kmh|km/h|mph)",
         re.IGNORECASE,
     ),
     "flow": re.compile(
-        r"(?:.*(?:flow|volume|count(?!y|er|r)|intensit|intensid|verkehrsst|d[eé]bit).*|q|q_?kfz|veh|vehicles)",
+        r"(?:.*(?:flow|volume|count)(?:s|rate)?(?![a-z]).*|.*(?:intensit|intensid|verkehrsst|d[eé]bit).*"
+        r"|q|q_?kfz|veh|vehicles)",
         re.IGNORECASE,
     ),
     "occupancy": re.compile(r"(?:.*(?:occup|ocupac|belegung|bezetting).*|occ|o)", re.IGNORECASE),
@@ -81,10 +83,14 @@ def quantity_of(name: str, unit: str = "") -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """The sensors of M lanes: ids of the N sensors, and the number of the sensor of each lane, int64 [M]."""
+    """The sensors of M lanes.
+
+    ids: of the N sensors.  sensor: the number of the sensor of each lane, int64 [M].  names: the lanes of each sensor.
+    """
 
     ids: tuple[str, ...]
     sensor: np.ndarray
+    names: tuple[str, ...]
 
     def described(self, names: Sequence[str]) -> str:
         """The lanes of the first sensor that has several."""
@@ -98,7 +104,8 @@ class Lanes:
 
 def lanes_in_rows(names: Sequence[str]) -> Lanes:
     """The sensors of names that are a sensor and a lane."""
-    return _grouped([name.partition(BETWEEN)[0] for name in names])
+    parts = [name.partition(BETWEEN) for name in names]
+    return _grouped([sensor for sensor, _, _ in parts], [lane for _, _, lane in parts])
 
 
 def lanes_in_columns(names: Sequence[str], known: Collection[int | str]) -> Lanes | None:
@@ -108,16 +115,18 @@ def lanes_in_columns(names: Sequence[str], known: Collection[int | str]) -> Lane
     known; ``S1_L1`` also where nothing is known, if a sensor has several.
     """
     spelt, there = {str(key).casefold() for key in known}, {match_key(name) for name in names}
-    sensors = []
+    sensors, lanes = [], []
     for name in names:
         found = LANE.fullmatch(name)
         sensor = str(match_key(name)).casefold() in spelt
         lane = found is not None and not sensor and match_key(found[1]) not in there
         if found and lane and (str(match_key(found[1])).casefold() in spelt or found[2]):
             sensors.append(found[1])
+            lanes.append(found[3])
         else:
             sensors.append(name)
-    grouped = _grouped(sensors)
+            lanes.append("")
+    grouped = _grouped(sensors, lanes)
     alone = len(grouped.ids) == len(names) and not any(match_key(name) in known for name in grouped.ids)
     return None if sensors == list(names) or alone else grouped
 
@@ -127,9 +136,14 @@ def sensors_of(names: Sequence[str]) -> list[str]:
     return [found[1] for name in names if (found := LANE.fullmatch(name))]
 
 
-def _grouped(sensors: Sequence[str]) -> Lanes:
+def _grouped(sensors: Sequence[str], lanes: Sequence[str]) -> Lanes:
+    """The sensors of lanes; a lane is called by the number at the end of its name, where it has one."""
     place = {name: number for number, name in enumerate(dict.fromkeys(sensors))}
-    return Lanes(tuple(place), np.array([place[name] for name in sensors], np.int64))
+    called: dict[str, set[str]] = {name: set() for name in place}
+    for sensor, lane in zip(sensors, lanes, strict=True):
+        called[sensor].add(str(int(number[0])) if (number := re.search("[0-9]+$", lane)) else lane)
+    names = tuple(", ".join(sorted(called[name])) for name in place)
+    return Lanes(tuple(place), np.array([place[name] for name in sensors], np.int64), names)
 
 
 def combined(

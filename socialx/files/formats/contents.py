@@ -39,7 +39,7 @@ class Contents:
     timezone: str | None = None  # of the times, where the source says it
     rounded: bool = False  # whether its times are whole steps already
     droppable: bool = False  # whether its sensors are columns of a table, which drop can leave out
-    lanes: np.ndarray | None = None  # of each sensor, int64 [N], where readings of lanes are combined
+    lanes: tuple[str, ...] | None = None  # the names of those of each sensor, where readings of lanes are combined
     others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
     missing: float | None = 0.0  # the number that usually stands for no reading in such a source; None: there is none
 

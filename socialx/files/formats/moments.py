@@ -21,7 +21,7 @@ CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?[AaPp][Mm])?"
 ZONE = r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
 # A moment without signs, such as 202401311305.
 COMPACT = r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[01][0-9]|2[0-3])[0-5][0-9](?:[0-5][0-9])?"
-EPOCH = re.compile(rf"(?!{COMPACT}$)(?:[0-9]{{9,10}}(?:\.[0-9]{{1,6}})?|[0-9]{{12,13}})")
+EPOCH = re.compile(rf"(?!{COMPACT}$)(?:[0-9]{{9,10}}|[0-9]{{12,13}}|[0-9]{{15,16}}|[0-9]{{18,19}})(?:\.[0-9]{{1,6}})?")
 MOMENT = re.compile(rf"{DATE}[ T]{CLOCK}{ZONE}|{COMPACT}")
 ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(CLOCK)
 MIDNIGHT = r"(?<=[ T])24:00(?=$|:00|[ Z+-])"  # the end of a day
@@ -98,7 +98,8 @@ class Times:
 
         if self.form is None:
             numbers = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64)
-            numbers = np.where(numbers >= MILLISECONDS, numbers / 1000, numbers)
+            for _ in range(3):  # milliseconds, microseconds, nanoseconds
+                numbers = np.where(numbers >= MILLISECONDS, numbers / 1000, numbers)
             return np.where(np.isfinite(numbers), np.rint(np.nan_to_num(numbers)), UNKNOWN).astype(np.int64)
         if self.zoned:
             texts = texts.str.replace(r" ?UTC$", "Z", regex=True)
@@ -130,8 +131,11 @@ def candidates(text: str) -> list[Times]:
         orders = ["%Y-%m-%d"]
     else:  # a date with dots begins with the day wherever it is written so
         orders = [f"%d-%m-{year}"] if mark == "." else [f"%d-%m-{year}", f"%m-%d-{year}"]
+        orders += ["%y-%m-%d"] if mark == "-" and year == "%y" else []
     between, clock = rest[:1], re.match(CLOCK, rest[1:])
     form, zone = "", ""
+    if re.fullmatch(" [0-9]{1,2}", rest):  # an hour, of a column of its own
+        form = " %H"
     if clock is not None:
         half = clock[0][-1:] in "mM"
         form = between + ("%I" if half else "%H") + ":%M" + (":%S" if clock[0].count(":") == 2 else "")

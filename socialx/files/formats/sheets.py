@@ -7,7 +7,6 @@ first rows tell what its columns hold; tables.py says what the rows mean.
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -19,20 +18,18 @@ import numpy as np
 from socialx.errors import SocialxError, sample, shortened
 from socialx.files.convert_options import Request
 from socialx.files.file_head import SEPARATORS, FileHead
-from socialx.files.formats.columns import LANES, parts_of, plain, quantity_of, unit_of
-from socialx.files.formats.moments import EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, is_time
+from socialx.files.formats.columns import parts_of, plain, quantity_of, unit_of
+from socialx.files.formats.moments import is_time
+from socialx.files.formats.roles import roles_of
 from socialx.files.formats.text_cells import (
     ABSENT,
     FOOTER_ROWS,
-    NO_READING,
     NUMBER,
     UNQUOTED,
     Piece,
     Signs,
     TextColumns,
     cells_of_object,
-    decimal_sign,
-    has_number,
     is_below,
     number_in,
     refuse_cell,
@@ -49,30 +46,19 @@ TITLE_ROWS = 10  # lines above the header
 CELL_BYTES = 16  # of a cell of a Parquet file in memory
 PARQUET_BYTES = 1 << 28  # in memory, up to which every Parquet file is read
 CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, and of equal cells hundreds
-WIDE = 3  # columns of numbers beside a column of texts that make it a table with a column per sensor
-# Names of a column of sensors in a table that has a row for each reading, in the languages of those who publish them.
-SENSORS = re.compile(
-    r"(?:(?:sensor|station|detector|vd|vds|device|segment|link|location|site|counter|road|edge|loop|messstelle|detektor"
-    r"|z(?:ä|ae)hlstelle|messquerschnitt|mq|meetpunt|meetlocatie|punto|estaci[oó]n|aforo|compteur|capteur|boucle)"
-    r"[ _-]?(?:id|name|no|nr|code|number)?|id|vdid|name|iu_ac)",
-    re.IGNORECASE,
-)
-PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Sheet:
     """How a table is written, and which of its columns are what; columns are numbered from 0.
 
-    kind: text, json, parquet, excel, or turned.  times: the column of the times, or those of the dates and of the times
-    of day; none where rows are counted.  sensors: the column of the sensors in a table that has a row for each reading;
-    None: a column for each sensor.  lanes: the column of the lanes in such a table.  values: the columns of readings.
-    units: what a line of units below the header says of each column.  first: the time of the first row, as it is
-    written.  sheet: its name in a workbook of several.  begin: lines before the first row.  skipped: what stands in
-    those that are not the header.  dropped: names of columns that are left out of a table with a column for each
-    sensor.  others: sheets of the workbook that have no times, known to the first that has.  frame: the cells of what
-    is no text.  signs: what the cells tell of their decimals; the sheets of one table share it.
-    sensor: the name of the only one, where its column has another.
+    kind: text, json, parquet, excel, or turned.  times, sensors, lanes, values, one, unclear: as of ``Roles``; there
+    are no times where rows are counted.  units: what a line of units below the header says of each column.  first: the
+    time of the first row, as it is written.  sheet: its name in a workbook of several.  begin: lines before the first
+    row.  skipped: what stands in those that are not the header.  dropped: names of columns that are left out.  others:
+    sheets of the workbook that have no times, known to the first that has.  frame: the cells of what is no text.
+    signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only one,
+    where its column has another.
     """
 
     path: Path
@@ -91,6 +77,8 @@ class Sheet:
     dropped: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     lanes: int | None = None
+    one: bool = False
+    unclear: tuple[str, str] | None = None
     units: tuple[str, ...] = ()
     frame: pd.DataFrame | None = field(default=None, compare=False)
     signs: Signs = field(default_factory=Signs, compare=False)
@@ -128,8 +116,11 @@ class Sheet:
         return tuple(place for place in (self.sensors, self.lanes) if place is not None)
 
     def quantity_of_all(self) -> str | None:
-        """What the columns of sensors measure, where the unit of one says it."""
-        return next((found[0] for place in self.values if (found := unit_of(self.unit(place)))), None)
+        """What the columns of sensors measure, where the unit of one says it, or all names."""
+        if said := next((found[0] for place in self.values if (found := unit_of(self.unit(place)))), None):
+            return said
+        named = {self.quantity(place) for place in self.values}
+        return named.pop() if len(named) == 1 else None
 
     def quantity(self, place: int) -> str | None:
         """What a column measures, by its unit or its name."""
@@ -140,7 +131,8 @@ class Sheet:
         kinds = {"parquet": "Parquet", "excel": "an Excel workbook", "json": "lines of JSON"}
         how = kinds.get(self.kind) or f"{SEPARATORS[self.separator]} between cells"
         decimal = ", decimal commas" if self.decimal == "," else ""
-        rows = "a column per sensor" if self.sensors is None else "a row per sensor and time"
+        alone = "the columns of one sensor" if self.one else "a column per sensor"
+        rows = alone if self.sensors is None else f"a row per sensor and time, sensors in {self.names[self.sensors]!r}"
         times = " and ".join(repr(self.names[each] or f"column {each + 1}") for each in self.times)
         return f"{how}{decimal}, {rows}, times in {times}"
 
@@ -234,7 +226,9 @@ def is_json(head: FileHead) -> bool:
 def _objects(head: FileHead, request: Request) -> list[Sheet]:
     """The sheet of lines of JSON, whose columns are the keys of the first ones."""
     try:
-        found = [(number, cells_of_object(head.path, number, line)) for number, line in head.lines]
+        found = [
+            (number, cells_of_object(head.path, number, line, request.decimal or ".")) for number, line in head.lines
+        ]
     except SocialxError:
         return []
     names = list(dict.fromkeys(key for _, cells in found for key in cells))
@@ -281,84 +275,24 @@ def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -
 
 
 def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Request) -> Sheet | None:
-    """What each column holds.  None where no column holds times, or ``names`` is no header."""
-    columns = [[cell for cell in column if cell not in NO_READING] for column in zip(*rows, strict=True)]
-    times = _times(columns, rows) or _times(columns, rows, mostly=True)
-    if request.time_column is not None:
-        times = (names.index(request.time_column),) if request.time_column in names else ()
-    if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[place]) for place in times):
+    """The sheet with what each column holds.  None where no column holds times, or ``names`` is no header."""
+    roles = roles_of(names, rows, sheet.separator, request)
+    if roles is None:
         return None
-    wide = [place for place, name in enumerate(names) if place not in times and (name or columns[place])]
-    wide = [place for place in wide if not {names[place], plain(names[place])} & {*request.drop}]
-    rest = [place for place in wide if not PLACES.fullmatch(names[place])]
-    decimal = request.decimal or decimal_sign(sheet.separator, [columns[place] for place in rest])
-    sheet = replace(sheet, decimal=decimal, signs=Signs(said=request.decimal is not None))
-    # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
-    texts = [place for place in rest if columns[place] and not has_number(columns[place], decimal)]
-    numbers = sorted({*wide} - {*texts})
-    moments = [" ".join(cells[place] for place in times) for cells in rows]
-    sensors = _sensors(names, rows, moments, sorted({*rest} - {*texts}), texts, request)
-    sheet = replace(sheet, names=tuple(names), times=times, sensors=sensors, first=moments[0])
-    lanes = next((place for place in rest if place != sensors and LANES.fullmatch(names[place])), None)
-    others = tuple(sorted({*rest} & {*numbers} - {sensors, lanes}))
-    if sensors is not None and others:
-        return replace(sheet, values=others, lanes=lanes)
-    values = tuple(numbers if len(numbers) >= WIDE else wide)
-    left = sorted({*range(len(names))} - {*times, *values})
-    dropped = tuple(filter(None, map(names.__getitem__, left)))
-    return replace(sheet, sensors=None, values=values, dropped=dropped) if values else None
-
-
-def _sensors(
-    names: list[str], rows: list[list[str]], moments: list[str], numbers: list[int], texts: list[int], request: Request
-) -> int | None:
-    """The column of the sensors in a table that has a row for each reading; None: there is a column for each sensor.
-
-    A column with such a name, or with texts; among three columns of numbers or more, texts say something else, such as
-    the day of the week.  Where rows repeat their times, a column that tells the rows of each time apart.
-    """
-    rest = sorted([*numbers, *texts])
-    if request.sensor_column is not None:
-        return next((place for place in rest if names[place] == request.sensor_column), None)
-    if named := [place for place in rest if SENSORS.fullmatch(names[place])]:
-        return named[0]
-    measured = [place for place in numbers if quantity_of(names[place])]
-    lanes = [place for place in rest if LANES.fullmatch(names[place])]
-    if 3 * len(set(moments)) <= 2 * len(moments):  # not the hour that comes twice
-        whole = [place for place in numbers if place not in measured and all(cells[place].isdigit() for cells in rows)]
-        found = [place for place in (*texts, *(whole if len(numbers) > 1 else ())) if place not in lanes]
-        for place, *more in (*((each, *lanes) for each in found), *((each,) for each in lanes)):
-            keys = [
-                (moment, cells[place], *(cells[each] for each in more))
-                for moment, cells in zip(moments, rows, strict=True)
-            ]
-            if len(set(keys)) == len(rows):
-                return place
-    texts = [place for place in texts if place not in lanes]
-    return texts[0] if texts and (measured or len(numbers) < WIDE) else None
-
-
-def _times(columns: list[list[str]], rows: list[list[str]], *, mostly: bool = False) -> tuple[int, ...]:
-    """The column of the times, or those of dates and of times of day.
-
-    columns: the cells of each that are filled.  mostly: the first cell and half of all are enough; the reader says
-    which are wrong.
-    """
-
-    def holding(form: re.Pattern[str]) -> list[int]:
-        if mostly:
-            first = [place for place, cell in enumerate(rows[0]) if form.fullmatch(cell)]
-            return [
-                place for place in first if 2 * sum(1 for cell in columns[place] if form.fullmatch(cell)) >= len(rows)
-            ]
-        full = [place for place, cells in enumerate(columns) if len(cells) == len(rows)]
-        return [place for place in full if all(map(form.fullmatch, columns[place]))]
-
-    if moments := holding(MOMENT):
-        return (moments[0],)
-    if dates := holding(ONLY_DATE):
-        return (dates[0], *holding(ONLY_CLOCK)[:1])
-    return (0,) if holding(EPOCH)[:1] == [0] else ()
+    return replace(
+        sheet,
+        names=tuple(names),
+        times=roles.times,
+        sensors=roles.sensors,
+        lanes=roles.lanes,
+        values=roles.values,
+        one=roles.one,
+        decimal=roles.decimal,
+        signs=Signs(said=request.decimal is not None),
+        first=" ".join(rows[0][place] for place in roles.times),
+        dropped=tuple(filter(None, (names[place] for place in roles.left))),
+        unclear=roles.unclear,
+    )
 
 
 def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) -> None:

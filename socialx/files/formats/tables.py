@@ -44,6 +44,7 @@ from socialx.files.formats.columns import (
 from socialx.files.formats.contents import Contents, Format, as_timestamps
 from socialx.files.formats.matrices import refuse_numbers, two_lines
 from socialx.files.formats.moments import COPIED, MOMENT, PLAIN, TIMES, UNKNOWN, Times, candidates, is_milliseconds
+from socialx.files.formats.roles import READING
 from socialx.files.formats.sheets import TITLE_ROWS, Sheet, cells_of, check_ids, is_json, look, typed, written
 from socialx.files.formats.text_cells import Piece, cells_of_object, pieces
 from socialx.files.formats.transposed import refuse_transposed, turned
@@ -55,11 +56,11 @@ from socialx.files.time_axis import timestamp_seconds
 from socialx.progress import note
 
 PUBLISHED_CSV, CSV = "published-csv", "csv"
-# Names of a column of readings that say nothing else, and ends of the names of files.
-READING = re.compile(r"value|reading|measurement|wert|messwert|data", re.IGNORECASE)
+# Ends of the names of files.
 SUFFIXES = re.compile(r"(?:\.(?:csv|tsv|txt|dat|gz|zip|parquet|xls[xm]|jsonl?|ndjson))+$", re.IGNORECASE)
 PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)  # beside data
 LATITUDE = ("latitude", "lat")  # a column of positions, never a sensor
+TOTAL = re.compile(r"all(?:e|[ _-]?lanes)?|total|sum(?:me)?|gesamt|todos|tous|totaal", re.IGNORECASE)  # of lanes
 SHARE = 0.5  # of the free memory, for a table that must be turned as a whole
 WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
 
@@ -178,12 +179,15 @@ def _published(head: FileHead) -> Sheet:
 def _read(request: Request, *, published: bool = False) -> Contents:
     sheets, aside = _sheets(request, published=published)
     first = sheets[0]
-    features = _chosen(sheets, request)
+    features, told = _chosen(sheets, request)
     feature, *others = features
     units = _units(sheets, features, request)
     chosen = [place for place in features.values() if place is not None]
+    said = request.quantity or any(map(first.quantity, chosen or first.values))
+    for sheet in sheets:
+        sheet.signs.speeds = {*features} == {SPEED} if said or feature != SPEED else None
     table = _table(sheets, request, chosen)
-    notes: list[Message | str] = [f"{request.data}: {table.joined}"] if table.joined else []
+    notes: list[Message | str] = [*told, *([f"{request.data}: {table.joined}"] if table.joined else [])]
     if table.told or table.times.form not in COPIED:
         utc = table.times.zoned and request.timezone in (None, "UTC")
         named = utc and request.timezone is None
@@ -198,11 +202,11 @@ def _read(request: Request, *, published: bool = False) -> Contents:
     places, known, found = _places(table, request, aside)
     lanes = _lanes(table, known)
     if lanes is None:
-        ids, blocks, combined_lanes = table.ids, _blocks(table, chosen), None
+        ids, blocks, names = table.ids, _blocks(table, chosen), None
     else:
         ids, blocks, how = _of_sensors(table, lanes, features, request)
         notes.append(how)
-        combined_lanes = np.bincount(lanes.sensor)
+        names = lanes.names
     return Contents(
         ids,
         len(ids),
@@ -210,7 +214,7 @@ def _read(request: Request, *, published: bool = False) -> Contents:
         feature,
         units[feature],
         others={name: units[name] for name in others},
-        lanes=combined_lanes,
+        lanes=names,
         locations=places,
         notes=(*notes, *found, *(line for sheet in sheets for line in sheet.left_out())),
         paths=tuple(whole(sheet.path) for sheet in sheets),
@@ -240,13 +244,15 @@ def _sheets(request: Request, *, published: bool) -> tuple[list[Sheet], list[Pat
     if not sheets:
         raise SocialxError(request.data, "no file in this folder", "name a folder of tables, or a file")
     first = sheets[0]
-    wide = all(sheet.sensors is None for sheet in sheets)
+    wide = not any(sheet.sensors is not None or sheet.one for sheet in sheets)
     columns = [("time_column", request.time_column), ("sensor_column", request.sensor_column)]
     for argument, name in (*columns, *(("drop", name) for name in request.drop)):
         if name is not None and name not in {*first.names, *map(plain, first.names)}:
             names = sample([each for each in first.names if each], 12)
             raise SettingsError(Argument(argument, name), f"no column of {first.where} ({names})", "name one of them")
-    for sheet in sheets[1:]:
+    for sheet in sheets:
+        if sheet.unclear:
+            raise SocialxError(sheet.where, *sheet.unclear)
         if other := sorted(set(sheet.names) ^ set(first.names)) if not wide else []:
             differ = f"other columns than {first.where} ({sample(other)})"
             raise SocialxError(sheet.where, differ, "convert it alone, or give all the same columns")
@@ -271,27 +277,21 @@ def are_locations(path: Path) -> bool:
         return False
 
 
-def _is_one_sensor(sheets: list[Sheet]) -> bool:
-    """Whether each file is one sensor: a file whose columns are quantities, each of them once, or several alike."""
-    first = sheets[0]
-    names = [plain(first.names[place]) for place in first.values]
-    measured = [quantity_of(name) for name in names]
-    if len(sheets) == 1:
-        return 1 < len(names) == len({*measured} - {None})
-    alike = all(each.names == first.names and each.values == first.values for each in sheets)
-    return alike and all(found or READING.fullmatch(name) for found, name in zip(measured, names, strict=True))
-
-
-def _chosen(sheets: list[Sheet], request: Request) -> dict[str, int | None]:
-    """The features that are read, and the column of each; None where there is a column for each sensor."""
-    sheet = sheets[0]
-    if sheet.sensors is None and not _is_one_sensor(sheets):
+def _chosen(sheets: list[Sheet], request: Request) -> tuple[dict[str, int | None], list[str]]:
+    """The features that are read and the column of each, None where each column is a sensor; and notes on them."""
+    sheet, notes = sheets[0], list[str]()
+    if sheet.sensors is None and not sheet.one:
         if request.channel is not None and "," in request.channel:
             per_sensor = f"it has a column per sensor, not one for each of {request.channel}"
             raise SocialxError(sheet.path, per_sensor, "write a row per time and sensor, with a column for each")
         if request.channel is not None:
             raise SettingsError(Argument("channel"), f"{sheet.path} has a column per sensor", "drop it")
-        return {request.quantity or sheet.quantity_of_all() or SPEED: None}
+        for other in sheets:
+            _refuse_other_quantity(other, request, other.quantity_of_all(), "its columns are")
+        if said := request.quantity or sheet.quantity_of_all():
+            return {said: None}, notes
+        by_name, notes = _by_file(sheets, "its readings")
+        return {by_name or SPEED: None}, notes
     whole = request.channel is None or request.channel in sheet.names
     asked = [request.channel] if whole else (request.channel or "").split(",")
     if len(asked) > 1 and request.quantity:
@@ -299,22 +299,51 @@ def _chosen(sheets: list[Sheet], request: Request) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for each in asked:
         place = _column(sheet, each, request.quantity or SPEED)
-        feature = request.quantity or sheet.quantity(place) or (SPEED if len(asked) == 1 else None)
+        name, own = sheet.names[place], sheet.quantity(place)
+        if own is None and len(asked) == 1 and READING.fullmatch(plain(name)):
+            own, notes = _by_file(sheets, name) if sheet.one else (SPEED, [])
+            own = own or SPEED
+        elif own is None and len(asked) == 1 and request.quantity is None:
+            what = f"the name of its column {name!r} says no quantity"
+            either = " or ".join(str(Argument("quantity", quantity)) for quantity in QUANTITIES)
+            raise SocialxError(sheet.where, what, f"say it: {either}")
+        elif request.known or request.channel is None:
+            _refuse_other_quantity(sheet, request, own, f"its column {name} is")
+        feature = request.quantity or own
         if feature is None or feature in found:
             what = f"{each} is {'no quantity' if feature is None else f'a second column of {feature}'}"
             raise SettingsError(Argument("channel", request.channel), what, f"choose of {', '.join(QUANTITIES)}")
         found[feature] = place
-    _refuse_other_quantity(sheet, found, request)
-    return found
+    return found, notes
 
 
-def _refuse_other_quantity(sheet: Sheet, chosen: dict[str, int | None], request: Request) -> None:
-    """Raise for a column that says itself that it is not what the file holds to which it is appended."""
-    for feature, place in chosen.items():
-        own = None if place is None else sheet.quantity(place)
-        if request.known and place is not None and own not in (None, feature):
-            differ = f"its column {sheet.names[place]} is {own}, and the file holds {feature}"
-            raise SocialxError(sheet.where, differ, "append a table of the same quantity")
+def _refuse_other_quantity(sheet: Sheet, request: Request, own: str | None, where: str) -> None:
+    """Raise for a table that says itself that it is another quantity than the user says, or than the file holds.
+
+    own: the quantity that it says, ``where`` the columns that say it.
+    """
+    if own is None or request.quantity in (None, own):
+        return
+    if request.known:
+        differ = f"{where} {own}, and the file holds {request.quantity}"
+        raise SocialxError(sheet.where, differ, "append a table of the same quantity")
+    asked = next(name for name, feature in QUANTITIES.items() if feature == request.quantity)
+    raise SettingsError(Argument("quantity", asked), f"{sheet.where}: {where} {own} by name or unit", "drop it")
+
+
+def _by_file(sheets: list[Sheet], what: str) -> tuple[str | None, list[str]]:
+    """What readings are by the name of their file, or of its folder where there are several, with a note on it."""
+    said = {}
+    for sheet in sheets:
+        folder = sheet.path.parent.name if len(sheets) > 1 else ""
+        stem = SUFFIXES.sub("", sheet.path.name)
+        said[quantity_of(stem) or quantity_of(folder)] = sheet.path
+    if len(said) > 1:
+        listed = ", ".join(f"{path} of {quantity or 'no quantity'}" for quantity, path in said.items())
+        raise SocialxError(sheets[0].where, f"files of several quantities ({listed})", "convert those of each alone")
+    [quantity] = said
+    notes = [f"{sheets[0].path}: {what}: {quantity}, as the name of the file says"] if quantity else []
+    return quantity, notes
 
 
 def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
@@ -420,14 +449,17 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     alike = all(set(sheet.names) == set(first.names) for sheet in sheets)
     sheets = [first, *(sheet.as_in(first) for sheet in sheets[1:])] if alike else sheets
     ways = _ways(first, request)
-    if wide and len(sheets) == len(ways) == 1 and not chosen:
-        return Table((first,), ways[0], first.ids())
+    if chosen and wide:
+        read = [first.values.index(column) for column in chosen]
+        sheets = [replace(sheet, values=tuple(sheet.values[place] for place in read)) for sheet in sheets]
+    if wide and len(sheets) == len(ways) == 1:
+        return _alone(sheets[0], ways[0], chosen, request.known)
     walked = _walk(sheets, ways)
     times = _one_way(first, walked)
     moments, told = walked.moments[times], ", which the order of its rows tells" if len(ways) > 1 else ""
     order = sorted(range(len(sheets)), key=lambda place: int(moments[place][0]))
     in_turn = [moments[place] for place in order]
-    gathered = wide and (not alike or _is_joined(in_turn, chosen))
+    gathered = wide and (not alike or _is_joined(in_turn))
     if request.round_times and (gathered or not wide):
         step = request.step_s or free_step(np.concatenate(walked.one_sensor[times] or moments[:1]))
         times, moments = replace(times, step=step), [nearest_step(each, step) for each in moments]
@@ -437,12 +469,26 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     if gathered:
         for place in order:
             refuse_repeated_hour(moments[place], sheets[place].where)
-        return _gathered(ordered, times, np.unique(every), told, chosen if alike else [], request.known)
+        every = np.unique(every)
+    if wide and chosen:
+        names, joined = _sensors_of_files(ordered, request.known, joined=gathered)
+        ordered = tuple(replace(sheet, sensor=name) for sheet, name in zip(ordered, names, strict=True))
+        ids = tuple(dict.fromkeys(names))
+        return Table(ordered, times, ids, every, not gathered, told, joined, True, tuple(chosen))
+    if gathered:
+        return _gathered(ordered, times, every, told)
     if wide:
-        joined = "its tables follow one another in time, so they are those of one sensor" if chosen else ""
-        return Table(ordered, times, first.ids(), every, told=told, joined=joined)
+        return Table(ordered, times, first.ids(), every, told=told)
     by_time = bool((np.diff(every) > 0).all())
     return Table(ordered, times, tuple(walked.sensors), np.unique(every), by_time, told, values=first.values)
+
+
+def _alone(sheet: Sheet, times: Times, chosen: list[int], known: tuple[str, ...]) -> Table:
+    """The only sheet, whose times can be written in one way."""
+    if not chosen:
+        return Table((sheet,), times, sheet.ids())
+    [name], joined = _sensors_of_files((sheet,), known, joined=False)
+    return Table((replace(sheet, sensor=name),), times, (name,), joined=joined, by_file=True, values=tuple(chosen))
 
 
 def _refuse_positions(sheet: Sheet) -> None:
@@ -464,53 +510,44 @@ def _ways(first: Sheet, request: Request) -> list[Times]:
     return ways
 
 
-def _is_joined(moments: list[np.ndarray], chosen: list[int]) -> bool:
-    """Whether tables stand beside one another: each is a sensor, or one begins before another one ends.
+def _is_joined(moments: list[np.ndarray]) -> bool:
+    """Whether tables stand beside one another: one begins before another one ends.
 
     moments: their times int64 [T], in the order of their first.
     """
-    if len(moments) == 1:
-        return bool(chosen)
     ends = np.maximum.accumulate([each.max() for each in moments])
     overlap = any(each.min() <= end for each, end in zip(moments[1:], ends[:-1], strict=True))
     return overlap and not is_put_back(np.concatenate(moments))
 
 
-def _of_file(sheet: Sheet, name: str, columns: list[int]) -> Sheet:
-    """A sheet of one sensor, which has this name."""
-    return replace(sheet, sensor=name, values=tuple(columns))
+def _sensors_of_files(sheets: tuple[Sheet, ...], known: tuple[str, ...], *, joined: bool) -> tuple[list[str], str]:
+    """The name of the one sensor of each sheet, and a note on it.
 
-
-def _names_of_files(sheets: tuple[Sheet, ...]) -> list[str]:
-    """The names of the sensors of sheets that are one each: of the sheet, of its file, or of the folder of the file."""
-    names = [sheet.sheet or SUFFIXES.sub("", sheet.path.name) for sheet in sheets]
-    folders = [sheet.path.parent.name for sheet in sheets]
-    return folders if len({*names}) < len(sheets) == len({*folders}) else names
-
-
-def _gathered(
-    sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str, columns: list[int], known: tuple[str, ...]
-) -> Table:
-    """Sheets that overlap in time, or have columns of other sensors, with a note on how they are joined.
-
-    columns: the readings of the one sensor that each sheet has.  known: ids of the file that is appended to.
+    A sensor has the name of the sheet, of its file, or of the folder of the file.  Files that follow one another are
+    one sensor, with the name of its column.  known: ids of the file that is appended to.
     """
-    only = len(known) == len(sheets) == 1
-    if columns:
-        named = known if only else _names_of_files(sheets)
-        sheets = tuple(_of_file(*each, columns) for each in zip(sheets, named, strict=True))
+    names = [sheet.sheet or SUFFIXES.sub("", sheet.path.name) for sheet in sheets]
+    if not joined:
+        name = known[0] if len(known) == 1 else names[0] if len(names) == 1 else sheets[0].ids()[0]
+        whose = f"{'that of the only sensor' if len(known) == 1 else 'a sensor with the name of the table'} ({name})"
+        follow = f"its tables follow one another in time, so they are those of one sensor ({name})"
+        return [name] * len(sheets), f"the table is {whose}" if len(sheets) == 1 else follow
+    folders = [sheet.path.parent.name for sheet in sheets]
+    names = folders if len({*names}) < len(sheets) == len({*folders}) else names
+    return names, f"each of {len(sheets)} tables is a sensor with the name of the table ({sample(names)})"
+
+
+def _gathered(sheets: tuple[Sheet, ...], times: Times, moments: np.ndarray, told: str) -> Table:
+    """Sheets that overlap in time, or have columns of other sensors, with a note on how they are joined."""
     files = Counter(match_key(name) for sheet in sheets for name in sheet.ids())
     ids: dict[int | str, str] = {}
     for name in (name for sheet in sheets for name in sheet.ids()):
         ids.setdefault(match_key(name), name)
-    names, most = sample(list(ids.values())), max(files.values())
-    joined = f"{len(sheets)} tables are joined by time: {len(ids)} sensors ({names})"
-    if columns:
-        each = f"each of {len(sheets)} tables" if len(sheets) > 1 else "the table"
-        joined = f"{each} is {'that of the only sensor' if only else 'a sensor with the name of the table'} ({names})"
-    elif partly := [name for key, name in ids.items() if files[key] < most]:
+    most = max(files.values())
+    joined = f"{len(sheets)} tables are joined by time: {len(ids)} sensors ({sample(list(ids.values()))})"
+    if partly := [name for key, name in ids.items() if files[key] < most]:
         joined += f", of which some tables lack {sample(partly)}"
-    return Table(sheets, times, tuple(ids.values()), moments, False, told, joined, bool(columns), tuple(columns))
+    return Table(sheets, times, tuple(ids.values()), moments, False, told, joined)
 
 
 @dataclass
@@ -553,6 +590,11 @@ def _walk(sheets: list[Sheet], ways: list[Times]) -> Walk:
             if not parts[way]:
                 raise SocialxError(sheet.path, "no row after line 1", "use a file with rows")
             walk.moments[way].append(np.concatenate(parts[way]))
+    first = sheets[0]
+    totals = [name for name in walk.sensors if TOTAL.fullmatch(name.partition(BETWEEN)[2])]
+    if totals and first.lanes is not None:
+        what = f"rows of {sample([name.replace(BETWEEN, ', lane ') for name in totals])}, which are no lane"
+        raise SocialxError(first.path, what, f"remove them, or all others and the column {first.names[first.lanes]}")
     if any(name.partition(BETWEEN)[0] == "" for name in walk.sensors):
         column = sheets[0].names[sheets[0].sensors or 0]
         raise SocialxError(sheets[0].path, f"rows without a sensor in {column!r}", "remove them")
@@ -639,10 +681,11 @@ def _rows(table: Table) -> Generator[Block, None, None]:
                 texts = _times_of(sheet, piece)
                 stamps = table.times.stamps(texts)
                 _refuse_times(sheet, piece, texts, stamps == b"")
+                shape = (len(stamps), 1, -1) if sheet.sensor and len(sheet.values) > 1 else piece.numbers.shape
                 if forward and goes_back(np.concatenate([last, stamps])):
                     _moments(table)
                     forward = False
-                yield Block(stamps, piece.numbers)
+                yield Block(stamps, piece.numbers.reshape(shape))
                 last = stamps[-1:]
 
 

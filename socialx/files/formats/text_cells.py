@@ -48,7 +48,8 @@ class Signs:
 
     said: whether the user named the sign of the decimals; the other one is then that of the thousands.  grouped: a
     number from 1 on with three digits after the sign; whole: one above 1 without it.  large: whether one of the grouped
-    has more thousands than any reading.  decimals: whether a number has the sign and cannot be grouped.
+    has more thousands than any reading.  decimals: whether a number has the sign and cannot be grouped.  speeds:
+    whether the table says that these are speeds, which are never large; None: it does not say what they are.
     """
 
     said: bool = False
@@ -56,6 +57,7 @@ class Signs:
     whole: str = ""
     large: bool = False
     decimals: bool = False
+    speeds: bool | None = None
 
     def see(self, cells: bytes, mark: bytes, sign: str) -> None:
         """Look at some cells, with a mark between them."""
@@ -72,7 +74,8 @@ class Signs:
 
     def check(self, where: object) -> None:
         """Raise for cells that may be read in both ways."""
-        if self.grouped and not self.decimals and (self.whole or not self.large):
+        never = self.large and (self.speeds or (self.speeds is None and not self.whole))  # thousands
+        if self.grouped and not self.decimals and not never:
             beside = f" beside {self.whole}" if self.whole else " with three digits after each sign"
             found = f"numbers like {self.grouped}{beside}, so the sign may be that of thousands or decimals"
             raise SocialxError(where, found, _either(self.grouped))
@@ -172,12 +175,15 @@ class TextColumns:
             cells = (
                 {}
                 if text.isspace() or not text
-                else cells_of_object(self.path, number, text.decode("utf-8", "replace"))
+                else cells_of_object(self.path, number, text.decode("utf-8", "replace"), self.decimal)
             )
             if other := sorted({*cells} - {*self.names}):
                 found = f"line {number} has the key {other[0][:40]!a}, which the first lines do not have"
                 raise SocialxError(self.path, found, "write null for it there, or remove it")
             rows.append(UNQUOTED.join(cells.get(name, "") for name in self.names) if cells else "")
+            read = (cells.get(self.names[column], "") for column in self.numbers)
+            texts = [cell for cell in read if not isinstance(cell, JsonNumber)]
+            self.signs.see(UNQUOTED.join(texts).encode(), UNQUOTED.encode(), self.decimal)
         return "\n".join(rows).encode()
 
     def _above(self, lines: bytes) -> bytes:
@@ -233,7 +239,8 @@ class TextColumns:
         values = _parse(joined, mark, self.decimal)
         if values is None or len(values) != len(rows) * count:
             return None
-        self.signs.see(joined, mark, self.decimal)
+        if self.separator != UNQUOTED:
+            self.signs.see(joined, mark, self.decimal)
         columns = [mark.join(column).decode("utf-8", "replace").split(mark.decode()) for column in texts]
         return [list(map(str.strip, column)) for column in columns], values.reshape(len(rows), count)
 
@@ -245,8 +252,9 @@ class TextColumns:
             for column, found in zip(self.texts, texts, strict=True):
                 found.append(cells[column])
             rows.append([self._number(place, column, cells[column]) for column in self.numbers])
-            seen = UNQUOTED.join(cells[column] for column in self.numbers)
-            self.signs.see(seen.encode(), UNQUOTED.encode(), self.decimal)
+            if self.separator != UNQUOTED:
+                seen = UNQUOTED.join(cells[column] for column in self.numbers)
+                self.signs.see(seen.encode(), UNQUOTED.encode(), self.decimal)
         with np.errstate(over="ignore"):
             return texts, np.array(rows, np.float64).astype(np.float32).reshape(len(rows), len(self.numbers))
 
@@ -263,10 +271,23 @@ class _Pairs(list[tuple[str, object]]):
     """An object of JSON, its keys as often as they stand there."""
 
 
-def cells_of_object(where: object, number: int, text: str) -> dict[str, str]:
-    """The cells of a line of JSON by their keys, numbers as they are written; refuses all but a flat object."""
+class JsonNumber(str):
+    """A number of JSON as it is written, whose sign of decimals is a point whatever the texts have."""
+
+    __slots__ = ()
+
+
+def cells_of_object(where: object, number: int, text: str, decimal: str = ".") -> dict[str, str]:
+    """The cells of a line of JSON by their keys; refuses all but a flat object.
+
+    Numbers are written with the sign of decimals that texts have.
+    """
+
+    def as_text(found: str) -> JsonNumber:
+        return JsonNumber(found.replace(".", decimal))
+
     try:
-        pairs = json.loads(text, object_pairs_hook=_Pairs, parse_float=str, parse_int=str, parse_constant=str)
+        pairs = json.loads(text, object_pairs_hook=_Pairs, parse_float=as_text, parse_int=as_text, parse_constant=str)
     except (ValueError, RecursionError):
         pairs = None
     if not isinstance(pairs, _Pairs):
@@ -277,7 +298,8 @@ def cells_of_object(where: object, number: int, text: str) -> dict[str, str]:
     for key, value in pairs:
         if key in cells:
             raise SocialxError(where, f"line {number} has the key {key[:40]!a} twice", "remove one of them")
-        cell = "" if value is None else value.strip() if isinstance(value, str) else '"'
+        cell = "" if value is None else '"' if not isinstance(value, str) else value
+        cell = cell if isinstance(cell, JsonNumber) else cell.strip()
         if '"' in cell or not (key + cell).isprintable():
             found = f"line {number}, {key[:40]!a} is neither a number nor a plain text"
             raise SocialxError(where, found, "write numbers, texts and null only")

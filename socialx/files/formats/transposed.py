@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from contextlib import closing
+from itertools import pairwise
 
 import numpy as np
 
 from socialx.errors import Argument, Command, SocialxError, sample
 from socialx.files.file_head import SEPARATORS, FileHead
 from socialx.files.formats.moments import EPOCH, MOMENT
-from socialx.files.formats.sheets import HEAD_ROWS, SENSORS, Sheet, cells_of, typed, written
+from socialx.files.formats.roles import may_be_sensors
+from socialx.files.formats.sheets import HEAD_ROWS, Sheet, cells_of, typed, written
 from socialx.files.formats.text_cells import Signs, decimal_sign
 
 BEGINNING = 1 << 12  # letters of the first line, which hold several times
+SOON = 1e-3  # of a number since 1970: about two weeks
 ADVICE = "make or download it again"
 
 
 def refuse_transposed(head: FileHead) -> None:
     """Raise for a table with a column for each time; return for all else."""
     _, names = _header(head, BEGINNING)
-    if len(names) > 2 and all(map(_is_time, names[1:4])):
+    if len(names) > 2 and all(map(_is_time, names[1:4])) and not _are_ids(names[1:4]):
         found = f"line 1 has a time in each column ({sample(names[1:4])}): rows and columns have changed places"
         raise SocialxError(
             head.path,
@@ -56,7 +59,7 @@ def turned(head: FileHead, said: str | None = None) -> Sheet:
     first = [cells_of(line, separator)[1:] for _, line in head.lines[1 : HEAD_ROWS + 1]] if frame is None else []
     decimal, signs = said or decimal_sign(separator, first), Signs(said=said is not None)
     kind = "text" if frame is None else head.kind
-    place = next((place for place in others if SENSORS.fullmatch(names[place])), others[0])
+    place = next((place for place in others if may_be_sensors(names[place])), others[0])
     how = (head.encoding, separator, decimal)
     sheet = Sheet(head.path, kind, tuple(names), (), times, place, *how, frame=frame, signs=signs)
     with closing(sheet.rows((place,), times)) as rows:
@@ -69,6 +72,13 @@ def turned(head: FileHead, said: str | None = None) -> Sheet:
     readings.insert(0, 0, [names[place] for place in times])
     values = tuple(range(1, len(ids) + 1))
     return Sheet(head.path, "turned", ("time", *ids), (0,), values, first=names[times[0]], frame=readings)
+
+
+def _are_ids(names: list[str]) -> bool:
+    """Whether whole numbers are no times since 1970, which come one soon after the other."""
+    if not all(name.isdigit() for name in names):
+        return False
+    return any(not 0 < later - number < SOON * number for number, later in pairwise(map(int, names)))
 
 
 def _is_time(text: str) -> bool:
