@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -21,9 +22,13 @@ from socialx.files.hdf5_layout import PACKED, plain_text
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
 from socialx.files.time_axis import JITTER_S
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SCORED_SUFFIXES = (".h5", ".parquet")
 READ_SUFFIXES = (".csv", *SCORED_SUFFIXES)
 NAMES, TIMES = ("sensors", "targets", "units"), ("issued_at", "times")
+COLUMNS = ("issued_at", "time", "sensor", "target", "unit", "horizon", "value")  # of a table, which may have others
 AS_WRITTEN = "write it as predict does: issued_at, sensor, horizon in minutes, value"
 CHUNK_WINDOWS = 16  # of scored forecasts, in one chunk of HDF5
 
@@ -141,8 +146,8 @@ def _from_hdf5(path: Path, about: Scored) -> Entries:
     return issued, minutes, columns[0][:, None], columns[1], values
 
 
-def _from_table(path: Path, about: Scored) -> Entries:
-    """The columns of a table, a row per forecast."""
+def _table(path: Path) -> pd.DataFrame:
+    """A table of forecasts as it is written; refuses one that names a column twice."""
     import pandas as pd
 
     texts = dict.fromkeys(("issued_at", "time", "sensor", "target", "unit"), str)
@@ -156,6 +161,17 @@ def _from_table(path: Path, about: Scored) -> Entries:
         raise SocialxError(path, "reading Parquet needs the package pyarrow", install) from None
     except (OSError, ValueError) as error:
         raise SocialxError(path, f"not a table ({in_short(error)})", AS_WRITTEN) from None
+    names = [re.sub(r"\.[0-9]+$", "", str(name)) for name in table]  # pandas numbers a name that stands twice
+    if twice := sorted({name for name in COLUMNS if names.count(name) > 1}):
+        raise SocialxError(path, f"several columns {twice[0]}", AS_WRITTEN)
+    return table
+
+
+def _from_table(path: Path, about: Scored) -> Entries:
+    """The columns of a table, a row per forecast."""
+    import pandas as pd
+
+    table = _table(path)
     several = len(about.targets) > 1
     ahead = "horizon" if "horizon" in table else "time"
     if lacking := [name for name in ("issued_at", "sensor", "value", ahead) if name not in table]:
@@ -177,7 +193,11 @@ def _from_table(path: Path, about: Scored) -> Entries:
         try:
             times = pd.DatetimeIndex(pd.to_datetime(found, format="ISO8601"))
         except ValueError as error:
-            what = f"the column {name}: {in_short(error)} is no time like 2012-05-23 16:00"
+            zones = "Mixed timezones" in str(error)  # pandas advises what nobody can do here
+            wrong = (
+                "times of several offsets from UTC" if zones else f"{in_short(error)} is no time like 2012-05-23 16:00"
+            )
+            what = f"the column {name}: {wrong}"
             raise SocialxError(path, what, AS_WRITTEN) from None
         if times.tz is not None:
             if about.timezone is None:

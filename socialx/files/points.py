@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ NAMED = {"predefinedLocationName", "measurementSiteName"}
 DEGREES = ("latitude", "longitude")
 WAYS = ("", " for display", " of a part")  # in which an element has degrees, best first
 OF_MANY = ("Set", "Table", "Publication")  # ends of the names of elements that hold many locations
+DEGREES_OF = re.compile(r"CRS84|EPSG(?::[0-9.]*)?:(?:4326|4258|4269)\b")  # names of longitude and latitude
 FORMS = "write points of GeoJSON, locations of DATEX II, or a table"
 Row = tuple[str, list[str]]
 
@@ -34,6 +36,10 @@ def geojson(path: Path) -> Iterator[Row]:
         whole = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise SocialxError(path, f"no JSON that can be read ({in_short(error, 80)})", FORMS) from None
+    system = whole.get("crs") if isinstance(whole, dict) else None
+    if system is not None and not DEGREES_OF.search(json.dumps(system)):
+        other = f"its coordinates are not degrees of WGS 84, but of {json.dumps(system)[:80]}"
+        raise SocialxError(path, other, "write them as EPSG:4326, longitude first")
     features = whole.get("features", [whole]) if isinstance(whole, dict) else whole
     listed = features if isinstance(features, list) else []
     points = [(number, *found) for number, each in enumerate(listed, 1) if (found := _point(each))]

@@ -145,6 +145,12 @@ BAD = {
     "a list of numbers": ("[1, 2]", "without sensor_id"),
     "no points": ('{"type": "FeatureCollection", "features": []}', "without sensor_id"),
     "metres": (geojson().replace("11.51, 48.11", "691608.0, 5329000.0"), "look like metres"),
+    "another system": (
+        geojson().replace(
+            '{"type": "FeatureCollection"', '{"crs": {"properties": {"name": "EPSG:25832"}}, "type": "X"'
+        ),
+        "EPSG:25832",
+    ),
     "exchanged": (geojson().replace("48.11", "-118.0"), "exchange them"),
     "other names": ("Zähler,Größe\n1,2\n", "Zähler,Größe"),
 }

@@ -259,6 +259,13 @@ def test_a_year_of_two_digits_may_stand_first(tmp_path: Path) -> None:
     assert "--time-format" in refusal(lambda: made(path), "24-01-30")
 
 
+@pytest.mark.parametrize(("unit", "form"), [(1, "{}"), (10**3, "{}.0"), (10**3, "{}"), (10**6, "{}"), (10**9, "{}")])
+def test_times_since_1970_in_any_unit(tmp_path: Path, unit: int, form: str) -> None:
+    path = written(tmp_path / "a.csv", "time,S1", lambda r: form.format((1_706_594_400 + 300 * r) * unit), speed)
+    assert found(path) == {"S1": SPEEDS}
+    assert open_store(tmp_path / "out.h5").timestamps[0] == b"2024-01-30 06:00:00"
+
+
 # ---- numbers
 
 

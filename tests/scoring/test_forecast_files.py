@@ -180,6 +180,8 @@ def test_a_period_is_kept(run: Path, saved: Path) -> None:
         (lambda f: pd.concat([f, f.iloc[:3]]), "3 forecasts repeat"),
         (lambda f: f.assign(issued_at=f["issued_at"].dt.strftime("%d/%m/%Y %H:%M")), "is no time like"),
         (lambda f: f.assign(value="fast"), "no number"),
+        (lambda f: pd.concat([f, f["value"]], axis=1), "several columns value"),
+        (lambda f: f.assign(issued_at=[f"{t}+0{i % 2}:00" for i, t in enumerate(f["issued_at"])]), "several offsets"),
         (lambda f: f[f["sensor"] != f["sensor"].iloc[0]], "1 of 4 sensors have no forecast"),
         (lambda f: f[f["horizon"] == 15], "of 12 steps have no forecast"),
         (lambda f: f.assign(issued_at=f["issued_at"] + pd.Timedelta("90D")), "no forecast is issued at the windows of"),

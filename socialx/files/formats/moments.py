@@ -46,9 +46,10 @@ def is_time(text: str) -> bool:
     return bool(MOMENT.fullmatch(text) or ONLY_DATE.fullmatch(text) or EPOCH.fullmatch(text))
 
 
-def is_milliseconds(text: str) -> bool:
-    """Whether a time is a number of milliseconds since 1970."""
-    return bool(EPOCH.fullmatch(text)) and float(text) >= MILLISECONDS
+def unit_since_1970(text: str) -> str:
+    """Of what a number of a time since 1970 is."""
+    thousands = sum(float(text) >= MILLISECONDS * 1000**more for more in range(3))
+    return ("seconds", "milliseconds", "microseconds", "nanoseconds")[thousands]
 
 
 def timestamp(time: str) -> str:

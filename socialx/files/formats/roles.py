@@ -6,7 +6,7 @@ This is the only place that decides it.  Where names and rows allow two answers 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from socialx.errors import Argument, sample
@@ -72,10 +72,7 @@ def roles_of(names: list[str], rows: list[list[str]], separator: str, request: R
         times = (names.index(request.time_column),) if request.time_column in names else ()
     if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[place]) for place in times):
         return None
-    asked = {request.sensor_column, *(request.channel or "").split(",")}
-    wide = [place for place, name in enumerate(names) if place not in times and (name or columns[place])]
-    wide = [place for place in wide if not {names[place], plain(names[place])} & {*request.drop}]
-    wide = [place for place in wide if names[place] in asked or not _is_calendar(names[place], columns[place])]
+    wide = _kept(names, columns, times, request)
     rest = [place for place in wide if not PLACES.fullmatch(names[place])]
     decimal = request.decimal or decimal_sign(separator, [columns[place] for place in rest])
     # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
@@ -84,18 +81,36 @@ def roles_of(names: list[str], rows: list[list[str]], separator: str, request: R
     sensors = table.sensors(request.sensor_column)
     lanes = next((place for place in rest if place != sensors and LANES.fullmatch(names[place])), None)
     values = sorted({*rest} - {*texts, sensors, lanes} - {place for place in rest if table.is_row_number(place)})
+    found = Roles(times, decimal=decimal)
     if sensors is not None and values:
-        left = sorted({*range(len(names))} - {*times, *values, sensors, lanes})
         unclear = table.told_apart(sensors, lanes)
-        return Roles(times, sensors, lanes, tuple(values), False, tuple(left), decimal, unclear)
-    if (one := table.one_sensor(values, request.channel)) is not None:
-        left = sorted({*range(len(names))} - {*times, *one})
-        return Roles(times, None, None, tuple(one), True, tuple(left), decimal, table.words(texts))
-    numbers = sorted({*wide} - {*texts})
-    every = tuple(numbers if len(numbers) >= WIDE else wide)
-    unclear = (None if len(numbers) >= WIDE else table.words(texts)) or table.several(values)
-    left = sorted({*range(len(names))} - {*times, *every})
-    return Roles(times, None, None, every, False, tuple(left), decimal, unclear) if every else None
+        found = replace(found, sensors=sensors, lanes=lanes, values=tuple(values), unclear=unclear)
+    elif (one := table.one_sensor(values, request.channel)) is not None:
+        found = replace(found, values=tuple(one), one=True, unclear=table.words(texts))
+    else:
+        numbers = sorted({*wide} - {*texts})
+        many = len(numbers) >= WIDE
+        unclear = (None if many else table.words(texts)) or table.several(values)
+        found = replace(found, values=tuple(numbers if many else wide), unclear=unclear)
+    left = sorted({*range(len(names))} - {*times, *found.values, found.sensors, found.lanes})
+    return replace(found, left=tuple(left)) if found.values else None
+
+
+def _kept(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: Request) -> list[int]:
+    """The columns beside the times that are neither empty nor dropped, nor a part of a time that nobody asked for."""
+    asked = {request.sensor_column, *(request.channel or "").split(",")}
+    kept = []
+    for place, name in enumerate(names):
+        dropped = bool({name, plain(name)} & {*request.drop})
+        empty = not name and not columns[place]
+        if (
+            place not in times
+            and not dropped
+            and not empty
+            and (name in asked or not _is_calendar(name, columns[place]))
+        ):
+            kept.append(place)
+    return kept
 
 
 def _times(

@@ -43,7 +43,7 @@ from socialx.files.formats.columns import (
 )
 from socialx.files.formats.contents import Contents, Format, as_timestamps
 from socialx.files.formats.matrices import refuse_numbers, two_lines
-from socialx.files.formats.moments import COPIED, MOMENT, PLAIN, TIMES, UNKNOWN, Times, candidates, is_milliseconds
+from socialx.files.formats.moments import COPIED, MOMENT, PLAIN, TIMES, UNKNOWN, Times, candidates, unit_since_1970
 from socialx.files.formats.roles import READING
 from socialx.files.formats.sheets import TITLE_ROWS, Sheet, cells_of, check_ids, is_json, look, typed, written
 from socialx.files.formats.text_cells import Piece, cells_of_object, pieces
@@ -188,13 +188,7 @@ def _read(request: Request, *, published: bool = False) -> Contents:
         sheet.signs.speeds = {*features} == {SPEED} if said or feature != SPEED else None
     table = _table(sheets, request, chosen)
     notes: list[Message | str] = [*told, *([f"{request.data}: {table.joined}"] if table.joined else [])]
-    if table.told or table.times.form not in COPIED:
-        utc = table.times.zoned and request.timezone in (None, "UTC")
-        named = utc and request.timezone is None
-        zone = f"{Argument('timezone', 'ZONE')} writes them as wall times of a zone" if named else ""
-        since = "milliseconds" if is_milliseconds(first.first) else "seconds"
-        how = f"times are read as {table.times.form or f'{since} since 1970'}{table.told}"
-        notes.append(Message(request.data, f"{how}{', and written in UTC' if utc else ''}", zone))
+    notes += _told_of_times(table, first, request)
     chosen = chosen if first.sensors is not None or table.by_file else []  # else each column is a sensor
     if rest := [first.names[place] for place in first.values if chosen and place not in chosen]:
         taken = ", ".join(first.names[each] for each in chosen)
@@ -224,6 +218,17 @@ def _read(request: Request, *, published: bool = False) -> Contents:
         rounded=table.times.step is not None,
         droppable=not chosen and lanes is None and not request.transposed,
     )
+
+
+def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message]:
+    """A note on how times are read that are not copied as they stand there."""
+    if not table.told and table.times.form in COPIED:
+        return []
+    utc = table.times.zoned and request.timezone in (None, "UTC")
+    named = utc and request.timezone is None
+    zone = f"{Argument('timezone', 'ZONE')} writes them as wall times of a zone" if named else ""
+    how = f"times are read as {table.times.form or f'{unit_since_1970(first.first)} since 1970'}{table.told}"
+    return [Message(request.data, f"{how}{', and written in UTC' if utc else ''}", zone)]
 
 
 def _sheets(request: Request, *, published: bool) -> tuple[list[Sheet], list[Path]]:
@@ -279,42 +284,57 @@ def are_locations(path: Path) -> bool:
 
 def _chosen(sheets: list[Sheet], request: Request) -> tuple[dict[str, int | None], list[str]]:
     """The features that are read and the column of each, None where each column is a sensor; and notes on them."""
-    sheet, notes = sheets[0], list[str]()
+    sheet = sheets[0]
     if sheet.sensors is None and not sheet.one:
-        if request.channel is not None and "," in request.channel:
-            per_sensor = f"it has a column per sensor, not one for each of {request.channel}"
-            raise SocialxError(sheet.path, per_sensor, "write a row per time and sensor, with a column for each")
-        if request.channel is not None:
-            raise SettingsError(Argument("channel"), f"{sheet.path} has a column per sensor", "drop it")
-        for other in sheets:
-            _refuse_other_quantity(other, request, other.quantity_of_all(), "its columns are")
-        if said := request.quantity or sheet.quantity_of_all():
-            return {said: None}, notes
-        by_name, notes = _by_file(sheets, "its readings")
-        return {by_name or SPEED: None}, notes
+        return _of_all_columns(sheets, request)
     whole = request.channel is None or request.channel in sheet.names
     asked = [request.channel] if whole else (request.channel or "").split(",")
     if len(asked) > 1 and request.quantity:
         raise SettingsError(Argument("quantity"), f"{request.channel} are several quantities", "drop it")
     found: dict[str, int | None] = {}
+    notes: list[str] = []
     for each in asked:
         place = _column(sheet, each, request.quantity or SPEED)
-        name, own = sheet.names[place], sheet.quantity(place)
-        if own is None and len(asked) == 1 and READING.fullmatch(plain(name)):
-            own, notes = _by_file(sheets, name) if sheet.one else (SPEED, [])
-            own = own or SPEED
-        elif own is None and len(asked) == 1 and request.quantity is None:
-            what = f"the name of its column {name!r} says no quantity"
-            either = " or ".join(str(Argument("quantity", quantity)) for quantity in QUANTITIES)
-            raise SocialxError(sheet.where, what, f"say it: {either}")
-        elif request.known or request.channel is None:
-            _refuse_other_quantity(sheet, request, own, f"its column {name} is")
+        own = sheet.quantity(place)
+        if own is None and len(asked) == 1:
+            own, notes = _of_column(sheets, place, request)
+        if request.known or request.channel is None:
+            _refuse_other_quantity(sheet, request, own, f"its column {sheet.names[place]} is")
         feature = request.quantity or own
         if feature is None or feature in found:
             what = f"{each} is {'no quantity' if feature is None else f'a second column of {feature}'}"
             raise SettingsError(Argument("channel", request.channel), what, f"choose of {', '.join(QUANTITIES)}")
         found[feature] = place
     return found, notes
+
+
+def _of_all_columns(sheets: list[Sheet], request: Request) -> tuple[dict[str, int | None], list[str]]:
+    """The feature of tables in which each column is a sensor, and a note where their file says it."""
+    path = sheets[0].path
+    if request.channel is not None and "," in request.channel:
+        per_sensor = f"it has a column per sensor, not one for each of {request.channel}"
+        raise SocialxError(path, per_sensor, "write a row per time and sensor, with a column for each")
+    if request.channel is not None:
+        raise SettingsError(Argument("channel"), f"{path} has a column per sensor", "drop it")
+    for sheet in sheets:
+        _refuse_other_quantity(sheet, request, sheet.quantity_of_all(), "its columns are")
+    if said := request.quantity or sheets[0].quantity_of_all():
+        return {said: None}, []
+    by_file, notes = _by_file(sheets, "its readings")
+    return {by_file or SPEED: None}, notes
+
+
+def _of_column(sheets: list[Sheet], place: int, request: Request) -> tuple[str | None, list[str]]:
+    """What a column of readings is whose name says no quantity, and a note where its file says it."""
+    sheet = sheets[0]
+    name = sheet.names[place]
+    if request.quantity is not None:
+        return None, []
+    if not READING.fullmatch(plain(name)):
+        either = " or ".join(str(Argument("quantity", quantity)) for quantity in QUANTITIES)
+        raise SocialxError(sheet.where, f"the name of its column {name!r} says no quantity", f"say it: {either}")
+    by_file, notes = _by_file(sheets, name) if sheet.one else (None, [])
+    return by_file or SPEED, notes
 
 
 def _refuse_other_quantity(sheet: Sheet, request: Request, own: str | None, where: str) -> None:
@@ -443,15 +463,8 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     """
     first = sheets[0]
     wide = first.sensors is None
-    for sheet in sheets if wide else ():
-        check_ids(sheet.path, sheet.ids())
-        _refuse_positions(sheet)
-    alike = all(set(sheet.names) == set(first.names) for sheet in sheets)
-    sheets = [first, *(sheet.as_in(first) for sheet in sheets[1:])] if alike else sheets
+    sheets, alike = _aligned(sheets, chosen)
     ways = _ways(first, request)
-    if chosen and wide:
-        read = [first.values.index(column) for column in chosen]
-        sheets = [replace(sheet, values=tuple(sheet.values[place] for place in read)) for sheet in sheets]
     if wide and len(sheets) == len(ways) == 1:
         return _alone(sheets[0], ways[0], chosen, request.known)
     walked = _walk(sheets, ways)
@@ -462,8 +475,7 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     gathered = wide and (not alike or _is_joined(in_turn))
     if request.round_times and (gathered or not wide):
         step = request.step_s or free_step(np.concatenate(walked.one_sensor[times] or moments[:1]))
-        times, moments = replace(times, step=step), [nearest_step(each, step) for each in moments]
-        moments = [each[np.append(True, np.diff(each) != 0)] for each in moments]
+        times, moments = replace(times, step=step), _rounded(moments, step)
         told += f", each sensor's rounded to whole {step // 60} min"
     ordered, every = tuple(sheets[place] for place in order), np.concatenate([moments[place] for place in order])
     if gathered:
@@ -481,6 +493,30 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
         return Table(ordered, times, first.ids(), every, told=told)
     by_time = bool((np.diff(every) > 0).all())
     return Table(ordered, times, tuple(walked.sensors), np.unique(every), by_time, told, values=first.values)
+
+
+def _aligned(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]:
+    """The sheets with their columns in the order of the first, where all have the same; and whether they have.
+
+    Those of one sensor keep the columns that are read; sensors that stand twice, and positions among them, are refused.
+    """
+    first = sheets[0]
+    wide = first.sensors is None
+    for sheet in sheets if wide else ():
+        check_ids(sheet.path, sheet.ids())
+        _refuse_positions(sheet)
+    alike = all(set(sheet.names) == set(first.names) for sheet in sheets)
+    sheets = [first, *(sheet.as_in(first) for sheet in sheets[1:])] if alike else sheets
+    if chosen and wide:
+        read = [first.values.index(column) for column in chosen]
+        sheets = [replace(sheet, values=tuple(sheet.values[place] for place in read)) for sheet in sheets]
+    return sheets, alike
+
+
+def _rounded(moments: list[np.ndarray], step: int) -> list[np.ndarray]:
+    """The times of each sheet at whole steps, each once."""
+    nearest = [nearest_step(each, step) for each in moments]
+    return [each[np.append(True, np.diff(each) != 0)] for each in nearest]
 
 
 def _alone(sheet: Sheet, times: Times, chosen: list[int], known: tuple[str, ...]) -> Table:
