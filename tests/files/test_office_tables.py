@@ -141,21 +141,21 @@ def test_commas_before_three_digits_are_refused(tmp_path: Path) -> None:
 
 def test_a_column_of_texts_beside_readings_is_left_out(tmp_path: Path) -> None:
     frame, path = network(), tmp_path / "a.csv"
-    frame.assign(Tag=frame.index.day_name(), Mittelwert=1.5).to_csv(path, sep=";")
-    same(converted(path, drop="Mittelwert"), frame)
+    frame.assign(Tag=frame.index.day_name(), Reserve=1.5).to_csv(path, sep=";")
+    same(converted(path, drop="Reserve"), frame)
     output = tmp_path / "out.h5"
     places = pd.DataFrame({"id": IDS, "lat": 48.1, "lon": 11.5})
     places.to_csv(tmp_path / "places.csv", index=False)
     asked = ["convert", "auto", path, "--meta-csv", tmp_path / "places.csv", "--output-h5", output, "--overwrite"]
-    assert "--drop Mittelwert" in run(*asked).stderr
-    done = run(*asked, "--drop", "Mittelwert")
-    assert "columns left out: Tag, Mittelwert" in done.stderr
+    assert "--drop Reserve" in run(*asked).stderr
+    done = run(*asked, "--drop", "Reserve")
+    assert "columns left out: Tag, Reserve" in done.stderr
     assert done.exit_code == 0
     frame[:0].to_csv(path)
-    later = network(3, "2024-02-01 01:00").assign(Mittelwert=1.5)
+    later = network(3, "2024-02-01 01:00").assign(Reserve=1.5)
     later.to_csv(path)
-    assert "--drop Mittelwert" in run("append", output, path).stderr
-    assert run("append", output, path, "--drop", "Mittelwert").exit_code == 0
+    assert "--drop Reserve" in run("append", output, path).stderr
+    assert run("append", output, path, "--drop", "Reserve").exit_code == 0
     with pytest.raises(SettingsError, match="no column of"):
         converted(path, drop="Mittel")
 

@@ -72,6 +72,20 @@ def test_a_part_of_the_calendar_is_no_sensor(tmp_path: Path, name: str, readings
     assert found(path) == {each: SPEEDS for each in (["D7"] if readings == "speed" else ["S1", "S2"])}
 
 
+@pytest.mark.parametrize(
+    "name", ["total", "Average", "temperature", "rain", "no", "seq", "S1_flag", "S2 quality", "S1 status"]
+)
+def test_what_stands_beside_sensors_is_none(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / "a.csv", f"time,{name},S1,S2", at, lambda r: r + 1, speed, speed)
+    assert found(path) == {"S1": SPEEDS, "S2": SPEEDS}
+    notes = socialx.convert("auto", path, tmp_path / "b.h5", without_positions=True).notes
+    assert any(f"columns left out: {name}" in str(note) for note in notes)
+
+
+def test_the_only_column_may_have_any_name(tmp_path: Path) -> None:
+    assert found(written(tmp_path / "a.csv", "time,average", at, speed)) == {"average": SPEEDS}
+
+
 def test_days_of_the_week_in_words_are_no_sensors(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "time,weekday,S1", at, lambda r: "Mon" if r < 12 else "Tue", speed)
     assert found(path) == {"S1": SPEEDS}
@@ -87,6 +101,7 @@ def test_days_of_the_week_in_words_are_no_sensors(tmp_path: Path) -> None:
         ("time,speed,speed_limit", SPEEDS, "avg_speed"),
         ("time,speed,flow", SPEEDS, "avg_speed"),
         ("time,speed,flow,temperature", SPEEDS, "avg_speed"),
+        ("time,speed,temperature", SPEEDS, "avg_speed"),
     ],
 )
 def test_quantities_alone_are_those_of_one_sensor(
@@ -105,8 +120,9 @@ def test_quantities_alone_are_those_of_one_sensor(
         "time,S1 speed,S1 flow",
         "time,v1,q1",
         "time,S1,S2,flow",
-        "time,speed,temperature,humidity",
+        "time,speed,colour",
         "time,S1 (km/h),flow",
+        "time,cars,trucks",
     ],
 )
 def test_columns_of_several_quantities_are_asked(tmp_path: Path, header: str) -> None:
@@ -246,6 +262,8 @@ def test_the_time_of_a_measurement_is_not_that_of_its_upload(tmp_path: Path) -> 
     path = written(tmp_path / "a.csv", "uploaded,time,S1", lambda r: at(r + 700), at, speed)
     store = open_store(made(path))
     assert store.timestamps[0].decode() == at(0)
+    path = written(tmp_path / "c.csv", "interval_end,interval_start,S1", lambda r: at(r + 1), at, speed)
+    assert open_store(made(path)).timestamps[0].decode() == at(0)
     path = written(tmp_path / "b.csv", "from,to,S1,S2", at, lambda r: at(r + 1), speed, speed)
     assert found(path) == {"S1": SPEEDS, "S2": SPEEDS}
     assert open_store(tmp_path / "out.h5").timestamps[0].decode() == at(0)
@@ -264,6 +282,13 @@ def test_times_since_1970_in_any_unit(tmp_path: Path, unit: int, form: str) -> N
     path = written(tmp_path / "a.csv", "time,S1", lambda r: form.format((1_706_594_400 + 300 * r) * unit), speed)
     assert found(path) == {"S1": SPEEDS}
     assert open_store(tmp_path / "out.h5").timestamps[0] == b"2024-01-30 06:00:00"
+
+
+def test_times_since_1970_behind_the_sensors(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "a.csv", "sensor,ts,speed", sensor, lambda r: 1_706_594_400 + 300 * (r // 2), speed, rows=48
+    )
+    assert found(path) == TWO
 
 
 # ---- numbers

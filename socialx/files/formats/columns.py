@@ -27,7 +27,7 @@ QUANTITY_COLUMNS = {
     ),
     "flow": re.compile(
         r"(?:.*(?:flow|volume|count)(?:s|rate)?(?![a-z]).*|.*(?:intensit|intensid|verkehrsst|d[eé]bit).*"
-        r"|q|q_?kfz|veh|vehicles)",
+        r"|q|q_?kfz|veh|vehicles|cars|pkw|kfz|fahrzeuge)",
         re.IGNORECASE,
     ),
     "occupancy": re.compile(r"(?:.*(?:occup|ocupac|belegung|bezetting).*|occ|o)", re.IGNORECASE),

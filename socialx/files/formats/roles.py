@@ -19,7 +19,7 @@ WIDE = 3  # columns of numbers beside a column of texts that make it a table wit
 SUFFIX = r"(?:[ _-]?(?:id|name|no|nr|code|number))?"
 # Names of a column of sensors in a table that has a row for each reading, in the languages of those who publish them.
 SENSORS = re.compile(
-    r"(?:sensor|station|detector|vd|vds|device|counter|loop|messstelle|detektor|z(?:ä|ae)hlstelle|messquerschnitt|mq"
+    r"(?:sensor|station|det|detector|vd|vds|device|counter|loop|messstelle|detektor|z(?:ä|ae)hlstelle|messquerschnitt|mq"
     rf"|meetpunt|meetlocatie|punto|estaci[oó]n|aforo|compteur|capteur|boucle){SUFFIX}|vdid|iu_ac",
     re.IGNORECASE,
 )
@@ -35,10 +35,24 @@ CALENDAR = re.compile(
     r"|feiertag",
     re.IGNORECASE,
 )
-# Times of the row rather than of its readings.
+# Times of the row rather than of its readings, and those at which an interval ends.
 OF_ROW = re.compile(
-    r".*(?:upload|creat|updat|modif|receiv|insert|import|process|stored|exported|publish).*", re.IGNORECASE
+    r".*(?:upload|creat|updat|modif|receiv|insert|import|process|stored|exported|publish).*"
+    r"|(?:.*[ _-])?(?:end|to|until|till|bis|ende|fin)(?:[ _-].*)?|endtime",
+    re.IGNORECASE,
 )
+SINCE_1970 = re.compile(r"ts|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum).*", re.IGNORECASE)
+# Sums and means of the other columns, and the weather.
+NO_SENSOR = re.compile(
+    r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
+    r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
+    r"|weather",
+    re.IGNORECASE,
+)
+ROW_NUMBER = re.compile(
+    r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|record(?:[ _-]?id)?|lfd(?:[ _-]?nr)?", re.IGNORECASE
+)
+SEPARATED = re.compile("[ _.-]")
 BEHIND = re.compile(r"[ _.-]*[0-9]+$")  # a number behind a name
 ASK = "write a row per time and sensor, with a column for each quantity"
 
@@ -88,10 +102,11 @@ def roles_of(names: list[str], rows: list[list[str]], separator: str, request: R
     elif (one := table.one_sensor(values, request.channel)) is not None:
         found = replace(found, values=tuple(one), one=True, unclear=table.words(texts))
     else:
-        numbers = sorted({*wide} - {*texts})
+        own = {*wide} - table.beside(wide)
+        numbers = sorted(own - {*texts})
         many = len(numbers) >= WIDE
-        unclear = (None if many else table.words(texts)) or table.several(values)
-        found = replace(found, values=tuple(numbers if many else wide), unclear=unclear)
+        unclear = (None if many else table.words(texts)) or table.several(sorted(own & {*values}))
+        found = replace(found, values=tuple(numbers if many else sorted(own)), unclear=unclear)
     left = sorted({*range(len(names))} - {*times, *found.values, found.sensors, found.lanes})
     return replace(found, left=tuple(left)) if found.values else None
 
@@ -138,7 +153,8 @@ def _times(
     if dates := holding(ONLY_DATE):
         hours = [place for place in holding(re.compile("[0-9]{1,2}")) if HOUR.fullmatch(names[place])]
         return (dates[0], *(holding(ONLY_CLOCK) or hours)[:1])
-    return (0,) if holding(EPOCH)[:1] == [0] else ()
+    epochs = [place for place in holding(EPOCH) if place == 0 or SINCE_1970.fullmatch(names[place])]
+    return tuple(epochs[:1])
 
 
 def may_be_sensors(name: str) -> bool:
@@ -178,14 +194,31 @@ class _Table:
     def is_row_number(self, place: int) -> bool:
         """Whether a column counts the rows, though no time has several of them, or another column names sensors."""
         name = self.names[place]
-        if not (MAY_BE_SENSORS.fullmatch(name) or name.lower() in ("", "nr", "no", "index", "row", "#")):
+        if not (MAY_BE_SENSORS.fullmatch(name) or ROW_NUMBER.fullmatch(name)):
             return False
-        if len(self.rows) < 3 or not self.whole(place):
+        if len(self.rows) < 2 or not self.whole(place):
             return False
         numbers = [int(cells[place]) for cells in self.rows]
         counts = all(later == number + 1 for number, later in pairwise(numbers))
         others = [each for each in self.rest if each != place and may_be_sensors(self.names[each])]
         return counts and (not self.repeats() or bool(others))
+
+    def beside(self, places: list[int]) -> set[int]:
+        """Those of the columns that stand beside sensors: row numbers, sums of them, the weather, flags of one."""
+        names = {self.names[place].lower() for place in places}
+
+        def of_one(name: str) -> bool:
+            return bool(OTHER.fullmatch(name)) and any(
+                name[: mark.start()] in names for mark in SEPARATED.finditer(name)
+            )
+
+        named = {place for place in places if NO_SENSOR.fullmatch(plain(self.names[place]))}
+        named = named if len(named) < len(places) else set()
+        return {
+            place
+            for place in places
+            if place in named or of_one(self.names[place].lower()) or self.is_row_number(place)
+        }
 
     def sensors(self, asked: str | None) -> int | None:
         """The column of the sensors where each row is a reading; None: there is none.
@@ -248,7 +281,10 @@ class _Table:
         known = [name for name, quantity in zip(names, said, strict=True) if quantity]
         if not found or len({*found}) < len(found) or any(map(re.compile(".*[0-9]").match, known)):
             return None
-        unknown = [name for name, quantity in zip(names, said, strict=True) if not (quantity or OTHER.fullmatch(name))]
+        read = zip(names, said, strict=True)
+        unknown = [
+            name for name, quantity in read if not (quantity or OTHER.fullmatch(name) or NO_SENSOR.fullmatch(name))
+        ]
         return values if len(found) > 1 or not unknown else None
 
     def several(self, values: list[int]) -> tuple[str, str] | None:
