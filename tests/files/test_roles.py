@@ -73,7 +73,8 @@ def test_a_part_of_the_calendar_is_no_sensor(tmp_path: Path, name: str, readings
 
 
 @pytest.mark.parametrize(
-    "name", ["total", "Average", "temperature", "rain", "no", "seq", "S1_flag", "S2 quality", "S1 status"]
+    "name",
+    ["total", "Average", "temperature", "rain", "no", "level_0", "Unnamed: 0", "S1_flag", "S2 quality", "S1 status"],
 )
 def test_what_stands_beside_sensors_is_none(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / "a.csv", f"time,{name},S1,S2", at, lambda r: r + 1, speed, speed)

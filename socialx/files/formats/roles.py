@@ -50,7 +50,9 @@ NO_SENSOR = re.compile(
     re.IGNORECASE,
 )
 ROW_NUMBER = re.compile(
-    r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|record(?:[ _-]?id)?|lfd(?:[ _-]?nr)?", re.IGNORECASE
+    r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|record(?:[ _-]?id)?|lfd(?:[ _-]?nr)?|level_[0-9]"
+    r"|unnamed: [0-9]+",
+    re.IGNORECASE,
 )
 SEPARATED = re.compile("[ _.-]")
 BEHIND = re.compile(r"[ _.-]*[0-9]+$")  # a number behind a name
