@@ -107,7 +107,7 @@ def build(
             learnable=social.learnable_radius,
             positional=social.use_positional and "pooling.use_positional" not in pooling.ignores,
             mask_mode=social.mask_mode,
-            pair_rank=0 if "pooling.pair_rank" in pooling.ignores else social.pair_rank,
+            pair_rank=0 if "pooling.pair_rank" in settings.unread() else social.pair_rank,
         )
         arguments["social"] = Social(pooling.load(), geometry, social.layers, social.placement == "interleaved")
     try:

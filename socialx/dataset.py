@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from socialx.data.calendar import slots_per_day
-from socialx.data.climatology import KINDS_OF_DAY, climatology
+from socialx.data.climatology import KINDS_OF_DAY, climatology, drawn
 from socialx.data.history import Histories
 from socialx.data.loaders import (
     READING_BYTES,
@@ -138,6 +138,11 @@ class Dataset:
                 place = {name: number for number, name in enumerate(ids)}
                 return usual[:, :, [place[name] for name in self.sensors.ids]]
         return self._climatology
+
+    def drawn_climatologies(self, seed: int) -> list[np.ndarray]:
+        """Climatologies of few of the training days, as another network may have them."""
+        unknown = np.array([each.mean for each in self.network.targets], np.float32)
+        return drawn(self.target_source, self._learned_from, seed, unknown)
 
     @property
     def has_own_climatology(self) -> bool:

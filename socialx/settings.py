@@ -90,6 +90,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidato
 
 MOST_STEPS = 288  # that a model reads or forecasts: a day of five minutes
 SLSTM_AT = (1, 3)  # as far as there are blocks
+PER_SENSOR = ("model.sensor_identity", "model.adaptive", "model.sensor_heads", "pooling.pair_rank")  # weights of each
 
 
 class Section(BaseModel):
@@ -221,6 +222,11 @@ class ModelSettings(Section):
         True, "learn a vector per sensor and history step; turn it off to forecast an unseen network", _STEP
     )
     sensor_heads: bool = setting(False, "learn a last layer per sensor on top of the shared one", _STEP)
+    any_network: bool = setting(
+        False,
+        "forecast networks that training does not see: no weights per sensor, and few days known as often as many",
+        _BASIC_STEP,
+    )
     climatology: bool = setting(
         True, "read what is usual for each sensor at each time of the week, measured on the training rows", _STEP
     )
@@ -421,6 +427,8 @@ class Settings(Section):
             return (model | pooling) - {f"model.{name}" for name in ("kind", *(kind.reads or ()))}
         pools = POOLINGS[self.pooling.kind]
         unread = {*ENCODERS[self.model.encoder].ignores, *pools.ignores}
+        if self.model.any_network:
+            unread |= {*PER_SENSOR}
         if pools.path is None:
             unread |= pooling - {"pooling.kind"}
         elif self.pooling.placement == "interleaved":  # its layers need all sensors between two blocks
@@ -453,6 +461,8 @@ class Settings(Section):
         tables = model_of(self.model.kind).sensor_tables
         if isinstance(tables, bool):
             return tables
+        if self.model.any_network:
+            return False
         pairs = self.pooling.pair_rank > 0 and "pooling.pair_rank" not in self.unread()
         return pairs or any(getattr(self.model, name) for name in tables)
 

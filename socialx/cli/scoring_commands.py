@@ -40,10 +40,10 @@ def evaluate(
         bool,
         typer.Option("--baselines", help="also score copy-last and the historical average, and list published results"),
     ] = False,
-    online: Annotated[
-        bool,
-        typer.Option("--online", help="also score runs with a climatology that goes on until the day before"),
-    ] = False,
+    known_days: Annotated[
+        str | None,
+        typer.Option("--known-days", metavar="0,7,all", help="also score runs that know so many days before each day"),
+    ] = None,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="also say how often the prediction intervals of runs hold")
     ] = False,
@@ -94,7 +94,7 @@ def evaluate(
         start=start,
         end=end,
         baselines=baselines,
-        online=online,
+        known_days=known_days or (),
         intervals=intervals,
         by=by or (),
         compare=compare,

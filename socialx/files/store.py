@@ -137,9 +137,8 @@ class Store(Shown):
         place = {vdid: column for column, vdid in enumerate(self.sensors.ids)}
         if lost := [vdid for vdid in ids if vdid not in place]:
             what = f"it lacks {len(lost)} of {len(ids)} sensors of the run ({sample(lost, 10)})"
-            off = {"model.sensor_identity": False, "model.adaptive": False, "pooling.pair_rank": 0}
-            any_network = " ".join(str(Argument(name, value)) for name, value in off.items())
-            remedy = f"name the data of that network; a run for any is trained with {any_network}"
+            free = Argument("model.any_network", True)
+            remedy = f"name the data of that network; a run for any is trained with {free}"
             raise SocialxError(self.path, f"{what}; it has {sample(list(self.sensors.ids))}", remedy)
         columns = np.array([place[vdid] for vdid in ids])
         return replace(self, sensors=self.sensors.select(columns), columns=columns)

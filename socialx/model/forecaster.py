@@ -84,11 +84,15 @@ class Climatology(nn.Module):
     """
 
     usual: Tensor
+    tables: Tensor | None
+    places: Tensor | None
 
     def __init__(self, width: int, horizon: int, usual: np.ndarray, read: Sequence[int | None]) -> None:
         super().__init__()
         targets = usual.shape[-1]
         self.register_buffer("usual", torch.from_numpy(np.ascontiguousarray(usual)))
+        self.register_buffer("tables", None, persistent=False)
+        self.register_buffer("places", None, persistent=False)
         self.read = tuple(read)
         self.token = nn.Linear(2 * targets, width)
         self.state = nn.Linear((horizon + 1) * targets, width)
@@ -96,7 +100,23 @@ class Climatology(nn.Module):
     def at(self, batch: Batch, normaliser: Normaliser) -> Tensor:
         """The usual readings of history and horizon in normalised units, [B,R,N,G]."""
         kind = (batch.weekday - 4).clamp(min=0)
-        return (self.usual[kind, batch.slot] - normaliser.target_mean) / normaliser.target_std
+        if self.training and self.tables is not None and self.places is not None:
+            drawn = torch.randint(len(self.places), (len(kind), 1), device=kind.device)
+            rows = (self.places[drawn] * len(self.usual) + kind) * self.usual.shape[1] + batch.slot  # [B,R]
+            usual = self.tables.flatten(0, 2).index_select(0, rows.flatten()).unflatten(0, rows.shape)
+        else:
+            usual = self.usual[kind, batch.slot]
+        return (usual - normaliser.target_mean) / normaliser.target_std
+
+    def draw(self, tables: Sequence[np.ndarray], often: int) -> None:
+        """In training use the usual readings of these tables, as of ``usual``: one of them for each window.
+
+        often: how often the first one, where nothing is known, and ``usual`` count against each of the others.
+        """
+        last = len(tables)
+        every = [*map(torch.from_numpy, tables), self.usual.cpu()]
+        self.tables = torch.stack(every).to(self.usual.device)
+        self.places = torch.tensor([*[0] * often, *range(1, last), *[last] * often], device=self.usual.device)
 
     def of_tokens(self, usual: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
         """usual [B,T,N,G], normalised and valid [B,T,N,F] -> numbers for the tokens, [B,T,N,2G]."""
@@ -220,12 +240,13 @@ def social_forecaster(
     sensor_identity: bool = True,
     adaptive: bool = True,
     sensor_heads: bool = False,
+    any_network: bool = False,
     climatology: bool = False,
 ) -> Forecaster:
     """The shared social xLSTM for a network, with fresh weights; the arguments are the settings of these names.
 
-    social: its social layers, None: it has none.  ValueError for sizes that cannot be built.  The order of the draws
-    decides the weights of a seed.
+    social: its social layers, None: it has none.  any_network: no weights of single sensors.  ValueError for sizes that
+    cannot be built.  The order of the draws decides the weights of a seed.
     """
     tokens = Tokens(
         width,
@@ -235,8 +256,8 @@ def social_forecaster(
         inputs=len(network.inputs),
         time_of_day=time_of_day,
         day_of_week=day_of_week,
-        sensor_identity=sensor_identity,
-        adaptive=adaptive,
+        sensor_identity=sensor_identity and not any_network,
+        adaptive=adaptive and not any_network,
     )
     shared: SharedEncoder | WindowMlp
     if encoder == "mlp":
@@ -252,5 +273,5 @@ def social_forecaster(
         if network.usual is None:
             raise ValueError("the climatology of this network was not measured")
         usual = Climatology(width, network.horizon, network.usual, network.read)
-    heads_of_sensors = network.sensors if sensor_heads else 0
+    heads_of_sensors = network.sensors if sensor_heads and not any_network else 0
     return Forecaster(tokens, shared, layers, network.horizon, network.normaliser(), heads_of_sensors, usual)

@@ -64,8 +64,9 @@ class ModelScores:
 class Evaluation(Shown, Mapping[str, ModelScores]):
     """The scores of several models on the same windows, by the name of the run or reference.
 
-    published: results of others under the same protocol, where references were asked for.  online: of the same runs
-    with a climatology that goes on during the part: scores that compare with no frozen model's.  What was asked for:
+    published: results of others under the same protocol, where references were asked for.  known_days: of
+    the same runs that know so many days before each day, which may be days of the part itself: scores that compare with
+    no frozen model's.  What was asked for:
     coverage of the prediction intervals of each run, by target; by: the errors of the first target of each model, by
     what they are divided by; difference of two runs.  inputs: files that were read, which ``to_csv`` never replaces.
     """
@@ -74,7 +75,7 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
     protocol: ScoringProtocol
     models: Mapping[str, ModelScores]
     published: tuple[PublishedScore, ...]
-    online: Mapping[str, ModelScores] = field(default_factory=dict)
+    known_days: Mapping[str, ModelScores] = field(default_factory=dict)
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
     by: Mapping[str, Mapping[str, tuple[ErrorOf[Any], ...]]] = field(default_factory=dict)
     difference: Difference | None = None
@@ -116,7 +117,7 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """The scores of each model, target and horizon in minutes; None: over all steps."""
-        models = {**self.models, **{f"{name}, online": model for name, model in self.online.items()}}
+        models = {**self.models, **self.known_days}
         for name, model in models.items():
             for target, scores in model.targets.items():
                 minutes = [self.protocol.step_minutes * (step + 1) for step in range(len(scores.by_step))]
@@ -135,8 +136,8 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
     def as_dict(self) -> dict[str, Any]:
         """For JSON: horizon steps with their minutes; a number that does not exist is None."""
         content: dict[str, Any] = {"schema": SCORES_SCHEMA, "part": self.part, "scores": self._table(self.models)}
-        if self.online:
-            content["online"] = self._table(self.online)
+        if self.known_days:
+            content["known_days"] = self._table(self.known_days)
         for name, tables in (("intervals", self.coverage), ("by", self.by)):
             if tables:
                 content[name] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from socialx.batch import Batch, Target
 from socialx.data.calendar import DAY_S
-from socialx.errors import Argument, SettingsError
+from socialx.errors import Argument, SettingsError, counted
 from socialx.files.forecasts import READ_SUFFIXES, check_scored, saving
 from socialx.files.time_axis import Time
 from socialx.model.forecaster import Forecaster
@@ -24,8 +25,8 @@ from socialx.scoring import ladder
 from socialx.scoring.breakdown import BY
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.intervals import RunningCoverage
+from socialx.scoring.known_days import DayByDay
 from socialx.scoring.metrics import HorizonScores
-from socialx.scoring.online import DayByDay
 from socialx.scoring.results import Evaluation, ModelScores, breakdown_rows
 from socialx.scoring.scoring_pass import Question, refuse_overflow, survey
 from socialx.settings import Settings
@@ -44,7 +45,7 @@ def evaluate(
     start: Time | None = None,
     end: Time | None = None,
     baselines: bool = False,
-    online: bool = False,
+    known_days: int | str | Sequence[int | str] = (),
     intervals: bool = False,
     by: str | Sequence[str] = (),
     compare: bool = False,
@@ -60,25 +61,25 @@ def evaluate(
     writes them; only windows that all files forecast are scored. data: another file than the runs' own. part: train,
     validation or test; all is meant for a file that the runs were not trained on. start, end: only windows whose
     forecast lies in this period, ends included; a date is its 00:00. baselines: also score copy-last and the
-    historical average. online: also score each run with a climatology that goes on during the part, as
-    ``Evaluation.online``. Scores are computed in float32 unless ``trainer={"precision": ...}`` says otherwise. The
-    same pass also measures:
+    historical average. known_days: also score each run with the climatology of so many days before each day, such as
+    ``"0,7,all"``, as ``Evaluation.known_days``. Scores are computed in float32 unless ``trainer={"precision": ...}``
+    says otherwise. The same pass also measures:
     intervals: how often the prediction intervals of each run hold, as ``Evaluation.coverage``.
     by: the MAE by horizon, hour, weekday, sensor or congestion, as ``Evaluation.by``.
     compare: the difference of the MAE of two, with its 95 % interval, as ``Evaluation.difference``.
     save: a file, .h5 or .parquet, for all forecasts of one run with the truth; overwrite: replace it.
 
     Raises SettingsError where there is nothing to score, the runs have different windows, or a run that is to be scored
-    online was trained without a climatology; SocialxError where a run has no intervals that were asked for.
+    with known days was trained without a climatology; SocialxError where a run has no intervals that were asked for.
     """
     with listening(progress), ExitStack() as stack:
-        names, by = names_of(runs), names_in(by)
+        names, by, known = names_of(runs), names_in(by), _days_in(known_days)
         _check(names, baselines, by, compare, save)
-        files = _forecast_files(names, "online" if online else "intervals" if intervals else None)
+        files = _forecast_files(names, "known_days" if known else "intervals" if intervals else None)
         layers = Layers.of(settings, {**sections, "data": data})
         check_outputs((save, None), layers=layers, runs=names, overwrite=overwrite)
         scored = scored_part([name for name in names if name not in files], layers, part, start, end, files)
-        climatologies = {name: _with_climatology(name, scored) for name in scored.problems if online}
+        climatologies = {name: _with_climatology(name, scored) for name in scored.problems if known}
         stack.enter_context(when_memory_runs_out(scored.problem))
         dataset, step_minutes = scored.data, scored.data.store.step_minutes
         models = (scored.baselines() if baselines else {}) | scored.models()
@@ -100,14 +101,14 @@ def evaluate(
                 breakdown = errors[name].compute()
                 rows[name] = {what: breakdown_rows(breakdown, what, step_minutes, dataset.sensors.ids) for what in by}
         covered = {name: each.compute(step_minutes) for name, each in inside.items()}
-        went_on = {name: _online(name, model, scored) for name, model in climatologies.items()}
+        of_days = {name: each for run in climatologies.items() for name, each in _with_days(*run, scored, known)}
         protocol = scored.protocol
         return Evaluation(
             part,
             protocol,
             {name: ModelScores.of(scores, protocol) for name, scores in frozen.items()},
             ladder.published(protocol, part) if baselines else (),
-            {name: ModelScores.of(scores, protocol) for name, scores in went_on.items()},
+            {name: ModelScores.of(scores, protocol) for name, scores in of_days.items()},
             coverage={name: dict(zip(dataset.targets, each, strict=True)) for name, each in covered.items()},
             by=rows,
             difference=difference(days, step_minutes) if days else None,
@@ -155,20 +156,33 @@ def _forecast_files(names: Sequence[str], of_runs: str | None) -> list[str]:
 
 
 def _with_climatology(run: str, scored: ScoredPart) -> Forecaster:
-    """The model of a run; SettingsError where it has no climatology that could go on."""
+    """The model of a run; SettingsError where it has no climatology."""
     model = scored.problems[run].model
     if not isinstance(model, Forecaster) or model.climatology is None:
         helps = f"train it with {Argument('model.climatology', True)}"
-        raise SettingsError(Argument("online", True), f"{run} was trained without a climatology", helps)
+        raise SettingsError(Argument("known_days"), f"{run} was trained without a climatology", helps)
     return model
 
 
-def _online(run: str, model: Forecaster, scored: ScoredPart) -> list[HorizonScores]:
-    """The scores of a run whose climatology goes on during the part."""
-    problem, sums = scored.problems[run], scored.scores()
-    loader = DayByDay(model, scored.data, scored.part, problem.settings.loader.batch_size, scored.places)
-    survey(model, loader, problem.precision, sums, name=f"score {run} online")
-    return sums.compute()
+def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
+    """Numbers of days that are known, None: all; SettingsError for what is none."""
+    texts = [str(known)] if isinstance(known, int) else names_in(known if isinstance(known, str) else map(str, known))
+    for text in texts:
+        if text != "all" and not re.fullmatch("[0-9]{1,4}", text):
+            raise SettingsError(Argument("known_days", text), "neither a number of days nor all", "for example 0,7,all")
+    return [None if text == "all" else int(text) for text in dict.fromkeys(texts)]
+
+
+def _with_days(
+    run: str, model: Forecaster, scored: ScoredPart, known: Sequence[int | None]
+) -> Iterator[tuple[str, list[HorizonScores]]]:
+    """The names and scores of a run that knows so many days before each day of issue, None: all."""
+    problem = scored.problems[run]
+    for days in known:
+        sums, name = scored.scores(), f"{run}, {'all days' if days is None else counted(days, 'day')}"
+        loader = DayByDay(model, scored.data, scored.part, problem.settings.loader.batch_size, scored.places, days)
+        survey(model, loader, problem.precision, sums, name=f"score {name}")
+        yield name, sums.compute()
 
 
 def _saved(stack: ExitStack, path: Path, run: str, scored: ScoredPart) -> SavedForecasts:

@@ -91,12 +91,13 @@ def predict(
             model, size, past, days = problem.model, problem.settings.loader.batch_size, None, [issued]
             if isinstance(model, Forecaster) and model.climatology and problem.data.has_own_climatology:
                 # The climatology of this file is that of the days before each day, never of rows after an issue.
-                past, usual = PastDays(problem.data.target_source), model.climatology.usual
+                usual = model.climatology.usual
+                past = PastDays(problem.data.target_source, model.normaliser.target_mean.cpu().numpy())
                 days = np.split(issued, np.flatnonzero(np.diff(issued // DAY_S)) + 1)
             with work("predict", len(issued), "forecasts") as bar:
                 for day in days:
                     if past:
-                        usual.copy_(torch.from_numpy(past.before(int(day[0]))))
+                        usual.copy_(torch.from_numpy(past.before(int(day[0]) // DAY_S)))
                     for _, batch in histories.batches(day, size):
                         readings.append(histories.readings(batch))
                         reported.append(histories.reported(batch))

@@ -15,9 +15,11 @@ from typing import Any
 from torch import nn
 
 from socialx.build import Problem, build
+from socialx.data.climatology import DRAWS
 from socialx.data.loaders import Loader
 from socialx.errors import Argument, Message, SettingsError
 from socialx.kinds import OwnModel, model_of
+from socialx.model.forecaster import Climatology
 from socialx.notebook import Shown, is_frame
 from socialx.precision import Precision
 from socialx.progress import Callback, Start, note, say
@@ -237,6 +239,9 @@ def make_learner(
     An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
     """
     t = problem.settings.trainer
+    usual = getattr(problem.model, "climatology", None)
+    if problem.settings.model.any_network and isinstance(usual, Climatology):
+        usual.draw(problem.data.drawn_climatologies(t.seed), DRAWS)
     deviation = [moments.std for moments in problem.data.network.targets]
     return Learner(
         problem.model,

@@ -36,9 +36,9 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
         )
         rows = {name: model.targets[target] for name, model in evaluation.distinct.items()}
         print_scores(rows, step_minutes, unit, title, out)
-        if evaluation.online:
-            rows = {f"{name}, online": model.targets[target] for name, model in evaluation.online.items()}
-            print_scores(rows, step_minutes, unit, f"{title}, climatology up to the day before", out)
+        if evaluation.known_days:
+            rows = {name: model.targets[target] for name, model in evaluation.known_days.items()}
+            print_scores(rows, step_minutes, unit, f"{title}, climatology of the days before each day", out)
         if evaluation.coverage:
             covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
             print_coverage(covered, step_minutes, unit, f"{title}, prediction intervals", out)

@@ -89,10 +89,10 @@ def test_one_open_end_is_the_end_of_the_file(dataset: Dataset) -> None:
 
 def test_every_measure_of_evaluate_is_of_the_period(run: Path) -> None:
     asked = {"start": "2012-05-07 06:00", "end": "2012-05-07 06:55"}
-    found = api.evaluate([run], baselines=True, online=True, intervals=True, by=["hour", "sensor"], **asked)
+    found = api.evaluate([run], baselines=True, known_days="all", intervals=True, by=["hour", "sensor"], **asked)
     count = found[str(run)].overall().count
     assert {model.overall().count for model in found.models.values()} == {count}
-    assert found.online[str(run)].overall().count == count
+    assert found.known_days[f"{run}, all days"].overall().count == count
     assert [row.key for row in found.by[str(run)]["hour"] if row.count] == [6]
     assert sum(row.count for row in found.by[str(run)]["sensor"]) == count
     assert found.published == ()

@@ -56,7 +56,7 @@ def test_no_reading_after_the_issue_enters_a_forecast(run: Path, other: Path, tm
 
 
 def test_a_span_of_issues_has_the_forecasts_of_each(run: Path, other: Path) -> None:
-    """Each day of issues has its own climatology; all issues of the first day have that of the first of them."""
+    """Each day of issues has its own climatology."""
     rows = [DAY + 30, DAY + 280, 2 * DAY + 3, 2 * DAY + 253, 3 * DAY + 20]
     start, end = time_of(other, rows[0]), time_of(other, 3 * DAY + 99)
     span = socialx.predict(run, other, start=start, end=end, every="5min")
@@ -77,12 +77,38 @@ def test_the_table_of_past_days_is_the_plain_one_of_their_rows() -> None:
     rng = np.random.default_rng(0)
     values, valid = rng.uniform(20, 70, (3 * DAY, 4, 1)).astype(np.float32), rng.random((3 * DAY, 4, 1)) < 0.9
     source = Arrays(values, valid, 300 * np.arange(3 * DAY), 5)
-    past = PastDays(source)
-    first = past.before(300 * 40)
-    mean = np.where(valid[:41], values[:41], 0).sum(0) / valid[:41].sum(0)
-    np.testing.assert_allclose(first, np.broadcast_to(mean, first.shape), rtol=1e-6)
+    past = PastDays(source, np.array([54.5]))
+    first = past.before(0)
+    assert np.unique(first).tolist() == [54.5]
     plain = climatology(source, slice(0, DAY))
-    second = past.before(300 * (DAY + 40))
+    second = past.before(1)
     share = 0.5 ** (1 / 56)  # of the day before; it moves the weight of the pseudo readings alone
     np.testing.assert_allclose(second, plain, atol=0.5 * (1 - share) * np.ptp(values))
-    assert np.abs(past.before(300 * (2 * DAY + 40)) - second).max() > 0.1
+    assert np.abs(past.before(2) - second).max() > 0.1
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_of_few_days_each_counts_the_same(most: int) -> None:
+    rng = np.random.default_rng(1)
+    values = rng.uniform(20, 70, (4 * DAY, 3, 1)).astype(np.float32)
+    source = Arrays(values, np.ones(values.shape, bool), 300 * np.arange(4 * DAY), 5)
+    past = PastDays(source, np.array([54.5]), most)
+    for day in range(1, 5):
+        rows = slice(max(0, day - most) * DAY, day * DAY)
+        wanted = climatology(source, rows) if most else np.full((3, DAY, 3, 1), 54.5, np.float32)
+        np.testing.assert_allclose(past.before(day), wanted, rtol=1e-6)
+
+
+def test_a_kind_of_day_without_readings_has_those_of_the_others() -> None:
+    """Days 0 to 3 since 1970 are a Thursday, a Friday, a Saturday and a Sunday; sensor 1 reports on the first alone."""
+    values = np.repeat(np.array([50, 52, 30, 10], np.float32), DAY)[:, None, None].repeat(2, 1)
+    valid = np.ones(values.shape, bool)
+    valid[DAY:, 1] = False
+    source = Arrays(values, valid, 300 * np.arange(4 * DAY), 5)
+    weekdays = climatology(source, slice(0, 2 * DAY))
+    assert np.array_equal(weekdays[0], weekdays[1])
+    assert np.array_equal(weekdays[0], weekdays[2])
+    every = climatology(source, slice(0, 4 * DAY))
+    mean, pseudo = np.mean([50, 52, 30, 10]), 3
+    np.testing.assert_allclose(every[2, :, 0], (5 * 10 + pseudo * mean) / (5 + pseudo), rtol=1e-6)
+    np.testing.assert_allclose(every[:, :, 1], 50, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""A climatology that goes on: before each day of a pass it learns the days before, the weights of the model stay.
+"""A climatology of the days before each day of a pass, of all or of few; the weights of the model stay.
 
 These are other forecasts than those of the frozen model: they know the readings of the scored period up to the day
 before.  Such scores stand apart, never among those of frozen models.
@@ -26,11 +26,17 @@ class DayByDay(Loader):
     It is then that of all rows before the day of issue, where each day counts half as much after 56 days.
     """
 
-    def __init__(self, model: Forecaster, data: Dataset, part: str, batch_size: int, places: np.ndarray) -> None:
-        """model: on the device, with a climatology.  places: of the windows in the part, int64 [W] ascending."""
+    def __init__(
+        self, model: Forecaster, data: Dataset, part: str, batch_size: int, places: np.ndarray, most: int | None = None
+    ) -> None:
+        """model: on the device, with a climatology.  places: of the windows in the part, int64 [W] ascending.
+
+        most: the days before that are known at most, None: all.
+        """
         if model.climatology is None or data.windows is None:
             raise ValueError("a model without climatology, or data without parts")
-        self._usual, self._data, self._part = model.climatology.usual, data, part
+        self._usual, self._data, self._part, self._most = model.climatology.usual, data, part, most
+        self._unknown = model.normaliser.target_mean.cpu().numpy()
         issued = data.windows.part(part)[places] + data.history - 1
         days, firsts = np.unique(data.target_source.seconds[issued] // DAY_S, return_index=True)
         self._places = dict(zip(days.tolist(), np.split(places, firsts[1:]), strict=True))
@@ -42,10 +48,10 @@ class DayByDay(Loader):
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
         """The batches of all days; the climatology that the model had is put back at the end."""
-        frozen, past = self._usual.clone(), PastDays(self._data.target_source)
+        frozen, past = self._usual.clone(), PastDays(self._data.target_source, self._unknown, self._most)
         try:
             for day, places in self._places.items():
-                self._usual.copy_(torch.from_numpy(past.before(day * DAY_S)))
+                self._usual.copy_(torch.from_numpy(past.before(day)))
                 yield from self._data.loader(self._part, self.batch_size, some=places).epoch(number)
         finally:
             self._usual.copy_(frozen)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from socialx.data.climatology import HALF_LIFE_DAYS, KINDS_OF_DAY, PSEUDO_READINGS, REACH
+from socialx.scoring.known_days import DayByDay
 from socialx.scoring.metrics import RunningScores
-from socialx.scoring.online import DayByDay
 from socialx.scoring.scoring_pass import survey
 from socialx.settings_layers import Layers
 from socialx.tasks.evaluation import evaluate
@@ -45,8 +45,10 @@ def known_before(day: int, values: np.ndarray, valid: np.ndarray, seconds: np.nd
         counts[kind, slot] += weight * valid[row]
     mean = sums.sum((0, 1)) / counts.sum((0, 1))
     around = [(slot + shift) % 288 for slot in range(288) for shift in range(-REACH, REACH + 1)]
-    near = (part[:, around].reshape(KINDS_OF_DAY, 288, 2 * REACH + 1, -1).sum(2) for part in (sums, counts))
-    total, count = near
+    near = tuple(part[:, around].reshape(KINDS_OF_DAY, 288, 2 * REACH + 1, -1).sum(2) for part in (sums, counts))
+    total, count = (part.copy() for part in near)
+    for kind, sensor in np.argwhere(~counts.any(1)):  # a kind of day without readings has those of the others
+        total[kind, :, sensor], count[kind, :, sensor] = (part[:, :, sensor].sum(0) for part in near)
     return (total + PSEUDO_READINGS * mean) / (count + PSEUDO_READINGS)
 
 
@@ -98,20 +100,26 @@ def test_no_reading_from_the_day_of_issue_on_enters_the_climatology(run: Path, d
 
 
 def test_the_command_prints_them_apart(run: Path) -> None:
-    result = works("evaluate", run, "--online", "--json")
+    result = works("evaluate", run, "--known-days", "all,1,0", "--json")
     printed = json.loads(result.stdout)
-    assert set(printed["scores"]) == set(printed["online"]) == {str(run)}
-    one, two = (printed[key][str(run)]["avg_speed"]["all"] for key in ("scores", "online"))
-    assert one["count"] == two["count"] > 0
-    assert one["mae"] != two["mae"]
-    assert "online" not in json.loads(socialx("evaluate", run, "--json").stdout)
-    shown = " ".join(socialx("evaluate", run, "--online").stdout.split())
-    assert "test windows, climatology up to the day before" in shown
+    names = [f"{run}, {days}" for days in ("all days", "1 day", "0 days")]
+    assert list(printed["known_days"]) == names
+    scores = [printed["scores"][str(run)], *(printed["known_days"][name] for name in names)]
+    assert len({of["avg_speed"]["all"]["count"] for of in scores}) == 1
+    assert len({of["avg_speed"]["all"]["mae"] for of in scores}) == 4
+    assert "known_days" not in json.loads(socialx("evaluate", run, "--json").stdout)
+    shown = " ".join(socialx("evaluate", run, "--known-days", "all").stdout.split())
+    assert "test windows, climatology of the days before each day" in shown
+
+
+@pytest.mark.parametrize("days", ["week", "-1", "1.5"])
+def test_a_number_of_days_is_one(run: Path, days: str) -> None:
+    assert "0,7,all" in refused("evaluate", run, f"--known-days={days}", code=2)
 
 
 def test_a_run_without_climatology_is_refused_before_it_is_scored(data: Path, tmp_path: Path) -> None:
     run = small_run(data, tmp_path / "run", "--no-climatology", *QUICK)
-    error = refused("evaluate", run, "--online", code=2)
+    error = refused("evaluate", run, "--known-days", "all", code=2)
     assert f"{run} was trained without a climatology" in error
     assert "--climatology" in error
     assert evaluate([run])[run].overall().count > 0

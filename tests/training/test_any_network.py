@@ -1,0 +1,117 @@
+"""A model for any network: nothing of single sensors, and in training few days are known as often as many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import socialx
+from socialx.data.climatology import DRAWN_DAYS, DRAWS, climatology, drawn
+from socialx.data.source import Arrays
+from socialx.settings import Settings
+from socialx.settings_layers import Layers
+from socialx.tasks.trained import load_trained
+from socialx.training.run_folder import open_run
+from tests.commands import refused, small_file, small_run, works
+
+DAY = 288
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("any")
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Path:
+    return small_file(folder, 3 * DAY, 5)
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, data: Path) -> Path:
+    return small_run(data, folder / "run", "--any-network")
+
+
+def source(days: int) -> Arrays:
+    rng = np.random.default_rng(0)
+    values = rng.uniform(20, 70, (days * DAY, 3, 1)).astype(np.float32)
+    return Arrays(values, rng.random(values.shape) < 0.9, 300 * np.arange(days * DAY), 5)
+
+
+def test_each_drawn_climatology_is_that_of_neighbouring_days() -> None:
+    known, rows = source(9), slice(DAY + 40, 8 * DAY + 100)
+    tables = drawn(known, rows, 7, np.array([54.5], np.float32))
+    assert np.unique(tables[0]).tolist() == [54.5]
+    assert len(tables) == 1 + DRAWS * len(DRAWN_DAYS)
+    begins = [rows.start, *(DAY * day for day in range(2, 9)), rows.stop]
+    for place, count in enumerate(np.repeat(DRAWN_DAYS, DRAWS), 1):
+        length = min(count, 8)
+        spans = [slice(begins[first], begins[first + length]) for first in range(9 - length)]
+        assert any(np.array_equal(tables[place], climatology(known, span)) for span in spans), count
+    again, other = (drawn(known, rows, seed, np.array([54.5], np.float32)) for seed in (7, 8))
+    assert all(map(np.array_equal, tables, again))
+    assert not all(map(np.array_equal, tables, other))
+
+
+def test_each_window_of_a_training_batch_has_one_of_the_tables_and_no_other_pass_has(run: Path) -> None:
+    problem, _ = load_trained(run, Layers.of(None, {}))
+    model, starts = problem.model, torch.arange(400)
+    batch = problem.data.series.window(starts)
+    plain = model.eval().climatology.at(batch, model.normaliser)
+    tables = problem.data.drawn_climatologies(0)
+    model.climatology.draw(tables, 3)
+    assert torch.equal(model.climatology.at(batch, model.normaliser), plain)
+    torch.manual_seed(0)
+    found = model.train().climatology.at(batch, model.normaliser)
+    every = torch.stack([*map(torch.from_numpy, tables), model.climatology.usual])
+    kind = (batch.weekday - 4).clamp(min=0)
+    wanted = (every[:, kind, batch.slot] - model.normaliser.target_mean) / model.normaliser.target_std  # [M,B,R,N,G]
+    same = (wanted == found).flatten(2).all(2)  # [M,B]
+    assert same.any(0).all()
+    often = same.sum(1)
+    assert often[0] > 3
+    assert often[-1] > 3
+    assert len({*same.int().argmax(0).tolist()}) > 4
+
+
+def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path) -> None:
+    state = open_run(run).read_weights().state
+    assert not [name for name, tensor in state.items() if 5 in tensor.shape and "usual" not in name]
+    assert not [name for name in state if "tables" in name or "places" in name]
+    found = Settings(model={"any_network": True})
+    assert not found.sensor_tables()
+    assert {"model.adaptive", "model.sensor_identity", "pooling.pair_rank"} <= found.unread()
+    note = works(
+        "train", "--data", data, "--any-network", "--pair-rank", "4", "--max-epochs", "1", "--run-dir", tmp_path / "n"
+    )
+    assert "no effect on this model: --pair-rank" in " ".join(note.stderr.split())
+
+
+def test_it_forecasts_another_network(run: Path, folder: Path) -> None:
+    (folder / "other").mkdir()
+    other = small_file(folder / "other", 2 * DAY, 8)
+    forecast = socialx.predict(run, other)
+    assert forecast.values.shape == (1, 12, 8, 1)
+    assert np.isfinite(forecast.values).all()
+    scores = socialx.evaluate(run, other, part="all", known_days="0,1,all")
+    assert len({of.overall().mae for of in scores.known_days.values()}) == 3
+
+
+def test_a_resumed_training_draws_as_one_without_a_pause(data: Path, folder: Path) -> None:
+    whole = small_run(data, folder / "whole", "--any-network", "--max-epochs", "2")
+    half = small_run(data, folder / "half", "--any-network", "--max-epochs", "2", "--schedule", "constant")
+    again = small_run(data, folder / "again", "--any-network", "--max-epochs", "1", "--schedule", "constant")
+    works("train", "--resume", again, "--max-epochs", "2")
+    one, two = (open_run(path).read_weights().state for path in (half, again))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert whole.exists()
+
+
+def test_a_run_of_one_network_is_refused_elsewhere_with_the_flag_that_helps(data: Path, folder: Path) -> None:
+    tied = small_run(data, folder / "tied", "--sensor-identity")
+    (folder / "else").mkdir()
+    other = small_file(folder / "else", 2 * DAY, 3)
+    assert "--any-network" in refused("predict", tied, "--data", other)
