@@ -80,6 +80,10 @@ class PastDays:
         self.days = source.seconds // DAY_S
         self.row = 0  # the first that is not counted
 
+    def count(self, day: int) -> int:
+        """How many days with rows there are before a day."""
+        return len(np.unique(self.days[self.days < day]))
+
     def before(self, day: int) -> np.ndarray:
         """float32 [3,slots,N,C] as known on a day, counted from 1970; days must not go back."""
         days = self.days

@@ -10,4 +10,5 @@ LARGEST_SPEED = {"km/h": 200.0, "mph": 124.3, "m/s": 55.6}  # of a road, by unit
 SPEED_UNITS = {"mph": "mph", "mi/h": "mph", "miles/h": "mph", "m/s": "m/s"} | dict.fromkeys(
     ("km/h", "kmh", "kph", "km/std"), "km/h"
 )
+KMH = {"km/h": 1.0, "mph": 1.609344, "m/s": 3.6}  # of one of a unit of speeds
 UNITS_LIKE = {"flow": ("veh/h", "veh/5min"), "occupancy": ("%", "share")}  # examples; those of speeds are mph and km/h

@@ -40,7 +40,7 @@ from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
 
-YEAR_DAYS = 365.25
+YEAR_DAYS, WEEK_DAYS = 365.25, 7
 Data = str | Path | Frame | Mapping[str, Any] | None
 SHOWN_HISTORIES = 4  # histories of observed readings before the first issue, for pictures
 
@@ -89,10 +89,15 @@ def predict(
             times = requested_times(problem, histories, at, start, end, every)
             issued = issues(problem, histories, times, argument)
             model, size, past, days = problem.model, problem.settings.loader.batch_size, None, [issued]
-            if isinstance(model, Forecaster) and model.climatology and problem.data.has_own_climatology:
+            own = problem.settings.model.any_network or problem.data.has_own_climatology
+            if isinstance(model, Forecaster) and model.climatology and own:
                 # The climatology of this file is that of the days before each day, never of rows after an issue.
                 usual = model.climatology.usual
                 past = PastDays(problem.data.target_source, model.normaliser.target_mean.cpu().numpy())
+                before = past.count(int(issued[0]) // DAY_S)
+                better = f"forecasts are better with {WEEK_DAYS} or more" if before < WEEK_DAYS else ""
+                known_days = f"{counted(before, 'day')} of it known before the first forecast"
+                note(Message(problem.data.store.path, known_days, better))
                 days = np.split(issued, np.flatnonzero(np.diff(issued // DAY_S)) + 1)
             with work("predict", len(issued), "forecasts") as bar:
                 for day in days:

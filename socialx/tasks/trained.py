@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from socialx.build import Problem, build
 from socialx.errors import Argument, SettingsError, SocialxError
+from socialx.files.quantities import KMH
 from socialx.model.state import alike, check_state
-from socialx.scoring.protocol import Trained
+from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.settings import SCORING
 from socialx.settings_layers import Layers, differences
 from socialx.training.run_folder import open_run
 
 USUAL = "climatology.usual"  # in the state dict
+
+
+def in_units_of(
+    now: ScoringProtocol, state: dict[str, Tensor], then: ScoringProtocol
+) -> tuple[dict[str, Tensor], ScoringProtocol]:
+    """Weights and protocol of a run as if it had been trained on speeds in the units of a file.
+
+    Everything else in the weights is of normalised readings: mean and deviation alone have a unit.
+    """
+    if [*now.inputs, *now.targets] != [*then.inputs, *then.targets]:
+        return state, then  # which is refused
+    changed, units = {}, {}
+    for name, of_file, of_run in (("input", now.inputs, then.inputs), ("target", now.targets, then.targets)):
+        speeds = [{unit, other} <= {*KMH} for unit, other in zip(of_file.values(), of_run.values(), strict=True)]
+        units[f"{name}s"] = {
+            key: of_file[key] if speed else of_run[key] for key, speed in zip(of_run, speeds, strict=True)
+        }
+        ratios = [KMH[of_run[key]] / KMH[unit] if unit in KMH else 1.0 for key, unit in units[f"{name}s"].items()]
+        for part in ("mean", "std"):
+            changed[f"normaliser.{name}_{part}"] = state[f"normaliser.{name}_{part}"] * torch.tensor(ratios)
+    return {**state, **changed}, replace(then, inputs=units["inputs"], targets=units["targets"])
 
 
 def load_trained(
@@ -39,7 +62,8 @@ def load_trained(
         raise SocialxError(file, f"no such file, on which {path} was trained", remedy)
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
-    stored = weights.state.get(USUAL)
+    any_network = effective.model.any_network
+    stored = None if any_network else weights.state.get(USUAL)  # else what is usual is that of the file at hand
     if stored is not None and not alike(stored, stored):
         raise SocialxError(run.path, "its climatology is not made of finite numbers", "train again")
     if sensors is None and stored is not None:
@@ -59,11 +83,14 @@ def load_trained(
         sensors=sensors if effective.sensor_tables() and not split else None,
         usual=usual,
     )
+    own, state = problem.model.state_dict(), weights.state
+    if any_network:
+        state, then = in_units_of(problem.protocol, state, then)
+        if problem.protocol.network != then.network:  # a rule of its own is right there
+            then = replace(then, missing=problem.protocol.missing)
     problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables(), same_missing)
-    state = weights.state
-    own = problem.model.state_dict()
-    if USUAL in state and USUAL in own and sensors != problem.data.sensors.ids:  # its shape and numbers are this file's
-        state = {**state, USUAL: own[USUAL]}
+    if USUAL in own and (any_network or (USUAL in state and sensors != problem.data.sensors.ids)):
+        state = {**state, USUAL: own[USUAL]}  # its shape and numbers are this file's
     try:
         check_state(problem.model, state)
     except ValueError as error:

@@ -47,6 +47,7 @@ from socialx.settings_file import read_settings
 from socialx.training import checkpoint
 from socialx.training.run_format import FORMAT, OLDER_NAMES, up_to_date
 
+TRAINED = Path(socialx.__file__).parent / "trained"  # runs that come with the package
 NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
     *("format.txt", "settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
@@ -470,7 +471,9 @@ def old_run(run: RunFolder) -> Iterator[RunFolder]:
 
 
 def open_run(path: Path) -> RunFolder:
-    """An existing run folder, with its settings; SocialxError if it is none."""
+    """An existing run folder, or a run that comes with the package, by its name; SocialxError if it is none."""
+    if path.parts == (path.name,) and not path.exists() and path.name in {each.name for each in TRAINED.iterdir()}:
+        path = TRAINED / path.name
     run = RunFolder(path)
     check_name(run.settings)
     if not run.settings.is_file() or not run.settings.stat().st_size:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,8 @@ from socialx.data.source import Arrays
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from socialx.training.run_folder import open_run
-from tests.commands import refused, small_file, small_run, works
+from socialx.training.run_folder import TRAINED, open_run
+from tests.commands import edited, refused, small_file, small_run, works
 
 DAY = 288
 
@@ -115,3 +117,49 @@ def test_a_run_of_one_network_is_refused_elsewhere_with_the_flag_that_helps(data
     (folder / "else").mkdir()
     other = small_file(folder / "else", 2 * DAY, 3)
     assert "--any-network" in refused("predict", tied, "--data", other)
+
+
+def test_another_unit_gives_the_same_forecast_in_it(run: Path, data: Path, folder: Path) -> None:
+    other = folder / "kmh.h5"
+    with edited(data, other) as file:
+        file["data/features"][:, :, 0] = file["data/features"][:, :, 0] * np.float32(1.609344)
+        units = json.loads(file["metadata/units"].asstr()[()]) | {"avg_speed": "km/h"}
+        del file["metadata/units"]
+        file["metadata/units"] = json.dumps(units)
+    miles, kilometres = (socialx.predict(run, path) for path in (data, other))
+    assert kilometres.units == ("km/h",)
+    np.testing.assert_allclose(kilometres.values, miles.values * 1.609344, rtol=2e-5)
+    one, two = (socialx.evaluate(run, path, known_days="1")[str(run)].overall().mae for path in (data, other))
+    assert two == pytest.approx(one * 1.609344, rel=1e-4)
+
+
+def test_a_forecast_says_how_much_is_known_of_the_network(run: Path, data: Path) -> None:
+    for at, days in (("2012-05-03 10:00", "0 days"), ("2012-05-04 10:00", "1 day")):
+        said = " ".join(works("predict", run, "--data", data, "--at", at).stderr.split())
+        assert f"{days} of it known before the first forecast: forecasts are better with 7 or more" in said
+
+
+# ---- the run that comes with the package
+
+
+def test_the_run_of_the_package_forecasts_a_file(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    forecast = socialx.predict("any", data)
+    assert np.isfinite(forecast.values).all()
+    copied = socialx.evaluate("any", data, part="all", baselines=True)
+    assert copied["any"].overall().mae < copied["copy-last, last valid"].overall().mae
+    assert "no data file" in refused("predict", "any", code=2)
+    (tmp_path / "any").mkdir()
+    assert "not a run folder" in refused("predict", "any", "--data", data)
+
+
+def test_the_run_of_the_package_holds_no_path_and_nothing_of_its_network() -> None:
+    folder = TRAINED / "any"
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 2 << 20
+    state = open_run(folder).read_weights().state
+    assert not [name for name, tensor in state.items() if 207 in tensor.shape]
+    settings = socialx.load_run("any").settings
+    assert settings.data.path is settings.trainer.run_dir is None
+    assert settings.model.any_network
+    for file in folder.glob("*.json*"):
+        assert "/" not in re.sub(r"America/Los_Angeles|km/h", "", file.read_text())
