@@ -119,6 +119,11 @@ class DataSettings(Section):
             basic=True,
         ),
     )
+    also: Annotated[tuple[Path, ...], BeforeValidator(_split_commas)] = setting(
+        (),
+        "files of other networks that a model for any network learns from too, in turn",
+        Facts(commands=TRAIN, may_change=(RESUME, SCORING)),
+    )
     targets: Names = setting(("avg_speed",), "features of the file to forecast", _WINDOWS, min_length=1)
     inputs: Names | None = setting(None, "features that the model reads; not set: the targets", _WINDOWS, min_length=1)
     days: int | None = setting(None, "use only the first days of the file; not set: all of it", _BASIC_WINDOWS, ge=1)
@@ -440,6 +445,9 @@ class Settings(Section):
     def refuse_conflicts(self) -> None:
         """Raise SettingsError for settings that exclude each other."""
         model, pooling = self.model, self.pooling
+        if self.data.also and not model.any_network:
+            tied = "a model with weights of single sensors learns from one network"
+            raise SettingsError(Argument("data.also"), tied, f"add {Argument('model.any_network', True)}")
         if not model_of(model.kind).social or POOLINGS[pooling.kind].path is None:
             return
         if model.width % pooling.heads:

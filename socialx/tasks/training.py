@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import nn
 from socialx.build import Problem, build
 from socialx.data.climatology import DRAWS
 from socialx.data.loaders import Loader
-from socialx.errors import Argument, Message, SettingsError
+from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.kinds import OwnModel, model_of
 from socialx.model.forecaster import Climatology
 from socialx.notebook import Shown, is_frame
@@ -33,6 +33,7 @@ from socialx.tasks.trained import load_trained
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
+from socialx.training.networks import InTurn, one_of
 from socialx.training.process_group import ALONE, ProcessGroup, joined
 from socialx.training.run_folder import EpochRow, RunFolder, folder_to_train, open_run, open_to_resume, restarted_run
 
@@ -136,14 +137,16 @@ def train(
         with group.agreed():
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
                 raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
-            loader = train_loader(problem, group, chunk)
-            learner = make_learner(problem, len(loader), group, load_teachers(problem))
+            networks = [problem, *other_networks(problem)]
+            loaders = [train_loader(problem, group, chunk), *(train_loader(each, group) for each in networks[1:])]
+            learner = make_learner(problem, sum(map(len, loaders)), group, load_teachers(problem))
+            loader = in_turn(networks, loaders)
             run = stack.enter_context(folder_to_train(path, old, overwrite, writes=group.first))
             stack.enter_context(logging_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
             if old:
                 before = go_on(learner, old, len(loader), trainer.max_epochs, trainer.patience)
-                loader = train_loader(problem, group, before.chunk)
+                loader = in_turn(networks, [train_loader(problem, group, before.chunk), *loaders[1:]])
                 run.write_resumption(to_yaml(effective), origin, precision)
             else:
                 before = None
@@ -158,7 +161,7 @@ def train(
             result = fit(
                 learner,
                 loader,
-                data.loader("validation", effective.loader.batch_size, share=group.share),
+                in_turn(networks, [validation_loader(each, group) for each in networks]),
                 run,
                 horizon=effective.data.horizon,
                 max_epochs=trainer.max_epochs,
@@ -214,6 +217,50 @@ def train_loader(problem: Problem, group: ProcessGroup = ALONE, chunk: int | Non
     return problem.data.loader("train", size, shuffle, seed, chunk=chunk, share=group.share)
 
 
+def validation_loader(problem: Problem, group: ProcessGroup = ALONE) -> Loader:
+    """The batches of the validation part."""
+    return problem.data.loader("validation", problem.settings.loader.batch_size, share=group.share)
+
+
+def other_networks(problem: Problem) -> list[Problem]:
+    """The problems of the further files that the model learns from, normalised as the first one is.
+
+    Raises SocialxError for a file of another unit or time step, and for one that is named twice.
+    """
+    others, networks = [], {problem.protocol.network: problem.data.store.path}
+    for path in problem.settings.data.also:
+        data = problem.settings.data.model_copy(update={"path": path, "also": ()})
+        settings = problem.settings.model_copy(update={"data": data})
+        other = build(settings, moments=problem.data.moments)
+        other.protocol.refuse_other(
+            replace(problem.protocol, missing=other.protocol.missing), problem.data.store.path, path, False
+        )
+        if same := networks.get(other.protocol.network):
+            raise SocialxError(path, f"the sensors of {same} again", "name each network once")
+        networks[other.protocol.network] = path
+        draw_climatologies(other)
+        other.model.to(other.precision.device)
+        others.append(other)
+    for other in others:
+        note(Message(other.data.store.path, f"{len(other.data.sensors.ids):,} sensors, learnt from too"))
+    return others
+
+
+def in_turn(networks: Sequence[Problem], loaders: list[Loader]) -> Loader:
+    """The loader of the only network, or batches of all in turn, with which the model of the first goes along."""
+    if len(loaders) == 1:
+        return loaders[0]
+    model, *others = (each.model for each in networks)
+    return InTurn(loaders, one_of(model, others), networks[0].settings.trainer.seed)
+
+
+def draw_climatologies(problem: Problem) -> None:
+    """Let a model for any network see climatologies of few days in training."""
+    usual = getattr(problem.model, "climatology", None)
+    if problem.settings.model.any_network and isinstance(usual, Climatology):
+        usual.draw(problem.data.drawn_climatologies(problem.settings.trainer.seed), DRAWS)
+
+
 def load_teachers(problem: Problem) -> list[nn.Module]:
     """The models of the runs that ``trainer.teacher`` names.
 
@@ -239,9 +286,7 @@ def make_learner(
     An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
     """
     t = problem.settings.trainer
-    usual = getattr(problem.model, "climatology", None)
-    if problem.settings.model.any_network and isinstance(usual, Climatology):
-        usual.draw(problem.data.drawn_climatologies(t.seed), DRAWS)
+    draw_climatologies(problem)
     deviation = [moments.std for moments in problem.data.network.targets]
     return Learner(
         problem.model,
@@ -254,7 +299,8 @@ def make_learner(
         gradient_clip_val=t.gradient_clip_val,
         accumulate_grad_batches=t.accumulate_grad_batches,
         compile=t.compile,
-        cuda_graph=t.cuda_graph == "on" or (t.cuda_graph == "auto" and not unrecorded(problem, group.world)),
+        cuda_graph=(t.cuda_graph == "on" and not problem.settings.data.also)
+        or (t.cuda_graph == "auto" and not unrecorded(problem, group.world)),
         target_weight=[deviation[0] / each for each in deviation],
         group=group,
         teachers=teachers,
@@ -268,6 +314,8 @@ def unrecorded(problem: Problem, processes: int) -> str:
         return "not on CUDA"
     if processes > 1:
         return f"{processes} processes sum gradients in a step"
+    if problem.settings.data.also:
+        return "a recorded step is of one network"
     own = isinstance(model_of(problem.settings.model.kind), OwnModel)
     return "a model of your own may compute on the host" if own else ""
 

@@ -1,0 +1,56 @@
+"""Several networks in one training: batches of each in turn, and a model that is set to the network of each batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from torch import nn
+
+from socialx.batch import Example
+from socialx.data.loaders import Loader
+
+
+class InTurn(Loader):
+    """Batches of several loaders in a random order, each as often as it has batches.
+
+    use: called with the number of the network before each of its batches, and with 0 at the end.
+    """
+
+    def __init__(self, loaders: Sequence[Loader], use: Callable[[int], None], seed: int) -> None:
+        self.loaders, self.use, self.seed = loaders, use, seed
+        self.num_windows = sum(loader.num_windows for loader in loaders)
+        self.batch_size, self.chunk = loaders[0].batch_size, loaders[0].chunk
+        self.making_s: deque[float] = loaders[0].making_s
+
+    def __len__(self) -> int:
+        return sum(map(len, self.loaders))
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
+        """The batches of one epoch, from ``first_batch`` on."""
+        turns = np.repeat(np.arange(len(self.loaders)), list(map(len, self.loaders)))
+        np.random.default_rng([self.seed, number]).shuffle(turns)
+        taken = np.bincount(turns[:first_batch], minlength=len(self.loaders))
+        batches = [loader.epoch(number, int(first)) for loader, first in zip(self.loaders, taken, strict=True)]
+        try:
+            for network in turns[first_batch:].tolist():
+                self.use(network)
+                yield next(batches[network])
+        finally:
+            self.use(0)
+
+
+def one_of(model: nn.Module, others: Sequence[nn.Module]) -> Callable[[int], None]:
+    """A function that sets a model to network 0, its own, or to that of one of the others, which are built alike.
+
+    All that a model has of its network are buffers: neighbours, climatology, mean and deviation.  Weights stay.
+    """
+    states = [[{**module._buffers} for module in each.modules()] for each in (model, *others)]  # also those of None
+
+    def use(network: int) -> None:
+        for module, buffers in zip(model.modules(), states[network], strict=True):
+            for name, tensor in buffers.items():
+                setattr(module, name, tensor)
+
+    return use

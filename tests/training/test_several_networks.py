@@ -1,0 +1,113 @@
+"""One training on several networks: each batch is of one of them, and the model is set to that network."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import socialx
+from socialx.build import build
+from socialx.settings_layers import Layers
+from socialx.tasks.training import in_turn, other_networks, train_loader
+from socialx.training.run_folder import open_run
+from tests.commands import edited, refused, small_file, small_run, works
+
+DAY = 288
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("several")
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Path:
+    return small_file(folder, 2 * DAY, 5)
+
+
+@pytest.fixture(scope="module")
+def other(folder: Path) -> Path:
+    (folder / "other").mkdir()
+    return small_file(folder / "other", 3 * DAY, 8)
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, other: Path, folder: Path) -> Path:
+    return small_run(data, folder / "run", "--any-network", "--also", other, "--max-epochs", "2")
+
+
+def problems_of(data: Path, other: Path) -> list:
+    given = {"data.path": data, "data.also": (other,), "model.any_network": True, "loader.batch_size": 32}
+    problem = build(Layers(size="small").over(given).load().settings)
+    return [problem, *other_networks(problem)]
+
+
+def test_each_batch_of_each_network_comes_once_and_meets_a_model_of_it(data: Path, other: Path) -> None:
+    networks = problems_of(data, other)
+    own = [{name: tensor.clone() for name, tensor in each.model.named_buffers()} for each in networks]
+    loader = in_turn(networks, [train_loader(each) for each in networks])
+    model = networks[0].model.eval()
+    networks[1].model.load_state_dict(
+        {**networks[1].model.state_dict(), **dict(model.named_parameters())}
+    )  # the same weights
+    seen = []
+    for batch, _ in loader.epoch(3):
+        network = 0 if batch.history.shape[2] == 5 else 1
+        with torch.no_grad():
+            found, alone = model(batch), networks[1].model.eval()(batch) if network else None
+        assert alone is None or torch.equal(found, alone)
+        assert all(torch.equal(tensor, own[network][name]) for name, tensor in model.named_buffers())
+        seen.append((network, batch.history.double().sum().item()))
+    lengths = [len(train_loader(each)) for each in networks]
+    assert len(loader) == len(seen) == sum(lengths)
+    for network, problem in enumerate(networks):
+        wanted = [batch.history.double().sum().item() for batch, _ in train_loader(problem).epoch(3)]
+        assert [total for which, total in seen if which == network] == wanted
+    assert len({*pairwise(each for each, _ in seen)}) > 2  # they take turns
+    later = [batch.history.double().sum().item() for batch, _ in loader.epoch(3, 7)]
+    assert later == [total for _, total in seen[7:]]
+    assert all(torch.equal(tensor, own[0][name]) for name, tensor in model.named_buffers())
+
+
+def test_the_run_is_that_of_its_first_network_and_forecasts_both(run: Path, data: Path, other: Path) -> None:
+    state = open_run(run).read_weights().state
+    assert state["climatology.usual"].shape[2] == 5
+    for path, sensors in ((data, 5), (other, 8)):
+        assert np.isfinite(socialx.predict(run, path).values).all()
+        assert socialx.predict(run, path).values.shape[2] == sensors
+
+
+def test_the_validation_error_is_that_of_all_networks(run: Path, data: Path, other: Path) -> None:
+    evaluations = [socialx.evaluate(run, path, part="validation")[str(run)].overall() for path in (data, other)]
+    total = sum(each.mae * each.count for each in evaluations) / sum(each.count for each in evaluations)
+    rows = socialx.load_run(run).epochs
+    assert min(row.validation_mae for row in rows) == pytest.approx(total, rel=1e-4)
+
+
+def test_a_resumed_training_goes_on_with_the_same_batches(data: Path, other: Path, folder: Path) -> None:
+    flags = ("--any-network", "--also", other, "--schedule", "constant")
+    whole = small_run(data, folder / "whole", *flags, "--max-epochs", "2")
+    half = small_run(data, folder / "half", *flags, "--max-epochs", "1")
+    works("train", "--resume", half, "--max-epochs", "2")
+    one, two = (open_run(path).read_weights().state for path in (whole, half))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_what_cannot_be_learnt_together_is_refused(data: Path, other: Path, tmp_path: Path) -> None:
+    def error(*flags: str | Path, code: int = 1) -> str:
+        return refused("train", "--data", data, "--run-dir", tmp_path / "run", *flags, code=code)
+
+    assert "--any-network" in error("--also", other, code=2)
+    assert "each network once" in error("--any-network", "--also", data)
+    assert "each network once" in error("--any-network", "--also", f"{other},{other}")
+    assert "no such file" in error("--any-network", "--also", tmp_path / "gone.h5")
+    unit = tmp_path / "unit.h5"
+    with edited(other, unit) as file:
+        text = file["metadata/units"].asstr()[()].replace("mph", "km/h")
+        del file["metadata/units"]
+        file["metadata/units"] = text
+    assert "km/h" in error("--any-network", "--also", unit)
