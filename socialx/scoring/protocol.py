@@ -16,7 +16,7 @@ from socialx import __version__
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset
 from socialx.environment import commit
-from socialx.errors import Argument, SocialxError, fall_back
+from socialx.errors import Argument, Command, SocialxError, fall_back
 from socialx.files.distances import distances_checksum
 from socialx.files.time_axis import same_clock
 
@@ -160,6 +160,8 @@ class ScoringProtocol:
             if not lost:
                 those = f"a file of exactly its {then.sensors} sensors" if self.network != then.network else "its data"
                 remedy = f"name {those} with {Argument('data.path')}"
+                if not sensor_tables:
+                    remedy = f"train a run on such data: {Command('train', 'FILE.h5', **{'model.any_network': True})}"
             raise SocialxError(path, other, remedy)
         same: bool | None = True
         if self.timezone != then.timezone:

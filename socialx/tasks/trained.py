@@ -20,25 +20,25 @@ from socialx.training.run_folder import open_run
 USUAL = "climatology.usual"  # in the state dict
 
 
-def in_units_of(
-    now: ScoringProtocol, state: dict[str, Tensor], then: ScoringProtocol
+def fitted(
+    problem: Problem, state: dict[str, Tensor], then: ScoringProtocol
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
-    """Weights and protocol of a run as if it had been trained on speeds in the units of a file.
+    """Weights and protocol of a run for any network, as if it had been trained on speeds in the units of this file.
 
-    Everything else in the weights is of normalised readings: mean and deviation alone have a unit.
+    Everything else in the weights is of normalised readings: mean and deviation alone have a unit.  The climatology,
+    and the rule for missing readings of another network, are those of the file.
     """
-    if [*now.inputs, *now.targets] != [*then.inputs, *then.targets]:
-        return state, then  # which is refused
-    changed, units = {}, {}
+    now, own = problem.protocol, problem.model.state_dict()
+    changed, units = {USUAL: own[USUAL]} if USUAL in own else {}, {}
     for name, of_file, of_run in (("input", now.inputs, then.inputs), ("target", now.targets, then.targets)):
-        speeds = [{unit, other} <= {*KMH} for unit, other in zip(of_file.values(), of_run.values(), strict=True)]
-        units[f"{name}s"] = {
-            key: of_file[key] if speed else of_run[key] for key, speed in zip(of_run, speeds, strict=True)
+        units[name] = {
+            key: of_file[key] if {of_file.get(key), unit} <= {*KMH} else unit for key, unit in of_run.items()
         }
-        ratios = [KMH[of_run[key]] / KMH[unit] if unit in KMH else 1.0 for key, unit in units[f"{name}s"].items()]
+        ratios = [KMH[of_run[key]] / KMH[unit] if unit in KMH else 1.0 for key, unit in units[name].items()]
         for part in ("mean", "std"):
             changed[f"normaliser.{name}_{part}"] = state[f"normaliser.{name}_{part}"] * torch.tensor(ratios)
-    return {**state, **changed}, replace(then, inputs=units["inputs"], targets=units["targets"])
+    missing = then.missing if now.network == then.network else now.missing
+    return {**state, **changed}, replace(then, inputs=units["input"], targets=units["target"], missing=missing)
 
 
 def load_trained(
@@ -85,12 +85,12 @@ def load_trained(
     )
     own, state = problem.model.state_dict(), weights.state
     if any_network:
-        state, then = in_units_of(problem.protocol, state, then)
-        if problem.protocol.network != then.network:  # a rule of its own is right there
-            then = replace(then, missing=problem.protocol.missing)
+        state, then = fitted(problem, state, then)
+    elif (
+        USUAL in state and USUAL in own and sensors != problem.data.sensors.ids
+    ):  # its shape and numbers are this file's
+        state = {**state, USUAL: own[USUAL]}
     problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables(), same_missing)
-    if USUAL in own and (any_network or (USUAL in state and sensors != problem.data.sensors.ids)):
-        state = {**state, USUAL: own[USUAL]}  # its shape and numbers are this file's
     try:
         check_state(problem.model, state)
     except ValueError as error:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -163,3 +164,23 @@ def test_the_run_of_the_package_holds_no_path_and_nothing_of_its_network() -> No
     assert settings.model.any_network
     for file in folder.glob("*.json*"):
         assert "/" not in re.sub(r"America/Los_Angeles|km/h", "", file.read_text())
+
+
+def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path) -> None:
+    wider = tmp_path / "wider.h5"
+    table = pd.DataFrame(50.0, pd.date_range("2024-01-30", periods=200, freq="15min", name="time"), ["S1", "S2"])
+    table.to_csv(tmp_path / "a.csv")
+    places = "id,lat,lon\nS1,48.1,11.5\nS2,48.2,11.6\n"
+    (tmp_path / "at.csv").write_text(places)
+    given = {"meta": tmp_path / "at.csv", "units": "km/h", "timezone": "Europe/Berlin"}
+    socialx.convert("auto", tmp_path / "a.csv", wider, **given)
+    error = refused("predict", "any", "--data", wider)
+    assert "a step of 15 min, not 5" in error
+    assert "socialx train" in error
+    assert "--any-network" in error
+    table.set_axis(pd.date_range("2024-01-30", periods=200, freq="5min", name="time")).to_csv(tmp_path / "a.csv")
+    socialx.convert("auto", tmp_path / "a.csv", tmp_path / "flow.h5", quantity="flow", meta=tmp_path / "at.csv")
+    assert "no feature 'avg_speed'" in refused("predict", "any", "--data", tmp_path / "flow.h5")
+    socialx.convert("auto", tmp_path / "a.csv", tmp_path / "no.h5", without_positions=True, units="km/h")
+    assert "--no-strict" in refused("predict", "any", "--data", tmp_path / "no.h5")
+    assert np.isfinite(socialx.predict("any", tmp_path / "no.h5", pooling={"strict": False}).values).all()
