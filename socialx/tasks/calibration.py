@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from socialx.errors import Command, SocialxError
 from socialx.progress import Callback, listening
 from socialx.scoring.intervals import Intervals, calibrated
 from socialx.settings import Settings
@@ -13,7 +14,7 @@ from socialx.settings_layers import Layers
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
-from socialx.training.run_folder import old_run, open_run
+from socialx.training.run_folder import TRAINED, old_run, open_run
 
 
 def calibrate(
@@ -31,6 +32,9 @@ def calibrate(
     """
     with listening(progress):
         path = Path(str(run))
+        if open_run(path).path.parent == TRAINED:
+            own = Command("train", "FILE.h5", **{"model.any_network": True})
+            raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {own}")
         with old_run(open_run(path)) as folder:  # nobody trains in it meanwhile
             problem, trained = load_trained(path, Layers.of(settings, {**sections, "data": data}))
             dataset, size, precision = problem.data, problem.settings.loader.batch_size, problem.precision

@@ -184,3 +184,11 @@ def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path)
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "no.h5", without_positions=True, units="km/h")
     assert "--no-strict" in refused("predict", "any", "--data", tmp_path / "no.h5")
     assert np.isfinite(socialx.predict("any", tmp_path / "no.h5", pooling={"strict": False}).values).all()
+
+
+def test_nothing_is_written_into_the_package(data: Path) -> None:
+    before = {file.name: file.read_bytes() for file in (TRAINED / "any").iterdir()}
+    assert "nothing is written there" in refused("calibrate", "any", "--data", data)
+    assert "no last.pt in it" in refused("train", "--resume", "any")
+    assert "no prediction intervals" in refused("predict", "any", "--data", data, "--interval", "0.9")
+    assert {file.name: file.read_bytes() for file in (TRAINED / "any").iterdir()} == before
