@@ -64,7 +64,12 @@ def draw(results: dict[str, dict]) -> None:
         rows, copied = result["mae"], result["mae"][COPIED]["all"]
         values = [100 * (rows[label(days)]["all"] / copied - 1) for days in DAYS]
         axes.plot(range(len(DAYS)), values, marker="o", label=name)
-        axes.annotate(f"{values[-1]:.0f} %", (len(DAYS) - 1, values[-1]), xytext=(6, 0), textcoords="offset points")
+        axes.annotate(
+            f"{values[-1]:.0f} %".replace("-", "\N{MINUS SIGN}"),
+            (len(DAYS) - 1, values[-1]),
+            xytext=(6, 0),
+            textcoords="offset points",
+        )
     axes.axhline(0, color="grey", linewidth=1)
     axes.annotate("copying the last reading", (len(DAYS) - 1, 0), xytext=(0, 4), textcoords="offset points", ha="right")
     axes.set_xticks(range(len(DAYS)), list(map(str, DAYS)))
@@ -82,12 +87,11 @@ def label(days: int) -> str:
 
 
 def table(results: dict[str, dict]) -> str:
-    """The MAE of all networks in Markdown."""
-    lines = ["| trained on, forecast | known | 15 min | 30 min | 60 min | all steps |", "|---|---|---:|---:|---:|---:|"]
-    for name, result in results.items():
-        for row in (COPIED, AVERAGE, *map(label, DAYS)):
-            cells = " | ".join(f"{value:.3f}" for value in result["mae"][row].values())
-            lines.append(f"| {name} | {row} | {cells} |")
+    """The MAE of all networks in Markdown, side by side: 15, 30 and 60 minutes ahead, and over all steps."""
+    lines = [" | ".join(["| known of the network", *results]) + " |", "|---|" + "---|" * len(results)]
+    for row in (COPIED, AVERAGE, *map(label, DAYS)):
+        cells = (" / ".join(f"{value:.3f}" for value in result["mae"][row].values()) for result in results.values())
+        lines.append(" | ".join([f"| {row}", *cells]) + " |")
     return "\n".join(lines)
 
 
@@ -98,6 +102,7 @@ def ship(run: str, name: str) -> None:
     target.mkdir(parents=True)
     settings = yaml.safe_load(source.settings.read_text())
     settings["data"]["path"] = settings["trainer"]["run_dir"] = None
+    settings["data"]["also"] = []
     (target / "settings.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     for file in ("format.txt", "protocol.json", "metrics.jsonl"):
         shutil.copy(source.path / file, target / file)
@@ -123,7 +128,7 @@ def main() -> None:
     trained = open_run(Path(given.runs[0])).protocol()
     name = f"{trained.dataset} -> {socialx.open_store(given.data).dataset_name}"
     mae = scored(given.runs, given.data, given.part)
-    results[name] = {"part": given.part, "seeds": len(given.runs), "cpu": cpu_field(), "mae": mae}
+    results[name] = {"part": given.part, "seeds": len(given.runs), "cpu": cpu_field("model name"), "mae": mae}
     RESULT.write_text(json.dumps(results, indent=1) + "\n")
     draw(results)
     print(table(results))

@@ -275,6 +275,20 @@ def edited_settings(world: World) -> Path:
     return without(world, "settings.yaml", text.replace("seed: 0", "seed: 7"))
 
 
+def coarse(world: World) -> str:
+    """A file with a row in a quarter of an hour."""
+    header, *rows = world.fill["FILE"].read_text().splitlines()
+    world.fill["FILE"].write_text("\n".join([header, *rows[::3]]) + "\n")
+    world.fill["FILE.h5"] = named(world, "--units", "mph")
+    return world.says("predict", "any", "--data", world.fill["FILE.h5"])
+
+
+def shipped(world: World) -> str:
+    """A run that comes with the package, in which nothing is written."""
+    world.fill["FILE.h5"] = world.data
+    return world.says("calibrate", "any", "--data", world.data)
+
+
 TO = ("--output-h5", "x.h5")
 FRAME = pd.DataFrame([[1.0]])
 # Where the command is made -> what makes it, and says what was printed.
@@ -306,7 +320,9 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.recognition.refuse_ours#2": lambda w: w.says("convert", "auto", w.older(older_files.v0), *TO),
     "files.store.open_store#1": lambda w: w.says("train", "--data", unstated(w)),
     "notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),
+    "scoring.protocol.ScoringProtocol.refuse_other#1": coarse,
     "settings_layers._refuse_edited#1": lambda w: w.says("evaluate", edited_settings(w)),
+    "tasks.calibration.calibrate#1": shipped,
     "tasks.doctor_checks._answers#1": lambda w: w.says("doctor", "--set", "model.width=-1"),
     "tasks.doctor_checks._data#1": lambda w: w.says("doctor"),
     "tasks.files.convert#1": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),

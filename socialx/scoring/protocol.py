@@ -161,7 +161,8 @@ class ScoringProtocol:
                 those = f"a file of exactly its {then.sensors} sensors" if self.network != then.network else "its data"
                 remedy = f"name {those} with {Argument('data.path')}"
                 if not sensor_tables:
-                    remedy = f"train a run on such data: {Command('train', 'FILE.h5', **{'model.any_network': True})}"
+                    own = Command("train", **{"data.path": "FILE.h5", "model.any_network": True})
+                    remedy = f"train a run on such data: {own}"
             raise SocialxError(path, other, remedy)
         same: bool | None = True
         if self.timezone != then.timezone:

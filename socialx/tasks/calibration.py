@@ -33,7 +33,7 @@ def calibrate(
     with listening(progress):
         path = Path(str(run))
         if open_run(path).path.parent == TRAINED:
-            own = Command("train", "FILE.h5", **{"model.any_network": True})
+            own = Command("train", **{"data.path": "FILE.h5", "model.any_network": True})
             raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {own}")
         with old_run(open_run(path)) as folder:  # nobody trains in it meanwhile
             problem, trained = load_trained(path, Layers.of(settings, {**sections, "data": data}))

@@ -138,15 +138,14 @@ def train(
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
                 raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
             networks = [problem, *other_networks(problem)]
-            loaders = [train_loader(problem, group, chunk), *(train_loader(each, group) for each in networks[1:])]
-            learner = make_learner(problem, sum(map(len, loaders)), group, load_teachers(problem))
-            loader = in_turn(networks, loaders)
+            loader, validation = loaders_of(networks, group, chunk)
+            learner = make_learner(problem, len(loader), group, load_teachers(problem))
             run = stack.enter_context(folder_to_train(path, old, overwrite, writes=group.first))
             stack.enter_context(logging_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
             if old:
                 before = go_on(learner, old, len(loader), trainer.max_epochs, trainer.patience)
-                loader = in_turn(networks, [train_loader(problem, group, before.chunk), *loaders[1:]])
+                loader, _ = loaders_of(networks, group, before.chunk)
                 run.write_resumption(to_yaml(effective), origin, precision)
             else:
                 before = None
@@ -161,7 +160,7 @@ def train(
             result = fit(
                 learner,
                 loader,
-                in_turn(networks, [validation_loader(each, group) for each in networks]),
+                validation,
                 run,
                 horizon=effective.data.horizon,
                 max_epochs=trainer.max_epochs,
@@ -217,11 +216,6 @@ def train_loader(problem: Problem, group: ProcessGroup = ALONE, chunk: int | Non
     return problem.data.loader("train", size, shuffle, seed, chunk=chunk, share=group.share)
 
 
-def validation_loader(problem: Problem, group: ProcessGroup = ALONE) -> Loader:
-    """The batches of the validation part."""
-    return problem.data.loader("validation", problem.settings.loader.batch_size, share=group.share)
-
-
 def other_networks(problem: Problem) -> list[Problem]:
     """The problems of the further files that the model learns from, normalised as the first one is.
 
@@ -246,12 +240,21 @@ def other_networks(problem: Problem) -> list[Problem]:
     return others
 
 
-def in_turn(networks: Sequence[Problem], loaders: list[Loader]) -> Loader:
-    """The loader of the only network, or batches of all in turn, with which the model of the first goes along."""
-    if len(loaders) == 1:
-        return loaders[0]
-    model, *others = (each.model for each in networks)
-    return InTurn(loaders, one_of(model, others), networks[0].settings.trainer.seed)
+def loaders_of(
+    networks: Sequence[Problem], group: ProcessGroup = ALONE, chunk: int | None = None
+) -> tuple[Loader, Loader]:
+    """The batches of the training and of the validation part; of several networks in turn, with the first one's model.
+
+    chunk: as of ``train_loader``, of the first network.
+    """
+    size, seed = networks[0].settings.loader.batch_size, networks[0].settings.trainer.seed
+    first, *others = [train_loader(each, group, None if place else chunk) for place, each in enumerate(networks)]
+    validation = [each.data.loader("validation", size, share=group.share) for each in networks]
+    if not others:
+        return first, validation[0]
+    model, *models = (each.model for each in networks)
+    use = one_of(model, models)
+    return InTurn([first, *others], use, seed), InTurn(validation, use, seed)
 
 
 def draw_climatologies(problem: Problem) -> None:

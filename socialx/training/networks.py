@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from socialx.batch import Example
 from socialx.data.loaders import Loader
@@ -46,9 +46,11 @@ def one_of(model: nn.Module, others: Sequence[nn.Module]) -> Callable[[int], Non
 
     All that a model has of its network are buffers: neighbours, climatology, mean and deviation.  Weights stay.
     """
-    states = [[{**module._buffers} for module in each.modules()] for each in (model, *others)]  # also those of None
+    states: list[list[dict[str, Tensor | None]]] = []
 
     def use(network: int) -> None:
+        if not states:  # as they are when training begins
+            states.extend([{**module._buffers} for module in each.modules()] for each in (model, *others))
         for module, buffers in zip(model.modules(), states[network], strict=True):
             for name, tensor in buffers.items():
                 setattr(module, name, tensor)

@@ -161,6 +161,7 @@ def test_the_run_of_the_package_holds_no_path_and_nothing_of_its_network() -> No
     assert not [name for name, tensor in state.items() if 207 in tensor.shape]
     settings = socialx.load_run("any").settings
     assert settings.data.path is settings.trainer.run_dir is None
+    assert settings.data.also == ()
     assert settings.model.any_network
     for file in folder.glob("*.json*"):
         assert "/" not in re.sub(r"America/Los_Angeles|km/h", "", file.read_text())

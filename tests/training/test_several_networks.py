@@ -12,7 +12,7 @@ import torch
 import socialx
 from socialx.build import build
 from socialx.settings_layers import Layers
-from socialx.tasks.training import in_turn, other_networks, train_loader
+from socialx.tasks.training import loaders_of, other_networks, train_loader
 from socialx.training.run_folder import open_run
 from tests.commands import edited, refused, small_file, small_run, works
 
@@ -49,7 +49,7 @@ def problems_of(data: Path, other: Path) -> list:
 def test_each_batch_of_each_network_comes_once_and_meets_a_model_of_it(data: Path, other: Path) -> None:
     networks = problems_of(data, other)
     own = [{name: tensor.clone() for name, tensor in each.model.named_buffers()} for each in networks]
-    loader = in_turn(networks, [train_loader(each) for each in networks])
+    loader, _ = loaders_of(networks)
     model = networks[0].model.eval()
     networks[1].model.load_state_dict(
         {**networks[1].model.state_dict(), **dict(model.named_parameters())}
