@@ -172,7 +172,9 @@ def example(windows: int, sensors: int) -> Example:
     """A batch of zeros."""
     values, calendar = torch.zeros(windows, STEPS, sensors, 1), torch.zeros(windows, 2 * STEPS, dtype=torch.int64)
     latest, valid = torch.zeros(windows, sensors, 1), torch.zeros_like(values, dtype=torch.bool)
-    return Example(Batch(values, valid, latest, latest.clone(), calendar, calendar.clone()), Target(values, valid))
+    usual = torch.zeros(windows, 2 * STEPS, sensors, 0)
+    batch = Batch(values, valid, latest, latest.clone(), calendar, calendar.clone(), usual, usual.clone())
+    return Example(batch, Target(values, valid))
 
 
 def counted(impl: str, windows: int, sensors: int, width: int, meter: Any = Traffic) -> Any:

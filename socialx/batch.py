@@ -1,6 +1,6 @@
 """What a model reads and what its forecast is compared with, apart: a forecast needs no row of the future."""
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets, R = T + P
+# Shape letters: B windows, T history steps, P horizon steps, N sensors, F inputs, G targets, R = T + P, U = G or 0
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ class Batch(NamedTuple):
     history float32 [B,T,N,F], valid bool [B,T,N,F]: a missing value is 0, and valid is False there.  last float32
     [B,N,G]: the targets' readings at the end of the history, 0 where missing.  carried float32 [B,N,G]: the latest
     valid reading of each target, however old, NaN where no reading came before.  slot, weekday int64 [B,R]: the
-    calendar of history and horizon.
+    calendar of history and horizon.  usual float32 [B,R,N,U]: the climatology of the targets as known on the day of
+    issue, NaN where nothing is known; trust float32 [B,R,N,U]: from 0 to 1, how many days are behind it.  U is 0 where
+    no model reads them.
     """
 
     history: Tensor
@@ -25,6 +27,8 @@ class Batch(NamedTuple):
     carried: Tensor
     slot: Tensor
     weekday: Tensor
+    usual: Tensor
+    trust: Tensor
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on ``device``; tensors already there are not copied."""

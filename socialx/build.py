@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
+from socialx.data.climatology import MET_DAYS, KnownDays
 from socialx.data.geo import itself
 from socialx.data.loaders import Loading
 from socialx.data.network import Network
@@ -48,14 +48,14 @@ def build(
     split: bool = True,
     moments: Mapping[str, Moments] | None = None,
     sensors: tuple[str, ...] | None = None,
-    usual: tuple[tuple[str, ...], np.ndarray] | None = None,
+    known: tuple[tuple[str, ...], KnownDays] | None = None,
 ) -> Problem:
     """Open the data, unless it is given, and build the model for it.
 
     split: whether the file is cut into train, validation and test.  moments: of a trained run, in place of those of
-    this file.  sensors: the ids that the file must have, in the order of the model.  usual: sensors and climatology of
-    a trained run; a file of other sensors has a climatology of its own.  Raises SettingsError where settings do not fit
-    together and SocialxError where the file does not fit them.
+    this file.  sensors: the ids that the file must have, in the order of the model.  known: the sensors of a trained
+    run, and what it knows of its days.  Raises SettingsError where settings do not fit together and SocialxError where
+    the file does not fit them.
     """
     settings.refuse_conflicts()
     device = resolve_device(settings.trainer.device)
@@ -70,6 +70,8 @@ def build(
     if device.type == "cpu":
         keep_freed_memory(not settings.model.checkpointing)
     precision = resolve_precision(settings.trainer.precision, device)
+    kind, pooling = model_of(settings.model.kind), POOLINGS[settings.pooling.kind]
+    met = met_by(settings)
     if data is None:
         if settings.data.path is None:
             remedy = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
@@ -86,13 +88,15 @@ def build(
             moments=moments,
             sensors=sensors,
             loading=loading_of(settings),
+            met=met,
         )
-    kind, pooling = model_of(settings.model.kind), POOLINGS[settings.pooling.kind]
+    elif met and not data.met:  # of a model that does not read the climatology
+        data = replace(data, met=met)
+    if met and known is not None:
+        data = replace(data, known=data.known_of(*known))
     roads = None if "pooling.distances" in settings.unread() else settings.pooling.distances
     graph = (settings.pooling.neighbours, settings.pooling.reach_km, roads, settings.pooling.strict)
     network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))
-    if kind.social and settings.model.climatology:
-        network = replace(network, usual=data.climatology(usual))
     torch.manual_seed(settings.trainer.seed)
     model_class = kind.load()
     reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
@@ -120,6 +124,13 @@ def build(
     checksum = data.checksum  # reads the whole file
     protocol = ScoringProtocol.of(data, checksum, precision.name, settings.trainer.seed, roads)
     return Problem(settings, precision, data, model, protocol)
+
+
+def met_by(settings: Settings) -> tuple[int | None, ...]:
+    """How many days before the day of issue the model meets in training, as in ``Dataset``."""
+    if not (model_of(settings.model.kind).social and settings.model.climatology):
+        return ()
+    return MET_DAYS if settings.model.any_network else (None,)
 
 
 def _check_shape(name: str, network: Network, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:

@@ -1,21 +1,24 @@
 """A file as a model sees it: its features, cut into windows and brought to a device in batches."""
 
-# Shape letters: T rows, t some of them, N sensors, C features, G targets
+# Shape letters: T rows, t some of them, P horizon steps, V numbers of days, N sensors, C features, G targets
 
 from __future__ import annotations
 
 import hashlib
 import math
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from socialx.data.calendar import slots_per_day
-from socialx.data.climatology import KINDS_OF_DAY, climatology, drawn
+from socialx.data.calendar import DAY_S, following, slots_per_day
+from socialx.data.climatology import KnownDays, PastDays, Usual
 from socialx.data.history import Histories
 from socialx.data.loaders import (
     READING_BYTES,
@@ -35,7 +38,7 @@ from socialx.environment import free_bytes
 from socialx.errors import Argument, Message, SocialxError
 from socialx.files.hdf5_layout import Sensors
 from socialx.files.store import Store, open_store
-from socialx.progress import note
+from socialx.progress import note, work
 
 GIB = 1 << 30
 WORTH_A_LINE = GIB
@@ -85,6 +88,8 @@ class Dataset:
 
     moments: of every feature, measured on the training rows, or those of the run that is used here.  windows: None
     where the file was not split, because only its latest history is asked for.  loading: with the mode that was chosen.
+    met: how many days before the day of issue training windows know, None: all; one after the other has each number.
+    Nothing: no model reads the climatology.  known: what a run knows of days before this file.
     """
 
     stores: dict[str, Store]
@@ -96,6 +101,8 @@ class Dataset:
     moments: Mapping[str, Moments]
     windows: Windows | None
     loading: Loading
+    met: tuple[int | None, ...] = ()
+    known: KnownDays | None = None
 
     @property
     def _split(self) -> Windows:
@@ -126,32 +133,77 @@ class Dataset:
         read = tuple(self.inputs.index(name) if name in self.inputs else None for name in self.targets)
         return Network(len(self.sensors.ids), self.history, self.horizon, slots, inputs, targets, read=read)
 
-    def climatology(self, trained: tuple[tuple[str, ...], np.ndarray] | None = None) -> np.ndarray:
-        """The climatology of the targets on the training rows, on all rows of a file that was not split.
+    def known_of(self, sensors: Sequence[str], known: KnownDays) -> KnownDays | None:
+        """What a run of these sensors knows of those of this file; None where this file says it itself.
 
-        trained: ids and climatology of a trained run, float32 [3,slots,N,G]; it is taken where it has these sensors.
+        That is a file of other sensors, or one that begins no later than what the run knows.  A file that is split, to
+        be scored, must begin after it.
         """
-        shape = KINDS_OF_DAY, slots_per_day(self.store.step_minutes), len(self.targets)
-        if trained is not None and set(self.sensors.ids) <= set(trained[0]):
-            ids, usual = trained
-            if (*usual.shape[:2], *usual.shape[3:]) == shape and usual.shape[2] == len(ids):
-                place = {name: number for number, name in enumerate(ids)}
-                return usual[:, :, [place[name] for name in self.sensors.ids]]
-        return self._climatology
+        day = int(self.store.seconds[0]) // DAY_S
+        later = day > known.first if self.windows is None else day >= known.end
+        place = {name: number for number, name in enumerate(sensors)}
+        shared = [number for number, name in enumerate(self.sensors.ids) if name in place]
+        nothing = KnownDays.none(self.store.step_minutes, len(self.sensors.ids), len(self.targets), known.end)
+        like, found = nothing.sums.shape, known.sums.shape
+        if not later or not shared or (*like[:2], like[3], len(sensors)) != (*found[:2], found[3], found[2]):
+            return None
+        columns = [place[self.sensors.ids[number]] for number in shared]
+        nothing.sums[:, :, shared], nothing.counts[:, :, shared] = (
+            known.sums[:, :, columns],
+            known.counts[:, :, columns],
+        )
+        return replace(nothing, first=known.first)
 
-    def drawn_climatologies(self, seed: int) -> list[np.ndarray]:
-        """Climatologies of few of the training days, as another network may have them."""
-        unknown = np.array([each.mean for each in self.network.targets], np.float32)
-        return drawn(self.target_source, self._learned_from, seed, unknown)
+    def past(self, most: int = 0, present: bool = False) -> PastDays:
+        """The climatology of the targets, day by day; most, present: as there."""
+        return PastDays(self.target_source, self.known, most, present)
 
     @property
-    def has_own_climatology(self) -> bool:
-        """Whether a climatology was asked for, and made of the rows of this file."""
-        return "_climatology" in self.__dict__
+    def known_now(self) -> KnownDays:
+        """What is known on the day of the last row."""
+        return self.past().before(int(self.store.seconds[-1]) // DAY_S)
 
     @cached_property
-    def _climatology(self) -> np.ndarray:
-        return climatology(self.target_source, self._learned_from)
+    def _usual(self) -> dict[tuple[int | None, ...], Usual | Path]:
+        return {}
+
+    def usual(self, days: tuple[int | None, ...], rows: slice) -> Usual:
+        """What is usual at these rows and in the horizon after them, [V,t+P,N,G]; days: V numbers of days, None: all.
+
+        The climatology of a row is that of the days before the first issue whose window reads the row.  It is made once
+        for the whole file: in memory where the series is resident, else in a temporary file.
+        """
+        if days not in self._usual:
+            self._usual[days] = self._make_usual(days)
+        made, span = self._usual[days], slice(rows.start, rows.stop + self.horizon)
+        if isinstance(made, Path):
+            made = Usual(*(np.load(made / f"{name}.npy", mmap_mode="c") for name in Usual._fields))
+        return Usual(*(part[:, span] for part in made))
+
+    def _make_usual(self, days: tuple[int | None, ...]) -> Usual | Path:
+        source, step = self.target_source, 60 * self.store.step_minutes
+        length = len(source.seconds)
+        if len(days) > 1:  # which training alone asks for
+            length = self._learned_from.stop
+        ahead = following(int(source.seconds[-1]), self.store.step_minutes, self.horizon)
+        seconds = np.concatenate([source.seconds, ahead])[: length + self.horizon]
+        issued = np.concatenate([seconds[: self.horizon] - step * self.horizon, seconds[: -self.horizon]])
+        shape, folder = (len(days), len(seconds), *source.shape), None
+        if self.loading.mode == "resident":
+            made = Usual(np.empty(shape, np.float32), np.empty(shape, np.uint8))
+        else:
+            folder = Path(tempfile.mkdtemp(prefix="socialx-"))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            kinds = zip(Usual._fields, (np.float32, np.uint8), strict=True)
+            files = (np.lib.format.open_memmap(folder / f"{name}.npy", "w+", kind, shape) for name, kind in kinds)
+            made = Usual(*files)
+        past = self.past(max((each for each in days if each is not None), default=0))
+        with work("climatology", len(seconds), "rows") as bar:
+            for rows in pages(0, len(seconds)):
+                for whole, part in zip(made, past.at(seconds[rows], issued[rows], days), strict=True):
+                    whole[:, rows] = part
+                bar.advance(rows.stop - rows.start)
+        return made if folder is None else folder
 
     @property
     def target_source(self) -> Columns:
@@ -165,12 +217,29 @@ class Dataset:
 
     @cached_property
     def series(self) -> Series:
-        """All rows on the device."""
+        """All rows on the device, without what is usual."""
         return Series(self.source, self.history, self.horizon, self.device, *self._places())
 
-    def histories(self, slack_s: int) -> Histories:
-        """Histories by the time of their last row; a row may miss its time by slack_s."""
-        return Histories(self.source, self.history, self.horizon, *self._places(), slack_s)
+    @cached_property
+    def _with_usual(self) -> dict[tuple[int | None, ...], Series]:
+        return {}
+
+    def series_with(self, days: tuple[int | None, ...] | None = None) -> Series:
+        """The series with the climatology of so many days before the day of issue; days: as in ``loader``."""
+        if days is None:
+            days = (None,) if self.met else ()
+        if not days:
+            return self.series
+        if days not in self._with_usual:
+            self._with_usual.clear()  # at most one is kept
+            rows = slice(0, len(self.store.seconds))
+            self._with_usual[days] = self.series.with_usual(self.usual(days, rows))
+        return self._with_usual[days]
+
+    def histories(self, slack_s: int, past: PastDays | None = None) -> Histories:
+        """Histories by the time of their last row; a row may miss its time by slack_s.  past: None: a new one."""
+        past = past or (self.past() if self.met else None)
+        return Histories(self.source, self.history, self.horizon, *self._places(), slack_s, past)
 
     def _places(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Which of the features are inputs and which are targets."""
@@ -194,21 +263,26 @@ class Dataset:
         chunk: int | None = None,
         share: Share = ALONE,
         some: slice | np.ndarray = slice(None),
+        days: tuple[int | None, ...] | None = None,
     ) -> Loader:
         """Batches of ``train``, ``validation`` or ``test``, in the mode of ``loading``.
 
         chunk: windows of a chunk, of which the shuffled order is made; None: as the loading says, 0: all of them.
-        share: of this process.  some: which windows of the part, as places in it.
+        share: of this process.  some: which windows of the part, as places in it.  days: how many before the day of
+        issue are known, as ``met``; None: all, if a model reads the climatology.
         """
+        if days is None:
+            days = (None,) if self.met else ()
         starts = self._split.part(part)[some]
         chunk = self.chunk_windows(len(starts)) if chunk is None else chunk
         order = Order(starts, batch_size, shuffle, seed, chunk, share)
         length = self.history + self.horizon
         if self.loading.mode == "chunk":
-            return ChunkLoader(self._part, length, self.device, order)
+            return ChunkLoader(partial(self._part, days), length, self.device, order)
         if self.loading.mode == "workers":
-            return WorkerLoader(self._part, length, self.device, self.loading, 2 * self._chunk_bytes, order)
-        return ResidentLoader(self.series, order)
+            series_of = partial(self._part, days)
+            return WorkerLoader(series_of, length, self.device, self.loading, 2 * self._chunk_bytes, order)
+        return ResidentLoader(self.series_with(days), order)
 
     def forecast_rows(self, part: str, some: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """The first and the last row, int64 [W] each, that some windows of a part forecast."""
@@ -228,15 +302,16 @@ class Dataset:
         if self.loading.chunk_bytes is None and self.loading.mode == "resident":
             return 0
         sensors, features = self.source.shape
-        rows = self._chunk_bytes // (READING_BYTES * sensors * features)
+        rows = self._chunk_bytes // series_bytes(1, sensors, features + len(self.targets) * len(self.met))
         fit = max(PAGE_ROWS, rows - PAGE_ROWS - self.history - self.horizon)
         return 0 if fit >= windows else -(-windows // -(-windows // fit))
 
-    def _part(self, rows: slice) -> Series:
-        """These rows in the host's memory; rows after the last one are left out."""
+    def _part(self, days: tuple[int | None, ...], rows: slice) -> Series:
+        """These rows in the host's memory, with the climatology of days; rows after the last one are left out."""
         rows = slice(rows.start, min(rows.stop, len(self.store.seconds)))
         pinned = self.device.type == "cuda" and self.loading.mode == "chunk"
-        return Series(self.source, self.history, self.horizon, HOST, *self._places(), rows, pinned)
+        usual = self.usual(days, rows) if days else None
+        return Series(self.source, self.history, self.horizon, HOST, *self._places(), rows, pinned, usual)
 
     def training_readings(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Values and valid [t,N,G] of the targets and seconds [t] of the rows that training windows may look at.
@@ -281,12 +356,14 @@ def open_dataset(
     moments: Mapping[str, Moments] | None = None,
     sensors: tuple[str, ...] | None = None,
     loading: Loading | None = None,
+    met: tuple[int | None, ...] = (),
+    known: KnownDays | None = None,
 ) -> Dataset:
     """Open a file, split it, measure its moments and choose how it is loaded.
 
     inputs None: the targets.  split: canonical or strict; None: not split, and ``moments`` are needed.  days: the first
     so many calendar days of the file, None: all of it.  sensors: ids that the file must have; other sensors are left
-    out and these put into this order.
+    out and these put into this order.  met, known: as in ``Dataset``.
     """
     inputs = tuple(inputs or targets)
     names = tuple(dict.fromkeys([*targets, *inputs]))
@@ -298,24 +375,27 @@ def open_dataset(
         reason = f"{len(first.seconds)} rows, and one history is {history}"
         raise SocialxError(path, reason, "use a file with more rows")
     windows = None if split is None else split_windows(first.seconds, first.step_minutes, history, horizon, split)
-    loading = with_mode(loading or Loading(), path, first, len(names), device) if windows else Loading("chunk")
+    columns = len(names) + len(targets) * len(met)
+    loading = with_mode(loading or Loading(), path, first, columns, device) if windows else Loading("chunk")
     if windows is not None and moments is None:
         moments = dict(zip(names, measure(Columns(tuple(stores.values())), windows.training_rows, path), strict=True))
-    return Dataset(stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows, loading)
+    return Dataset(
+        stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows, loading, met, known
+    )
 
 
-def with_mode(loading: Loading, path: Path, store: Store, features: int, device: torch.device) -> Loading:
+def with_mode(loading: Loading, path: Path, store: Store, columns: int, device: torch.device) -> Loading:
     """The loading with a mode: resident where the series fits into half of the free memory, else in chunks.
 
-    Says so for large data.  Raises SocialxError where the series was asked for and does not fit at all.
+    columns: features, and the climatology of each target as often as training meets another number of days.  Says so
+    for large data.  Raises SocialxError where the series was asked for and does not fit at all.
     """
     rows, sensors = len(store.seconds), len(store.sensors.ids)
-    need, free = series_bytes(rows, sensors, features), free_bytes(device)
+    need, free = series_bytes(rows, sensors, columns), free_bytes(device)
     fits = free is None or need <= RESIDENT_SHARE * free
     mode = ("resident" if fits else "chunk") if loading.mode == "auto" else loading.mode
     room = "" if free is None else f", {free / GIB:.1f} GiB are free"
-    several = f" x {features} features" if features > 1 else ""
-    size = f"{rows:,} rows x {sensors:,} sensors{several} are {need / GIB:.1f} GiB on {device}{room}"
+    size = f"{rows:,} rows x {sensors:,} sensors are {need / GIB:.1f} GiB on {device}{room}"
     if mode == "resident" and free is not None and need > free:
         remedy = f"{Argument('loader.mode', 'chunk')}, or fewer days: {Argument('data.days', 'N')}"
         raise SocialxError(path, size, remedy)
@@ -324,9 +404,9 @@ def with_mode(loading: Loading, path: Path, store: Store, features: int, device:
     return replace(loading, mode=mode)
 
 
-def series_bytes(rows: int, sensors: int, features: int) -> int:
-    """What a resident series of this size takes."""
-    return READING_BYTES * rows * sensors * features
+def series_bytes(rows: int, sensors: int, columns: int) -> int:
+    """What a resident series of this size takes; columns: as in ``with_mode``."""
+    return READING_BYTES * rows * sensors * columns
 
 
 def chunk_bytes(device: torch.device) -> int:

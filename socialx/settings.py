@@ -233,7 +233,9 @@ class ModelSettings(Section):
         _BASIC_STEP,
     )
     climatology: bool = setting(
-        True, "read what is usual for each sensor at each time of the week, measured on the training rows", _STEP
+        True,
+        "read what is usual for each sensor at each time of the week, from the days before the day of issue",
+        _STEP,
     )
 
 

@@ -1,70 +1,87 @@
-"""Climatology: what is usual for a sensor at a time of the week, the mean over the rows that are known."""
+"""Climatology: what is usual for a sensor at a time of the week, from the days before the day of issue alone."""
 
-# Shape letters: T rows, t some of them, N sensors, C features
+# Shape letters: R rows, V numbers of days, N sensors, G targets
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 
 from socialx.data.calendar import DAY_S, calendar, slots_per_day
-from socialx.data.source import RowSource, pages
-from socialx.progress import work
+from socialx.data.source import RowSource
 
 KINDS_OF_DAY = 3  # Monday to Friday, Saturday, Sunday
 REACH = 2  # slots before and after that count too
 HALF_LIFE_DAYS = 56.0  # of a day's share; chosen on METR-LA's validation part
-PSEUDO_READINGS = 3.0  # of the sensor's mean, so that few readings at a time of the week do not decide alone
-DRAWN_DAYS = (1, 2, 3, 5, 7, 14, 28)  # that a network may know of itself, besides none and all of them
-DRAWS = 6  # of each number of days
+OF_SENSOR = 3.0  # readings of the sensor's mean, so that few readings at a time of the week do not decide alone
+OF_OTHERS = 4.0  # readings at the same time on other kinds of day, less where a day of this kind is known
+TRUSTED_DAYS = 3.0  # with so many days behind it, a usual reading is half trusted
+TABLES = 16  # of days and kinds of day that are kept
+# Days that a model for any network meets in training, None: all.
+MET_DAYS: tuple[int | None, ...] = (0, 1, 2, 3, 5, 7, 14, 28, None)
 
 
-class RunningClimatology:
-    """Add rows, then compute what is usual: sums of readings by kind of day and slot.
+class Usual(NamedTuple):
+    """What is usual, [...,N,G].
 
-    usual = (sum + 3 mean) / (count + 3) over the valid readings within two slots, where mean is that of the sensor.
+    readings float32, in the file's unit, NaN where nothing is known.  trust uint8: 255 n / (n + 3), where n is the
+    number of days behind a reading; days of another kind count a tenth.
     """
 
-    def __init__(self, step_minutes: int, sensors: int, features: int) -> None:
-        self.step_minutes, self.slots = step_minutes, slots_per_day(step_minutes)
-        self.sums = np.zeros((KINDS_OF_DAY * self.slots, sensors, features))
-        self.counts = np.zeros_like(self.sums)
+    readings: np.ndarray
+    trust: np.ndarray
 
-    def add(self, source: RowSource, rows: slice) -> None:
-        """Count these rows."""
-        values, valid = source.read(rows)
-        slot, weekday = calendar(source.seconds[rows], self.step_minutes)
-        key = np.maximum(weekday - 4, 0) * self.slots + slot
-        # Keys that increase are all different, so that a plain addition counts every row; np.add.at is slow.
-        ends = [*(np.flatnonzero(np.diff(key) <= 0) + 1), len(key)]
-        for first, last in zip([0, *ends], ends, strict=False):
-            self.sums[key[first:last]] += np.where(valid[first:last], values[first:last], 0.0)
-            self.counts[key[first:last]] += valid[first:last]
 
-    def fade(self, share: float) -> None:
-        """Every row that was added counts only so much from now on."""
-        self.sums *= share
-        self.counts *= share
+@dataclass(frozen=True, eq=False)
+class KnownDays:
+    """What is known of some days: sums of valid readings and their counts, [3,slots,N,G], float64.
 
-    def mean(self) -> np.ndarray:
-        """The mean of each sensor, [N,C]; that of all sensors where one has no reading."""
-        count, total = self.counts.sum(0), self.sums.sum(0)  # [N,C]
-        everywhere = np.divide(total.sum(0), count.sum(0), out=np.zeros(count.shape[1]), where=count.sum(0) > 0)
-        return np.divide(total, count, out=np.broadcast_to(everywhere, total.shape).copy(), where=count > 0)
+    first: the first of these days, counted from 1970.  end: the day after the last of them.
+    """
 
-    def compute(self) -> np.ndarray:
-        """float32 [3,slots,N,C].
+    sums: np.ndarray
+    counts: np.ndarray
+    first: int
+    end: int
 
-        A sensor without any reading has the mean of all sensors, and a kind of day without one those of the others.
+    @classmethod
+    def none(cls, step_minutes: int, sensors: int, targets: int, day: int) -> KnownDays:
+        """Nothing, before a day."""
+        shape = KINDS_OF_DAY, slots_per_day(step_minutes), sensors, targets
+        return cls(np.zeros(shape), np.zeros(shape), day, day)
+
+    def usual(self, kind: int) -> Usual:
+        """What is usual on a kind of day, [slots,N,G], from the valid readings within two slots.
+
+        usual = (sum + w others + 3 mean) / (count + w + 3), where others is the mean reading within two slots on other
+        kinds of day, w falls from 4 to 0 as the first day of this kind is known, and mean is that of the sensor.  A
+        sensor without any reading has the mean of all sensors.
         """
-        mean = self.mean()
-        table = np.stack([self.sums, self.counts]).reshape(2, KINDS_OF_DAY, self.slots, *mean.shape)
-        known = table[1].any(axis=1, keepdims=True)  # [3,1,N,C]
-        if not known.all():
-            table = np.where(known, table, table.sum(1, keepdims=True))
-        near = table.copy()
-        for shift in range(1, REACH + 1):  # the slots of a day are a circle
-            near += np.roll(table, shift, axis=2) + np.roll(table, -shift, axis=2)
-        return ((near[0] + PSEUDO_READINGS * mean) / (near[1] + PSEUDO_READINGS)).astype(np.float32)
+        count, total = self.counts.sum((0, 1)), self.sums.sum((0, 1))  # [N,G]
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN: nothing is known
+            everywhere = total.sum(0) / count.sum(0)  # [G]
+            mean = np.where(count > 0, total / count, everywhere)
+            sums, counts = _near(self.sums[kind]), _near(self.counts[kind])
+            other_sums, other_counts = _near(self.sums.sum(0)) - sums, _near(self.counts.sum(0)) - counts
+            share = np.where(other_counts > 0.5, OF_OTHERS * (1 - counts / (2 * REACH + 1)).clip(min=0), 0.0)
+            others = np.where(share > 0, share * other_sums / other_counts, 0.0)
+            readings = (sums + others + OF_SENSOR * mean) / (counts + share + OF_SENSOR)
+        days = (counts + 0.1 * other_counts.clip(min=0)) / (2 * REACH + 1)
+        trust = np.round(255 * days / (days + TRUSTED_DAYS)).astype(np.uint8)
+        return Usual(readings.astype(np.float32), trust)
+
+
+def _near(table: np.ndarray) -> np.ndarray:
+    """The sum over the slots within reach; the slots of a day are a circle."""
+    near = table.copy()
+    for shift in range(1, REACH + 1):
+        near += np.roll(table, shift, axis=0) + np.roll(table, -shift, axis=0)
+    return near
 
 
 class PastDays:
@@ -73,60 +90,119 @@ class PastDays:
     No reading of the day itself or later is ever part of it.
     """
 
-    def __init__(self, source: RowSource, unknown: np.ndarray, most: int | None = None) -> None:
-        """unknown: what is usual, [C], where no day before is known.  most: so many days before at most, None: all."""
-        self.source, self.unknown, self.most = source, unknown, most
-        self.known = RunningClimatology(source.step_minutes, *source.shape)
-        self.days = source.seconds // DAY_S
-        self.row = 0  # the first that is not counted
+    def __init__(self, source: RowSource, known: KnownDays | None = None, most: int = 0, present: bool = False) -> None:
+        """known: of days before those of the source; rows of the source before its end are not counted again.
+
+        most: the largest number of days that ``at`` is asked for, besides all of them.  present: what is issued before
+        the day of the last row is told what is known on that day, as a server does that is asked in any order.
+        """
+        self.source, self.most, self.present = source, most, present
+        self._lock = Lock()
+        self._days = source.seconds // DAY_S
+        nothing = KnownDays.none(source.step_minutes, *source.shape, int(self._days[0]))
+        self._start = nothing if known is None else known
+        self._begin()
+
+    def _begin(self) -> None:
+        start = self._start
+        self._known = start
+        self._row = int(np.searchsorted(self._days, start.end))
+        self._recent: deque[tuple[int, int, np.ndarray, np.ndarray]] = deque()  # day, kind, sums, counts [slots,N,G]
+        self._tables: dict[tuple[int, int | None, int], Usual] = {}
+
+    def of(self, source: RowSource) -> PastDays:
+        """The same for a source that goes on with the rows of this one; days that were counted stay so."""
+        other = PastDays(source, self._start, self.most, self.present)
+        with self._lock:
+            other._known, other._tables, other._recent = self._known, {**self._tables}, self._recent.copy()
+        other._row = int(np.searchsorted(other._days, self._known.end))
+        return other
 
     def count(self, day: int) -> int:
-        """How many days with rows there are before a day."""
-        return len(np.unique(self.days[self.days < day]))
+        """How many days with rows of the source there are before a day."""
+        return len(np.unique(self._days[self._days < day]))
 
-    def before(self, day: int) -> np.ndarray:
-        """float32 [3,slots,N,C] as known on a day, counted from 1970; days must not go back."""
-        days = self.days
-        if self.most is not None:  # of few days all count the same
-            self.known = RunningClimatology(self.source.step_minutes, *self.source.shape)
-            first, last = np.searchsorted(days, [day - self.most, day])
-            self.known.add(self.source, slice(int(first), int(last)))
-        while self.most is None and self.row < len(days) and days[self.row] < day:  # day after day
-            end = int(np.searchsorted(days, days[self.row], side="right"))
-            self.known.add(self.source, slice(self.row, end))
-            following = day if end == len(days) else min(day, days[end])
-            self.known.fade(0.5 ** (int(following - days[self.row]) / HALF_LIFE_DAYS))
-            self.row = end
-        return self.known.compute() if self.known.counts.any() else nothing_known(self.source, self.unknown)
+    def before(self, day: int) -> KnownDays:
+        """What is known on a day, counted from 1970, of all days before it."""
+        if day < self._known.end and self._known.end > self._start.end:
+            self._begin()
+        while self._row < len(self._days) and self._days[self._row] < day:
+            self._count_day(int(self._days[self._row]))
+        self._fade(max(day, self._known.end))
+        return self._known
+
+    def _count_day(self, day: int) -> None:
+        """Count the next rows, which are those of this day."""
+        end = int(np.searchsorted(self._days, day, side="right"))
+        rows = slice(self._row, end)
+        values, valid = self.source.read(rows)
+        slot, weekday = calendar(self.source.seconds[rows], self.source.step_minutes)
+        sums, counts = (np.zeros(self._known.sums.shape[1:]) for _ in range(2))
+        # Slots that increase are all different, so that a plain addition counts every row; np.add.at is slow.
+        ends = [*(np.flatnonzero(np.diff(slot) <= 0) + 1), len(slot)]
+        for first, last in zip([0, *ends], ends, strict=False):
+            sums[slot[first:last]] += np.where(valid[first:last], values[first:last], 0.0)
+            counts[slot[first:last]] += valid[first:last]
+        self._fade(day)
+        kind, before = kind_of(int(weekday[0])), self._known
+        self._known = KnownDays(before.sums.copy(), before.counts.copy(), before.first, day)
+        self._known.sums[kind] += sums
+        self._known.counts[kind] += counts
+        self._fade(day + 1)
+        self._recent.append((day, kind, sums, counts))
+        while self._recent and self._recent[0][0] < day - self.most:
+            self._recent.popleft()
+        self._row = end
+
+    def _fade(self, day: int) -> None:
+        """What is known counts only so much on a later day."""
+        known = self._known
+        if day > known.end:
+            share = 0.5 ** ((day - known.end) / HALF_LIFE_DAYS)
+            self._known = KnownDays(known.sums * share, known.counts * share, known.first, day)
+
+    def table(self, day: int, days: int | None, kind: int) -> Usual:
+        """What is usual on a kind of day, [slots,N,G], as known on a day of so many days before it, None: of all.
+
+        Of few days all count the same.
+        """
+        key = day, days, kind
+        if key not in self._tables:
+            known = self.before(day)
+            if days is not None:
+                known = KnownDays.none(self.source.step_minutes, *self.source.shape, day)
+                for place, of, sums, counts in self._recent:
+                    if day - days <= place < day:
+                        known.sums[of] += sums
+                        known.counts[of] += counts
+            while len(self._tables) >= TABLES:
+                del self._tables[next(iter(self._tables))]
+            self._tables[key] = known.usual(kind)
+        return self._tables[key]
+
+    def at(self, seconds: np.ndarray, issued: np.ndarray, days: Sequence[int | None] = (None,)) -> Usual:
+        """What is usual at the times seconds int64 [R], [V,R,N,G], as known on the days of issued int64 [R].
+
+        days: V numbers of days before the day of issue, None: all.  A day of issue that lies before those of earlier
+        calls makes it count from the first row again.
+        """
+        slot, weekday = calendar(seconds, self.source.step_minutes)
+        day, kinds = issued // DAY_S, np.maximum(weekday - 4, 0)
+        shape = len(days), len(seconds), *self.source.shape
+        usual = Usual(np.empty(shape, np.float32), np.empty(shape, np.uint8))
+        if self.present:
+            day = np.maximum(day, self._days[-1])
+        for one in np.unique(day).tolist():
+            for kind in np.unique(kinds[day == one]).tolist():
+                rows = np.flatnonzero((day == one) & (kinds == kind))
+                for place, each in enumerate(days):
+                    with self._lock:
+                        tables = self.table(one, each, kind)
+                    for part, table in zip(usual, tables, strict=True):
+                        part[place, rows] = table[slot[rows]]
+        return usual
 
 
-def nothing_known(source: RowSource, unknown: np.ndarray) -> np.ndarray:
-    """The climatology, float32 [3,slots,N,C], of a network of which nothing is known: the same at all times."""
-    shape = KINDS_OF_DAY, slots_per_day(source.step_minutes), *source.shape
-    return np.broadcast_to(unknown, shape).astype(np.float32)
-
-
-def drawn(source: RowSource, rows: slice, seed: int, unknown: np.ndarray) -> list[np.ndarray]:
-    """Climatologies as networks have them that know few of their days, float32 [3,slots,N,C] each.
-
-    Six of each number of neighbouring days, all of them within these rows, and one where nothing is known.
-    unknown: what is then usual, [C].
-    """
-    days, first = np.unique(source.seconds[rows] // DAY_S, return_index=True)
-    begins = rows.start + np.append(first, rows.stop - rows.start)
-    generator, tables = np.random.default_rng(seed), [nothing_known(source, unknown)]
-    for count in DRAWN_DAYS:
-        for place in generator.integers(0, max(1, len(days) - count + 1), DRAWS):
-            last = min(int(place) + count, len(days))
-            tables.append(climatology(source, slice(int(begins[place]), int(begins[last]))))
-    return tables
-
-
-def climatology(source: RowSource, rows: slice) -> np.ndarray:
-    """What is usual over these rows: the usual reading per kind of day, slot, sensor and feature, [3,slots,N,C]."""
-    running = RunningClimatology(source.step_minutes, *source.shape)
-    with work("climatology", rows.stop - rows.start, "rows") as bar:
-        for page in pages(rows.start, rows.stop):
-            running.add(source, page)
-            bar.advance(page.stop - page.start)
-    return running.compute()
+def kind_of(weekday: int) -> int:
+    """The kind of a day: 0 for Monday to Friday, 1 for Saturday, 2 for Sunday."""
+    return max(weekday - 4, 0)

@@ -13,6 +13,7 @@ import torch
 
 from socialx.batch import Batch
 from socialx.data.calendar import calendar
+from socialx.data.climatology import PastDays
 from socialx.data.source import PAGE_ROWS, RowSource, latest_after
 
 
@@ -20,7 +21,8 @@ from socialx.data.source import PAGE_ROWS, RowSource, latest_after
 class Histories:
     """Readings, from which histories are cut that end at given times; a row may miss its time by slack_s.
 
-    inputs, targets: which of the C features a model reads and forecasts.
+    inputs, targets: which of the C features a model reads and forecasts.  past: of the targets, for a model that reads
+    the climatology.
     """
 
     source: RowSource
@@ -29,6 +31,7 @@ class Histories:
     inputs: Sequence[int]
     targets: Sequence[int]
     slack_s: int = 0
+    past: PastDays | None = None
 
     @property
     def seconds(self) -> np.ndarray:
@@ -85,7 +88,9 @@ class Histories:
                 carried.append(latest)
             values, valid = self.read(self.rows_at(self.seconds_until(issued[places], self.history)))  # [B,T,N,C]
             clean = np.where(valid, values, np.float32(0))
-            slot, weekday = calendar(issued[places, None] + steps, self.step_minutes)  # [B,R]
+            times = issued[places, None] + steps
+            slot, weekday = calendar(times, self.step_minutes)  # [B,R]
+            usual, trust = self._usual(times)
             yield (
                 places,
                 Batch(
@@ -95,8 +100,23 @@ class Histories:
                     carried=torch.from_numpy(np.stack(carried)),
                     slot=torch.from_numpy(slot),
                     weekday=torch.from_numpy(weekday),
+                    usual=usual,
+                    trust=trust,
                 ),
             )
+
+    def _usual(self, times: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is usual at the rows of windows and the trust in it, [B,R,N,G], as in a series: times int64 [B,R].
+
+        A row is that of several windows: the first issue that reads it decides which days are known.
+        """
+        if self.past is None:
+            nothing = torch.empty(*times.shape, self.source.shape[0], 0)
+            return nothing, nothing
+        every, place = np.unique(times, return_inverse=True)
+        usual = self.past.at(every, every - 60 * self.step_minutes * self.horizon)
+        place = place.reshape(times.shape)
+        return torch.from_numpy(usual.readings[0][place]), torch.from_numpy(usual.trust[0][place]).float() / 255
 
     def around(self, issued: np.ndarray, before: int) -> tuple[np.ndarray, np.ndarray]:
         """What was read around these issues: ``before`` steps until the first one, and the horizon after the last.

@@ -31,7 +31,7 @@ from socialx.errors import Argument, SocialxError, in_short
 
 SeriesOf = Callable[[slice], Series]  # rows, the first of them that of a page -> their series
 MOST_WORKERS = 8
-READING_BYTES = 5  # of a series
+READING_BYTES = 5  # of a series, and of what is usual then
 
 
 class Loader(Protocol):

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from socialx.data.geo import Neighbours
 from socialx.data.normaliser import Moments, Normaliser
 
@@ -16,8 +14,8 @@ from socialx.data.normaliser import Moments, Normaliser
 class Network:
     """Sizes and moments of a network of N sensors: history T, horizon P, slots of a day, F inputs and G targets.
 
-    usual: the climatology of the targets, float32 [3,slots,N,G], for a model that reads it.  read: the place of each
-    target among the inputs, None where it is no input.  find_neighbours: a function that returns ``neighbours``.
+    read: the place of each target among the inputs, None where it is no input.  find_neighbours: a function that
+    returns ``neighbours``.
     """
 
     sensors: int
@@ -26,7 +24,6 @@ class Network:
     slots: int
     inputs: tuple[Moments, ...]
     targets: tuple[Moments, ...]
-    usual: np.ndarray | None = None
     read: tuple[int | None, ...] = ()
     find_neighbours: Callable[[], Neighbours] | None = field(default=None, repr=False, compare=False)
 

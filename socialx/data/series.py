@@ -13,6 +13,7 @@ from torch import Tensor
 
 from socialx.batch import Batch, Target
 from socialx.data.calendar import calendar, following
+from socialx.data.climatology import Usual
 from socialx.data.source import PAGE_ROWS, RowSource, pages
 
 OLD = 255  # rows of a block of look_back; as an age: no row of the block until here has a valid reading
@@ -31,12 +32,16 @@ class Series:
         targets: Sequence[int] = (0,),
         rows: slice | None = None,
         pinned: bool = False,
+        usual: Usual | None = None,
     ) -> None:
         """inputs, targets: which of the C a model reads and forecasts.  history, horizon: steps of a window.
 
         rows: those that are kept, None: all; the first one must be that of a page.  pinned: in memory from which a copy
-        to a CUDA device does not wait.  It keeps 5 bytes a reading: float32, and how many rows ago the latest valid one
-        was, which is 0 where it is valid itself.
+        to a CUDA device does not wait.  usual: V climatologies of these rows and of the horizon after them,
+        [V,T+P,N,G]: a window that begins at row r of the file reads that of place r mod V.  None: no model reads it.
+
+        It keeps 5 bytes a reading: float32, and how many rows ago the latest valid one was, which is 0 where it is
+        valid itself; and 5 bytes for what is usual, V times.
         """
         self.history, self.horizon, self.device = history, horizon, device
         span = rows or slice(0, len(source.seconds))
@@ -61,6 +66,10 @@ class Series:
         beyond = following(int(seconds[-1]), source.step_minutes, self.rows + horizon - len(seconds))
         dates = calendar(np.concatenate([seconds, beyond]), source.step_minutes)
         self.calendar = torch.from_numpy(np.stack(dates, axis=1)).to(device)  # [T+P,2]
+        self.usual: Tensor | None = None
+        self.trust: Tensor | None = None
+        if usual is not None:
+            self.usual, self.trust = self._sent(usual)
         # None: all columns in their order, which are then not copied.
         every = list(range(self.shape[1]))
         self.inputs, self.targets = (
@@ -68,10 +77,23 @@ class Series:
             for columns in (inputs, targets)
         )
 
+    def with_usual(self, usual: Usual) -> Series:
+        """The same with this climatology."""
+        other = copy.copy(self)
+        other.usual, other.trust = self._sent(usual)
+        return other
+
+    def _sent(self, usual: Usual) -> tuple[Tensor, Tensor]:
+        """A climatology on the device, [V,T+P,N*G]."""
+        pinned = self.readings.is_pinned()
+        tables = (torch.from_numpy(np.ascontiguousarray(part)).flatten(-2) for part in usual)
+        readings, trust = ((table.pin_memory() if pinned else table).to(self.device) for table in tables)
+        return readings, trust
+
     def on(self, device: torch.device) -> Series:
         """The same on another device; from pinned memory the copies do not wait."""
         moved = copy.copy(self)
-        for name in ("readings", "ages", "latest", "calendar", "inputs", "targets"):
+        for name in ("readings", "ages", "latest", "calendar", "inputs", "targets", "usual", "trust"):
             tensor = getattr(self, name)
             setattr(moved, name, None if tensor is None else tensor.to(device, non_blocking=True))
         moved.device = device
@@ -79,7 +101,10 @@ class Series:
 
     def tensors(self) -> list[Tensor]:
         """All that it keeps on the device."""
-        kept = (self.readings, self.ages, self.latest, self.calendar, self.inputs, self.targets)
+        kept = (
+            *(self.readings, self.ages, self.latest, self.calendar),
+            *(self.inputs, self.targets, self.usual, self.trust),
+        )
         return [tensor for tensor in kept if tensor is not None]
 
     def window(self, starts: Tensor) -> Batch:
@@ -100,7 +125,8 @@ class Series:
             history, valid = history.index_select(-1, self.inputs), valid.index_select(-1, self.inputs)
         if self.targets is not None:
             last, carried = last.index_select(-1, self.targets), carried.index_select(-1, self.targets)
-        return Batch(history, valid, last, carried, slot=dates[..., 0], weekday=dates[..., 1])
+        usual, trust = self._usual(starts, rows)
+        return Batch(history, valid, last, carried, dates[..., 0], dates[..., 1], usual, trust)
 
     def target(self, starts: Tensor) -> Target:
         """What came after the history of the same windows, all of whose rows must be there."""
@@ -109,6 +135,18 @@ class Series:
         if self.targets is not None:
             values, valid = values.index_select(-1, self.targets), valid.index_select(-1, self.targets)
         return Target(values, valid)
+
+    def _usual(self, starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What is usual at the rows int64 [B,R] of windows, and the trust in it, [B,R,N,G]."""
+        if self.usual is None or self.trust is None:
+            nothing = torch.empty(*rows.shape, self.shape[0], 0, device=self.device)
+            return nothing, nothing
+        kinds, length = self.usual.shape[:2]
+        if kinds > 1:
+            rows = rows + (starts % kinds * length)[:, None]
+        usual = self._gather(self.usual.flatten(0, 1), rows).unflatten(-1, (self.shape[0], -1))
+        trust = self._gather(self.trust.flatten(0, 1), rows).unflatten(-1, (self.shape[0], -1))
+        return usual, trust.float() / 255
 
     def _rows(self, starts: Tensor, first: int, last: int) -> Tensor:
         """Steps ``first`` to ``last`` of windows as rows of this series, int64 [B,last-first]."""

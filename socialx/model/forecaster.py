@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -80,57 +79,37 @@ class Tokens(nn.Module):
 class Climatology(nn.Module):
     """What is usual at each time of the week, added to the tokens and to the state: the network learns what is not.
 
-    usual float32 [3,slots,N,G] in file units, kept in the state dict.  read: as in ``Network``.
+    targets: how many are forecast.  read: as in ``Network``.
     """
 
-    usual: Tensor
-    tables: Tensor | None
-    places: Tensor | None
-
-    def __init__(self, width: int, horizon: int, usual: np.ndarray, read: Sequence[int | None]) -> None:
+    def __init__(self, width: int, horizon: int, targets: int, read: Sequence[int | None]) -> None:
         super().__init__()
-        targets = usual.shape[-1]
-        self.register_buffer("usual", torch.from_numpy(np.ascontiguousarray(usual)))
-        self.register_buffer("tables", None, persistent=False)
-        self.register_buffer("places", None, persistent=False)
         self.read = tuple(read)
-        self.token = nn.Linear(2 * targets, width)
-        self.state = nn.Linear((horizon + 1) * targets, width)
+        self.token = nn.Linear(3 * targets, width)
+        self.state = nn.Linear((horizon + 3) * targets, width)
 
-    def at(self, batch: Batch, normaliser: Normaliser) -> Tensor:
-        """The usual readings of history and horizon in normalised units, [B,R,N,G]."""
-        kind = (batch.weekday - 4).clamp(min=0)
-        if self.training and self.tables is not None and self.places is not None:
-            drawn = torch.randint(len(self.places), (len(kind), 1), device=kind.device)
-            rows = (self.places[drawn] * len(self.usual) + kind) * self.usual.shape[1] + batch.slot  # [B,R]
-            usual = self.tables.flatten(0, 2).index_select(0, rows.flatten()).unflatten(0, rows.shape)
-        else:
-            usual = self.usual[kind, batch.slot]
-        return (usual - normaliser.target_mean) / normaliser.target_std
+    @staticmethod
+    def at(batch: Batch, normaliser: Normaliser) -> Tensor:
+        """The usual readings of history and horizon in normalised units, [B,R,N,G]; 0 where nothing is known."""
+        return ((batch.usual - normaliser.target_mean) / normaliser.target_std).nan_to_num(0.0)
 
-    def draw(self, tables: Sequence[np.ndarray], often: int) -> None:
-        """In training use the usual readings of these tables, as of ``usual``: one of them for each window.
-
-        often: how often the first one, where nothing is known, and ``usual`` count against each of the others.
-        """
-        last = len(tables)
-        every = [*map(torch.from_numpy, tables), self.usual.cpu()]
-        self.tables = torch.stack(every).to(self.usual.device)
-        self.places = torch.tensor([*[0] * often, *range(1, last), *[last] * often], device=self.usual.device)
-
-    def of_tokens(self, usual: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
-        """usual [B,T,N,G], normalised and valid [B,T,N,F] -> numbers for the tokens, [B,T,N,2G]."""
+    def of_tokens(self, usual: Tensor, trust: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
+        """usual, trust [B,T,N,G], normalised and valid [B,T,N,F] -> numbers for the tokens, [B,T,N,3G]."""
         unusual = torch.zeros_like(usual)
         for target, place in enumerate(self.read):
             if place is not None:
                 unusual[..., target] = (normalised[..., place] - usual[..., target]) * valid[..., place]
-        return torch.cat([usual, unusual], dim=-1)
+        return torch.cat([usual, unusual, trust], dim=-1)
 
-    def of_state(self, usual: Tensor, history: int, carried: Tensor) -> Tensor:
-        """What is usual ahead, and the latest reading, both against now; carried [B,N,G], normalised -> [B,N,E]."""
+    def of_state(self, usual: Tensor, trust: Tensor, history: int, carried: Tensor) -> Tensor:
+        """What is usual ahead, and the latest reading, both against now, and the trust in it -> [B,N,E].
+
+        usual, trust [B,R,N,G]; carried [B,N,G], normalised.  The trust is that of now and of the last step.
+        """
         now = usual[:, history - 1]  # [B,N,G]
         ahead = (usual[:, history:] - now[:, None]).permute(0, 2, 1, 3).flatten(2)  # [B,N,P*G]
-        return self.state(torch.cat([ahead, (carried - now).nan_to_num(0.0)], dim=-1))
+        trusted = trust[:, history - 1], trust[:, -1]
+        return self.state(torch.cat([ahead, (carried - now).nan_to_num(0.0), *trusted], dim=-1))
 
 
 def _table(*shape: int) -> nn.Parameter:
@@ -185,10 +164,10 @@ class Forecaster(nn.Module):
         slot, weekday = batch.slot[:, :history], batch.weekday[:, :history]
         normalised, ahead, more = self.normaliser.inputs(batch), None, []
         if self.climatology is not None:
-            usual = self.climatology.at(batch, self.normaliser)  # [B,R,N,G]
-            numbers = self.climatology.of_tokens(usual[:, :history], normalised, batch.valid)
+            usual, trust = self.climatology.at(batch, self.normaliser), batch.trust  # [B,R,N,G]
+            numbers = self.climatology.of_tokens(usual[:, :history], trust[:, :history], normalised, batch.valid)
             more.append((numbers, self.climatology.token))
-            ahead = self.climatology.of_state(usual, history, self.normaliser.carried(batch))
+            ahead = self.climatology.of_state(usual, trust, history, self.normaliser.carried(batch))
         add = self.encoder.add_tokens(batch.history.device) if isinstance(self.encoder, SharedEncoder) else exact.tokens
         tokens = self.tokens(normalised, batch.valid, slot, weekday, more, add)  # [B,N,T,E]
         sequences, shape = tokens.flatten(0, 1), tokens.shape[:2]
@@ -268,10 +247,6 @@ def social_forecaster(
     layers: list[SocialLayer] | dict[int, SocialLayer] = stacked
     if social and social.interleaved:
         layers = {(number + 1) * blocks // len(stacked) - 1: layer for number, layer in enumerate(stacked)}
-    usual = None
-    if climatology:
-        if network.usual is None:
-            raise ValueError("the climatology of this network was not measured")
-        usual = Climatology(width, network.horizon, network.usual, network.read)
+    usual = Climatology(width, network.horizon, len(network.targets), network.read) if climatology else None
     heads_of_sensors = network.sensors if sensor_heads and not any_network else 0
     return Forecaster(tokens, shared, layers, network.horizon, network.normaliser(), heads_of_sensors, usual)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from socialx.batch import Batch
 from socialx.data.calendar import DAY_S
+from socialx.data.climatology import Usual
 from socialx.data.network import Network
 
 INPUTS, OUTPUT = ("history", "carried", "issued_at"), "forecast"
@@ -27,6 +28,8 @@ class Standalone(nn.Module):
     only what is not finite does.  not_negative: of each target, whether a forecast below 0 becomes 0.
     """
 
+    usual: Tensor | None
+    trust: Tensor | None
     missing: Tensor
     since_issue: Tensor
     places: Tensor
@@ -39,11 +42,16 @@ class Standalone(nn.Module):
         step_minutes: int,
         missing: Sequence[float | None],
         not_negative: Sequence[bool],
+        usual: Sequence[Usual] = (),
     ) -> None:
+        """usual: what is usual on each kind of day, [slots,N,G]; nothing for a model that does not read it."""
         super().__init__()
         self.model, self.network, self.step_s = model, network, 60 * step_minutes
         none = len(network.inputs)  # the place of a column of NaN behind the inputs
         steps = torch.arange(1 - network.history, network.horizon + 1)
+        readings, trust = (np.stack(part) for part in zip(*usual, strict=True)) if usual else (None, None)
+        self.register_buffer("usual", None if readings is None else torch.from_numpy(readings))  # [3,slots,N,G]
+        self.register_buffer("trust", None if trust is None else torch.from_numpy(trust.astype(np.float32) / 255))
         self.register_buffer("missing", torch.tensor([torch.nan if value is None else value for value in missing]))
         self.register_buffer("since_issue", self.step_s * steps)
         self.register_buffer("places", torch.tensor([none if place is None else place for place in network.read]))
@@ -86,13 +94,17 @@ class Standalone(nn.Module):
         valid = history.isfinite() & (history != self.missing)
         clean = torch.where(valid, history, 0.0)
         seconds = issued_at[:, None] + self.since_issue  # [B,R]
+        slot, weekday = seconds % DAY_S // self.step_s, (seconds // DAY_S + 3) % 7
+        kind, nothing = (weekday - 4).clamp(min=0), clean.new_empty(*slot.shape, clean.shape[2], 0)
         return Batch(
             history=clean,
             valid=valid,
             last=torch.full_like(carried, torch.nan),  # no model reads it
             carried=torch.where(carried.isnan(), self.latest(clean, valid), carried),
-            slot=seconds % DAY_S // self.step_s,
-            weekday=(seconds // DAY_S + 3) % 7,
+            slot=slot,
+            weekday=weekday,
+            usual=nothing if self.usual is None else self.usual[kind, slot],
+            trust=nothing if self.trust is None else self.trust[kind, slot],
         )
 
     def latest(self, clean: Tensor, valid: Tensor) -> Tensor:

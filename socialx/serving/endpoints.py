@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect
 
 import socialx
 from socialx.build import Problem
+from socialx.data.climatology import PastDays
 from socialx.errors import SocialxError
 from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import Latest, dumped
@@ -104,15 +105,16 @@ class Refusal(BaseModel):
 class Service:
     """All that the endpoints share.
 
-    run: the name that answers give.  band: the prediction intervals of every answer; None: none.  follow: whether the
-    data file is looked at.  origins: pages of these may ask.  free_flow: of each sensor in the file
-    that was read first, float32 [N]; None for what is no speed.
+    run: the name that answers give.  past: the climatology where no file is forecast from.  band: the prediction
+    intervals of every answer; None: none.  follow: whether the data file is looked at.  origins: pages that may ask.
+    free_flow: of each sensor in the file that was read first, float32 [N]; None for what is no speed.
     """
 
     problem: Problem
     run: str
     worker: Worker
     metrics: Metrics
+    past: PastDays | None = None
     band: Band | None = None
     latest: Latest | None = None
     free_flow: np.ndarray | None = None
@@ -197,8 +199,8 @@ class Service:
 
     async def answer(self, kind: str, body: bytes) -> bytes:
         """The forecast for the readings of a body, as JSON.  Raises SocialxError for one that is refused."""
-        known = self.problem if self.latest is None else self.latest.problem
-        issue = await asyncio.to_thread(issue_of, known, kind, body)
+        known, past = (self.problem, self.past) if self.latest is None else (self.latest.problem, self.latest.past)
+        issue = await asyncio.to_thread(issue_of, known, kind, body, past)
         values = await self.worker.ask(issue.batch)
         if not np.isfinite(values).all():
             raise SocialxError("readings", "numbers so large that the forecast overflows", "send plain numbers")
@@ -212,7 +214,8 @@ def make_service(problem: Problem, run: str, places: int) -> Service:
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
     most = problem.settings.loader.batch_size
     worker = Worker(partial(problem.precision.infer, problem.model), most, places, metrics.batches.add, begins)
-    return Service(problem, run, worker, metrics)
+    past = problem.data.past(present=True) if problem.data.met else None
+    return Service(problem, run, worker, metrics, past)
 
 
 def make_app(service: Service) -> FastAPI:

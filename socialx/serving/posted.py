@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from socialx.build import Problem
+from socialx.data.climatology import PastDays
 from socialx.data.history import Histories
 from socialx.data.source import Arrays
 from socialx.errors import ITEM, SocialxError, sample, shortened
@@ -46,12 +47,13 @@ class LastHour(BaseModel):
     )
 
 
-def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
-    """The history that a body of a content type holds.  Raises SocialxError for the first thing that is wrong with it.
+def issue_of(problem: Problem, kind: str, body: bytes, past: PastDays | None = None) -> Issue:
+    """The history that a body of a content type holds.  past: the climatology of the problem's data.
 
-    Sizes are compared before anything is parsed, and rows are counted before a number is looked at: what is wrong a
-    million times costs what one mistake costs.  A sensor without a reading in the body goes on from its latest one in
-    the data of the problem, as in a file that ends with these rows.
+    Raises SocialxError for the first thing that is wrong with it.  Sizes are compared before anything is parsed, and
+    rows are counted before a number is looked at: what is wrong a million times costs what one mistake costs.  A sensor
+    without a reading in the body goes on from its latest one in the data of the problem, as in a file that ends with
+    these rows.
     """
     data = problem.data
     if len(data.stores) > 1:
@@ -75,7 +77,7 @@ def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
     values[0] = data.histories(JITTER_S).latest_before(int(seconds[0]))
     seconds = np.concatenate([seconds[:1] - 60 * data.store.step_minutes, seconds])
     histories = Histories(Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes),
-                          data.history, data.horizon, (0,), (0,))  # fmt: skip
+                          data.history, data.horizon, (0,), (0,), past=past)  # fmt: skip
     if not histories.read(np.arange(len(seconds) - data.history, len(seconds)))[1].any():
         found = f"no sensor has a reading in the last {data.history} rows"
         raise SocialxError("readings", found, "send at least one")

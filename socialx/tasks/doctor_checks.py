@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
 from socialx.batch import Example
-from socialx.build import build, loading_of
+from socialx.build import build, loading_of, met_by
 from socialx.data.calendar import DAY_S
 from socialx.data.normaliser import Moments, measure
 from socialx.data.windows import split_windows
@@ -433,7 +433,8 @@ def _encoder(setup: Setup) -> Answer:
         data = _first_rows(settings, setup.device)
         problem = build(settings, data)
         start = torch.zeros(1, dtype=torch.int64, device=setup.device)
-        example = Example(data.series.window(start), data.series.target(start))
+        series = data.series_with()
+        example = Example(series.window(start), series.target(start))
     model, device = problem.model.to(setup.device), setup.device
     tensors = {
         **{f"parameter {name}": tensor for name, tensor in model.named_parameters()},
@@ -496,6 +497,7 @@ def _first_rows(settings: Settings, device: torch.device) -> Dataset:
         split=None,
         days=last // DAY_S - int(store.seconds[0]) // DAY_S + 1,
         sensors=fewer,
+        met=met_by(settings),
     )
     try:
         moments = measure(data.source, slice(0, len(data.store.seconds)), section.path)

@@ -25,7 +25,6 @@ from socialx.scoring import ladder
 from socialx.scoring.breakdown import BY
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.intervals import RunningCoverage
-from socialx.scoring.known_days import DayByDay
 from socialx.scoring.metrics import HorizonScores
 from socialx.scoring.results import Evaluation, ModelScores, breakdown_rows
 from socialx.scoring.scoring_pass import Question, refuse_overflow, survey
@@ -79,7 +78,8 @@ def evaluate(
         layers = Layers.of(settings, {**sections, "data": data})
         check_outputs((save, None), layers=layers, runs=names, overwrite=overwrite)
         scored = scored_part([name for name in names if name not in files], layers, part, start, end, files)
-        climatologies = {name: _with_climatology(name, scored) for name in scored.problems if known}
+        for name in scored.problems if known else ():
+            _check_climatology(name, scored)
         stack.enter_context(when_memory_runs_out(scored.problem))
         dataset, step_minutes = scored.data, scored.data.store.step_minutes
         models = (scored.baselines() if baselines else {}) | scored.models()
@@ -101,7 +101,7 @@ def evaluate(
                 breakdown = errors[name].compute()
                 rows[name] = {what: breakdown_rows(breakdown, what, step_minutes, dataset.sensors.ids) for what in by}
         covered = {name: each.compute(step_minutes) for name, each in inside.items()}
-        of_days = {name: each for run in climatologies.items() for name, each in _with_days(*run, scored, known)}
+        of_days = {name: each for run in scored.problems for name, each in _with_days(run, scored, known)}
         protocol = scored.protocol
         return Evaluation(
             part,
@@ -155,13 +155,12 @@ def _forecast_files(names: Sequence[str], of_runs: str | None) -> list[str]:
     return files
 
 
-def _with_climatology(run: str, scored: ScoredPart) -> Forecaster:
-    """The model of a run; SettingsError where it has no climatology."""
+def _check_climatology(run: str, scored: ScoredPart) -> None:
+    """SettingsError where the model of a run has no climatology."""
     model = scored.problems[run].model
     if not isinstance(model, Forecaster) or model.climatology is None:
         helps = f"train it with {Argument('model.climatology', True)}"
         raise SettingsError(Argument("known_days"), f"{run} was trained without a climatology", helps)
-    return model
 
 
 def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
@@ -173,15 +172,14 @@ def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
     return [None if text == "all" else int(text) for text in dict.fromkeys(texts)]
 
 
-def _with_days(
-    run: str, model: Forecaster, scored: ScoredPart, known: Sequence[int | None]
-) -> Iterator[tuple[str, list[HorizonScores]]]:
+def _with_days(run: str, scored: ScoredPart, known: Sequence[int | None]) -> Iterator[tuple[str, list[HorizonScores]]]:
     """The names and scores of a run that knows so many days before each day of issue, None: all."""
     problem = scored.problems[run]
     for days in known:
         sums, name = scored.scores(), f"{run}, {'all days' if days is None else counted(days, 'day')}"
-        loader = DayByDay(model, scored.data, scored.part, problem.settings.loader.batch_size, scored.places, days)
-        survey(model, loader, problem.precision, sums, name=f"score {name}")
+        size = problem.settings.loader.batch_size
+        loader = scored.data.loader(scored.part, size, some=scored.places, days=(days,))
+        survey(problem.model, loader, problem.precision, sums, name=f"score {name}")
         yield name, sums.compute()
 
 

@@ -18,6 +18,7 @@ from torch.onnx import ONNXProgram
 
 import socialx
 from socialx.build import Problem
+from socialx.data.climatology import KINDS_OF_DAY
 from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.exports import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
@@ -180,7 +181,9 @@ def standalone(problem: Problem) -> Standalone:
     data = problem.data
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
-    return Standalone(problem.model, data.network, data.store.step_minutes, missing, not_negative)
+    known = data.known_now if data.met else None
+    usual = [known.usual(kind) for kind in range(KINDS_OF_DAY)] if known else ()
+    return Standalone(problem.model, data.network, data.store.step_minutes, missing, not_negative, usual)
 
 
 @contextmanager

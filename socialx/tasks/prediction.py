@@ -17,7 +17,6 @@ import torch
 
 from socialx.build import Problem
 from socialx.data.calendar import DAY_S
-from socialx.data.climatology import PastDays
 from socialx.data.history import Histories
 from socialx.data.source import pages
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
@@ -27,7 +26,6 @@ from socialx.files.quantities import NOT_NEGATIVE
 from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S, Time, as_text, known_zone, wall_seconds
 from socialx.forecast import Forecast, Observed
-from socialx.model.forecaster import Forecaster
 from socialx.progress import Callback, listening, note, work
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import Trained, other_missing
@@ -88,26 +86,17 @@ def predict(
             argument = "at" if at is not None else "start" if start is not None or end is not None else None
             times = requested_times(problem, histories, at, start, end, every)
             issued = issues(problem, histories, times, argument)
-            model, size, past, days = problem.model, problem.settings.loader.batch_size, None, [issued]
-            own = problem.settings.model.any_network or problem.data.has_own_climatology
-            if isinstance(model, Forecaster) and model.climatology and own:
-                # The climatology of this file is that of the days before each day, never of rows after an issue.
-                usual = model.climatology.usual
-                past = PastDays(problem.data.target_source, model.normaliser.target_mean.cpu().numpy())
-                before = past.count(int(issued[0]) // DAY_S)
+            if histories.past and problem.data.known is None and not problem.settings.sensor_tables():
+                before = histories.past.count(int(issued[0]) // DAY_S)
                 better = f"forecasts are better with {WEEK_DAYS} or more" if before < WEEK_DAYS else ""
                 known_days = f"{counted(before, 'day')} of it known before the first forecast"
                 note(Message(problem.data.store.path, known_days, better))
-                days = np.split(issued, np.flatnonzero(np.diff(issued // DAY_S)) + 1)
             with work("predict", len(issued), "forecasts") as bar:
-                for day in days:
-                    if past:
-                        usual.copy_(torch.from_numpy(past.before(int(day[0]) // DAY_S)))
-                    for _, batch in histories.batches(day, size):
-                        readings.append(histories.readings(batch))
-                        reported.append(histories.reported(batch))
-                        values.append(problem.precision.infer(model, batch))
-                        bar.advance(len(batch.last))
+                for _, batch in histories.batches(issued, problem.settings.loader.batch_size):
+                    readings.append(histories.readings(batch))
+                    reported.append(histories.reported(batch))
+                    values.append(problem.precision.infer(problem.model, batch))
+                    bar.advance(len(batch.last))
         shown = SHOWN_HISTORIES * problem.data.history
         known = np.concatenate(readings), np.concatenate(reported), *histories.around(issued, shown)
         forecasts = np.concatenate(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -115,7 +115,9 @@ def scored_part(
     trained: dict[str, Trained] = {}
     for name in runs:
         problems[name], trained[name] = load_trained(Path(name), layers, next(iter(problems.values()), None))
+    several = sorted(problems.values(), key=lambda each: not each.data.met)  # first those that read the climatology
     problem = next(iter(problems.values()), None) or build(layers.load().in_full_precision())
+    problem = replace(problem, data=several[0].data) if several else problem
     _note_days(problem, layers)
     places, period = windows_within(problem.data, part, start, end)
     made = {name: read_forecasts(Path(name), about(problem.data, part, places, name)) for name in files}

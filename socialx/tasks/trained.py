@@ -11,13 +11,11 @@ from torch import Tensor
 from socialx.build import Problem, build
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.quantities import KMH
-from socialx.model.state import alike, check_state
+from socialx.model.state import check_state
 from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.settings import SCORING
 from socialx.settings_layers import Layers, differences
 from socialx.training.run_folder import open_run
-
-USUAL = "climatology.usual"  # in the state dict
 
 
 def fitted(
@@ -25,11 +23,10 @@ def fitted(
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
     """Weights and protocol of a run for any network, as if it had been trained on speeds in the units of this file.
 
-    Everything else in the weights is of normalised readings: mean and deviation alone have a unit.  The climatology,
-    and the rule for missing readings of another network, are those of the file.
+    Everything else in the weights is of normalised readings: mean and deviation alone have a unit.  The rule for
+    missing readings of another network is that of the file.
     """
-    now, own = problem.protocol, problem.model.state_dict()
-    changed, units = {USUAL: own[USUAL]} if USUAL in own else {}, {}
+    now, changed, units = problem.protocol, {}, {}
     for name, of_file, of_run in (("input", now.inputs, then.inputs), ("target", now.targets, then.targets)):
         units[name] = {
             key: of_file[key] if {of_file.get(key), unit} <= {*KMH} else unit for key, unit in of_run.items()
@@ -62,16 +59,6 @@ def load_trained(
         raise SocialxError(file, f"no such file, on which {path} was trained", remedy)
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
-    any_network = effective.model.any_network
-    stored = None if any_network else weights.state.get(USUAL)  # else what is usual is that of the file at hand
-    if stored is not None and not alike(stored, stored):
-        raise SocialxError(run.path, "its climatology is not made of finite numbers", "train again")
-    if sensors is None and stored is not None:
-        found = "no such file; it says which sensors the climatology of the run belongs to"
-        raise SocialxError(path / "sensors.json", found, "copy the whole run folder again, or train again")
-    usual = None
-    if sensors is not None and stored is not None and stored.dtype == torch.float32:
-        usual = sensors, stored.numpy()
     features = dict.fromkeys((*effective.data.targets, *(effective.data.inputs or ())))
     if lacking := [name for name in features if name not in then.normaliser]:
         raise SocialxError(run.path, f"its protocol has no mean and deviation of {', '.join(lacking)}", "train again")
@@ -81,15 +68,11 @@ def load_trained(
         split=split,
         moments=None if split else then.normaliser,
         sensors=sensors if effective.sensor_tables() and not split else None,
-        usual=usual,
+        known=run.read_known(),
     )
-    own, state = problem.model.state_dict(), weights.state
-    if any_network:
+    state = weights.state
+    if effective.model.any_network:
         state, then = fitted(problem, state, then)
-    elif (
-        USUAL in state and USUAL in own and sensors != problem.data.sensors.ids
-    ):  # its shape and numbers are this file's
-        state = {**state, USUAL: own[USUAL]}
     problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables(), same_missing)
     try:
         check_state(problem.model, state)

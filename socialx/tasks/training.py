@@ -15,11 +15,9 @@ from typing import Any
 from torch import nn
 
 from socialx.build import Problem, build
-from socialx.data.climatology import DRAWS
 from socialx.data.loaders import Loader
 from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.kinds import OwnModel, model_of
-from socialx.model.forecaster import Climatology
 from socialx.notebook import Shown, is_frame
 from socialx.precision import Precision
 from socialx.progress import Callback, Start, note, say
@@ -137,9 +135,12 @@ def train(
         with group.agreed():
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
                 raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
+            teachers = load_teachers(problem)
+            if not data.met and any(each.data.met for each in teachers):
+                problem = replace(problem, data=replace(data, met=(None,)))  # for the teachers alone
             networks = [problem, *other_networks(problem)]
             loader, validation = loaders_of(networks, group, chunk)
-            learner = make_learner(problem, len(loader), group, load_teachers(problem))
+            learner = make_learner(problem, len(loader), group, [each.model for each in teachers])
             run = stack.enter_context(folder_to_train(path, old, overwrite, writes=group.first))
             stack.enter_context(logging_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
@@ -151,6 +152,8 @@ def train(
                 before = None
                 ids, fixes = data.sensors.ids, fixed(effective)
                 run.write_start(to_yaml(effective), origin, precision, protocol, ids, group.job, fixes)
+                if data.met and run.writes:
+                    run.write_known(data.known_now)
         group.copy_first(problem.model.state_dict().values())
         say(starting(problem, loader, run.path, group.world))
         if old and not group.restarts and origin["trainer.max_epochs"] != str(old.settings):
@@ -213,7 +216,8 @@ def train_loader(problem: Problem, group: ProcessGroup = ALONE, chunk: int | Non
     """The batches of the training part; chunk: windows of those of which the order is made, None: as the data says."""
     settings = problem.settings
     size, shuffle, seed = settings.loader.batch_size, settings.loader.shuffle, settings.trainer.seed
-    return problem.data.loader("train", size, shuffle, seed, chunk=chunk, share=group.share)
+    met = problem.data.met
+    return problem.data.loader("train", size, shuffle, seed, chunk=chunk, share=group.share, days=met)
 
 
 def other_networks(problem: Problem) -> list[Problem]:
@@ -232,7 +236,6 @@ def other_networks(problem: Problem) -> list[Problem]:
         if same := networks.get(other.protocol.network):
             raise SocialxError(path, f"the sensors of {same} again", "name each network once")
         networks[other.protocol.network] = path
-        draw_climatologies(other)
         other.model.to(other.precision.device)
         others.append(other)
     for other in others:
@@ -257,19 +260,12 @@ def loaders_of(
     return InTurn([first, *others], use, seed), InTurn(validation, use, seed)
 
 
-def draw_climatologies(problem: Problem) -> None:
-    """Let a model for any network see climatologies of few days in training."""
-    usual = getattr(problem.model, "climatology", None)
-    if problem.settings.model.any_network and isinstance(usual, Climatology):
-        usual.draw(problem.data.drawn_climatologies(problem.settings.trainer.seed), DRAWS)
-
-
-def load_teachers(problem: Problem) -> list[nn.Module]:
-    """The models of the runs that ``trainer.teacher`` names.
+def load_teachers(problem: Problem) -> list[Problem]:
+    """The problems of the runs that ``trainer.teacher`` names.
 
     Raises SettingsError for one of other windows, and SocialxError for one of another network.
     """
-    settings, models = problem.settings, []
+    settings, problems = problem.settings, []
     layers = Layers.of(None, {"data": settings.data.path, "device": str(problem.precision.device)})
     for name in settings.trainer.teacher:
         then = load_run(name).settings
@@ -277,8 +273,8 @@ def load_teachers(problem: Problem) -> list[nn.Module]:
         if differ := differences(settings, then):
             advice = "name runs of the same windows"
             raise SettingsError(Argument("trainer.teacher", name), f"trained on other windows ({differ})", advice)
-        models.append(load_trained(Path(name), layers, problem)[0].model)
-    return models
+        problems.append(load_trained(Path(name), layers, problem)[0])
+    return problems
 
 
 def make_learner(
@@ -289,7 +285,6 @@ def make_learner(
     An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
     """
     t = problem.settings.trainer
-    draw_climatologies(problem)
     deviation = [moments.std for moments in problem.data.network.targets]
     return Learner(
         problem.model,

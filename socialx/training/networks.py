@@ -44,7 +44,7 @@ class InTurn(Loader):
 def one_of(model: nn.Module, others: Sequence[nn.Module]) -> Callable[[int], None]:
     """A function that sets a model to network 0, its own, or to that of one of the others, which are built alike.
 
-    All that a model has of its network are buffers: neighbours, climatology, mean and deviation.  Weights stay.
+    All that a model has of its network are buffers: neighbours, mean and deviation.  Weights stay.
     """
     states: list[list[dict[str, Tensor | None]]] = []
 

@@ -8,6 +8,7 @@ sensors.json       ids of the sensors, in the order of the model
 protocol.json      data, checksum, split, normaliser, seed: what its scores depend on; settings that training fixed
 metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
+climatology.safetensors  readings of the data by kind of day and slot, as sums that fade, with their sha256
 intervals.safetensors  prediction intervals of these weights, with their sha256
 last.pt            everything that resuming needs
 job.txt            the job of torchrun that began it, whose restarts go on with it
@@ -30,6 +31,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter
 from safetensors import SafetensorError
@@ -37,6 +39,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 import socialx
+from socialx.data.climatology import KnownDays
 from socialx.disk import check_name, check_regular, exclusive, folder_for, read_text, replacing, sweep_folder
 from socialx.environment import environment
 from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError
@@ -52,12 +55,14 @@ NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
     *("format.txt", "settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
+    "climatology.safetensors",
     *OLDER_NAMES.values(),
 )
 STATE = re.compile(r"epoch-\d{4,9}\.pt")
 LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.pattern})\..*\.tmp")  # a temporary file
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
+KNOWN_SCHEMA, KNOWN_TENSORS = "socialx.climatology/1", ("mean", "count")
 INTERVALS_SCHEMA, INTERVALS_TENSORS = "socialx.intervals/1", ("lower", "upper", "free_flow")
 UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
 
@@ -127,6 +132,11 @@ class RunFolder:
     def intervals(self) -> Path:
         """Prediction intervals of these weights."""
         return self.path / "intervals.safetensors"
+
+    @property
+    def climatology(self) -> Path:
+        """What is known of the days of its data."""
+        return self.path / "climatology.safetensors"
 
     @property
     def last(self) -> Path:
@@ -350,6 +360,41 @@ class RunFolder:
             other = "made for other weights than those of the run"
             raise SocialxError(self.intervals, other, f"make them anew with {again}")
         return intervals
+
+    def write_known(self, known: KnownDays) -> None:
+        """Write climatology.safetensors, whole or not at all."""
+        if not self.writes:
+            return
+        described = {"schema": KNOWN_SCHEMA, "first": str(known.first), "end": str(known.end)}
+        mean = np.divide(known.sums, known.counts, out=np.zeros_like(known.sums), where=known.counts > 0)
+        arrays = mean.astype(np.float32), known.counts.astype(np.float16)
+        tensors = dict(zip(KNOWN_TENSORS, map(torch.from_numpy, arrays), strict=True))
+        with replacing(self.climatology) as temporary:
+            temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
+
+    def read_known(self) -> tuple[tuple[str, ...], KnownDays] | None:
+        """The sensors of the run and what it knows of the days of its data; None where it has no such file.
+
+        Raises SocialxError where it is damaged.
+        """
+        sensors = self.sensors()
+        if not self.climatology.exists() or sensors is None:
+            return None
+        try:
+            tensors, described = _safetensors(self.climatology)
+            if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
+                raise ValueError("it does not have its sha256")
+            mean, counts = (tensors[name].double().numpy() for name in KNOWN_TENSORS)
+            if described["schema"] != KNOWN_SCHEMA or mean.ndim != 4 or mean.shape != counts.shape:
+                raise ValueError("it is of another version")
+            if not (np.isfinite(mean).all() and np.isfinite(counts).all() and (counts >= 0).all()):
+                raise ValueError("its numbers are not finite, or below 0")
+            if mean.shape[2] != len(sensors):
+                raise ValueError(f"it is of {mean.shape[2]} sensors, and sensors.json has {len(sensors)}")
+            return sensors, KnownDays(mean * counts, counts, int(described["first"]), int(described["end"]))
+        except UNREADABLE as error:
+            what = f"not a readable climatology ({_in_short(error)})"
+            raise SocialxError(self.climatology, what, "copy the whole run folder again, or train again") from None
 
     def read_weights(self) -> RunWeights:
         """The weights of the best epoch, or of the last state where none has ended, in the host's memory.

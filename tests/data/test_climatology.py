@@ -1,91 +1,214 @@
-"""The climatology against its definition: the mean of the training rows at a time of the week, smoothed and shrunk."""
+"""The climatology against its definition, and that nothing of the day of issue or later enters it."""
 
 from __future__ import annotations
 
+import gc
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from socialx.data import source as sources
-from socialx.data.climatology import climatology
+from socialx.data.climatology import HALF_LIFE_DAYS, MET_DAYS, PastDays
+from socialx.data.loaders import Loading
 from socialx.data.source import Arrays
-from socialx.dataset import open_dataset
-from tests.commands import small_file
+from socialx.dataset import Dataset, open_dataset
+from tests.commands import edited, small_file
 from tests.networks import CPU, MONDAY, speeds
 
+DAY = 288
 
-def by_hand(
-    values: np.ndarray, valid: np.ndarray, seconds: np.ndarray, step_minutes: int, kind: int, slot: int, sensor: int
-) -> float:
-    """One entry: every row is asked whether it counts."""
-    slots = 1440 // step_minutes
-    total = count = 0.0
-    for row, second in enumerate(seconds):
+
+def made(days: int, sensors: int = 3, missing: float = 0.1, step_minutes: int = 5, lost: bool = False) -> Arrays:
+    """Readings from a Monday on; lost: the last sensor has none."""
+    rows = days * 1440 // step_minutes
+    values, valid, _ = speeds(rows, sensors, missing)
+    valid[:, sensors - 1] &= not lost
+    return Arrays(values[..., None], valid[..., None], MONDAY + 60 * step_minutes * np.arange(rows), step_minutes)
+
+
+def by_hand(source: Arrays, day: int, kind: int, slot: int, sensor: int, most: int | None) -> tuple[float, float]:
+    """A usual reading and the days behind it: every row is asked whether it counts."""
+    slots = 1440 // source.step_minutes
+    total, count = np.zeros(2), np.zeros(2)  # of this kind of day and of the others
+    of_sensor, of_all = np.zeros(2), np.zeros(2)
+    for row, second in enumerate(source.seconds):
         time = datetime.fromtimestamp(int(second), UTC)
-        own = {5: 1, 6: 2}.get(time.weekday(), 0)
-        away = ((time.hour * 60 + time.minute) // step_minutes - slot) % slots
-        if own == kind and min(away, slots - away) <= 2 and valid[row, sensor]:
-            total, count = total + float(values[row, sensor]), count + 1
-    if valid[:, sensor].any():
-        mean = float(values[valid[:, sensor], sensor].astype(float).mean())
-    else:
-        mean = float(values[valid].astype(float).mean())
-    return (total + 3 * mean) / (count + 3)
+        own_day = int(second) // 86_400
+        if own_day >= day or (most is not None and own_day < day - most):
+            continue
+        weight = 0.5 ** ((day - own_day) / HALF_LIFE_DAYS) if most is None else 1.0
+        away = ((time.hour * 60 + time.minute) // source.step_minutes - slot) % slots
+        for each in range(source.shape[0]):
+            if source.valid[row, each, 0]:
+                entry = weight * np.array([source.values[row, each, 0], 1.0])
+                of_all += entry
+                if each == sensor:
+                    of_sensor += entry
+                    if min(away, slots - away) <= 2:
+                        other = int({5: 1, 6: 2}.get(time.weekday(), 0) != kind)
+                        total[other] += entry[0]
+                        count[other] += entry[1]
+    mean = of_sensor[0] / of_sensor[1] if of_sensor[1] else of_all[0] / of_all[1] if of_all[1] else np.nan
+    share = 4 * max(0.0, 1 - count[0] / 5) if count[1] else 0.0
+    others = share * total[1] / count[1] if count[1] else 0.0
+    days = (count[0] + 0.1 * count[1]) / 5
+    return (total[0] + others + 3 * mean) / (count[0] + share + 3), 255 * days / (days + 3)
 
 
+@pytest.mark.parametrize("most", [None, 0, 1, 3, 20])
 @pytest.mark.parametrize(("step_minutes", "missing"), [(30, 0.0), (30, 0.5), (60, 0.9)])
-def test_it_is_its_definition(step_minutes: int, missing: float) -> None:
-    rows = 9 * 1440 // step_minutes  # from a Monday to the Tuesday after next
-    values, valid, _ = speeds(rows, 3, missing)
-    valid[:, 2] = False
-    seconds = MONDAY + 60 * step_minutes * np.arange(rows)
-    found = climatology(Arrays(values[..., None], valid[..., None], seconds, step_minutes), slice(0, rows))
-    slots = 1440 // step_minutes
-    assert found.shape == (3, slots, 3, 1)
-    assert found.dtype == np.float32
-    for kind in range(3):
-        for slot in range(0, slots, 5):
-            for sensor in range(3):
-                expected = by_hand(values, valid, seconds, step_minutes, kind, slot, sensor)
-                assert found[kind, slot, sensor, 0] == pytest.approx(expected, rel=1e-5)
+def test_it_is_its_definition(step_minutes: int, missing: float, most: int | None) -> None:
+    source = made(9, 3, missing, step_minutes, lost=True)
+    past, first = PastDays(source, most=most or 0), MONDAY // 86_400
+    for day in (first, first + 1, first + 6, first + 9):
+        for kind in range(3):
+            found = past.table(day, most, kind)
+            assert found.readings.shape == (1440 // step_minutes, 3, 1)
+            assert (found.readings.dtype, found.trust.dtype) == (np.float32, np.uint8)
+            for slot in range(0, 1440 // step_minutes, 11):
+                for sensor in range(3):
+                    reading, trust = by_hand(source, day, kind, slot, sensor, most)
+                    assert found.readings[slot, sensor, 0] == pytest.approx(reading, rel=1e-5, nan_ok=True)
+                    assert found.trust[slot, sensor, 0] == pytest.approx(trust, abs=0.51)
+
+
+def test_where_nothing_is_known_it_is_no_number_and_not_trusted() -> None:
+    source = made(3)
+    for found in (
+        PastDays(source).table(MONDAY // 86_400, None, 0),
+        PastDays(source).table(MONDAY // 86_400 + 2, 0, 0),
+    ):
+        assert np.isnan(found.readings).all()
+        assert not found.trust.any()
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(0, 200), st.integers(201, 300), st.integers(1, 90))
-def test_rows_outside_do_not_count_and_pages_do_not_matter(first: int, last: int, page: int) -> None:
-    values, valid, seconds = speeds(400, 2)
-    rows = slice(first, last)
-    cut = Arrays(values[rows, :, None], valid[rows, :, None], seconds[rows], 5)
-    alone = climatology(cut, slice(0, last - first))
-    elsewhere = np.where((np.arange(400) >= first) & (np.arange(400) < last), 1, 1000)[:, None]
-    whole = Arrays((values * elsewhere)[..., None], valid[..., None], seconds, 5)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "PAGE_ROWS", page)
-        np.testing.assert_allclose(climatology(whole, rows), alone, rtol=1e-6)
+@given(st.integers(0, 5 * DAY - 1), st.sampled_from([None, 1, 3]))
+def test_readings_of_the_day_of_issue_or_later_do_not_count(row: int, most: int | None) -> None:
+    source, day = made(5, 2), MONDAY // 86_400 + row // DAY
+    other = Arrays(source.values.copy(), source.valid.copy(), source.seconds, 5)
+    other.values[row // DAY * DAY :] += 17
+    other.valid[row // DAY * DAY :] ^= True
+    for kind in range(3):
+        one, two = (PastDays(each, most=most or 0).table(day, most, kind) for each in (source, other))
+        assert all(map(np.array_equal, one, two, [True, False]))
 
 
-def test_a_network_without_any_reading_has_a_climatology_of_zeros() -> None:
-    nothing = Arrays(np.zeros((300, 2, 1), np.float32), np.zeros((300, 2, 1), bool), MONDAY + 300 * np.arange(300), 5)
-    assert not climatology(nothing, slice(0, 300)).any()
+def test_the_order_of_questions_does_not_matter() -> None:
+    source, first = made(8, 2), MONDAY // 86_400
+    questions = [(first + day, days, kind) for day in (7, 2, 5, 5, 0, 7) for days in (None, 2) for kind in (0, 2)]
+    past = PastDays(source, most=2)
+    for question in questions:
+        found, alone = past.table(*question), PastDays(source, most=2).table(*question)
+        assert all(map(np.array_equal, found, alone, [True, False]))
 
 
-def test_that_of_a_file_is_of_its_training_rows_alone(tmp_path: Path) -> None:
-    data = open_dataset(
-        small_file(tmp_path),
-        targets=("avg_speed",),
-        inputs=None,
-        history=12,
-        horizon=12,
-        device=CPU,
-        split="canonical",
+def test_a_source_that_grows_goes_on_where_it_was() -> None:
+    source = made(8, 2)
+    shorter = Arrays(source.values[: 5 * DAY + 40], source.valid[: 5 * DAY + 40], source.seconds[: 5 * DAY + 40], 5)
+    past = PastDays(shorter)
+    past.before(MONDAY // 86_400 + 5)
+    found, alone = (each.table(MONDAY // 86_400 + 8, None, 0) for each in (past.of(source), PastDays(source)))
+    np.testing.assert_allclose(found.readings, alone.readings, rtol=1e-6)
+
+
+def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
+    source, day = made(8, 2), MONDAY // 86_400
+    known = PastDays(source).before(day + 5)
+    later = Arrays(source.values[4 * DAY :], source.valid[4 * DAY :], source.seconds[4 * DAY :], 5)
+    whole, goes_on = PastDays(source), PastDays(later, known)
+    for asked in (day + 5, day + 7):
+        one, two = (past.table(asked, None, 0) for past in (whole, goes_on))
+        np.testing.assert_allclose(one.readings, two.readings, rtol=1e-6)
+        assert np.array_equal(one.trust, two.trust)
+    before = goes_on.table(day + 4, None, 0)  # it does not know what was known earlier
+    assert np.array_equal(before.readings, goes_on.table(day + 5, None, 0).readings)
+
+
+def test_a_server_is_not_sent_back() -> None:
+    source, day = made(4, 2), MONDAY // 86_400
+    at = np.array([MONDAY + 3600, MONDAY + 3 * 86_400 + 3600])
+    found = PastDays(source, present=True).at(at, at)
+    today = PastDays(source).table(day + 3, None, 0)
+    assert np.array_equal(found.readings[0], today.readings[[12, 12]])
+
+
+# ---- in batches
+
+
+def opened(path: Path, mode: str = "resident", met: tuple[int | None, ...] = MET_DAYS) -> Dataset:
+    loading = Loading(mode, chunk_bytes=1 << 16, workers=1)
+    names = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12}
+    return open_dataset(path, **names, device=CPU, split="canonical", loading=loading, met=met)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"), 5 * DAY + 100)
+
+
+@pytest.mark.parametrize("days", [(None,), (2,), MET_DAYS])
+def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: tuple[int | None, ...]) -> None:
+    data = opened(file)
+    loader = data.loader("train", 50, days=days)
+    past = cache(lambda each: PastDays(data.target_source, most=28))
+    pieces = np.split(loader.starts, range(50, len(loader.starts), 50))
+    for (batch, _), starts in zip(loader.epoch(0), pieces, strict=True):
+        for place in range(0, len(starts), 13):
+            rows = np.arange(starts[place], starts[place] + 24)
+            seconds, number = data.store.seconds[rows], days[starts[place] % len(days)]
+            issued = seconds - 12 * 300
+            assert (issued <= seconds[11]).all()
+            readings, trust = past(number).at(seconds, issued, (number,))
+            np.testing.assert_array_equal(batch.usual[place], readings[0])
+            np.testing.assert_allclose(batch.trust[place], trust[0] / 255, rtol=1e-6)
+
+
+def test_no_reading_of_the_day_of_issue_or_later_enters_a_batch(file: Path, tmp_path: Path) -> None:
+    later = tmp_path / "later.h5"
+    with edited(file, later) as copy:
+        copy["data/features"][3 * DAY :, :, 0] += 17.0
+    parts = []
+    for path in (file, later):
+        data = opened(path)
+        batches = [batch for batch, _ in data.loader("train", 100, days=MET_DAYS).epoch(0)]
+        parts.append([torch.cat(each) for each in zip(*((b.usual, b.trust) for b in batches), strict=True)])
+    starts = opened(file).windows.part("train")
+    known = torch.from_numpy(starts + 11 < 4 * DAY)
+    before, after = ([part[: len(known)][known] for part in each] for each in parts)
+    assert all(torch.equal(*(part.nan_to_num(-1.0) for part in pair)) for pair in zip(before, after, strict=True))
+    assert known.any()
+
+
+@pytest.mark.parametrize("mode", ["chunk", "workers"])
+@pytest.mark.parametrize("days", [(None,), MET_DAYS])
+def test_other_modes_have_the_same_batches(file: Path, mode: str, days: tuple[int | None, ...]) -> None:
+    one, two = (
+        opened(file, each).loader("train", 32, True, 3, chunk=200, days=days).epoch(1) for each in ("resident", mode)
     )
-    rows = data.windows.training_rows
-    assert rows.stop < 400
-    values, valid = data.source.read(slice(0, 400))
-    values[rows.stop :] = 1e6
-    own = Arrays(values, valid, data.store.seconds, data.store.step_minutes)
-    np.testing.assert_array_equal(data.climatology(), climatology(own, slice(rows.start, rows.stop)))
+    for (left, _), (right, _) in zip(one, two, strict=True):
+        for name in ("usual", "trust", "history"):
+            found, wanted = (getattr(each, name).nan_to_num(-1.0) for each in (right, left))
+            assert torch.equal(found, wanted), name
+
+
+def test_nothing_is_left_of_the_file_that_other_modes_need(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    data = opened(file, "chunk")
+    next(iter(data.loader("train", 32).epoch(0)))
+    assert len([*tmp_path.iterdir()]) == 1
+    del data
+    gc.collect()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_model_without_climatology_has_none_in_its_batches(file: Path) -> None:
+    batch, _ = next(iter(opened(file, met=()).loader("train", 8).epoch(0)))
+    assert batch.usual.shape == batch.trust.shape == (8, 24, 4, 0)

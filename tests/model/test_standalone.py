@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from socialx.batch import Batch
 from socialx.data.calendar import calendar
+from socialx.data.climatology import Usual
 from socialx.data.geo import nearest
 from socialx.data.history import Histories
 from socialx.data.network import Network
@@ -43,9 +44,11 @@ class Seen(nn.Module):
         return torch.zeros(1) if self.forecast is None else self.forecast
 
 
-def around(model: nn.Module, of: Network | None = None, bounded: bool = True) -> Standalone:
+def around(
+    model: nn.Module, of: Network | None = None, bounded: bool = True, usual: Sequence[Usual] = ()
+) -> Standalone:
     of = of or replace(network(), read=(0,))
-    return Standalone(model, of, 5, [0.0] * len(of.inputs), [bounded] * len(of.targets))
+    return Standalone(model, of, 5, [0.0] * len(of.inputs), [bounded] * len(of.targets), usual)
 
 
 def histories(sensors: int = 5) -> tuple[Histories, np.ndarray]:
@@ -120,8 +123,7 @@ def test_only_what_cannot_be_negative_is_bounded(bounded: bool) -> None:
 def made(kind: str, pooling: str, sensors: int, interleaved: bool = False, encoder: str = "xlstm") -> Standalone:
     """A small model of three history steps and two of the horizon, every weight moved so that each has an effect."""
     torch.manual_seed(0)
-    usual = np.random.default_rng(0).normal(55, 8, (3, 288, sensors, 1)).astype(np.float32)
-    of = Network(sensors, 3, 2, 288, MOMENTS, MOMENTS, usual, (0,))
+    of = Network(sensors, 3, 2, 288, MOMENTS, MOMENTS, (0,))
     arguments: dict[str, object] = {"width": 8, "blocks": 2, "dropout": 0.1}
     if kind == "xlstm":
         layers = Social(
@@ -137,7 +139,10 @@ def made(kind: str, pooling: str, sensors: int, interleaved: bool = False, encod
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    return around(model.eval(), of)
+    rng = np.random.default_rng(0)
+    of_kinds = (rng.normal(55, 8, (288, sensors, 1)).astype(np.float32) for _ in range(3))
+    usual = [Usual(readings, rng.integers(0, 255, readings.shape, np.uint8)) for readings in of_kinds]
+    return around(model.eval(), of, usual=usual if kind == "xlstm" else ())
 
 
 CASES = [

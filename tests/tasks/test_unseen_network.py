@@ -11,12 +11,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import torch
 
 from socialx import load_run
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from socialx.training.run_folder import open_run
 from tests.commands import SMALL, edited, refused, small_file, small_run, socialx, works
 
 WITHOUT_SENSORS = ["--no-sensor-identity", "--no-adaptive"]
@@ -64,15 +62,10 @@ def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: i
 
 
 def test_another_network_has_a_climatology_of_its_own(shared: Path, folder: Path) -> None:
-    own = open_run(shared).read_weights().state["climatology.usual"]
-    problem, _ = load_trained(shared, Layers.of(None, {"data": file_of(folder, 7, 140)}))
-    found = problem.model.state_dict()["climatology.usual"]
-    assert own.shape == (3, 288, 4, 1)
-    assert found.shape == (3, 288, 7, 1)
-    np.testing.assert_array_equal(found.numpy(), problem.data.climatology())
-    sensors, _ = load_trained(shared, Layers.of(None, {"data": file_of(folder, 2, 140)}))
-    kept = sensors.model.state_dict()["climatology.usual"]  # sensors that training saw keep what it measured
-    assert torch.equal(kept, own[:, :, :2])
+    problem, _ = load_trained(shared, Layers.of(None, {"data": file_of(folder, 7, 140)}), split=False)
+    assert problem.data.known is None
+    same, _ = load_trained(shared, Layers.of(None, {"data": file_of(folder, 4)}), split=False)
+    assert same.data.known is None  # the file has these days itself
 
 
 def test_a_run_of_before_reads_no_climatology(folder: Path, tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import socialx
-from socialx.data.climatology import DRAWN_DAYS, DRAWS, climatology, drawn
-from socialx.data.source import Arrays
+from socialx.data.climatology import MET_DAYS
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
+from socialx.tasks.training import train_loader
 from socialx.training.run_folder import TRAINED, open_run
 from tests.commands import edited, refused, small_file, small_run, works
 
@@ -38,52 +38,20 @@ def run(folder: Path, data: Path) -> Path:
     return small_run(data, folder / "run", "--any-network")
 
 
-def source(days: int) -> Arrays:
-    rng = np.random.default_rng(0)
-    values = rng.uniform(20, 70, (days * DAY, 3, 1)).astype(np.float32)
-    return Arrays(values, rng.random(values.shape) < 0.9, 300 * np.arange(days * DAY), 5)
-
-
-def test_each_drawn_climatology_is_that_of_neighbouring_days() -> None:
-    known, rows = source(9), slice(DAY + 40, 8 * DAY + 100)
-    tables = drawn(known, rows, 7, np.array([54.5], np.float32))
-    assert np.unique(tables[0]).tolist() == [54.5]
-    assert len(tables) == 1 + DRAWS * len(DRAWN_DAYS)
-    begins = [rows.start, *(DAY * day for day in range(2, 9)), rows.stop]
-    for place, count in enumerate(np.repeat(DRAWN_DAYS, DRAWS), 1):
-        length = min(count, 8)
-        spans = [slice(begins[first], begins[first + length]) for first in range(9 - length)]
-        assert any(np.array_equal(tables[place], climatology(known, span)) for span in spans), count
-    again, other = (drawn(known, rows, seed, np.array([54.5], np.float32)) for seed in (7, 8))
-    assert all(map(np.array_equal, tables, again))
-    assert not all(map(np.array_equal, tables, other))
-
-
-def test_each_window_of_a_training_batch_has_one_of_the_tables_and_no_other_pass_has(run: Path) -> None:
+def test_the_windows_of_its_training_know_few_days_as_often_as_many(run: Path, data: Path) -> None:
     problem, _ = load_trained(run, Layers.of(None, {}))
-    model, starts = problem.model, torch.arange(400)
-    batch = problem.data.series.window(starts)
-    plain = model.eval().climatology.at(batch, model.normaliser)
-    tables = problem.data.drawn_climatologies(0)
-    model.climatology.draw(tables, 3)
-    assert torch.equal(model.climatology.at(batch, model.normaliser), plain)
-    torch.manual_seed(0)
-    found = model.train().climatology.at(batch, model.normaliser)
-    every = torch.stack([*map(torch.from_numpy, tables), model.climatology.usual])
-    kind = (batch.weekday - 4).clamp(min=0)
-    wanted = (every[:, kind, batch.slot] - model.normaliser.target_mean) / model.normaliser.target_std  # [M,B,R,N,G]
-    same = (wanted == found).flatten(2).all(2)  # [M,B]
-    assert same.any(0).all()
-    often = same.sum(1)
-    assert often[0] > 3
-    assert often[-1] > 3
-    assert len({*same.int().argmax(0).tolist()}) > 4
+    assert problem.data.met == MET_DAYS
+    batch, _ = next(iter(train_loader(problem).epoch(0)))
+    assert batch.usual.isnan().flatten(1).any(1).any()  # some windows know nothing
+    others = problem.data.loader("train", 32)
+    wanted = problem.data.loader("train", 32, days=(None,))
+    for (one, _), (two, _) in zip(others.epoch(0), wanted.epoch(0), strict=True):
+        assert torch.equal(one.trust, two.trust)  # no other pass does
 
 
 def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path) -> None:
     state = open_run(run).read_weights().state
-    assert not [name for name, tensor in state.items() if 5 in tensor.shape and "usual" not in name]
-    assert not [name for name in state if "tables" in name or "places" in name]
+    assert not [name for name, tensor in state.items() if 5 in tensor.shape]
     found = Settings(model={"any_network": True})
     assert not found.sensor_tables()
     assert {"model.adaptive", "model.sensor_identity", "pooling.pair_rank"} <= found.unread()
