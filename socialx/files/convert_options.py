@@ -161,6 +161,7 @@ class Request:
             example="0",
         ),
     ] = None
+    city: Annotated[str | None, Option("which of several cities in one file", "NAME", _text, example="CITY")] = None
     time_format: Annotated[
         str | None, Option("how times are written, such as '%d/%m/%Y %H:%M'", "FORMAT", _time_format, append=True)
     ] = None

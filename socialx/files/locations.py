@@ -17,6 +17,7 @@ import numpy as np
 from socialx.data.geo import on_earth, within_degrees
 from socialx.errors import ITEM, Argument, SocialxError, sample
 from socialx.files.file_head import SEPARATORS, check_text, first_bytes, opened, read_head, whole
+from socialx.files.formats.text_cells import NO_READING
 from socialx.files.hdf5_layout import DIRECTIONS, Sensors
 from socialx.files.points import FEATURE_ID, Row, datex, geojson
 from socialx.files.workbooks import read_workbook
@@ -33,7 +34,7 @@ METRES = 360.0  # larger numbers are no degrees
 COLUMNS = {
     "sensor_id": (
         *("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detektor"),
-        *("messstelle", "zählstelle", "site_id", "site", "name", FEATURE_ID),
+        *("detid", "messstelle", "zählstelle", "site_id", "site", "name", FEATURE_ID),
     ),
     "latitude": ("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "y"),
     "longitude": (
@@ -44,7 +45,9 @@ COLUMNS = {
     "lanes": ("lanes",),
     "length": ("length",),
     "index": ("index",),
+    "city": ("citycode",),
 }
+CITIES = {"losanageles": "losangeles"}  # as detectors_public.csv of UTD19 writes one -> as its readings do
 
 
 @dataclass(frozen=True)
@@ -73,16 +76,24 @@ def repeated(ids: Iterable[str]) -> list[str]:
     return [text for text in ids if counts[match_key(text)] > 1]
 
 
-def read_locations(path: Path, ids: Iterable[str] = ()) -> dict[int | str, Location]:
+def read_locations(path: Path, ids: Iterable[str] = (), city: str | None = None) -> dict[int | str, Location]:
     """Locations by ``match_key``: a CSV whose header names the columns or headerless id,lat,lon, a workbook, GeoJSON,
     or DATEX II.
 
     For example PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` and LargeST's ca_meta.csv.  A sensor may be listed
-    twice only with one position; one at 0, 0 counts as not listed.  ids: of the sensors that are looked for; of several
-    columns that may name a sensor it is the one with most of them.
+    twice only with one position; one at 0, 0, or without both numbers, counts as not listed.  ids: of the sensors that
+    are looked for; of several columns that may name a sensor it is the one with most of them.  city: of a file that
+    names the city of each sensor, as detectors_public.csv of UTD19 does, only those of this one.
     """
     locations: dict[int | str, Location] = {}
+    cities: dict[str, None] = {}
     for line, cells in _rows(path, ids):
+        if city and "city" in cells:
+            cities[cells["city"]] = None
+            if _plain_city(cells["city"]) != _plain_city(city):
+                continue
+        if {cells["latitude"], cells["longitude"]} <= NO_READING:
+            continue
         location = _location(path, line, cells)
         if not on_earth(location.latitude, location.longitude):
             continue  # 0, 0: as if it were not listed
@@ -94,9 +105,17 @@ def read_locations(path: Path, ids: Iterable[str] = ()) -> dict[int | str, Locat
                 f"and ({location.latitude}, {location.longitude})",
                 "remove one",
             )
+    if not locations and cities:
+        others = f"it has no sensors of {city}, but of {sample(list(cities))}"
+        raise SocialxError(path, others, f"name another one with {Argument('city')}, or the positions of {city}")
     if not locations:
         raise SocialxError(path, "it has no sensors", ADVICE)
     return locations
+
+
+def _plain_city(name: str) -> str:
+    """A city in lower case; UTD19 writes some in upper case, and one in two ways."""
+    return CITIES.get(name.strip().lower(), name.strip().lower())
 
 
 def respelt(
@@ -181,6 +200,8 @@ def _rows(path: Path, ids: Iterable[str] = ()) -> Iterator[tuple[str, dict[str, 
     if not rows:
         return
     columns, begin = _header(path, *rows[0])
+    if "city" in columns:
+        columns.pop("length", None)  # of the road, in kilometres
     width = len(rows[0][1])
     for line, cells in rows:
         if len(cells) < width or any(cells[width:]):

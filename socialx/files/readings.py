@@ -76,6 +76,7 @@ def read(kind: str, request: Request) -> SourceReadings:
         if dataset:
             notes += (f"{request.data}: {dataset.name}, by the ids of its {len(ids)} sensors",)
     sensors, positions, unknown = _sensors(request, contents, ids, dataset)
+    sensors = replace(sensors, ids=tuple(map(contents.stored, sensors.ids)))
     readings, assumed = _readings(request, contents, dataset, sensors, positions)
     codes, features = (request.missing or ())[1:], (contents.feature, *contents.others)
     if contents.others:
@@ -83,7 +84,7 @@ def read(kind: str, request: Request) -> SourceReadings:
     readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
     readings, clock = in_order(readings, contents, request)
     files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
-    kept = {match_key(vdid): place for place, vdid in enumerate(ids)}
+    kept = {match_key(contents.stored(vdid)): place for place, vdid in enumerate(ids)}
     lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)
     readings = replace(readings, inputs=tuple(path for path in files if path), lanes=lanes)
     return SourceReadings(readings, format, dataset, (*contents.notes, *notes, *unknown, *clock, *assumed))
@@ -147,7 +148,7 @@ def in_order(
 
     Without a zone from the user, such an hour is refused while the readings are walked; ``remedy`` says what helps.
     """
-    path, zone, zoned = request.data, request.timezone, contents.timezone is not None
+    path, zone, zoned = request.data, request.timezone, contents.timezone == "UTC"
     unnamed = "" if zone or zoned else remedy or f"{Argument('timezone', readings.timezone or 'ZONE')} keeps both hours"
     notes: list[Message] = []
     times = contents.times() if contents.times and (request.round_times or zone) else np.empty(0, "S19")
@@ -215,7 +216,7 @@ def _sensors(
 ) -> tuple[Sensors, str, tuple[str, ...]]:
     """The sensors with their positions, the name of what these come from, and notes on what it does not say."""
     if request.meta is not None:
-        locations, positions = read_locations(request.meta, ids), str(request.meta)
+        locations, positions = read_locations(request.meta, ids, contents.city), str(request.meta)
     elif contents.locations is not None:
         locations, positions = contents.locations, str(request.data)
     elif request.without_positions:

@@ -65,6 +65,25 @@ def matrix(path: Path) -> Path:
     return path
 
 
+def rows_of_sensors(path: Path, header: str, row: Callable[[str, str, float], str]) -> Path:
+    every = (
+        (t, vdid, v)
+        for t, values in zip(TIMES, VALUES.tolist(), strict=True)
+        for vdid, v in zip(IDS, values, strict=True)
+    )
+    path.write_text(header + "".join(f"{row(*each)}\n" for each in every))
+    return path
+
+
+def pems_station(time: str, vdid: str, value: float) -> str:
+    return f"{time[5:7]}/{time[8:10]}/{time[:4]}{time[10:]},{vdid},7,5,S,ML,.43,90,100,20,.02,{value!r},10,20,.02,60,1"
+
+
+def utd19(time: str, vdid: str, value: float) -> str:
+    second = 3600 * int(time[11:13]) + 60 * int(time[14:16])
+    return f"{time[:10]},{second},{vdid},60,0.02,,losangeles,{value!r}"
+
+
 def saved(path: Path, **arrays: np.ndarray) -> Path:
     np.savez(path, **arrays)
     return path
@@ -100,6 +119,11 @@ BUILDERS = {
     "pyg-t": (lambda f: np.save(f / "node_values.npy", tiled(VALUES, fractions(TIMES))) or f, START),
     "basicts": (basicts, START),
     "libcity": (libcity, []),
+    "pems-station": (lambda f: rows_of_sensors(f / "d07.txt", "", pems_station), []),
+    "utd19": (
+        lambda f: rows_of_sensors(f / "u.csv", "day,interval,detid,flow,occ,error,city,speed\n", utd19),
+        [],
+    ),
 }
 
 

@@ -251,3 +251,27 @@ def test_an_exchange_within_range_is_seen(tmp_path: Path) -> None:
     run("convert", "csv", data, *asked)
     remark = "remark: its sensors are near 11.5 N, 48.2 W, far from its time zone Europe/Berlin"
     assert remark in run("inspect", output).stdout
+
+
+def test_the_metadata_of_pems_as_the_clearinghouse_writes_them(tmp_path: Path) -> None:
+    header = "ID\tFwy\tDir\tDistrict\tCity\tState_PM\tAbs_PM\tLatitude\tLongitude\tLength\tType\tLanes\tName\n"
+    row = '\t5\tS\t7\t\t.5\t1.2\t{place}\t.43\tML\t4\tPHOEBE "A"\n'
+    rows = [f"{vdid}{row.format(place=place)}" for vdid, place in ((1, "33.9\t-118.1"), (2, "34\t-118"), (3, "\t"))]
+    path = places(tmp_path / "d07_text_meta_2024_01_05.txt", header + "".join(rows))
+    sensors = join(("2", "1"), read_locations(path), path, static=True)
+    assert (sensors.latitude.tolist(), sensors.longitude.tolist()) == ([34, 33.9], [-118, -118.1])
+    assert (np.asarray(sensors.lanes).tolist(), np.asarray(sensors.length).tolist()) == ([4, 4], [0.43, 0.43])
+    assert sensors.direction == ("S", "S")
+    refusal(lambda: join(("3",), read_locations(path), path, static=False), "no position for 1 of 1 sensors")
+
+
+def test_detectors_of_one_city_of_several(tmp_path: Path) -> None:
+    header = "detid,length,pos,fclass,road,limit,citycode,lanes,linkid,long,lat\n"
+    rows = 'D1,1,0,primary,"A, B",50,GRAZ,1,7,15.4,47.1\nD1,1,0,primary,NA,NA,bern,2,7,7.4,46.9\n'
+    path = places(tmp_path / "detectors_public.csv", header + rows)
+    for city, latitude, lanes in (("graz", 47.1, 1), ("bern", 46.9, 2)):
+        sensors = join(("D1",), read_locations(path, ("D1",), city), path, static=True)
+        assert (sensors.latitude.tolist(), np.asarray(sensors.lanes).tolist()) == ([latitude], [lanes])
+        assert np.isnan(np.asarray(sensors.length)).all()
+    refusal(lambda: read_locations(path), "two positions")
+    refusal(lambda: read_locations(path, ("D1",), "basel"), "no sensors of basel, but of GRAZ, bern")

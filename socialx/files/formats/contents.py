@@ -36,11 +36,13 @@ class Contents:
     notes: tuple[Message | str, ...] = ()  # what was assumed or left out, a line each
     paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
     times: Callable[[], np.ndarray] | None = None  # reads all wall times S19 [T] ahead, where each row carries its own
-    timezone: str | None = None  # of the times, where the source says it
+    timezone: str | None = None  # of the times, where the source says it; what is not UTC is that of wall times
     rounded: bool = False  # whether its times are whole steps already
     droppable: bool = False  # whether its sensors are columns of a table, which drop can leave out
     lanes: tuple[str, ...] | None = None  # the names of those of each sensor, where readings of lanes are combined
     others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
+    city: str | None = None  # of the sensors, for a table of positions of several cities
+    stored: Callable[[str], str] = str  # an id as it is written, where its own spelling cannot be
     missing: float | None = 0.0  # the number that usually stands for no reading in such a source; None: there is none
 
 

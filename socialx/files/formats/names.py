@@ -13,6 +13,8 @@ NARROW = {
     "channels": ("pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy"),
     "basicts": ("basicts",),
     "libcity": ("libcity",),
+    "pems_station": ("pems-station",),
+    "utd19": ("utd19",),
 }
 WIDE = {"tables": ("published-csv", "csv"), "matrices": ("t-gcn", "matrix-csv")}
 NAMES = tuple(name for names in (*NARROW.values(), *WIDE.values()) for name in names)

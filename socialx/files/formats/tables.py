@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -62,6 +61,7 @@ PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a
 LATITUDE = ("latitude", "lat")  # a column of positions, never a sensor
 TOTAL = re.compile(r"all(?:e|[ _-]?lanes)?|total|sum(?:me)?|gesamt|todos|tous|totaal", re.IGNORECASE)  # of lanes
 SHARE = 0.5  # of the free memory, for a table that must be turned as a whole
+Look = Callable[[FileHead, Request], list[Sheet]]  # the sheets of a file that have times
 WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
 
 
@@ -98,7 +98,7 @@ def _recognise(head: FileHead) -> str | None:
     heads = [head]
     if head.kind in ("folder", "zip"):
         heads = []
-        for path in _files(head):
+        for path in files_of(head):
             try:
                 heads.append(read_head(path))
             except SocialxError:
@@ -108,7 +108,7 @@ def _recognise(head: FileHead) -> str | None:
     return sheets[0].described() + (several if len(sheets) > 1 else "") if sheets else None
 
 
-def _files(head: FileHead) -> list[Path]:
+def files_of(head: FileHead) -> list[Path]:
     """The files of a folder or a zip that are neither hidden nor prose; of any other file itself."""
     if head.kind != "folder":
         found = inside(head.path) if head.kind == "zip" else []
@@ -162,7 +162,7 @@ def refuse_untimed(head: FileHead) -> None:
         refuse_table(head)
 
 
-def _published(head: FileHead) -> Sheet:
+def _published(head: FileHead, request: Request) -> list[Sheet]:
     """A CSV as METR-LA and PEMS-BAY are published; refuses any other header."""
     names, _ = two_lines(head)
     if not names or names[0]:
@@ -173,11 +173,12 @@ def _published(head: FileHead) -> Sheet:
     begin, line = head.lines[0]
     columns = tuple(range(1, len(names)))
     mark = separator_of(line)
-    return Sheet(head.path, "text", tuple(names), (0,), columns, None, head.encoding, mark, begin=begin)
+    return [Sheet(head.path, "text", tuple(names), (0,), columns, None, head.encoding, mark, begin=begin)]
 
 
-def _read(request: Request, *, published: bool = False) -> Contents:
-    sheets, aside = _sheets(request, published=published)
+def read_tables(request: Request, look_at: Look = look) -> Contents:
+    """The readings of tables; ``look_at`` says of each file what its columns hold."""
+    sheets, aside = _sheets(request, look_at)
     first = sheets[0]
     features, told = _chosen(sheets, request)
     feature, *others = features
@@ -217,6 +218,7 @@ def _read(request: Request, *, published: bool = False) -> Contents:
         missing=0.0 if feature == SPEED else None,
         rounded=table.times.step is not None,
         droppable=not chosen and lanes is None and not request.transposed,
+        city=request.city,
     )
 
 
@@ -231,15 +233,15 @@ def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message
     return [Message(request.data, f"{how}{', and written in UTC' if utc else ''}", zone)]
 
 
-def _sheets(request: Request, *, published: bool) -> tuple[list[Sheet], list[Path]]:
+def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
     """The sheets of all files, which have the same columns; and the files with positions, which are set aside."""
     heads = [request.head, *map(read_head, request.more)]
-    paths = [path for head in heads for path in _files(head)]
+    paths = [path for head in heads for path in files_of(head)]
     sheets: list[Sheet] = []
     aside = []
     for path in paths:
         head = next((head for head in heads if head.path == path), None) or read_head(path)
-        found = [_published(head)] if published else look(head, request)
+        found = look_at(head, request)
         if not found and len(paths) > 1 and are_locations(path):
             aside.append(path)
         elif request.transposed:
@@ -397,7 +399,7 @@ def _places(
 ) -> tuple[dict[int | str, Location] | None, set[int | str], list[str]]:
     """The positions of a file beside the data, the keys of sensors that are known, and notes on files set aside."""
     at, may_be = request.meta or (aside[0] if len(aside) == 1 else None), sensors_of(table.ids)
-    found = read_locations(at, (*table.ids, *may_be)) if at and (may_be or at in aside) else None
+    found = read_locations(at, (*table.ids, *may_be), request.city) if at and (may_be or at in aside) else None
     known = {match_key(vdid) for vdid in request.known} if found is None else set(found)
     what = "the positions of the sensors" if at in aside else "positions of sensors, set aside"
     return found if at in aside else None, known, [f"{path}: {what}" for path in aside]
@@ -817,8 +819,10 @@ FORMATS = (
         PUBLISHED_CSV,
         "METR-LA.csv and PEMS-BAY.csv as published",
         _recognise_published,
-        partial(_read, published=True),
+        lambda request: read_tables(request, _published),
         takes=frozenset({"quantity"}),
     ),
-    Format(CSV, "a table of any network, a column per sensor or a row per reading", _recognise, _read, takes=TABLE),
+    Format(
+        CSV, "a table of any network, a column per sensor or a row per reading", _recognise, read_tables, takes=TABLE
+    ),
 )

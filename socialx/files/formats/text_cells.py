@@ -115,16 +115,19 @@ def _either(cell: str) -> str:
 class Piece:
     """Some rows: the cells of each column of texts, and the numbers float32 [t,N], NaN where there is none.
 
-    lines: the rows as they stand in the file, the first of them in line ``line``; None where it is no text.
+    lines: the rows as they stand in the file, the first of them in line ``line``; None where it is no text.  kept: the
+    numbers of those that are here, int64 [t]; None: all are.
     """
 
     texts: list[list[str]]
     numbers: np.ndarray
     line: int
     lines: bytes | None = None
+    kept: np.ndarray | None = None
 
     def place(self, row: int) -> str:
         """How a message calls a row."""
+        row = row if self.kept is None else int(self.kept[row])
         if self.lines is None:
             return f"line {self.line + row}"
         filled = (number for number, line in enumerate(self.lines.splitlines(), self.line) if line.strip())
@@ -137,7 +140,8 @@ class TextColumns:
 
     names: of all columns; an empty one is called by its number.  begin: lines before the first row.  encoding: as of
     ``FileHead``.  signs: what the cells tell of their decimals, of these columns and perhaps of others.
-    timed: whether the first column of texts holds times that begin with a digit.
+    timed: whether the first column of texts holds times that begin with a digit.  only: lines without it may be left
+    out.
     """
 
     path: Path
@@ -150,6 +154,7 @@ class TextColumns:
     encoding: str = "utf-8-sig"
     signs: Signs = field(default_factory=Signs, compare=False)
     timed: bool = False
+    only: bytes = b""
 
     def read(self, what: str = "reading") -> Generator[Piece, None, None]:
         """All rows; refuses a row with more or fewer cells, and a cell that is neither a number nor absent.
@@ -163,7 +168,7 @@ class TextColumns:
                 following = next(found, (0, b""))
                 rows = self._of_objects(lines, line) if self.separator == UNQUOTED else lines
                 rows = rows if following[1] or not self.timed else self._above(rows)
-                if rows:
+                if rows and self.only in rows:
                     yield Piece(*(self._fast(rows) or self._careful(rows, line)), line, rows)
                 line, lines = following
         self.signs.check(self.path)

@@ -1,0 +1,166 @@
+"""utd19_u.csv of UTD19 (ETH Zurich): a row per day, interval and detector, of one city or of many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from socialx.data.calendar import DAY_S
+from socialx.errors import Argument, SettingsError, SocialxError, counted, sample
+from socialx.files.convert_options import Request
+from socialx.files.file_head import GZIP, ZIP, FileHead, read_head
+from socialx.files.formats.contents import Contents, Format
+from socialx.files.formats.known_columns import ISO, Found, Listing, reporting
+from socialx.files.formats.sheets import cells_of
+from socialx.files.formats.tables import read_tables
+from socialx.files.formats.text_cells import Piece, pieces, walk
+from socialx.files.quantities import SPEED
+
+TEXTS, MEASURED = ("day", "detid", "city"), ("flow", "occ", "speed")
+NUMBERS = ("interval", "error", *MEASURED)
+UNITS = {"flow": "veh/h", "speed": "km/h", "occ": "share"}
+ADVICE = f"use utd19_u.csv as published, with the columns {', '.join((*TEXTS, *NUMBERS))}"
+FEW = 6  # cities that an error names
+END_BYTES = 1 << 12
+
+
+@dataclass(frozen=True)
+class Detectors(Listing):
+    """The rows of one city."""
+
+    city: str = ""
+
+    def meant(self, piece: Piece) -> tuple[Piece, np.ndarray]:
+        """The rows of the city; erroneous readings are marked."""
+        days, detectors, cities = piece.texts
+        kept = np.flatnonzero([city == self.city for city in cities])
+        seconds, errors, numbers = np.split(piece.numbers[kept], (1, 2), axis=1)
+        texts = [[f"{days[row]} {_clock(second)}" for row, second in zip(kept, seconds[:, 0].tolist(), strict=True)]]
+        piece = replace(piece, texts=[*texts, [detectors[row] for row in kept]], numbers=numbers, kept=kept)
+        whole = (seconds >= 0) & (seconds < DAY_S) & (seconds == np.floor(seconds))
+        known = np.isin(errors, (0, 1)) | np.isnan(errors)
+        for name, column, right in (("interval", seconds, whole), ("error", errors, known)):
+            if not right.all():
+                row, wanted = int(np.argmin(right)), "whole seconds of a day" if name == "interval" else "0, 1 or empty"
+                found = f"{piece.place(row)} has the {name} {column[row, 0]:g}, not {wanted}"
+                raise SocialxError(self.path, found, "correct it")
+        return piece, errors[:, 0] == 1
+
+
+@cache
+def _clock(seconds: float) -> str:
+    second = int(seconds) if 0 <= seconds < DAY_S else 0  # all else is refused
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+
+
+def _header(head: FileHead) -> tuple[str, ...]:
+    """The names of the columns; empty for another file."""
+    names = tuple(cells_of(head.lines[0][1], ",")) if head.lines else ()
+    return names if {*TEXTS, *NUMBERS} <= {*names} and len({*names}) == len(names) else ()
+
+
+def _recognise(head: FileHead) -> str | None:
+    return "the columns day, interval, detid, flow, occ, error, city and speed" if _header(head) else None
+
+
+def _needs(path: Path) -> tuple[str, ...]:
+    """The city, where the first row and the last are of two; a packed file does not say it."""
+    head = read_head(path)
+    if head.first.startswith((GZIP, ZIP)):
+        return ()
+    with path.open("rb") as file:
+        file.seek(-min(END_BYTES, path.stat().st_size), os.SEEK_END)
+        last = file.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
+    rows = [cells_of(line, ",") for line in (*[line for _, line in head.lines[1:2]], last)]
+    place = _header(head).index("city")
+    return ("city",) if len({cells[place] for cells in rows if len(cells) > place}) > 1 else ()
+
+
+def _cities(sheet: Detectors) -> Iterable[str]:
+    """The cities of all rows, each once; a piece of one city is not cut into cells."""
+    column, cities = sheet.names.index("city"), dict[str, None]()
+    with closing(pieces(sheet.path, sheet.begin, sheet.encoding, "looking at the cities of")) as found:
+        for line, lines in found:
+            for row, (_, cells) in enumerate(walk(sheet.path, lines, line, len(sheet.names))):
+                cities[cells[column]] = None
+                if row == 0 and lines.count(f",{cells[column]},".encode()) == len(lines.splitlines()):
+                    break
+    return cities
+
+
+def _of_city(cities: list[str], request: Request) -> str:
+    """The city that is read: the only one, or the one that the user names."""
+    if not cities:
+        raise SocialxError(request.data, "no row after line 1", "use a file with rows")
+    wanted, choose = request.city, Argument("city", cities[0])
+    known = [city for city in cities if wanted is None or city.lower() == wanted.lower()]
+    listed = f"{len(cities)} cities ({sample(cities, FEW)})"
+    if wanted is not None and not known:
+        raise SettingsError(Argument("city", wanted), f"no city of {request.data}, which has {listed}", choose)
+    if len(known) > 1:
+        raise SocialxError(request.data, f"it has the detectors of {listed}", f"choose one of them: {choose}")
+    return known[0]
+
+
+def _read(request: Request) -> Contents:
+    found, sheets = Found(), [_sheet(head) for head in (request.head, *map(read_head, request.more))]
+    city = _of_city(list(dict.fromkeys(city for sheet in sheets for city in _cities(sheet))), request)
+    sheets = [replace(sheet, city=city, found=found, only=city.encode()) for sheet in sheets]
+    for sheet in sheets:
+        with closing(sheet.rows(sheet.times)) as rows:
+            for _ in rows:  # which fills ``found``
+                pass
+    request, notes = replace(request, city=city, time_format=ISO), [f"{request.data}: the detectors of {city} are read"]
+    largest = found.largest.get("occupancy", 0.0)
+    units = {name: unit for name, unit in UNITS.items() if name != "occ" or largest <= 1}
+    if request.channel is None and not found.reports.get(SPEED):
+        request = replace(request, channel="flow")
+        notes.append(f"{request.data}: {city} has no speeds: its flows are read")
+    known = {}
+    for sheet in sheets:
+        names = tuple(f"{name} [{units[name]}]" if name in units else name for name in sheet.names)
+        known[sheet.path] = replace(sheet, found=None, names=names)
+    contents = read_tables(request, lambda head, _: [known[head.path]])
+    features = (contents.feature, *contents.others)
+    if largest > 1 and "occupancy" in features:
+        notes.append(f"{request.data}: occupancies up to {largest:g}, which are no parts of 1: their unit is left open")
+    if erroneous := found.share(features):
+        notes.append(f"{request.data}: {erroneous} are marked as errors: no readings")
+    if odd := [vdid for vdid in contents.ids or () if _stored(vdid) != vdid]:
+        notes.append(f"{request.data}: {counted(len(odd), 'id')} with a space or / ({sample(odd)}): written with _")
+    return reporting(replace(contents, notes=(*notes, *contents.notes), stored=_stored), found)
+
+
+def _stored(vdid: str) -> str:
+    """An id without the signs that no file of ours has in one."""
+    return vdid.replace(" ", "_").replace("/", "_")
+
+
+def _sheet(head: FileHead) -> Detectors:
+    """A file with the columns of UTD19; refuses any other."""
+    names = _header(head)
+    if not names:
+        first = f"line {head.lines[0][0]} is {head.lines[0][1][:60]!a}" if head.lines else f"a {head.kind}"
+        raise SocialxError(head.path, f"no columns of UTD19, {first}", ADVICE)
+    texts, numbers = (tuple(map(names.index, part)) for part in (TEXTS, NUMBERS))
+    sensors, values = names.index("detid"), tuple(map(names.index, MEASURED))
+    sheet = Detectors(head.path, "text", names, texts[:1], values, sensors, head.encoding, begin=head.lines[0][0])
+    return replace(sheet, columns=(texts, numbers), measured=values, drops=True)
+
+
+FORMATS = (
+    Format(
+        "utd19",
+        "utd19_u.csv of UTD19 by ETH Zurich, the detectors of one city",
+        _recognise,
+        _read,
+        takes=frozenset({"channel", "more", "city"}),
+        needs=_needs,
+    ),
+)
