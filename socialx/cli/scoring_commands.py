@@ -34,7 +34,7 @@ Scored = Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="r
 def _of_table(option: str, flag: str) -> typer.models.OptionInfo:
     """A flag that says about a table what an option of convert does."""
     known = options()[option]
-    return typer.Option(flag, metavar=known.metavar, help=f"{known.help}; for a table", show_default=False)
+    return typer.Option(flag, metavar=known.metavar, help=f"of a table: {known.help}", show_default=False)
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]

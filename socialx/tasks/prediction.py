@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -154,7 +154,7 @@ def _as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> 
     framed = not (data is None or isinstance(data, str | Path | Mapping))
     named = layers if framed else Layers.of(layers, {"data": data})
     path = None if framed else _path_of(named)
-    there = path is not None and whole(path).exists()  # what is not there is told by whoever opens it
+    there = path is not None and _is_there(path)
     table = path if path and there and not is_ours(read_head(path, AGAIN)) else None
     if said and table is None and (there or path is None):
         _refuse_said(said, path, framed)
@@ -163,7 +163,7 @@ def _as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> 
         return
     folder = open_run(run)  # a wrong name is told before a long table is read
     with _temporary_folder() as place:
-        file, name, kept = place / "readings.h5", "the frame", Path("FILE.h5")
+        file = place / "readings.h5"
         if table is None:
             own = layers.of_run(folder.settings, folder.read_settings(), SCORING, folder.trained_with()).settings.data
             features = dict.fromkeys((*own.targets, *(own.inputs or ())))
@@ -171,9 +171,10 @@ def _as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> 
                 found = f"{run} reads {', '.join(features)}, and a frame holds readings of one feature"
                 raise SocialxError("data", found, "write them to a file with all features")
             write_frame(file, cast("Frame", data), open_store(own.path, own.targets[0]))
+            naming = retold(partial(_without, file, "the frame", Path("FILE.h5")))
         else:
-            name, kept = str(table), _convert(table, file, said)
-        with retold(partial(_without, file, name, kept)):
+            naming = _converted(table, file, said)
+        with naming:
             yield {**(data if isinstance(data, Mapping) else {}), "path": file}, named
 
 
@@ -183,6 +184,13 @@ def _path_of(layers: Layers) -> Path | None:
     if said is None or said.origin.startswith("$") or not isinstance(said.value, str | Path) or not str(said.value):
         return None
     return Path(said.value)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file, a folder or an archive has this name; whoever opens it tells what is wrong with the name."""
+    with suppress(OSError):
+        return whole(path).exists()
+    return False
 
 
 def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> None:
@@ -198,6 +206,7 @@ def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> No
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
+    """A folder that is gone when the block ends; raises SocialxError where none can be made."""
     try:
         folder = TemporaryDirectory(prefix="socialx-")
     except OSError as error:
@@ -207,33 +216,40 @@ def _temporary_folder() -> Iterator[Path]:
         yield Path(place)
 
 
-def _convert(table: Path, file: Path, said: Mapping[str, Any]) -> Path:
-    """Convert a table to a temporary file; a note says how to keep it, and the answer is its path then."""
+@contextmanager
+def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[None]:
+    """Convert a table to a temporary file, and name the table in the messages of the block.
+
+    said: as ``convert`` takes it.  A note says how to keep the file.
+    """
     from socialx.tasks.files import convert  # it loads what downloads files
 
     archive = whole(table)
     stem = table.name.split(".")[0] or "readings"
     kept = archive.parent / f"{stem}.h5"
     kept = archive.parent / f"{stem}_converted.h5" if kept == archive else kept
+    others = {option.name: option.metavar for option in options().values() if option.name not in TABLE}
 
-    def with_options(options: Mapping[str, Any]) -> Command:
-        return Command("convert", "auto", table, **said, **options, output=kept)
+    def with_options(more: Mapping[str, Any]) -> Command:
+        added = {name: others[name] if value is None else value for name, value in more.items()}
+        return Command("convert", "auto", table, **said, **added, output=kept)
 
-    name = f"the temporary file of {table} in {file.parent.parent}"
-    with retold(lambda text: _without(file, name, kept, _in_predict(text, with_options))):
+    def retell(name: str, of_convert: Collection[str], text: str) -> str:
+        return _without(file, name, kept, _in_predict(text, of_convert, with_options))
+
+    with retold(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
         convert("auto", table, file, **said)
     keeps = f"{with_options({})} keeps the file, and convert takes more options"
     note(Message(table, "converted for this forecast alone", keeps))
-    return kept
+    with retold(partial(retell, str(table), others.keys() - {"start"})):  # which is one of predict too
+        yield
 
 
-def _in_predict(text: str, with_options: Callable[[Mapping[str, Any]], Command]) -> str:
-    """A marked text of ``convert`` with the arguments of ``predict``.
+def _in_predict(text: str, others: Collection[str], with_options: Callable[[Mapping[str, Any]], Command]) -> str:
+    """A marked text about a table with the arguments of ``predict``.
 
-    with_options: the command that converts the table with further options; it takes the place of options that only
-    ``convert`` has.
+    others: arguments that only ``convert`` has; ``with_options`` makes the command that takes their place.
     """
-    others = {option.name: option.metavar for option in options().values() if option.name not in TABLE}
 
     def of_convert(match: re.Match[str]) -> str:
         parts: list[Argument | Command] = []
@@ -243,10 +259,8 @@ def _in_predict(text: str, with_options: Callable[[Mapping[str, Any]], Command])
             return ""
 
         written(match[0], collect)
-        found = {each.name: each.value for each in parts if isinstance(each, Argument) and each.name in others}
-        if not found or len(found) < len(parts):
-            return match[0]
-        return str(with_options({name: others[name] if value is None else value for name, value in found.items()}))
+        more = {each.name: each.value for each in parts if isinstance(each, Argument) and each.name in others}
+        return str(with_options(more)) if more and len(more) == len(parts) else match[0]
 
     def of_predict(part: Argument | Command) -> str:
         return str(Argument(TABLE.get(part.name, part.name), part.value) if isinstance(part, Argument) else part)
@@ -261,9 +275,9 @@ def _without(file: Path, name: str, kept: Path, text: str) -> str:
         if isinstance(part, Argument):
             return str(Argument(part.name, name if str(part.value) == str(file) else part.value))
         places = {str(file): kept, "OUT.h5": kept}
-        words = [places.get(str(value), value) for value in part.arguments]
-        options = {key: places.get(str(value), value) for key, value in part.options.items()}
-        return str(Command(part.task, *words, **options))
+        part.arguments = tuple(places.get(str(value), value) for value in part.arguments)
+        part.options = {key: places.get(str(value), value) for key, value in part.options.items()}
+        return str(part)
 
     return written(text, renamed).replace(str(file), name)
 
