@@ -208,7 +208,7 @@ def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> No
 def _temporary_folder() -> Iterator[Path]:
     """A folder that is gone when the block ends; raises SocialxError where none can be made."""
     try:
-        folder = TemporaryDirectory(prefix="socialx-")
+        folder = TemporaryDirectory(prefix="socialx-predict-")
     except OSError as error:
         found = f"no folder for a temporary file can be written ({error.strerror})"
         raise SocialxError("TMPDIR", found, "set it to a folder with space") from None

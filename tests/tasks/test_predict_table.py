@@ -52,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _nothing_is_left(here: Path) -> object:
     before = set(here.iterdir())
     yield
-    assert list((here.parent / "temporary").glob("socialx-*")) == []
+    assert list((here.parent / "temporary").glob("socialx-predict-*")) == []
     assert not [each for each in here.iterdir() if each not in before and each.suffix == ".tmp"]
 
 
@@ -376,7 +376,7 @@ def test_an_interruption_leaves_no_temporary_file(work: str, here: Path) -> None
         if isinstance(event, Work):
             seen.append(event.name)
             if event.name == work:
-                assert list((here.parent / "temporary").glob("socialx-*"))
+                assert list((here.parent / "temporary").glob("socialx-predict-*"))
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
