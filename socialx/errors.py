@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Self
@@ -90,11 +92,32 @@ def written(text: str, write: Write = python) -> str:
     return MARK.sub(unmarked, text)
 
 
+Retell = Callable[[str], str]
+_RETELL: ContextVar[Retell | None] = ContextVar("socialx_retell", default=None)
+
+
+@contextmanager
+def retold(retell: Retell) -> Iterator[None]:
+    """Change the marked texts of all messages that the block makes, such as the name of a file that no user named."""
+    token = _RETELL.set(retell)
+    try:
+        yield
+    finally:
+        _RETELL.reset(token)
+
+
+def told(text: object) -> str:
+    """The text, as the innermost ``retold`` changes it."""
+    retell = _RETELL.get()
+    return str(text) if retell is None else retell(str(text))
+
+
 class Message:
     """One line to a user: where it is, what was found, what helps; marked texts, of which an empty one is left out."""
 
     def __init__(self, where: object, what: object, remedy: Remedy = "", sample: Iterable[str] = ()) -> None:
-        self.where, self.what, self.remedy, self.sample = str(where), str(what), str(remedy), tuple(sample)
+        self.where, self.what, self.remedy = told(where), told(what), told(remedy)
+        self.sample = tuple(map(told, sample))
 
     def line(self, write: Write = python) -> str:
         """``where: what (sample): remedy``; ``write`` says how arguments and commands look."""
@@ -113,7 +136,7 @@ class SocialxError(Exception):
 
     def __init__(self, where: object, what: object, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
         self.messages: tuple[Message, ...] = (Message(where, what, remedy, sample),)
-        super().__init__(where, what, remedy)
+        super().__init__(told(where), told(what), told(remedy))
 
     @classmethod
     def together(cls, messages: Iterable[Message]) -> Self:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
-from socialx.errors import Message
+from socialx.errors import Message, told
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Bar:
 @contextmanager
 def work(name: str, total: float | None, unit: str, note: str = "") -> Iterator[Bar]:
     """Announce long work of ``total`` units; the block advances the bar that it is given."""
-    bar = Bar(Work(name, total, unit, note=note))
+    bar = Bar(Work(told(name), total, unit, note=note))
     try:
         yield bar
     finally:

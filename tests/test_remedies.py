@@ -329,6 +329,8 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.files.convert#2": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.files.convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.first_steps.first_steps.done#1": lambda w: train(w, "--profile-first", "2"),
+    "tasks.prediction._converted.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
+    "tasks.prediction._refuse_said#1": lambda w: w.says("predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS),
     "tasks.prediction._beyond#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
     "training.launch.launch#1": killed,
     "training.loop.Progress.refuse_other_batches#1": lambda w: w.refusal(

@@ -12,6 +12,7 @@ from socialx.cli.error_flags import write
 from socialx.cli.flags import with_settings
 from socialx.cli.progress_bars import Show
 from socialx.errors import Argument, Command, GateError, SettingsError
+from socialx.files.convert_options import options
 from socialx.settings_layers import Layers
 
 PartOption = Annotated[
@@ -28,6 +29,14 @@ Save = Annotated[
     Path | None, typer.Option("--save", metavar="FILE", help="also write all forecasts with the truth, .h5 or .parquet")
 ]
 Scored = Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="run folders, or files of forecasts")]
+
+
+def _of_table(option: str, flag: str) -> typer.models.OptionInfo:
+    """A flag that says about a table what an option of convert does."""
+    known = options()[option]
+    return typer.Option(flag, metavar=known.metavar, help=f"of a table: {known.help}", show_default=False)
+
+
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 
 
@@ -247,6 +256,9 @@ def predict(
         float | None,
         typer.Option("--interval", metavar="0.9", help="add prediction intervals of this level", show_default=False),
     ] = None,
+    meta_csv: Annotated[Path | None, _of_table("meta", "--meta-csv")] = None,
+    units: Annotated[str | None, _of_table("units", "--units")] = None,
+    timezone: Annotated[str | None, _of_table("timezone", "--timezone")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace an existing output")] = False,
     as_json: Json = False,
 ) -> None:
@@ -255,9 +267,12 @@ def predict(
     It forecasts from the last row of a file or from earlier ones.  Without --output the sensors that change most are
     printed.  Times are wall times of the file.
 
+    --data may also be a table that convert reads.  It becomes a temporary file, and a note says how to keep that.
+
     Examples:
       socialx predict runs/demo
       socialx predict runs/demo --data new.h5 --output next_hour.csv
+      socialx predict any --data city.csv --meta-csv places.csv --units km/h
       socialx predict runs/demo --from "2012-05-20 06:00" --every 15min -o am.csv
     """
     import socialx
@@ -267,7 +282,8 @@ def predict(
 
     if output is not None:
         check_suffix(output)
-    check_outputs((output, None), (plot, PICTURE), layers=layers, runs=[run], overwrite=overwrite)
+    read = [meta_csv]
+    check_outputs((output, None), (plot, PICTURE), layers=layers, runs=[run], others=read, overwrite=overwrite)
     forecast = socialx.predict(
         run,
         at=at,
@@ -276,6 +292,9 @@ def predict(
         every=every,
         sensors=sensors,
         interval=interval,
+        meta_csv=meta_csv,
+        units=units,
+        timezone=timezone,
         settings=layers,
         progress=Show("predict"),
     )

@@ -47,6 +47,11 @@ def kind_of(head: FileHead) -> FileKind:
     return FileKind(format.name, f"{format.title}: {reason}", command(Request(head.path), format))
 
 
+def is_ours(head: FileHead) -> bool:
+    """Whether it is an HDF5 file of ours, of today or an older one; raises SocialxError for a forecast."""
+    return _variant(head) is not None
+
+
 def refuse_ours(head: FileHead) -> None:
     """Raise for a file that convert has nothing to do with, because it is one of ours already."""
     if variant := _variant(head):
@@ -58,7 +63,7 @@ def refuse_ours(head: FileHead) -> None:
         )
 
 
-@lru_cache(maxsize=1)  # both of the above ask about one file
+@lru_cache(maxsize=1)  # all of the above ask about one file
 def _variant(head: FileHead) -> Variant | None:
     """What kind of ours an HDF5 file is; None for pandas' frames, other HDF5 files and all else.
 

@@ -1,0 +1,404 @@
+"""``predict`` of a table: the forecast of the file that convert makes of it, told in the names that the user knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import socialx
+from socialx.errors import Fallback, SettingsError, SocialxError
+from socialx.forecast import Forecast, Observed
+from socialx.progress import Note, Work
+from tests.commands import EXCERPT, LOCATIONS, ROOT, cut_csv, refused, small_run, works
+from tests.commands import socialx as command
+from tests.data_files import write_frame
+from tests.frames import IDS, places_of
+from tests.older_files import v0
+
+ROWS = 600
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder with a table and its locations; a folder of temporary files that must be empty at the end."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setenv("COLUMNS", "1000")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    table().to_csv("export.csv")
+    places_of(IDS, folder / "places.csv")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(here: Path) -> object:
+    before = set(here.iterdir())
+    yield
+    assert list((here.parent / "temporary").glob("socialx-predict-*")) == []
+    assert not [each for each in here.iterdir() if each not in before and each.suffix == ".tmp"]
+
+
+def table(rows: int = ROWS) -> pd.DataFrame:
+    """Speeds in km/h every five minutes, some of them missing."""
+    rng = np.random.default_rng(0)
+    values = rng.uniform(40, 110, (rows, len(IDS))).round(1)
+    values[rng.random(values.shape) < 0.05] = np.nan
+    index = pd.date_range("2024-03-04 00:00", periods=rows, freq="5min", name="time")
+    return pd.DataFrame(values, columns=list(IDS), index=index)
+
+
+SAID = ["--meta-csv", "places.csv", "--units", "km/h", "--timezone", "Europe/Berlin"]
+OPTIONS = {"meta_csv": "places.csv", "units": "km/h", "timezone": "Europe/Berlin"}
+
+
+def same(one: Forecast, other: Forecast) -> None:
+    """All that a forecast holds, but for the files that were read."""
+    for field in fields(Forecast):
+        found, wanted = (getattr(each, field.name) for each in (one, other))
+        if isinstance(found, Observed):
+            np.testing.assert_array_equal(found.times, wanted.times)
+            found, wanted = found.values, wanted.values
+        if isinstance(found, np.ndarray):
+            np.testing.assert_array_equal(found, wanted)
+        elif field.name != "inputs":
+            assert found == wanted, field.name
+
+
+def told(call: Callable[..., object], *arguments: object, **options: object) -> str:
+    """All that is said on the way: notes, names of work, warnings, and the error at the end."""
+    said: list[str] = []
+
+    def listen(event: object) -> None:
+        said.append(str(event.message) if isinstance(event, Note) else str(getattr(event, "name", "")))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", Fallback)
+        try:
+            call(*arguments, progress=listen, **options)
+        except SocialxError as error:
+            said += [str(error), repr(error)]
+    return "\n".join([*said, *(str(each.message) for each in caught)])
+
+
+# --- the numbers ----------------------------------------------------------------------------------------------------
+
+
+def test_it_is_the_forecast_of_the_converted_file() -> None:
+    socialx.convert("auto", "export.csv", "kept/export.h5", meta="places.csv", units="km/h", timezone="Europe/Berlin")
+    found, wanted = socialx.predict("any", "export.csv", **OPTIONS), socialx.predict("any", "kept/export.h5")
+    same(found, wanted)
+    assert found.units == ("km/h",)
+    assert (found.dataset, found.timezone) == ("export", "Europe/Berlin")
+
+
+def test_it_is_so_on_the_command_line() -> None:
+    works("convert", "auto", "export.csv", *SAID, "--output-h5", "kept/export.h5")
+    result = works("predict", "any", "--data", "export.csv", *SAID, "--json")
+    assert json.loads(result.stdout) == json.loads(works("predict", "any", "--data", "kept/export.h5", "--json").stdout)
+    printed = works("predict", "any", "--data", "export.csv", *SAID).stdout
+    assert printed == works("predict", "any", "--data", "kept/export.h5").stdout
+    for name, data in (("one", ["export.csv", *SAID]), ("other", ["kept/export.h5"])):
+        works("predict", "any", "--data", *data, "--at", "2024-03-05 08:00", "--output", f"{name}.csv")
+    assert Path("one.csv").read_bytes() == Path("other.csv").read_bytes()
+
+
+def test_the_settings_may_name_the_table(here: Path) -> None:
+    wanted = socialx.predict("any", "export.csv", **OPTIONS)
+    same(socialx.predict("any", data={"path": "export.csv"}, **OPTIONS), wanted)
+    Path("mine.yaml").write_text("data:\n  path: export.csv\n")
+    for words in (["--config", "mine.yaml"], ["--set", "data.path=export.csv"]):
+        found = json.loads(works("predict", "any", *words, *SAID, "--json").stdout)
+        np.testing.assert_array_equal(found["forecast"]["avg_speed"], wanted.values[..., 0])
+
+
+def test_a_run_of_one_network_takes_a_table_of_it(here: Path) -> None:
+    csv = cut_csv(here / "METR-LA.csv", 400)
+    socialx.convert("auto", csv, "mine.h5", meta=LOCATIONS)
+    run = small_run(here / "mine.h5")
+    same(socialx.predict(run, csv, meta_csv=LOCATIONS), socialx.predict(run, "mine.h5"))
+    shown = works("predict", run, "--data", csv, "--meta-csv", LOCATIONS, "--at", "2012-05-04 08:00")
+    assert "2012-05-04 08:00" in shown.stdout
+
+
+def test_an_hdf5_file_of_pandas_is_a_table_and_its_name_is_kept_apart(here: Path) -> None:
+    cut = pd.read_csv(cut_csv(here / "METR-LA.csv", 400), index_col=0)
+    write_frame(here / "store.h5", list(cut.index), cut.to_numpy(), ids=tuple(cut.columns))
+    before = Path("store.h5").read_bytes()
+    result = works("predict", "any", "--data", "store.h5", "--meta-csv", LOCATIONS, "--units", "mph", "--json")
+    assert Path("store.h5").read_bytes() == before
+    done = kept(result.stderr)
+    assert done[-2:] == ["--output-h5", "store_converted.h5"]
+    works(*done[1:])
+    same_file = works("predict", "any", "--data", "store_converted.h5", "--json")
+    assert json.loads(result.stdout)["forecast"] == json.loads(same_file.stdout)["forecast"]
+
+
+def test_what_the_suffix_says_does_not_matter(here: Path) -> None:
+    wanted = socialx.predict("any", "export.csv", **OPTIONS).values
+    (here / "named.h5").write_bytes((here / "export.csv").read_bytes())
+    np.testing.assert_array_equal(socialx.predict("any", "named.h5", **OPTIONS).values, wanted)
+    works("convert", "auto", "export.csv", *SAID, "--output-h5", "made.h5")
+    (here / "made.h5").rename("made.csv")
+    np.testing.assert_array_equal(socialx.predict("any", "made.csv").values, wanted)
+
+
+# --- what is said ----------------------------------------------------------------------------------------------------
+
+
+def kept(said: str) -> list[str]:
+    """The words of the command that keeps the file."""
+    (line,) = [line for line in said.splitlines() if "converted for this forecast alone" in line]
+    return shlex.split(re.search(r"alone: (socialx .*) keeps the file, and convert takes more options$", line)[1])
+
+
+def test_a_note_says_how_to_keep_the_file_with_what_was_typed(here: Path) -> None:
+    (here / "a b").mkdir()
+    (here / "export.csv").rename("a b/my export.csv")
+    result = works("predict", "any", "--data", "a b/my export.csv", *SAID)
+    wanted = ["socialx", "convert", "auto", "a b/my export.csv", *SAID, "--output-h5", "a b/my export.h5"]
+    assert kept(result.stderr) == wanted
+    works(*wanted[1:])
+    assert works("predict", "any", "--data", "a b/my export.h5").stdout == result.stdout
+    found = told(socialx.predict, "any", "a b/my export.csv", meta_csv="places.csv", units="km/h")
+    assert (
+        "socialx.convert('auto', 'a b/my export.csv', meta='places.csv', units='km/h', output='a b/my export.h5')"
+        in found
+    )
+
+
+def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> None:
+    more = table().assign(weekday=table().index.day_of_week, note="dry")
+    more.to_csv("export.csv")
+    typed = ["export.csv", *SAID]
+    of_convert = works("convert", "auto", *typed, "--output-h5", "x.h5").stderr.splitlines()
+    said = works("predict", "any", "--data", *typed).stderr
+    lines = [line for line in of_convert if line.startswith("export.csv: ")]
+    assert any("weekday" in line for line in lines), of_convert
+    assert all(line in said for line in lines)
+    again = re.search(r"as in the published data sets: (socialx .*--missing none.*) if 0 is one", said)[1]
+    works(*shlex.split(again)[1:])
+    assert Path("export.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "its last row is"),
+        ({"at": "2024-03-05 00:02"}, "export.csv has no row at that time"),
+        ({"at": "2030-01-01"}, "export.csv ends at 2024-03-06"),
+        ({"sensors": "nowhere"}, "nowhere"),
+        ({"interval": 0.9}, "any"),
+        ({"units": None}, "export.csv: not what any was trained for"),
+    ],
+)
+def test_nothing_names_the_temporary_file(options: dict[str, object], says: str, here: Path) -> None:
+    said = told(socialx.predict, "any", "export.csv", **OPTIONS | options)
+    assert says in said
+    assert str(here.parent / "temporary") not in said.replace(f"in {here.parent / 'temporary'}", "")
+    assert "readings.h5" not in said
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in (OPTIONS | options).items() if value is not None]
+    printed = command("predict", "any", "--data", "export.csv", *words)
+    assert "readings.h5" not in printed.output
+    assert "Traceback" not in printed.output
+
+
+def test_a_command_of_a_later_failure_names_the_file_as_it_may_be_kept(here: Path) -> None:
+    csv = cut_csv(here / "METR-LA.csv", 400)
+    run = small_run(Path(socialx.convert("auto", csv, here / "mine.h5", meta=LOCATIONS).output))
+    error = command("predict", run, "--data", csv, "--meta-csv", LOCATIONS, "--at", "2012-06-27").stderr
+    assert f"{csv} ends at 2012-05-04 09:15:00" in error
+    assert f"socialx train --data {here / 'METR-LA.h5'}" in error
+
+
+def test_a_doubt_in_the_forecast_names_the_table(here: Path) -> None:
+    """A file of counts keeps its zeros, and a run of the same network was trained without."""
+    csv = cut_csv(here / "METR-LA.csv", 400)
+    socialx.convert("auto", csv, "mine.h5", meta=LOCATIONS, missing="none")
+    found = socialx.predict(small_run(here / "mine.h5"), csv, meta_csv=LOCATIONS)
+    assert found.notes
+    assert found.notes[0].startswith(f"{csv}: ")
+    said = works("predict", here / "run", "--data", csv, "--meta-csv", LOCATIONS).stderr
+    way = shlex.join(["socialx", "convert", "auto", str(csv), "--meta-csv", str(LOCATIONS), "--missing", "none"])
+    assert f"is right, convert it again with {way} --output-h5 {here / 'METR-LA.h5'}" in said
+
+
+def test_a_frame_is_named_so(data: Path, run: Path) -> None:
+    from socialx.files.store import open_store
+
+    store = open_store(data)
+    frame = pd.DataFrame(store.values, pd.to_datetime(store.seconds, unit="s"), list(store.sensors.ids)).iloc[-40:]
+    said = told(socialx.predict, run, frame)
+    assert "the frame: its last row is" in said
+    assert "the frame has no row at that time" in told(socialx.predict, run, frame, at="2012-05-04 09:02")
+    assert "temporary" not in said
+
+
+def test_inputs_are_what_the_user_named_and_no_output_replaces_them(here: Path) -> None:
+    found = socialx.predict("any", "export.csv", **OPTIONS)
+    assert {"export.csv", "places.csv"} <= set(map(str, found.inputs))
+    assert not [path for path in found.inputs if "temporary" in str(path)]
+    for name in ("export.csv", "places.csv"):
+        before = Path(name).read_bytes()
+        with pytest.raises(SocialxError, match="is an input of this command"):
+            found.to_csv(name, overwrite=True)
+        error = refused("predict", "any", "--data", "export.csv", *SAID, "--overwrite", "--output", name)
+        assert "is an input of this command" in error
+        assert Path(name).read_bytes() == before
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_table_without_positions_is_refused_with_the_flag(here: Path) -> None:
+    (here / "places.csv").rename(here.parent / "places.csv")  # which convert would find beside the table
+    error = command("predict", "any", "--data", "export.csv", "--units", "km/h").stderr.splitlines()[-1]
+    other = "socialx convert auto export.csv --units km/h --without-positions --output-h5 export.h5"
+    assert error.endswith(f"it holds no positions of its sensors: add --meta-csv LOCATIONS.csv, or {other} and "
+                          "backfill later")  # fmt: skip
+    with pytest.raises(SocialxError, match=r"add meta_csv='LOCATIONS\.csv', or socialx\.convert"):
+        socialx.predict("any", "export.csv", units="km/h")
+    works(*shlex.split(other)[1:])
+
+
+def test_dates_with_two_answers_are_refused_with_commands_that_work(here: Path) -> None:
+    days = table(60)
+    days.index = days.index.strftime("%d/%m/%Y %H:%M")
+    days.index.name = "time"
+    days.to_csv("export.csv")
+    error = command("predict", "any", "--data", "export.csv", *SAID).stderr.splitlines()[-1]
+    form = "'%d/%m/%Y %H:%M'"
+    way = f"socialx convert auto export.csv {shlex.join(SAID)} --time-format {form} --output-h5 export.h5"
+    assert "which may be day/month or month/day: say which: " in error
+    assert f" {way} or socialx convert auto export.csv" in error
+    works(*shlex.split(way)[1:])
+    works("predict", "any", "--data", "export.h5")
+
+
+def test_rows_without_dates_are_refused_with_one_command(here: Path) -> None:
+    np.save(here / "speeds.npy", table().fillna(0).to_numpy())
+    error = command("predict", "any", "--data", "speeds.npy", "--meta-csv", "places.csv").stderr.splitlines()[-1]
+    way = "socialx convert auto speeds.npy --meta-csv places.csv --start 'YYYY-MM-DD HH:MM:SS' --freq 5min"
+    assert f"add {way} --output-h5 speeds.h5" in error
+
+
+def test_a_wrong_value_of_a_flag_is_one_line(here: Path) -> None:
+    for flag, value, says in (
+        ("--units", "furlongs", "not a unit of speeds"),
+        ("--timezone", "Europe/Atlantis", "no such zone"),
+        ("--meta-csv", "none.csv", "no such file"),
+    ):
+        result = command("predict", "any", "--data", "export.csv", "--meta-csv", "places.csv", flag, value)
+        errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1, result.output
+        assert says in errors[0]
+        assert result.stdout == ""
+
+
+def test_a_file_of_socialx_takes_nothing_that_is_said_of_a_table(here: Path) -> None:
+    works("convert", "auto", "export.csv", *SAID, "--output-h5", "made.h5")
+    for flag, value, way in (
+        ("--meta-csv", "places.csv", "--meta places.csv"),
+        ("--units", "km/h", "--units km/h"),
+        ("--timezone", "Europe/Berlin", "--timezone Europe/Berlin"),
+    ):
+        error = refused("predict", "any", "--data", "made.h5", flag, value, code=2)
+        assert f"{flag} {value}: made.h5 is a socialx file, not a table: socialx backfill made.h5 {way}" in error
+        works("backfill", "made.h5", *way.split())
+
+
+def test_an_older_file_of_socialx_is_one_too(here: Path) -> None:
+    v0(here / "old.h5")
+    assert "socialx backfill old.h5" in refused("predict", "any", "--data", "old.h5")
+    assert "socialx backfill old.h5" in refused("predict", "any", "--data", "old.h5", "--units", "mph", code=2)
+
+
+def test_what_is_said_of_no_table_is_refused(run: Path) -> None:
+    assert "--units mph: no table is named: add --data FILE.csv" in refused("predict", run, "--units", "mph", code=2)
+    with pytest.raises(SettingsError, match=r"meta_csv='places\.csv': a frame has sensors"):
+        socialx.predict(run, table(), meta_csv="places.csv")
+
+
+def test_what_is_no_run_or_no_file_is_told_before_a_table_is_read(here: Path) -> None:
+    assert "not a run folder" in refused("predict", here, "--data", "export.csv", *SAID)
+    assert "none.csv: no such file" in refused("predict", "any", "--data", "none.csv", *SAID)
+    forecast = here / "forecast.h5"
+    works("predict", "any", "--data", "export.csv", *SAID, "--output", forecast)
+    assert "a forecast that predict wrote, not readings" in refused("predict", "any", "--data", forecast)
+
+
+def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: object, **options: object) -> object:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("socialx.tasks.prediction.TemporaryDirectory", fails)
+        error = refused("predict", "any", "--data", "export.csv", *SAID)
+    assert "TMPDIR: no folder for a temporary file can be written (No usable temporary directory found)" in error
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    error = command("predict", "any", "--data", "export.csv", *SAID).stderr.splitlines()[-1]
+    place = here.parent / "temporary"
+    assert error == (
+        f"error: the temporary file of export.csv in {place}: cannot be written (No space left on device): "
+        "check the folder and its space"
+    )
+
+
+# --- nothing is left --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("work", ["reading export.csv", "predict"])
+def test_an_interruption_leaves_no_temporary_file(work: str, here: Path) -> None:
+    seen: list[str] = []
+
+    def stop(event: object) -> None:
+        if isinstance(event, Work):
+            seen.append(event.name)
+            if event.name == work:
+                assert list((here.parent / "temporary").glob("socialx-predict-*"))
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        socialx.predict("any", "export.csv", **OPTIONS, progress=stop)
+    assert work in seen
+    assert not Path("export.h5").exists()
+
+
+def test_ctrl_c_leaves_no_temporary_file(here: Path) -> None:
+    """In a process of its own, at the moment when the temporary file is there."""
+    place = here.parent / "temporary"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place)}
+    words = ["predict", "any", "--data", str(EXCERPT), "--meta-csv", str(LOCATIONS)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "socialx", *words], env=environment, stderr=subprocess.PIPE, text=True, cwd=here
+    )
+    assert process.stderr is not None
+    for line in process.stderr:  # its notes begin when convert does
+        if "converted for this forecast alone" in line:
+            assert list(place.glob("*/*.h5"))
+            process.send_signal(signal.SIGINT)
+            break
+    _, rest = process.communicate(timeout=110)
+    assert process.returncode == 130, rest
+    assert "interrupted" in rest
