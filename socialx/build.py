@@ -49,13 +49,14 @@ def build(
     moments: Mapping[str, Moments] | None = None,
     sensors: tuple[str, ...] | None = None,
     known: tuple[tuple[str, ...], KnownDays] | None = None,
+    finer: int = 1,
 ) -> Problem:
     """Open the data, unless it is given, and build the model for it.
 
     split: whether the file is cut into train, validation and test.  moments: of a trained run, in place of those of
     this file.  sensors: the ids that the file must have, in the order of the model.  known: the sensors of a trained
-    run, and what it knows of its days.  Raises SettingsError where settings do not fit together and SocialxError where
-    the file does not fit them.
+    run, and what it knows of its days.  finer: how many steps of the model are one of the file.  Raises SettingsError
+    where settings do not fit together and SocialxError where the file does not fit them.
     """
     settings.refuse_conflicts()
     device = resolve_device(settings.trainer.device)
@@ -97,6 +98,8 @@ def build(
     roads = None if "pooling.distances" in settings.unread() else settings.pooling.distances
     graph = (settings.pooling.neighbours, settings.pooling.reach_km, roads, settings.pooling.strict)
     network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))
+    longer = {name: finer * getattr(network, name) for name in ("history", "horizon", "slots")}
+    network = replace(network, **longer)
     torch.manual_seed(settings.trainer.seed)
     model_class = kind.load()
     reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])

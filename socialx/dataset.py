@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import shutil
 import tempfile
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -164,7 +162,7 @@ class Dataset:
         return self.past().before(int(self.store.seconds[-1]) // DAY_S)
 
     @cached_property
-    def _usual(self) -> dict[tuple[int | None, ...], Usual | Path]:
+    def _usual(self) -> dict[tuple[int | None, ...], Usual]:
         return {}
 
     def usual(self, days: tuple[int | None, ...], rows: slice) -> Usual:
@@ -175,12 +173,9 @@ class Dataset:
         """
         if days not in self._usual:
             self._usual[days] = self._make_usual(days)
-        made, span = self._usual[days], slice(rows.start, rows.stop + self.horizon)
-        if isinstance(made, Path):
-            made = Usual(*(np.load(made / f"{name}.npy", mmap_mode="c") for name in Usual._fields))
-        return Usual(*(part[:, span] for part in made))
+        return Usual(*(part[:, rows.start : rows.stop + self.horizon] for part in self._usual[days]))
 
-    def _make_usual(self, days: tuple[int | None, ...]) -> Usual | Path:
+    def _make_usual(self, days: tuple[int | None, ...]) -> Usual:
         source, step = self.target_source, 60 * self.store.step_minutes
         length = len(source.seconds)
         if len(days) > 1:  # which training alone asks for
@@ -188,22 +183,22 @@ class Dataset:
         ahead = following(int(source.seconds[-1]), self.store.step_minutes, self.horizon)
         seconds = np.concatenate([source.seconds, ahead])[: length + self.horizon]
         issued = np.concatenate([seconds[: self.horizon] - step * self.horizon, seconds[: -self.horizon]])
-        shape, folder = (len(days), len(seconds), *source.shape), None
-        if self.loading.mode == "resident":
-            made = Usual(np.empty(shape, np.float32), np.empty(shape, np.uint8))
-        else:
-            folder = Path(tempfile.mkdtemp(prefix="socialx-"))
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            kinds = zip(Usual._fields, (np.float32, np.uint8), strict=True)
-            files = (np.lib.format.open_memmap(folder / f"{name}.npy", "w+", kind, shape) for name, kind in kinds)
-            made = Usual(*files)
+        shape = len(days), len(seconds), *source.shape
+        made = Usual(*(self._room(shape, kind) for kind in (np.float32, np.uint8)))
         past = self.past(max((each for each in days if each is not None), default=0))
         with work("climatology", len(seconds), "rows") as bar:
             for rows in pages(0, len(seconds)):
                 for whole, part in zip(made, past.at(seconds[rows], issued[rows], days), strict=True):
                     whole[:, rows] = part
                 bar.advance(rows.stop - rows.start)
-        return made if folder is None else folder
+        return made
+
+    def _room(self, shape: tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
+        """An array in memory, or in a file that has no name and is gone with it."""
+        if self.loading.mode == "resident":
+            return np.empty(shape, kind)
+        with tempfile.TemporaryFile() as file:
+            return np.memmap(file, kind, "w+", shape=shape)
 
     @property
     def target_source(self) -> Columns:

@@ -1,6 +1,6 @@
-"""A model of one time step for a file of a longer one: it reads each row as several, and the mean of them is forecast."""
+"""A model at a longer time step than its own: it reads each row as several, and their mean is the forecast."""
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, G targets, k steps of the model in one of the file
+# Shape letters: B windows, T history steps, P horizon steps, N sensors, G targets
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from socialx.batch import Batch
 
 
 class Coarser(nn.Module):
-    """A model that reads k T steps and forecasts k P, at k times its step: it then reads T and forecasts P."""
+    """Reads T and forecasts P steps of a file with a model that reads k T and forecasts k P shorter ones."""
 
     def __init__(self, model: nn.Module, steps: int) -> None:
-        """steps: k."""
+        """steps: k, how many of the model are one of the file."""
         super().__init__()
         self.model, self.steps = model, steps
 

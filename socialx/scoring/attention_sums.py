@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from socialx.batch import Batch
 from socialx.files.hdf5_layout import Sensors
+from socialx.model.coarser import Coarser
 from socialx.model.forecaster import Forecaster
 from socialx.model.pooling import SocialLayer, SocialPooling
 from socialx.scoring.results import ErrorOf, Head, Layer, Neighbour, SensorErrors, finite
@@ -147,6 +148,7 @@ class AttentionWeights:
 
 def social_layers(model: nn.Module) -> dict[str, SocialLayer]:
     """Those of a model by name: by their number, or by the block after which they act."""
+    model = model.model if isinstance(model, Coarser) else model
     if not isinstance(model, Forecaster):
         return {}
     stacked = {f"layer {number}": layer for number, layer in enumerate(model.social, start=1)}

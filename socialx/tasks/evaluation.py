@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from socialx.batch import Batch, Target
+from socialx.build import Problem, met_by
 from socialx.data.calendar import DAY_S
 from socialx.errors import Argument, SettingsError, counted
 from socialx.files.forecasts import READ_SUFFIXES, check_scored, saving
 from socialx.files.time_axis import Time
-from socialx.model.forecaster import Forecaster
 from socialx.notebook import names_in
 from socialx.progress import Callback, listening
 from socialx.scoring import ladder
@@ -79,7 +79,7 @@ def evaluate(
         check_outputs((save, None), layers=layers, runs=names, overwrite=overwrite)
         scored = scored_part([name for name in names if name not in files], layers, part, start, end, files)
         for name in scored.problems if known else ():
-            _check_climatology(name, scored)
+            _check_climatology(name, scored.problems[name])
         stack.enter_context(when_memory_runs_out(scored.problem))
         dataset, step_minutes = scored.data, scored.data.store.step_minutes
         models = (scored.baselines() if baselines else {}) | scored.models()
@@ -155,10 +155,9 @@ def _forecast_files(names: Sequence[str], of_runs: str | None) -> list[str]:
     return files
 
 
-def _check_climatology(run: str, scored: ScoredPart) -> None:
+def _check_climatology(run: str, problem: Problem) -> None:
     """SettingsError where the model of a run has no climatology."""
-    model = scored.problems[run].model
-    if not isinstance(model, Forecaster) or model.climatology is None:
+    if not met_by(problem.settings):
         helps = f"train it with {Argument('model.climatology', True)}"
         raise SettingsError(Argument("known_days"), f"{run} was trained without a climatology", helps)
 

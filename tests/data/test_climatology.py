@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -202,10 +201,7 @@ def test_nothing_is_left_of_the_file_that_other_modes_need(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     data = opened(file, "chunk")
-    next(iter(data.loader("train", 32).epoch(0)))
-    assert len([*tmp_path.iterdir()]) == 1
-    del data
-    gc.collect()
+    assert len([*data.loader("train", 32).epoch(0)]) > 1
     assert not [*tmp_path.iterdir()]
 
 
