@@ -30,7 +30,7 @@ from socialx.settings_layers import Layers
 from socialx.tasks.exporting import FIXED
 from socialx.tasks.trained import load_trained
 
-RUN = Path("examples/pretrained/metr_la")
+RUN = Path("metr_la")
 RESULT = Path(__file__).parent / "results" / "export.json"
 
 
