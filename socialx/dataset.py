@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from socialx.data.calendar import DAY_S, following, slots_per_day
-from socialx.data.climatology import KnownDays, PastDays, Usual
+from socialx.data.climatology import UNTIL_TRAINED, KnownDays, PastDays, Usual
 from socialx.data.history import Histories
 from socialx.data.loaders import (
     READING_BYTES,
@@ -168,6 +168,8 @@ class Dataset:
     def usual(self, days: tuple[int | None, ...], rows: slice) -> Usual:
         """What is usual at these rows and in the horizon after them, [V,t+P,N,G]; days: V numbers of days, None: all.
 
+        ``UNTIL_TRAINED`` alone stands for all days until the end of the training rows.
+
         The climatology of a row is that of the days before the first issue whose window reads the row.  It is made once
         for the whole file: in memory where the series is resident, else in a temporary file.
         """
@@ -183,6 +185,8 @@ class Dataset:
         ahead = following(int(source.seconds[-1]), self.store.step_minutes, self.horizon)
         seconds = np.concatenate([source.seconds, ahead])[: length + self.horizon]
         issued = np.concatenate([seconds[: self.horizon] - step * self.horizon, seconds[: -self.horizon]])
+        if days == (UNTIL_TRAINED,):
+            issued, days = np.minimum(issued, source.seconds[self._learned_from.stop - 1]), (None,)
         shape = len(days), len(seconds), *source.shape
         made = Usual(*(self._room(shape, kind) for kind in (np.float32, np.uint8)))
         past = self.past(max((each for each in days if each is not None), default=0))

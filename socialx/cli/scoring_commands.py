@@ -51,7 +51,11 @@ def evaluate(
     ] = False,
     known_days: Annotated[
         str | None,
-        typer.Option("--known-days", metavar="0,7,all", help="also score runs that know so many days before each day"),
+        typer.Option(
+            "--known-days",
+            metavar="0,7,all",
+            help="also score runs that know so many days before each day, or those of the training (trained)",
+        ),
     ] = None,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="also say how often the prediction intervals of runs hold")

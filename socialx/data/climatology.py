@@ -22,6 +22,7 @@ OF_SENSOR = 3.0  # readings of the sensor's mean, so that few readings at a time
 OF_OTHERS = 4.0  # readings at the same time on other kinds of day, less where a day of this kind is known
 TRUSTED_DAYS = 3.0  # with so many days behind it, a usual reading is half trusted
 TABLES = 16  # of days and kinds of day that are kept
+UNTIL_TRAINED = -1  # in place of a number of days: all of them until the end of the training rows
 # Days that a model for any network meets in training, None: all.
 MET_DAYS: tuple[int | None, ...] = (0, 1, 2, 3, 5, 7, 14, 28, None)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from socialx.batch import Batch, Target
 from socialx.build import Problem, met_by
 from socialx.data.calendar import DAY_S
+from socialx.data.climatology import UNTIL_TRAINED
 from socialx.errors import Argument, SettingsError, counted
 from socialx.files.forecasts import READ_SUFFIXES, check_scored, saving
 from socialx.files.time_axis import Time
@@ -61,8 +62,8 @@ def evaluate(
     validation or test; all is meant for a file that the runs were not trained on. start, end: only windows whose
     forecast lies in this period, ends included; a date is its 00:00. baselines: also score copy-last and the
     historical average. known_days: also score each run with the climatology of so many days before each day, such as
-    ``"0,7,all"``, as ``Evaluation.known_days``. Scores are computed in float32 unless ``trainer={"precision": ...}``
-    says otherwise. The same pass also measures:
+    ``"0,7,all"``, or of the days until the end of the training rows, ``"trained"``, as ``Evaluation.known_days``.
+    Scores are computed in float32 unless ``trainer={"precision": ...}`` says otherwise. The same pass also measures:
     intervals: how often the prediction intervals of each run hold, as ``Evaluation.coverage``.
     by: the MAE by horizon, hour, weekday, sensor or congestion, as ``Evaluation.by``.
     compare: the difference of the MAE of two, with its 95 % interval, as ``Evaluation.difference``.
@@ -165,17 +166,20 @@ def _check_climatology(run: str, problem: Problem) -> None:
 def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
     """Numbers of days that are known, None: all; SettingsError for what is none."""
     texts = [str(known)] if isinstance(known, int) else names_in(known if isinstance(known, str) else map(str, known))
+    words = {"all": None, "trained": UNTIL_TRAINED}
     for text in texts:
-        if text != "all" and not re.fullmatch("[0-9]{1,4}", text):
-            raise SettingsError(Argument("known_days", text), "neither a number of days nor all", "for example 0,7,all")
-    return [None if text == "all" else int(text) for text in dict.fromkeys(texts)]
+        if text not in words and not re.fullmatch("[0-9]{1,4}", text):
+            wrong = f"neither a number of days nor {' or '.join(words)}"
+            raise SettingsError(Argument("known_days", text), wrong, "for example 0,7,all")
+    return [words[text] if text in words else int(text) for text in dict.fromkeys(texts)]
 
 
 def _with_days(run: str, scored: ScoredPart, known: Sequence[int | None]) -> Iterator[tuple[str, list[HorizonScores]]]:
     """The names and scores of a run that knows so many days before each day of issue, None: all."""
     problem = scored.problems[run]
     for days in known:
-        sums, name = scored.scores(), f"{run}, {'all days' if days is None else counted(days, 'day')}"
+        named = {None: "all days", UNTIL_TRAINED: "days of the training"}
+        sums, name = scored.scores(), f"{run}, {named[days] if days in named else counted(days or 0, 'day')}"
         size = problem.settings.loader.batch_size
         loader = scored.data.loader(scored.part, size, some=scored.places, days=(days,))
         survey(problem.model, loader, problem.precision, sums, name=f"score {name}")

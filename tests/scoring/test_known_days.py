@@ -28,8 +28,8 @@ def run(data: Path) -> Path:
     return small_run(data, "run", *QUICK)
 
 
-@pytest.mark.parametrize("days", [None, 1])
-def test_scores_are_those_of_a_loop_over_windows(run: Path, days: int | None) -> None:
+@pytest.mark.parametrize("days", ["all", "1", "trained"])
+def test_scores_are_those_of_a_loop_over_windows(run: Path, days: str) -> None:
     problem, _ = load_trained(run, Layers.of(None, {}))
     d, model = problem.data, problem.model.eval()
     values, valid = (part[..., 0] for part in d.source.read(slice(0, ROWS)))
@@ -38,14 +38,17 @@ def test_scores_are_those_of_a_loop_over_windows(run: Path, days: int | None) ->
     for start in starts.tolist():
         window = d.series.window(torch.tensor([start]))
         seconds = d.store.seconds[start : start + 24]
-        usual = past.at(seconds, seconds - 3600, (days,))
+        issued = seconds - 3600
+        if days == "trained":
+            issued = np.minimum(issued, d.store.seconds[d.windows.training_rows.stop - 1])
+        usual = past.at(seconds, issued, (1 if days == "1" else None,))
         trust = torch.from_numpy(usual.trust).float() / 255
         with torch.no_grad():
             forecast = model(window._replace(usual=torch.from_numpy(usual.readings), trust=trust))[0, :, :, 0].numpy()
         ahead = slice(start + 12, start + 24)
         total += (np.abs(forecast - values[ahead]) * valid[ahead]).sum(1)
         count += valid[ahead].sum(1)
-    found = evaluate([run], part="validation", known_days="all" if days is None else days)
+    found = evaluate([run], part="validation", known_days=days)
     (scores,) = found.known_days.values()
     np.testing.assert_allclose([step.mae for step in scores.targets["avg_speed"].by_step], total / count, rtol=1e-4)
     assert len({int(d.store.seconds[start + 11]) // 86_400 for start in starts}) > 1  # so a day began between them

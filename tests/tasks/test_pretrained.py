@@ -49,9 +49,7 @@ def test_the_forecast_beats_the_last_reading() -> None:
 
 @pytest.mark.usefixtures("_in_the_repository")
 def test_most_readings_of_the_last_day_are_inside_its_intervals() -> None:
-    found = socialx.predict(
-        "metr_la", start="2012-06-27 00:00", end="2012-06-27 22:00", every="2h", interval=0.8
-    )
+    found = socialx.predict("metr_la", start="2012-06-27 00:00", end="2012-06-27 22:00", every="2h", interval=0.8)
     truth = found.observed.values[np.searchsorted(found.observed.times, found.times)]  # [W,P,N,G]
     inside = (found.lower <= truth) & (truth <= found.upper)
     assert inside[np.isfinite(truth)].mean() == pytest.approx(0.8, abs=0.05)
