@@ -71,7 +71,6 @@ def build(
     if device.type == "cpu":
         keep_freed_memory(not settings.model.checkpointing)
     precision = resolve_precision(settings.trainer.precision, device)
-    kind, pooling = model_of(settings.model.kind), POOLINGS[settings.pooling.kind]
     met = met_by(settings)
     if data is None:
         if settings.data.path is None:
@@ -100,6 +99,15 @@ def build(
     network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))
     longer = {name: finer * getattr(network, name) for name in ("history", "horizon", "slots")}
     network = replace(network, **longer)
+    model = _made(settings, network)
+    checksum = data.checksum  # reads the whole file
+    protocol = ScoringProtocol.of(data, checksum, precision.name, settings.trainer.seed, roads)
+    return Problem(settings, precision, data, model, protocol)
+
+
+def _made(settings: Settings, network: Network) -> nn.Module:
+    """The model for a network, with fresh weights."""
+    kind, pooling = model_of(settings.model.kind), POOLINGS[settings.pooling.kind]
     torch.manual_seed(settings.trainer.seed)
     model_class = kind.load()
     reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
@@ -124,9 +132,7 @@ def build(
         raise SettingsError("model", error, f"see {', '.join(map(str, sizes))}") from None
     if isinstance(kind, OwnModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
-    checksum = data.checksum  # reads the whole file
-    protocol = ScoringProtocol.of(data, checksum, precision.name, settings.trainer.seed, roads)
-    return Problem(settings, precision, data, model, protocol)
+    return model
 
 
 def met_by(settings: Settings) -> tuple[int | None, ...]:

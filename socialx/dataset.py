@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from socialx.data.augmentation import Augmented
 from socialx.data.calendar import DAY_S, following, slots_per_day
 from socialx.data.climatology import UNTIL_TRAINED, KnownDays, PastDays, Usual
 from socialx.data.history import Histories
@@ -30,7 +31,7 @@ from socialx.data.network import Network
 from socialx.data.normaliser import Moments, measure
 from socialx.data.order import ALONE, Order, Share
 from socialx.data.series import Series
-from socialx.data.source import PAGE_ROWS, pages
+from socialx.data.source import PAGE_ROWS, RowSource, pages
 from socialx.data.windows import Windows, split_windows
 from socialx.environment import free_bytes
 from socialx.errors import Argument, Message, SocialxError
@@ -43,6 +44,7 @@ WORTH_A_LINE = GIB
 RESIDENT_SHARE = 0.5  # of the free memory: the model needs the rest
 CHUNK_SHARE = 0.125  # of the free memory; up to three chunks are there at a time, and two of the validation
 FREE_FLOW, FREE_FLOW_BYTES = 0.95, GIB // 16  # the quantile, and the most that is kept of the readings for it
+AUGMENTED_SEED = 0
 CHUNK_ON_CPU = GIB // 8  # more would take memory from other programs, and make nothing faster
 
 
@@ -232,8 +234,15 @@ class Dataset:
         if days not in self._with_usual:
             self._with_usual.clear()  # at most one is kept
             rows = slice(0, len(self.store.seconds))
-            self._with_usual[days] = self.series.with_usual(self.usual(days, rows))
+            series = self.series
+            if len(days) > 1:
+                series = Series(self._read_by(days), self.history, self.horizon, self.device, *self._places())
+            self._with_usual[days] = series.with_usual(self.usual(days, rows))
         return self._with_usual[days]
+
+    def _read_by(self, days: tuple[int | None, ...]) -> RowSource:
+        """The features by row; in a training that meets several numbers of days, as other detectors report them."""
+        return Augmented(self.source, AUGMENTED_SEED) if len(days) > 1 else self.source
 
     def histories(self, slack_s: int, past: PastDays | None = None) -> Histories:
         """Histories by the time of their last row; a row may miss its time by slack_s.  past: None: a new one."""
@@ -310,7 +319,8 @@ class Dataset:
         rows = slice(rows.start, min(rows.stop, len(self.store.seconds)))
         pinned = self.device.type == "cuda" and self.loading.mode == "chunk"
         usual = self.usual(days, rows) if days else None
-        return Series(self.source, self.history, self.horizon, HOST, *self._places(), rows, pinned, usual)
+        source = self._read_by(days)
+        return Series(source, self.history, self.horizon, HOST, *self._places(), rows, pinned, usual)
 
     def training_readings(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Values and valid [t,N,G] of the targets and seconds [t] of the rows that training windows may look at.

@@ -122,6 +122,16 @@ def edited(data: Path, path: Path) -> Iterator[h5py.File]:
         yield file
 
 
+def renamed(data: Path, path: Path) -> Path:
+    """A copy whose sensors have other ids."""
+    with edited(data, path) as file:
+        ids = file["metadata/vdids"][:]
+        file["metadata/vdids"][:] = np.array([b"x" + vdid for vdid in ids], "S64")
+        for vdid in ids:
+            file["metadata/vd_info"].move(vdid.decode(), "x" + vdid.decode())
+    return path
+
+
 def keep_rows(file: h5py.File, rows: slice | np.ndarray) -> None:
     """Of an open file."""
     for name in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):

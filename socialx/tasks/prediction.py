@@ -4,15 +4,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,41 +18,33 @@ from socialx.data.calendar import DAY_S
 from socialx.data.history import Histories
 from socialx.data.source import pages
 from socialx.errors import (
-    MARK,
     Argument,
     Command,
     Message,
     SettingsError,
     SocialxError,
     counted,
-    retold,
     told,
-    written,
 )
-from socialx.files.convert_options import options, parse_freq
-from socialx.files.file_head import read_head, whole
-from socialx.files.frames import Frame, write_frame
+from socialx.files.convert_options import parse_freq
 from socialx.files.quantities import NOT_NEGATIVE
-from socialx.files.recognition import is_ours
-from socialx.files.store import AGAIN, Store, open_store
+from socialx.files.store import Store
 from socialx.files.time_axis import JITTER_S, Time, as_text, known_zone, wall_seconds
 from socialx.forecast import Forecast, Observed
 from socialx.progress import Callback, listening, note, work
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import Trained, other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
-from socialx.settings import MOST_STEPS, SCORING, Settings
+from socialx.settings import MOST_STEPS, Settings
 from socialx.settings_layers import Layers, as_typed, size_here
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import inputs_of
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
+from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import open_run
 
 YEAR_DAYS, WEEK_DAYS = 365.25, 7
-Data = str | Path | Frame | Mapping[str, Any] | None
-TABLE = {"meta": "meta_csv", "units": "units", "timezone": "timezone"}  # what convert calls it -> what predict does
-MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after the other
 SHOWN_HISTORIES = 4  # histories of observed readings before the first issue, for pictures
 
 
@@ -96,7 +84,7 @@ def predict(
     """
     path = Path(str(run))
     said = {"meta": meta_csv, "units": units, "timezone": timezone}
-    with listening(progress), _as_file(data, path, Layers.of(settings, sections), said) as (file, named):
+    with listening(progress), as_file(data, path, Layers.of(settings, sections), said) as (file, named):
         if at is not None and (start is not None or end is not None):
             raise SettingsError(Argument("at"), "one issue time, and a span of them too", "give one of the two")
         layers = Layers.of(settings, {**sections, "data": file})
@@ -130,145 +118,6 @@ def predict(
         notes = (told(f"{problem.data.store.path}: {doubt} of {path}"),) if doubt else ()
         forecast = replace(forecast, inputs=inputs, notes=notes)
         return forecast if sensors is None else forecast.select(sensors)
-
-
-@contextmanager
-def _as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> Iterator[tuple[Data, Layers]]:
-    """The data, and the settings as the user named them; a frame or a table is a temporary file while the block runs.
-
-    A frame has the facts of the file that the run was trained on.  said: what the user says about a table, by argument
-    of ``convert``.  Messages of the block name the frame or the table, never the temporary file.
-    """
-    said = {name: value for name, value in said.items() if value is not None}
-    framed = not (data is None or isinstance(data, str | Path | Mapping))
-    named = layers if framed else Layers.of(layers, {"data": data})
-    path = None if framed else _path_of(named)
-    there = path is not None and _is_there(path)
-    table = path if path and there and not is_ours(read_head(path, AGAIN)) else None
-    if said and table is None and (there or path is None):
-        _refuse_said(said, path, framed)
-    if table is None and not framed:
-        yield data, named
-        return
-    folder = open_run(run)  # a wrong name is told before a long table is read
-    with _temporary_folder() as place:
-        file = place / "readings.h5"
-        if table is None:
-            own = layers.of_run(folder.settings, folder.read_settings(), SCORING, folder.trained_with()).settings.data
-            features = dict.fromkeys((*own.targets, *(own.inputs or ())))
-            if own.path is None or len(features) > 1:
-                found = f"{run} reads {', '.join(features)}, and a frame holds readings of one feature"
-                raise SocialxError("data", found, "write them to a file with all features")
-            write_frame(file, cast("Frame", data), open_store(own.path, own.targets[0]))
-            naming = retold(partial(_without, file, "the frame", Path("FILE.h5")))
-        else:
-            naming = _converted(table, file, said)
-        with naming:
-            yield {**(data if isinstance(data, Mapping) else {}), "path": file}, named
-
-
-def _path_of(layers: Layers) -> Path | None:
-    """The data that the user names; the environment does not count, as for the settings of a run."""
-    said = layers.values.get("data.path")
-    if said is None or said.origin.startswith("$") or not isinstance(said.value, str | Path) or not str(said.value):
-        return None
-    return Path(said.value)
-
-
-def _is_there(path: Path) -> bool:
-    """Whether a file, a folder or an archive has this name; whoever opens it tells what is wrong with the name."""
-    with suppress(OSError):
-        return whole(path).exists()
-    return False
-
-
-def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> None:
-    """Raise SettingsError for what is said about a table where the data is none."""
-    name = next(iter(said))
-    what, remedy = f"{path} is a socialx file, not a table", str(Command("backfill", path, **said))
-    if framed:
-        what, remedy = "a frame has sensors, unit and time zone of the run's own file", "drop it"
-    elif path is None:
-        what, remedy = "no table is named", f"add {Argument('data', 'FILE.csv')}"
-    raise SettingsError(Argument(TABLE[name], said[name]), what, remedy)
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    """A folder that is gone when the block ends; raises SocialxError where none can be made."""
-    try:
-        folder = TemporaryDirectory(prefix="socialx-predict-")
-    except OSError as error:
-        found = f"no folder for a temporary file can be written ({error.strerror})"
-        raise SocialxError("TMPDIR", found, "set it to a folder with space") from None
-    with folder as place:
-        yield Path(place)
-
-
-@contextmanager
-def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[None]:
-    """Convert a table to a temporary file, and name the table in the messages of the block.
-
-    said: as ``convert`` takes it.  A note says how to keep the file.
-    """
-    from socialx.tasks.files import convert  # it loads what downloads files
-
-    archive = whole(table)
-    stem = table.name.split(".")[0] or "readings"
-    kept = archive.parent / f"{stem}.h5"
-    kept = archive.parent / f"{stem}_converted.h5" if kept == archive else kept
-    others = {option.name: option.metavar for option in options().values() if option.name not in TABLE}
-
-    def with_options(more: Mapping[str, Any]) -> Command:
-        added = {name: others[name] if value is None else value for name, value in more.items()}
-        return Command("convert", "auto", table, **said, **added, output=kept)
-
-    def retell(name: str, of_convert: Collection[str], text: str) -> str:
-        return _without(file, name, kept, _in_predict(text, of_convert, with_options))
-
-    with retold(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
-        convert("auto", table, file, **said)
-    keeps = f"{with_options({})} keeps the file, and convert takes more options"
-    note(Message(table, "converted for this forecast alone", keeps))
-    with retold(partial(retell, str(table), others.keys() - {"start"})):  # which is one of predict too
-        yield
-
-
-def _in_predict(text: str, others: Collection[str], with_options: Callable[[Mapping[str, Any]], Command]) -> str:
-    """A marked text about a table with the arguments of ``predict``.
-
-    others: arguments that only ``convert`` has; ``with_options`` makes the command that takes their place.
-    """
-
-    def of_convert(match: re.Match[str]) -> str:
-        parts: list[Argument | Command] = []
-
-        def collect(part: Argument | Command) -> str:
-            parts.append(part)
-            return ""
-
-        written(match[0], collect)
-        more = {each.name: each.value for each in parts if isinstance(each, Argument) and each.name in others}
-        return str(with_options(more)) if more and len(more) == len(parts) else match[0]
-
-    def of_predict(part: Argument | Command) -> str:
-        return str(Argument(TABLE.get(part.name, part.name), part.value) if isinstance(part, Argument) else part)
-
-    return written(MARKS.sub(of_convert, text), of_predict)
-
-
-def _without(file: Path, name: str, kept: Path, text: str) -> str:
-    """A marked text that names no temporary file: in a command it is the file as it may be kept, else ``name``."""
-
-    def renamed(part: Argument | Command) -> str:
-        if isinstance(part, Argument):
-            return str(Argument(part.name, name if str(part.value) == str(file) else part.value))
-        places = {str(file): kept, "OUT.h5": kept}
-        part.arguments = tuple(places.get(str(value), value) for value in part.arguments)
-        part.options = {key: places.get(str(value), value) for key, value in part.options.items()}
-        return str(part)
-
-    return written(text, renamed).replace(str(file), name)
 
 
 @dataclass(frozen=True, eq=False)

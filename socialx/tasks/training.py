@@ -16,7 +16,7 @@ from torch import nn
 
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
-from socialx.errors import Argument, Message, SettingsError, SocialxError
+from socialx.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.kinds import OwnModel, model_of
 from socialx.notebook import Shown, is_frame
 from socialx.precision import Precision
@@ -223,9 +223,9 @@ def train_loader(problem: Problem, group: ProcessGroup = ALONE, chunk: int | Non
 def other_networks(problem: Problem) -> list[Problem]:
     """The problems of the further files that the model learns from, normalised as the first one is.
 
-    Raises SocialxError for a file of another unit or time step, and for one that is named twice.
+    Raises SocialxError for a file of another unit or time step, and for one that has sensors of another one.
     """
-    others, networks = [], {problem.protocol.network: problem.data.store.path}
+    others, networks = [], {problem.data.store.path: _places(problem)}
     for path in problem.settings.data.also:
         data = problem.settings.data.model_copy(update={"path": path, "also": ()})
         settings = problem.settings.model_copy(update={"data": data})
@@ -233,14 +233,24 @@ def other_networks(problem: Problem) -> list[Problem]:
         other.protocol.refuse_other(
             replace(problem.protocol, missing=other.protocol.missing), problem.data.store.path, path, False
         )
-        if same := networks.get(other.protocol.network):
-            raise SocialxError(path, f"the sensors of {same} again", "name each network once")
-        networks[other.protocol.network] = path
+        places = _places(other)
+        for file, known in networks.items():
+            if shared := [name for name, place in places.items() if known.get(name) == place]:
+                found = f"{counted(len(shared), 'sensor')} of {file} again"
+                raise SocialxError(path, found, "name each network once", sample=shared)
+        networks[path] = places
         other.model.to(other.precision.device)
         others.append(other)
     for other in others:
         note(Message(other.data.store.path, f"{len(other.data.sensors.ids):,} sensors, learnt from too"))
     return others
+
+
+def _places(problem: Problem) -> dict[str, tuple[str, ...]]:
+    """The position of each sensor by its id, in thousandths of a degree: two networks may use one id."""
+    sensors = problem.data.sensors
+    degrees = zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
+    return {name: tuple(f"{each:.3f}" for each in pair) for name, pair in zip(sensors.ids, degrees, strict=True)}
 
 
 def loaders_of(
@@ -257,7 +267,8 @@ def loaders_of(
         return first, validation[0]
     model, *models = (each.model for each in networks)
     use = one_of(model, models)
-    return InTurn([first, *others], use, seed), InTurn(validation, use, seed)
+    names = [each.data.store.path.stem for each in networks]
+    return InTurn([first, *others], use, seed, names), InTurn(validation, use, seed, names)
 
 
 def load_teachers(problem: Problem) -> list[Problem]:

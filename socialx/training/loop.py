@@ -33,6 +33,7 @@ from socialx.training.clock import NoClock, StepClock
 from socialx.training.device import sampling
 from socialx.training.leak import MemoryWatch
 from socialx.training.learner import Learner
+from socialx.training.networks import one_by_one
 from socialx.training.run_folder import EpochRow, RunFolder
 
 
@@ -256,26 +257,34 @@ def _train_epoch(
 
 
 def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Interrupt) -> float | None:
-    """Validation MAE, several targets in units of the first one; None where it was interrupted."""
-    sums = RunningScores(horizon, len(learner.target_weight), learner.precision.device)
+    """Validation MAE, several targets in units of the first one, the mean of several networks.
+
+    None where it was interrupted.
+    """
     group = learner.group
-    if not survey(
-        learner.model,
-        validation,
-        learner.precision,
-        sums,
-        name="validate",
-        stop=lambda: group.any(interrupt.requested),
-        forecast=learner.forecast,
-    ):
-        return None
-    group.sum_(sums.sums)
-    scores = sums.compute()
-    if not all(of_target.overall.count for of_target in scores):
-        remedy = f"use a longer file, or another {Argument('data.split')}"
-        learner.group.fail(SocialxError("validation", "no window has a valid target", remedy))
-    maes = (weight * of.overall.mae for weight, of in zip(learner.target_weight, scores, strict=True))
-    return sum(maes) / len(scores)
+    of_networks: dict[str, float] = {}
+    for name, loader in one_by_one(validation):
+        sums = RunningScores(horizon, len(learner.target_weight), learner.precision.device)
+        if not survey(
+            learner.model,
+            loader,
+            learner.precision,
+            sums,
+            name="validate",
+            stop=lambda: group.any(interrupt.requested),
+            forecast=learner.forecast,
+        ):
+            return None
+        group.sum_(sums.sums)
+        scores = sums.compute()
+        if not all(of_target.overall.count for of_target in scores):
+            remedy = f"use a longer file, or another {Argument('data.split')}"
+            group.fail(SocialxError(f"validation {name}".strip(), "no window has a valid target", remedy))
+        maes = (weight * of.overall.mae for weight, of in zip(learner.target_weight, scores, strict=True))
+        of_networks[name] = sum(maes) / len(scores)
+    if len(of_networks) > 1:
+        note(Message("validation MAE", ", ".join(f"{name} {mae:.3f}" for name, mae in of_networks.items())))
+    return sum(of_networks.values()) / len(of_networks)
 
 
 def _end_epoch(

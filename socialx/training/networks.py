@@ -15,11 +15,14 @@ from socialx.data.loaders import Loader
 class InTurn(Loader):
     """Batches of several loaders in a random order, each as often as it has batches.
 
-    use: called with the number of the network before each of its batches, and with 0 at the end.
+    use: called with the number of the network before each of its batches, and with 0 at the end.  names: of the
+    networks.
     """
 
-    def __init__(self, loaders: Sequence[Loader], use: Callable[[int], None], seed: int) -> None:
-        self.loaders, self.use, self.seed = loaders, use, seed
+    def __init__(
+        self, loaders: Sequence[Loader], use: Callable[[int], None], seed: int, names: Sequence[str] = ()
+    ) -> None:
+        self.loaders, self.use, self.seed, self.names = loaders, use, seed, names
         self.num_windows = sum(loader.num_windows for loader in loaders)
         self.batch_size, self.chunk = loaders[0].batch_size, loaders[0].chunk
         self.making_s: deque[float] = loaders[0].making_s
@@ -39,6 +42,19 @@ class InTurn(Loader):
                 yield next(batches[network])
         finally:
             self.use(0)
+
+
+def one_by_one(loader: Loader) -> Iterator[tuple[str, Loader]]:
+    """The name and the loader of each network, which the model is set to meanwhile; a plain loader is of one."""
+    if not isinstance(loader, InTurn):
+        yield "", loader
+        return
+    try:
+        for network, name in enumerate(loader.names):
+            loader.use(network)
+            yield name, loader.loaders[network]
+    finally:
+        loader.use(0)
 
 
 def one_of(model: nn.Module, others: Sequence[nn.Module]) -> Callable[[int], None]:

@@ -15,7 +15,7 @@ import pytest
 from socialx import load_run
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from tests.commands import SMALL, edited, refused, small_file, small_run, socialx, works
+from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, socialx, works
 
 WITHOUT_SENSORS = ["--no-sensor-identity", "--no-adaptive"]
 
@@ -149,12 +149,7 @@ def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
 
 
 def test_other_sensors_are_another_network_though_they_are_as_many(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.h5"
-    with edited(file_of(folder, 4), other) as file:
-        ids = file["metadata/vdids"][:]
-        file["metadata/vdids"][:] = np.array([b"x" + vdid for vdid in ids], "S64")
-        for vdid in ids:
-            file["metadata/vd_info"].move(vdid.decode(), "x" + vdid.decode())
+    other = renamed(file_of(folder, 4), tmp_path / "other.h5")
     error = refused("evaluate", small_run(file_of(folder, 4), tmp_path / "run"), "--data", other)
     assert "not what" in error
     assert "network" in error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from socialx.build import build
 from socialx.settings_layers import Layers
 from socialx.tasks.training import loaders_of, other_networks, train_loader
 from socialx.training.run_folder import open_run
-from tests.commands import edited, refused, small_file, small_run, works
+from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, works
 
 DAY = 288
 
@@ -32,7 +33,7 @@ def data(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def other(folder: Path) -> Path:
     (folder / "other").mkdir()
-    return small_file(folder / "other", 3 * DAY, 8)
+    return renamed(small_file(folder / "other", 3 * DAY, 8), folder / "other.h5")
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +81,16 @@ def test_the_run_is_that_of_its_first_network_and_forecasts_both(run: Path, data
         assert socialx.predict(run, path).values.shape[2] == sensors
 
 
-def test_the_validation_error_is_that_of_all_networks(run: Path, data: Path, other: Path) -> None:
-    evaluations = [socialx.evaluate(run, path, part="validation")[str(run)].overall() for path in (data, other)]
-    total = sum(each.mae * each.count for each in evaluations) / sum(each.count for each in evaluations)
+def test_the_validation_error_is_the_mean_of_those_of_all_networks(run: Path, data: Path, other: Path) -> None:
+    errors = [socialx.evaluate(run, path, part="validation")[str(run)].overall().mae for path in (data, other)]
     rows = socialx.load_run(run).epochs
-    assert min(row.validation_mae for row in rows) == pytest.approx(total, rel=1e-4)
+    assert min(row.validation_mae for row in rows) == pytest.approx(sum(errors) / 2, rel=1e-4)
+
+
+def test_the_validation_error_of_each_network_is_said(data: Path, other: Path, tmp_path: Path) -> None:
+    flags = ("--any-network", "--also", other, "--max-epochs", "1", "--run-dir", tmp_path / "run", *SMALL)
+    said = " ".join(works("train", "--data", data, *flags).stderr.split())
+    assert re.search(r"validation MAE: small \d+\.\d{3}, other \d+\.\d{3}", said)
 
 
 def test_a_resumed_training_goes_on_with_the_same_batches(data: Path, other: Path, folder: Path) -> None:
@@ -103,6 +109,9 @@ def test_what_cannot_be_learnt_together_is_refused(data: Path, other: Path, tmp_
     assert "--any-network" in error("--also", other, code=2)
     assert "each network once" in error("--any-network", "--also", data)
     assert "each network once" in error("--any-network", "--also", f"{other},{other}")
+    (tmp_path / "shared").mkdir()
+    shared = small_file(tmp_path / "shared", 2 * DAY, 7)
+    assert "5 sensors of" in error("--any-network", "--also", shared)
     assert "no such file" in error("--any-network", "--also", tmp_path / "gone.h5")
     unit = tmp_path / "unit.h5"
     with edited(other, unit) as file:
