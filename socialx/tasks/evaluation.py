@@ -79,8 +79,8 @@ def evaluate(
         layers = Layers.of(settings, {**sections, "data": data})
         check_outputs((save, None), layers=layers, runs=names, overwrite=overwrite)
         scored = scored_part([name for name in names if name not in files], layers, part, start, end, files)
-        for name in scored.problems if known else ():
-            _check_climatology(name, scored.problems[name])
+        if known:
+            _check_climatologies(scored.problems)
         stack.enter_context(when_memory_runs_out(scored.problem))
         dataset, step_minutes = scored.data, scored.data.store.step_minutes
         models = (scored.baselines() if baselines else {}) | scored.models()
@@ -156,11 +156,12 @@ def _forecast_files(names: Sequence[str], of_runs: str | None) -> list[str]:
     return files
 
 
-def _check_climatology(run: str, problem: Problem) -> None:
+def _check_climatologies(problems: Mapping[str, Problem]) -> None:
     """SettingsError where the model of a run has no climatology."""
-    if not met_by(problem.settings):
-        helps = f"train it with {Argument('model.climatology', True)}"
-        raise SettingsError(Argument("known_days"), f"{run} was trained without a climatology", helps)
+    for run, problem in problems.items():
+        if not met_by(problem.settings):
+            helps = f"train it with {Argument('model.climatology', True)}"
+            raise SettingsError(Argument("known_days"), f"{run} was trained without a climatology", helps)
 
 
 def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:

@@ -135,12 +135,10 @@ def train(
         with group.agreed():
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
                 raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
-            teachers = load_teachers(problem)
-            if not data.met and any(each.data.met for each in teachers):
-                problem = replace(problem, data=replace(data, met=(None,)))  # for the teachers alone
+            problem, teachers = load_teachers(problem)
             networks = [problem, *other_networks(problem)]
             loader, validation = loaders_of(networks, group, chunk)
-            learner = make_learner(problem, len(loader), group, [each.model for each in teachers])
+            learner = make_learner(problem, len(loader), group, teachers)
             run = stack.enter_context(folder_to_train(path, old, overwrite, writes=group.first))
             stack.enter_context(logging_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
@@ -271,12 +269,12 @@ def loaders_of(
     return InTurn([first, *others], use, seed, names), InTurn(validation, use, seed, names)
 
 
-def load_teachers(problem: Problem) -> list[Problem]:
-    """The problems of the runs that ``trainer.teacher`` names.
+def load_teachers(problem: Problem) -> tuple[Problem, list[nn.Module]]:
+    """The models of the runs that ``trainer.teacher`` names, and the problem with the batches that they read.
 
     Raises SettingsError for one of other windows, and SocialxError for one of another network.
     """
-    settings, problems = problem.settings, []
+    settings, models = problem.settings, []
     layers = Layers.of(None, {"data": settings.data.path, "device": str(problem.precision.device)})
     for name in settings.trainer.teacher:
         then = load_run(name).settings
@@ -284,8 +282,10 @@ def load_teachers(problem: Problem) -> list[Problem]:
         if differ := differences(settings, then):
             advice = "name runs of the same windows"
             raise SettingsError(Argument("trainer.teacher", name), f"trained on other windows ({differ})", advice)
-        problems.append(load_trained(Path(name), layers, problem)[0])
-    return problems
+        taught = load_trained(Path(name), layers, problem)[0]
+        problem = replace(problem, data=taught.data) if taught.data.met and not problem.data.met else problem
+        models.append(taught.model)
+    return problem, models
 
 
 def make_learner(

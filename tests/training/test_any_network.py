@@ -137,14 +137,14 @@ def test_the_run_of_the_package_holds_no_path_and_nothing_of_its_network() -> No
 
 def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path) -> None:
     wider = tmp_path / "wider.h5"
-    table = pd.DataFrame(50.0, pd.date_range("2024-01-30", periods=200, freq="15min", name="time"), ["S1", "S2"])
+    table = pd.DataFrame(50.0, pd.date_range("2024-01-30", periods=200, freq="30min", name="time"), ["S1", "S2"])
     table.to_csv(tmp_path / "a.csv")
     places = "id,lat,lon\nS1,48.1,11.5\nS2,48.2,11.6\n"
     (tmp_path / "at.csv").write_text(places)
     given = {"meta": tmp_path / "at.csv", "units": "km/h", "timezone": "Europe/Berlin"}
     socialx.convert("auto", tmp_path / "a.csv", wider, **given)
     error = refused("predict", "any", "--data", wider)
-    assert "a step of 15 min, not 5" in error
+    assert "a step of 30 min, and the run forecasts steps of 5, 10, 15 min" in error
     assert "socialx train" in error
     assert "--any-network" in error
     table.set_axis(pd.date_range("2024-01-30", periods=200, freq="5min", name="time")).to_csv(tmp_path / "a.csv")
@@ -153,6 +153,27 @@ def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path)
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "no.h5", without_positions=True, units="km/h")
     assert "--no-strict" in refused("predict", "any", "--data", tmp_path / "no.h5")
     assert np.isfinite(socialx.predict("any", tmp_path / "no.h5", pooling={"strict": False}).values).all()
+
+
+@pytest.mark.parametrize("minutes", [10, 15])
+def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Path, minutes: int) -> None:
+    times = pd.date_range("2024-01-30", periods=3 * 1440 // minutes, freq=f"{minutes}min", name="time")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.uniform(40, 60, (len(times), 3)), times, ["S1", "S2", "S3"])
+    table.to_csv(tmp_path / "a.csv")
+    (tmp_path / "at.csv").write_text("id,lat,lon\nS1,34.1,-118.3\nS2,34.2,-118.3\nS3,34.2,-118.2\n")
+    given = {"meta": tmp_path / "at.csv", "units": "mph", "timezone": "America/Los_Angeles"}
+    socialx.convert("auto", tmp_path / "a.csv", tmp_path / "a.h5", **given)
+    forecast = socialx.predict(run, tmp_path / "a.h5")
+    assert forecast.step_minutes == minutes
+    assert forecast.values.shape == (1, 60 // minutes, 3, 1)
+    assert forecast.times[0, -1] - forecast.issued_at[0] == np.timedelta64(60, "m")
+    scores = socialx.evaluate(run, tmp_path / "a.h5", part="all", known_days="0,all", baselines=True)
+    assert scores.protocol.step_minutes == minutes
+    assert scores[str(run)].at(minutes=30).count > 0
+    model = socialx.load_model(run, tmp_path / "a.h5")
+    alone = model.model(model.batch(table.to_numpy(np.float32)[None, -60 // minutes :, :, None], [str(times[-1])]))
+    np.testing.assert_allclose(alone.detach().numpy(), forecast.values, rtol=1e-4)
 
 
 def test_nothing_is_written_into_the_package(data: Path) -> None:
