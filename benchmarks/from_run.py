@@ -1,6 +1,6 @@
 """How much sooner a training is done that starts from the weights of a run: docs/new-network.md.
 
-    python benchmarks/from_run.py RUN --data FILE.h5 [--days N] [--epochs N] [--from-epochs N] [--seed N] [--runs FOLDER]
+    python benchmarks/from_run.py RUN --data FILE.h5 [--days N] [--epochs N] [--from-epochs N] [--seed N] [--runs DIR]
 
 Two trainings with ``--size small`` on the same file, one after the other: from scratch, and from RUN.  Printed is the
 validation MAE of each epoch, after how many seconds of training RUN's successor is as good as the best epoch from

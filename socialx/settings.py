@@ -290,6 +290,11 @@ def _on_or_off(value: Any) -> Any:
     return ("off", "on")[value] if isinstance(value, bool) else value
 
 
+def _as_text(value: Any) -> Any:
+    """A run in Python is its folder, or what ``train`` returned."""
+    return None if value is None else str(value)
+
+
 class TrainerSettings(Section):
     """The optimisation and the machine it runs on."""
 
@@ -368,7 +373,7 @@ class TrainerSettings(Section):
         "send epochs to tensorboard, wandb or mlflow, beside metrics.jsonl and metrics.csv",
         Facts(commands=TRAIN, may_change=(RESUME,)),
     )
-    from_run: str | None = setting(
+    from_run: Annotated[str | None, BeforeValidator(_as_text)] = setting(
         None,
         "run whose weights, model settings and units this training starts from; not set: fresh weights",
         Facts(flag="from", commands=TRAIN, basic=True),

@@ -105,7 +105,6 @@ def train(
     size: str | None = None,
     run_dir: str | Path | None = None,
     resume: str | Path | Run | None = None,
-    from_run: str | Path | Run | None = None,
     overwrite: bool = False,
     profile_first: int = 0,
     progress: Callback | None = None,
@@ -114,12 +113,11 @@ def train(
     """Train a model and keep everything that repeats, continues, scores or uses it in a run folder.
 
     file: the HDF5 file, which ``data="FILE"`` names too.  settings: a tree of ``load_settings``; sections such as
-    ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1``.  size: ``small``,
-    ``medium`` or ``large``, a set of settings below all of these.  run_dir: the folder, by default
-    ``runs/DATASET-DATE-TIME``.  resume: a run to go on with, under its own settings.  from_run: a run, of this network
-    or of another one, whose weights the training starts from.  overwrite: replace a run that is in the folder.
-    profile_first: measure so many steps of the first epoch, and note where their time went.  progress: called with
-    ``Work``, ``Start``, ``Epoch`` and ``Note`` events.
+    ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1`` or ``from_run=RUN``, whose
+    weights it starts from.  size: ``small``, ``medium`` or ``large``, a set of settings below all of these.  run_dir:
+    the folder, by default ``runs/DATASET-DATE-TIME``.  resume: a run to go on with, under its own settings.  overwrite:
+    replace a run that is in the folder.  profile_first: measure so many steps of the first epoch, and note where their
+    time went.  progress: called with ``Work``, ``Start``, ``Epoch`` and ``Note`` events.
 
     Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
     after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
@@ -127,8 +125,7 @@ def train(
     with joined(progress) as group, ExitStack() as stack:
         began = group.of_first(f"{datetime.now():%Y%m%d-%H%M%S}")
         with group.agreed():
-            start = None if from_run is None else str(from_run)
-            layers = Layers.of(settings, {"data.path": file, **sections, "run_dir": run_dir, "from_run": start}, size)
+            layers = Layers.of(settings, {"data.path": file, **sections, "run_dir": run_dir}, size)
             problem, origin, old, overwrite = _plan(layers, resume, overwrite, group)
         effective, data, precision, protocol = problem.settings, problem.data, problem.precision, problem.protocol
         trainer = effective.trainer
