@@ -91,8 +91,8 @@ def of_local_training(difference: Difference) -> str:
     if not whole.differs:
         return f"the training of {run} from {start} does not pay yet: the interval over all steps holds 0"
     smaller = ((whole.difference or 0.0) < 0) == (run == difference.second)
-    verdict, error = ("pays", "smaller") if smaller else ("harms", "larger")
-    return f"the training of {run} from {start} {verdict}: its error over all steps is {error}, its interval without 0"
+    what = "pays: its error over all steps is smaller" if smaller else "harms: its error over all steps is larger"
+    return f"the training of {run} from {start} {what}, and the interval leaves out 0"
 
 
 def worse_at(

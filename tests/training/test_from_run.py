@@ -100,6 +100,18 @@ def test_a_model_for_any_network_stays_one_where_that_is_said(first: Path, other
     assert "none new" in said
 
 
+def test_further_networks_are_normalised_like_the_run(first: Path, data: Path, other: Path, folder: Path) -> None:
+    (folder / "third").mkdir()
+    third = small_file(folder / "third", DAY, 3)
+    both = ["--any-network", "--also", f"{third},{data}", "--schedule", "constant", "--log-every-n-steps", "1"]
+    begun(first, other, folder / "whole", *both, "--max-epochs", "2")
+    begun(first, other, folder / "half", *both, "--max-epochs", "1")
+    works("train", "--resume", folder / "half", "--max-epochs", "2")
+    runs = [socialx.load_run(folder / name) for name in ("whole", "half")]
+    assert runs[0].protocol.normaliser == socialx.load_run(first).protocol.normaliser
+    assert runs[0].epochs[1].validation_mae == runs[1].epochs[1].validation_mae
+
+
 def test_python_starts_from_a_run_too(first: Path, other: Path, folder: Path) -> None:
     then = socialx.load_run(first)
     for start in (first, str(first), then):
