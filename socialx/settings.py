@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -33,13 +33,15 @@ class Facts:
 
     flag: its flag without dashes, where that is not made of its name.  commands: those that show it.  may_change: with
     which purposes (resume, scoring) it may differ from what the run was trained with.  scored: it decides which windows
-    are scored.  choices: the words that it takes.  basic: ``--help`` shows it, not only ``--help-all``.
+    are scored.  weights: those that were trained with one value fit no other.  choices: the words that it takes.
+    basic: ``--help`` shows it, not only ``--help-all``.
     """
 
     flag: str | None = None
     commands: tuple[str, ...] = ()
     may_change: tuple[str, ...] = ()
     scored: bool = False
+    weights: bool = False
     choices: tuple[str, ...] = ()
     basic: bool = False
 
@@ -102,6 +104,7 @@ class Section(BaseModel):
 _BASIC_WINDOWS = Facts(commands=(*STEP, "evaluate", "explain"), scored=True, basic=True)
 _WINDOWS = Facts(commands=(*STEP, "evaluate", "explain"), scored=True)
 _STEP, _BASIC_STEP = Facts(commands=STEP), Facts(commands=STEP, basic=True)
+_FITTING, _WEIGHTS, _BASIC_WEIGHTS = (replace(each, weights=True) for each in (_WINDOWS, _STEP, _BASIC_STEP))
 _TRAIN, _BASIC_TRAIN = Facts(commands=TRAIN), Facts(commands=TRAIN, basic=True)
 
 
@@ -124,11 +127,11 @@ class DataSettings(Section):
         "files of other networks that a model for any network learns from too, in turn",
         Facts(commands=TRAIN, may_change=(RESUME, SCORING)),
     )
-    targets: Names = setting(("avg_speed",), "features of the file to forecast", _WINDOWS, min_length=1)
-    inputs: Names | None = setting(None, "features that the model reads; not set: the targets", _WINDOWS, min_length=1)
+    targets: Names = setting(("avg_speed",), "features of the file to forecast", _FITTING, min_length=1)
+    inputs: Names | None = setting(None, "features that the model reads; not set: the targets", _FITTING, min_length=1)
     days: int | None = setting(None, "use only the first days of the file; not set: all of it", _BASIC_WINDOWS, ge=1)
-    history: int = setting(12, "time steps that the model reads", _WINDOWS, ge=1, le=MOST_STEPS)
-    horizon: int = setting(12, "time steps that the model forecasts", _WINDOWS, ge=1, le=MOST_STEPS)
+    history: int = setting(12, "time steps that the model reads", _FITTING, ge=1, le=MOST_STEPS)
+    horizon: int = setting(12, "time steps that the model forecasts", _FITTING, ge=1, le=MOST_STEPS)
     split: Literal["canonical", "strict"] = setting(
         "canonical",
         "canonical: cut windows, then split them 70/10/20 as the papers do; strict: split the rows first, and use no "
@@ -187,18 +190,18 @@ class ModelSettings(Section):
         "xlstm",
         f"{_kinds(MODELS)}. Only the first uses neighbours. package.module:Class: a class of your own, which every "
         "command that uses its run must name",
-        Facts(flag="model", commands=(*STEP, *USE, "serve", "doctor"), choices=tuple(MODELS)),
+        Facts(flag="model", commands=(*STEP, *USE, "serve", "doctor"), weights=True, choices=tuple(MODELS)),
     )
     encoder: Annotated[str, _known(ENCODERS)] = setting(
-        "xlstm", _kinds(ENCODERS), Facts(commands=STEP, choices=tuple(ENCODERS), basic=True)
+        "xlstm", _kinds(ENCODERS), Facts(commands=STEP, weights=True, choices=tuple(ENCODERS), basic=True)
     )
-    width: int = setting(64, "embedding width E, a multiple of heads", _BASIC_STEP, ge=8, le=2048)
-    mlp_width: int = setting(76, "units of the hidden layer of encoder mlp", _STEP, ge=1, le=65536)
-    blocks: int = setting(2, "xLSTM blocks in the stack", _BASIC_STEP, ge=1, le=64)
+    width: int = setting(64, "embedding width E, a multiple of heads", _BASIC_WEIGHTS, ge=8, le=2048)
+    mlp_width: int = setting(76, "units of the hidden layer of encoder mlp", _WEIGHTS, ge=1, le=65536)
+    blocks: int = setting(2, "xLSTM blocks in the stack", _BASIC_WEIGHTS, ge=1, le=64)
     slstm_at: Positions = setting(
-        (1,), "which blocks are sLSTM, from 0; the others are mLSTM. Not set: 1 and 3, as far as there are", _STEP
+        (1,), "which blocks are sLSTM, from 0; the others are mLSTM. Not set: 1 and 3, as far as there are", _WEIGHTS
     )
-    heads: int = setting(4, "heads of every xLSTM block", _STEP, ge=1)
+    heads: int = setting(4, "heads of every xLSTM block", _WEIGHTS, ge=1)
     dropout: float = setting(0.0, "dropout of the encoder and of the social layers", _STEP, ge=0, lt=1)
     impl: Literal["auto", "reference", "fused", "triton"] = setting(
         "auto",
@@ -218,8 +221,8 @@ class ModelSettings(Section):
         "keep only the inputs of blocks and social layers for the backward pass, which then runs each a second time",
         Facts(commands=STEP, may_change=(RESUME, SCORING)),
     )
-    time_of_day: bool = setting(True, "learn a vector per slot of the day", _STEP)
-    day_of_week: bool = setting(True, "learn a vector per weekday", _STEP)
+    time_of_day: bool = setting(True, "learn a vector per slot of the day", _WEIGHTS)
+    day_of_week: bool = setting(True, "learn a vector per weekday", _WEIGHTS)
     sensor_identity: bool = setting(
         True, "learn a vector per sensor; turn it off to forecast a network that is unseen in training", _STEP
     )
@@ -229,13 +232,13 @@ class ModelSettings(Section):
     sensor_heads: bool = setting(False, "learn a last layer per sensor on top of the shared one", _STEP)
     any_network: bool = setting(
         False,
-        "forecast networks that training does not see: no weights per sensor, and few days known as often as many",
+        "forecast networks that training does not see: no weights per sensor or time, few days known as often as many",
         _BASIC_STEP,
     )
     climatology: bool = setting(
         True,
         "read what is usual for each sensor at each time of the week, from the days before the day of issue",
-        _STEP,
+        _WEIGHTS,
     )
 
 
@@ -243,16 +246,16 @@ class PoolingSettings(Section):
     """How a sensor uses its neighbours."""
 
     kind: Annotated[str, _known(POOLINGS)] = setting(
-        "attention", _kinds(POOLINGS), Facts(flag="pooling", commands=STEP, choices=tuple(POOLINGS))
+        "attention", _kinds(POOLINGS), Facts(flag="pooling", commands=STEP, weights=True, choices=tuple(POOLINGS))
     )
-    layers: int = setting(2, "social layers, one after the other", _STEP, ge=1, le=16)
+    layers: int = setting(2, "social layers, one after the other", _WEIGHTS, ge=1, le=16)
     placement: Literal["stacked", "interleaved"] = setting(
         "stacked",
         "stacked: all layers after the encoder, on the last step; interleaved: after blocks of the encoder, on "
         "every step",
-        _STEP,
+        _WEIGHTS,
     )
-    heads: int = setting(4, "heads of every social layer; the width is a multiple of it", _STEP, ge=1)
+    heads: int = setting(4, "heads of every social layer; the width is a multiple of it", _WEIGHTS, ge=1)
     neighbours: int | None = setting(
         64, "use the K nearest sensors; an empty value: all within reach", _BASIC_STEP, ge=1
     )
@@ -262,12 +265,12 @@ class PoolingSettings(Section):
         "CSV of from,to,cost with road distances in metres, or a square matrix of them, in place of straight distances",
         Facts(commands=(*STEP, *USE), may_change=(RESUME, SCORING)),
     )
-    radius_km: float = setting(5.0, "distance at which the attention gate starts at one half", _STEP, gt=0, le=1000)
+    radius_km: float = setting(5.0, "distance at which the attention gate starts at one half", _WEIGHTS, gt=0, le=1000)
     learnable_radius: bool = setting(True, "train the radius and its softness", _STEP)
     mask_mode: Literal["soft", "hard"] = setting(
         "soft", "soft: weights fall around the radius; hard: no weight beyond it, and no training of it", _STEP
     )
-    use_positional: bool = setting(True, "let the weights depend on the offset (east, north) too", _STEP)
+    use_positional: bool = setting(True, "let the weights depend on the offset (east, north) too", _WEIGHTS)
     pair_rank: int = setting(
         10,
         "rank of a trained bias of every directed pair of sensors, which ties the model to its network; 0: none",
@@ -285,6 +288,11 @@ class PoolingSettings(Section):
 def _on_or_off(value: Any) -> Any:
     """YAML reads a bare ``on`` or ``off`` as True or False."""
     return ("off", "on")[value] if isinstance(value, bool) else value
+
+
+def _as_text(value: Any) -> Any:
+    """A run in Python is its folder, or what ``train`` returned."""
+    return None if value is None else str(value)
 
 
 class TrainerSettings(Section):
@@ -365,6 +373,11 @@ class TrainerSettings(Section):
         "send epochs to tensorboard, wandb or mlflow, beside metrics.jsonl and metrics.csv",
         Facts(commands=TRAIN, may_change=(RESUME,)),
     )
+    from_run: Annotated[str | None, BeforeValidator(_as_text)] = setting(
+        None,
+        "run whose weights, model settings and units this training starts from; not set: fresh weights",
+        Facts(flag="from", commands=TRAIN, basic=True),
+    )
     teacher: Names = setting(
         (),
         "runs on the same data whose mean forecast the model learns to repeat, beside the target",
@@ -435,7 +448,7 @@ class Settings(Section):
         pools = POOLINGS[self.pooling.kind]
         unread = {*ENCODERS[self.model.encoder].ignores, *pools.ignores}
         if self.model.any_network:
-            unread |= {*PER_SENSOR}
+            unread |= {*PER_SENSOR, "model.time_of_day", "model.day_of_week"}
         if pools.path is None:
             unread |= pooling - {"pooling.kind"}
         elif self.pooling.placement == "interleaved":  # its layers need all sensors between two blocks

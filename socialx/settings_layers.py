@@ -114,14 +114,15 @@ class Layers:
     """What is said of settings, not validated yet.
 
     values: of files, the environment, ``--set``, flags and arguments; of several the highest.  here: of the settings
-    file of the current folder, which does not count for a run.  size: a name of ``SIZES``, below all others.  files:
-    those that were read.
+    file of the current folder, which does not count for a run.  size: a name of ``SIZES``, below these.  start: of the
+    run that training starts from, below all others.  files: those that were read.
     """
 
     values: Values = field(default_factory=dict)
     here: Values = field(default_factory=dict)
     size: str | None = None
     files: tuple[Path, ...] = ()
+    start: Values = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -208,7 +209,37 @@ class Layers:
         if self.size is not None and self.size not in SIZES:
             raise SettingsError(Argument("size", self.size), "no size", f"choose {', '.join(SIZES)}")
         sized = _with_origin(SIZES[self.size], f"size {self.size}") if self.size else {}
-        return _validated({**sized, **self.here, **self.values})
+        return _validated({**self.start, **sized, **self.here, **self.values})
+
+    def starting_from(self, saved: Path, own: Mapping[str, Any], trained: Mapping[str, Any] | None = None) -> Loaded:
+        """``load``, with model and pooling of the run that training starts from below all that is said.
+
+        saved, own, trained: as in ``of_run``.  A model for any network becomes one of this network, with tables of its
+        sensors.  Raises SettingsError for a model of the user's own, and where the weights fit no other value.
+        """
+        then = own_settings(saved, own).settings
+        _refuse_edited(saved, then, trained or {})
+        if then.model.kind not in MODELS:
+            reason = f"its model {then.model.kind} is code that is not of socialx"
+            raise SettingsError(saved.parent, reason, f"{Argument('trainer.from_run')} takes models of socialx")
+        start = {key: value for key, value in fixed(then).items() if key.startswith(("model.", "pooling."))}
+        del start["model.any_network"]
+        loaded = replace(self, start=_with_origin(start, str(saved))).load()
+        new, old = flat(loaded.settings), flat(then)
+        for values in (new, old):
+            values["data.inputs"] = values["data.inputs"] or values["data.targets"]
+        other = [key for key in keys_where(lambda each: each.weights) if new[key] != old[key]]
+        unread = set() if "model.kind" in other else loaded.settings.unread()
+        if other := [key for key in other if key not in unread]:
+            raise SettingsError.together(
+                Message(
+                    f"{key} ({loaded.origin[key]})",
+                    f"the weights of {saved.parent} are of {old[key]}, got {new[key]}",
+                    f"give {Argument(key)} that value, or leave {Argument('trainer.from_run')} out",
+                )
+                for key in other
+            )
+        return loaded
 
     def of_run(
         self, saved: Path, own: Mapping[str, Any], purpose: str, trained: Mapping[str, Any] | None = None

@@ -16,9 +16,9 @@ from socialx.data.calendar import DAY_S, calendar, slots_per_day
 from socialx.data.source import RowSource
 
 KINDS_OF_DAY = 3  # Monday to Friday, Saturday, Sunday
-REACH = 2  # slots before and after that count too
+REACH = 4  # slots before and after that count too
 HALF_LIFE_DAYS = 56.0  # of a day's share; chosen on METR-LA's validation part
-OF_SENSOR = 3.0  # readings of the sensor's mean, so that few readings at a time of the week do not decide alone
+OF_SENSOR = 1.0  # readings of the sensor's mean, so that few readings at a time of the week do not decide alone
 OF_OTHERS = 4.0  # readings at the same time on other kinds of day, less where a day of this kind is known
 TRUSTED_DAYS = 3.0  # with so many days behind it, a usual reading is half trusted
 TABLES = 16  # of days and kinds of day that are kept
@@ -57,9 +57,9 @@ class KnownDays:
         return cls(np.zeros(shape), np.zeros(shape), day, day)
 
     def usual(self, kind: int) -> Usual:
-        """What is usual on a kind of day, [slots,N,G], from the valid readings within two slots.
+        """What is usual on a kind of day, [slots,N,G], from the valid readings within four slots.
 
-        usual = (sum + w others + 3 mean) / (count + w + 3), where others is the mean reading within two slots on other
+        usual = (sum + w others + mean) / (count + w + 1), where others is the mean reading within four slots on other
         kinds of day, w falls from 4 to 0 as the first day of this kind is known, and mean is that of the sensor.  A
         sensor without any reading has the mean of all sensors.
         """

@@ -224,8 +224,8 @@ def social_forecaster(
 ) -> Forecaster:
     """The shared social xLSTM for a network, with fresh weights; the arguments are the settings of these names.
 
-    social: its social layers, None: it has none.  any_network: no weights of single sensors.  ValueError for sizes that
-    cannot be built.  The order of the draws decides the weights of a seed.
+    social: its social layers, None: it has none.  any_network: no weights of single sensors or times of the week.
+    ValueError for sizes that cannot be built.  The order of the draws decides the weights of a seed.
     """
     tokens = Tokens(
         width,
@@ -233,8 +233,8 @@ def social_forecaster(
         network.history,
         network.slots,
         inputs=len(network.inputs),
-        time_of_day=time_of_day,
-        day_of_week=day_of_week,
+        time_of_day=time_of_day and not any_network,
+        day_of_week=day_of_week and not any_network,
         sensor_identity=sensor_identity and not any_network,
         adaptive=adaptive and not any_network,
     )

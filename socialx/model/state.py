@@ -1,12 +1,18 @@
-"""A state dict is checked before a model takes it: it may come from a file of somebody else."""
+"""A state dict is checked before a model takes it: it may come from a file of somebody else, or of another network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+# Weights of single sensors, by the end of their name, and which axis is that of the sensors.
+SENSOR_TABLES = {
+    **{"tokens.sensor": 0, "tokens.adaptive": 0, "sensor_heads": 0, "sensor.weight": 0},
+    **{"geometry.goal": 1, "geometry.source": 1},
+}
 
 
 def check_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -17,6 +23,34 @@ def check_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     if differ := [name for name in expected if not alike(state[name], expected[name])]:
         like = expected[differ[0]]
         raise ValueError(f"{differ[0]} is not finite or not {like.dtype} {tuple(like.shape)}")
+
+
+def sensor_axis(name: str) -> int | None:
+    """Which axis of a weight is that of the sensors; None: it is not of single sensors."""
+    return next((axis for end, axis in SENSOR_TABLES.items() if f".{name}".endswith(f".{end}")), None)
+
+
+def starting_state(
+    model: nn.Module, state: Mapping[str, Tensor], places: Sequence[int] | None
+) -> tuple[dict[str, Tensor], int]:
+    """What a model starts from that goes on with the weights of another one, and how many of the numbers are new.
+
+    places: where each sensor stands in the tables of the other model, None: those are of other sensors.  New tables are
+    zero, so that both models forecast the same.  ``source`` stays as it was drawn: a pair bias is its product with
+    ``goal``, and with two zeros neither would learn.  ValueError as of ``check_state``, and of it alone.
+    """
+    start, new = {name: tensor for name, tensor in state.items() if sensor_axis(name) is None}, 0
+    for name, fresh in model.state_dict().items():
+        axis = sensor_axis(name)
+        if axis is None:
+            continue
+        if places is not None and alike(state.get(name), fresh):
+            start[name] = state[name].index_select(axis, torch.tensor(places))
+        else:
+            start[name] = fresh if name.endswith("source") else torch.zeros_like(fresh)
+            new += fresh.numel()
+    check_state(model, start)
+    return start, new
 
 
 def alike(value: Any, like: Tensor) -> bool:

@@ -43,12 +43,16 @@ class DifferenceAt:
 
 @dataclass(frozen=True)
 class Difference:
-    """The differences of two runs at every step and over all of them; days: how many days were drawn from."""
+    """The differences of two runs at every step and over all of them; days: how many days were drawn from.
+
+    start: which of them the training of the other one started from; empty: neither, as far as their settings say.
+    """
 
     first: str
     second: str
     days: int
     rows: tuple[DifferenceAt, ...]
+    start: str = ""
 
 
 class DailyErrors:
@@ -84,8 +88,8 @@ class DailyErrors:
         return total, count
 
 
-def difference(errors: Mapping[str, DailyErrors], step_minutes: int) -> Difference:
-    """Of two runs, by name, on the same windows."""
+def difference(errors: Mapping[str, DailyErrors], step_minutes: int, start: str = "") -> Difference:
+    """Of two runs, by name, on the same windows; start: as in ``Difference``."""
     first, second = errors
     (one, count), (other, _) = errors[first].compute(), errors[second].compute()
     days, columns = count.shape
@@ -101,4 +105,4 @@ def difference(errors: Mapping[str, DailyErrors], step_minutes: int) -> Differen
         of_all = float((other - one)[:, column].sum() / count[:, column].sum())
         ends = np.quantile(gap[drawn, column] / readings[drawn, column], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         rows.append(DifferenceAt(minutes, of_all, *ends.tolist()))
-    return Difference(first, second, days, tuple(rows))
+    return Difference(first, second, days, tuple(rows), start)

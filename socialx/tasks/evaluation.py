@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -112,7 +113,7 @@ def evaluate(
             {name: ModelScores.of(scores, protocol) for name, scores in of_days.items()},
             coverage={name: dict(zip(dataset.targets, each, strict=True)) for name, each in covered.items()},
             by=rows,
-            difference=difference(days, step_minutes) if days else None,
+            difference=difference(days, step_minutes, _start_among(scored)) if days else None,
             inputs=tuple(inputs_of(layers, names)),
         )
 
@@ -185,6 +186,13 @@ def _with_days(run: str, scored: ScoredPart, known: Sequence[int | None]) -> Ite
         loader = scored.data.loader(scored.part, size, some=scored.places, days=(days,))
         survey(problem.model, loader, problem.precision, sums, name=f"score {name}")
         yield name, sums.compute()
+
+
+def _start_among(scored: ScoredPart) -> str:
+    """The run from which the training of another one started, by their settings; empty: there is none."""
+    names = {os.path.realpath(name): name for name in scored.problems}
+    starts = (problem.settings.trainer.from_run for problem in scored.problems.values())
+    return next((names[path] for path in map(os.path.realpath, filter(None, starts)) if path in names), "")
 
 
 def _saved(stack: ExitStack, path: Path, run: str, scored: ScoredPart) -> SavedForecasts:

@@ -77,7 +77,7 @@ def check_outputs(
 def inputs_of(
     layers: Layers | None, runs: Iterable[str | Path] = (), others: Iterable[str | Path | None] = ()
 ) -> Iterator[Path]:
-    """What a task reads: files of settings, data and distances, and all files of its runs and of their teachers."""
+    """What a task reads: files of settings, data and distances, all files of its runs and of those they learn from."""
     yield from (Path(each) for each in others if each is not None)
     entered = []
     if layers is not None:
@@ -92,8 +92,8 @@ def inputs_of(
             entered.append(own_settings(folder.settings, folder.read_settings()).settings)
     for settings in entered:
         yield from filter(None, (settings.data.path, settings.pooling.distances))
-        for teacher in settings.trainer.teacher:
-            yield from _files_of_run(Path(teacher))
+        for other in (*settings.trainer.teacher, *filter(None, [settings.trainer.from_run])):
+            yield from _files_of_run(Path(other))
 
 
 def _files_of_run(folder: Path) -> Iterator[Path]:

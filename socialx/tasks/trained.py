@@ -1,4 +1,4 @@
-"""A run folder -> its trained model, for the data at hand: what evaluate, explain and predict start from."""
+"""A run folder -> its trained model, for the data at hand: what all that uses a run starts from."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import torch
 from torch import Tensor
 
 from socialx.build import Problem, build
-from socialx.errors import Argument, Command, SettingsError, SocialxError
+from socialx.data.normaliser import Moments
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.files.quantities import KMH
 from socialx.files.store import open_store
 from socialx.model.coarser import Coarser
-from socialx.model.state import check_state
+from socialx.model.state import check_state, starting_state
+from socialx.progress import note
 from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.settings import SCORING, Settings
 from socialx.settings_layers import Layers, differences
-from socialx.training.run_folder import open_run
+from socialx.training.run_folder import RunFolder, open_run
 
 MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
 
@@ -25,22 +27,28 @@ MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
 def fitted(
     problem: Problem, state: dict[str, Tensor], then: ScoringProtocol
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
-    """Weights and protocol of a run for any network, as if it had been trained on speeds in the units of this file.
+    """Weights and protocol of a run, as if it had been trained on speeds in the units of this file.
 
     Everything else in the weights is of normalised readings: mean and deviation alone have a unit.  The rule for
-    missing readings of another network, and the time step, are those of the file.
+    missing readings of another network is that of the file.
     """
-    now, changed, units = problem.protocol, {}, {}
+    now, changed, units, scale = problem.protocol, {}, {}, {}
     for name, of_file, of_run in (("input", now.inputs, then.inputs), ("target", now.targets, then.targets)):
         units[name] = {
             key: of_file[key] if {of_file.get(key), unit} <= {*KMH} else unit for key, unit in of_run.items()
         }
-        ratios = [KMH[of_run[key]] / KMH[unit] if unit in KMH else 1.0 for key, unit in units[name].items()]
-        for part in ("mean", "std"):
-            changed[f"normaliser.{name}_{part}"] = state[f"normaliser.{name}_{part}"] * torch.tensor(ratios)
+        ratios = {key: KMH[of_run[key]] / KMH[unit] if unit in KMH else 1.0 for key, unit in units[name].items()}
+        scale.update(ratios)
+        for part in (f"normaliser.{name}_mean", f"normaliser.{name}_std"):
+            if part in state:  # weights are checked later
+                changed[part] = state[part] * torch.tensor([*ratios.values()])
+    moments = {
+        key: Moments(each.mean * scale.get(key, 1.0), each.std * scale.get(key, 1.0))
+        for key, each in then.normaliser.items()
+    }
     missing = then.missing if now.network == then.network else now.missing
-    here = replace(then, inputs=units["input"], targets=units["target"], missing=missing, step_minutes=now.step_minutes)
-    return {**state, **changed}, here
+    fits = replace(then, inputs=units["input"], targets=units["target"], missing=missing, normaliser=moments)
+    return {**state, **changed}, fits
 
 
 def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
@@ -58,6 +66,37 @@ def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
         fitting = Command("train", **{"data.path": settings.data.path, "model.any_network": True})
         raise SocialxError(settings.data.path, asked, f"train a run on such data: {fitting}")
     return step // own
+
+
+def moments_of(run: RunFolder, settings: Settings) -> dict[str, Moments]:
+    """Mean and deviation of each feature in the training of a run.  Raises SocialxError where one is lacking."""
+    found, features = run.protocol().normaliser, (*settings.data.targets, *(settings.data.inputs or ()))
+    if lacking := [name for name in dict.fromkeys(features) if name not in found]:
+        raise SocialxError(run.path, f"its protocol has no mean and deviation of {', '.join(lacking)}", "train again")
+    return found
+
+
+def starting_from(run: RunFolder, problem: Problem) -> Problem:
+    """The problem of a training that starts from weights and normaliser of a run, in the units of the file.
+
+    Its tables of sensors are taken where the sensors are the same ones, in any order.  Raises SocialxError where the
+    data are not what the run was trained for, and where the weights are not those of its settings.
+    """
+    name, data, weights = problem.settings.trainer.from_run, problem.data, run.read_weights()
+    state, then = fitted(problem, weights.state, run.protocol())
+    problem.protocol.refuse_other(then, run.path, data.store.path, False)
+    place, ids = {sensor: number for number, sensor in enumerate(run.sensors() or ())}, data.sensors.ids
+    try:
+        places = [place[each] for each in ids] if {*place} == {*ids} else None
+        start, new = starting_state(problem.model, state, places)
+    except ValueError as error:
+        raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "name another run") from None
+    problem.model.load_state_dict(start)
+    taken = sum(parameter.numel() for parameter in problem.model.parameters()) - new
+    fresh = f"{new:,} new ones of single sensors" if new else "none new"
+    note(Message(name, f"training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}"))
+    data, moments = replace(data, moments=then.normaliser), dict(then.normaliser)
+    return replace(problem, data=data, protocol=replace(problem.protocol, normaliser=moments))
 
 
 def load_trained(
@@ -79,26 +118,24 @@ def load_trained(
     if file is not None and loaded.origin["data.path"] == str(run.settings) and not file.exists():
         remedy = f"say where it is now: {Argument('data.path', 'FILE')}"
         raise SocialxError(file, f"no such file, on which {path} was trained", remedy)
-    features = dict.fromkeys((*effective.data.targets, *(effective.data.inputs or ())))
-    if lacking := [name for name in features if name not in then.normaliser]:
-        raise SocialxError(run.path, f"its protocol has no mean and deviation of {', '.join(lacking)}", "train again")
     finer = steps_in_one(effective, then)
     lengths = {name: getattr(effective.data, name) // finer for name in ("history", "horizon")}
     effective = effective.model_copy(update={"data": effective.data.model_copy(update=lengths)})
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
+    moments = moments_of(run, effective)
     problem = build(
         effective,
         first.data if first else None,
         split=split,
-        moments=None if split else then.normaliser,
+        moments=None if split else moments,
         sensors=sensors if effective.sensor_tables() and not split else None,
         known=run.read_known(),
         finer=finer,
     )
     state = weights.state
     if effective.model.any_network:
-        state, then = fitted(problem, state, then)
+        state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))
     problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables(), same_missing)
     try:
         check_state(problem.model, state)

@@ -27,7 +27,7 @@ from socialx.settings import RESUME, Settings
 from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, to_yaml
 from socialx.tasks.first_steps import first_steps
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
-from socialx.tasks.trained import load_trained
+from socialx.tasks.trained import load_trained, moments_of, starting_from
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
@@ -113,11 +113,11 @@ def train(
     """Train a model and keep everything that repeats, continues, scores or uses it in a run folder.
 
     file: the HDF5 file, which ``data="FILE"`` names too.  settings: a tree of ``load_settings``; sections such as
-    ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1``.  size: ``small``,
-    ``medium`` or ``large``, a set of settings below all of these.  run_dir: the folder, by default
-    ``runs/DATASET-DATE-TIME``.  resume: a run to go on with, under its own settings.  overwrite: replace a run that is
-    in the folder.  profile_first: measure so many steps of the first epoch, and note where their time went.  progress:
-    called with ``Work``, ``Start``, ``Epoch`` and ``Note`` events.
+    ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1`` or ``from_run=RUN``, whose
+    weights it starts from.  size: ``small``, ``medium`` or ``large``, a set of settings below all of these.  run_dir:
+    the folder, by default ``runs/DATASET-DATE-TIME``.  resume: a run to go on with, under its own settings.  overwrite:
+    replace a run that is in the folder.  profile_first: measure so many steps of the first epoch, and note where their
+    time went.  progress: called with ``Work``, ``Start``, ``Epoch`` and ``Note`` events.
 
     Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
     after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
@@ -194,14 +194,30 @@ def _plan(
         raise SettingsError(Argument("resume"), "it goes on with a run", other)
     if resume and layers.size:
         raise SettingsError(Argument("size", layers.size), f"{resume} goes on with its own settings", "leave it out")
+    if resume and (name := layers.of_call("trainer.from_run")):
+        raise SettingsError(
+            Argument("trainer.from_run", name), f"{resume} goes on with its own weights", "leave it out"
+        )
     old = open_to_resume(Path(str(resume))) if resume else None
-    loaded = layers.of_run(old.settings, old.read_settings(), RESUME, old.trained_with()) if old else layers.load()
+    name = None if old else layers.merged().settings.trainer.from_run
+    start = open_run(Path(name)) if name else None
+    if old:
+        loaded = layers.of_run(old.settings, old.read_settings(), RESUME, old.trained_with())
+    elif start:
+        loaded = layers.starting_from(start.settings, start.read_settings(), start.trained_with())
+        if (path := loaded.settings.trainer.run_dir) and path.resolve() == start.path.resolve():
+            raise SettingsError(Argument("trainer.run_dir", path), "it starts from there", "name another folder")
+    else:
+        loaded = layers.load()
     if group.restarts and not old:
         old, begun = restarted_run(loaded.settings.trainer.run_dir, group.job)
         overwrite = overwrite or begun
     loaded.note_size(None if old else layers.size)
     loaded.note_unread()
-    problem = build(loaded.settings)
+    source = old if old and loaded.settings.trainer.from_run else start
+    problem = build(loaded.settings, moments=moments_of(source, loaded.settings) if source else None)
+    if start and not old:
+        problem = starting_from(start, problem)
     if old:
         data, roads = problem.data.store.path, problem.settings.pooling.distances
         old.check_same(problem.protocol, "checksum", data, Argument("data.path"))

@@ -53,6 +53,8 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     print_protocol(evaluation.protocol, out)
     for line in verdicts(evaluation):
         print_line(out, line)
+    if evaluation.difference and evaluation.difference.start:
+        print_line(out, of_local_training(evaluation.difference))
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
@@ -80,6 +82,17 @@ def verdicts(evaluation: Evaluation) -> list[str]:
             where = worse_at(models[name], references, steps, protocol.step_minutes) if gain > 0 else ""
             lines.append(f"{line}; worse at {where}" if where else line)
     return lines
+
+
+def of_local_training(difference: Difference) -> str:
+    """Whether the training of one run from the other one pays, by the interval over all steps."""
+    whole, start = difference.rows[-1], difference.start
+    run = difference.first if start == difference.second else difference.second
+    if not whole.differs:
+        return f"the training of {run} from {start} does not pay yet: the interval over all steps holds 0"
+    smaller = ((whole.difference or 0.0) < 0) == (run == difference.second)
+    what = "pays: its error over all steps is smaller" if smaller else "harms: its error over all steps is larger"
+    return f"the training of {run} from {start} {what}, and the interval leaves out 0"
 
 
 def worse_at(

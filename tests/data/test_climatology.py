@@ -48,15 +48,15 @@ def by_hand(source: Arrays, day: int, kind: int, slot: int, sensor: int, most: i
                 of_all += entry
                 if each == sensor:
                     of_sensor += entry
-                    if min(away, slots - away) <= 2:
+                    if min(away, slots - away) <= 4:
                         other = int({5: 1, 6: 2}.get(time.weekday(), 0) != kind)
                         total[other] += entry[0]
                         count[other] += entry[1]
     mean = of_sensor[0] / of_sensor[1] if of_sensor[1] else of_all[0] / of_all[1] if of_all[1] else np.nan
-    share = 4 * max(0.0, 1 - count[0] / 5) if count[1] else 0.0
+    share = 4 * max(0.0, 1 - count[0] / 9) if count[1] else 0.0
     others = share * total[1] / count[1] if count[1] else 0.0
-    days = (count[0] + 0.1 * count[1]) / 5
-    return (total[0] + others + 3 * mean) / (count[0] + share + 3), 255 * days / (days + 3)
+    days = (count[0] + 0.1 * count[1]) / 9
+    return (total[0] + others + mean) / (count[0] + share + 1), 255 * days / (days + 3)
 
 
 @pytest.mark.parametrize("most", [None, 0, 1, 3, 20])

@@ -1,0 +1,298 @@
+"""A training that starts from the weights of another run: what is taken, what is new, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import socialx
+from socialx.build import build
+from socialx.model.state import sensor_axis
+from socialx.settings_layers import load_settings
+from socialx.training.run_folder import open_run
+from socialx.views.score_tables import of_local_training
+from tests.commands import LOCATIONS, SMALL, cut_csv, edited, process, refused, small_file, small_run, works
+
+DAY = 288
+TABLES = ["--pair-rank", "3", "--sensor-heads"]  # beside the vectors per sensor, which are on
+STILL = ["--learning-rate", "1e-30", "--max-epochs", "1"]  # a training that changes nothing
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("from")
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Path:
+    return small_file(folder, 2 * DAY, 5)
+
+
+@pytest.fixture(scope="module")
+def other(folder: Path) -> Path:
+    """Another network: the sensors of the first one, and three more."""
+    (folder / "other").mkdir()
+    return small_file(folder / "other", 2 * DAY, 8)
+
+
+@pytest.fixture(scope="module")
+def first(folder: Path, data: Path) -> Path:
+    """For any network: no weight is of a single sensor."""
+    return small_run(data, folder / "any", "--any-network")
+
+
+@pytest.fixture(scope="module")
+def tied(folder: Path, data: Path) -> Path:
+    return small_run(data, folder / "tied", *TABLES)
+
+
+def begun(start: Path, data: Path, run: Path, *options: str) -> str:
+    """What the command says that trains a run from another one."""
+    said = works("train", "--from", start, "--data", data, "--run-dir", run, "--max-epochs", "1", *options).stderr
+    return " ".join(said.split())
+
+
+def state_of(run: Path) -> dict[str, torch.Tensor]:
+    return open_run(run).read_weights().state
+
+
+def parameters(run: Path) -> int:
+    return sum(tensor.numel() for name, tensor in state_of(run).items() if not name.startswith("normaliser."))
+
+
+def test_the_first_forecast_is_that_of_the_run(first: Path, other: Path, folder: Path) -> None:
+    said = begun(first, other, folder / "still", *TABLES, *STILL)
+    one, two = (socialx.predict(run, other).values for run in (first, folder / "still"))
+    np.testing.assert_array_equal(one, two)
+    taken, all_of_it = parameters(first), parameters(folder / "still")
+    assert f"{first}: training starts from its weights: {taken:,} parameters taken, {all_of_it - taken:,} new" in said
+
+
+def test_model_and_normaliser_are_those_of_the_run_and_tables_are_learnt(
+    first: Path, other: Path, folder: Path
+) -> None:
+    begun(first, other, folder / "learnt", *TABLES)
+    then, now = (socialx.load_run(run) for run in (first, folder / "learnt"))
+    assert (now.settings.model.width, now.settings.pooling.heads) == (8, 2)
+    assert now.settings.trainer.from_run == str(first)
+    assert then.settings.model.any_network
+    assert not now.settings.model.any_network
+    assert now.protocol.normaliser == then.protocol.normaliser
+    one, two = state_of(first), state_of(folder / "learnt")
+    new = {name for name in two if sensor_axis(name) is not None}
+    assert two.keys() - one.keys() == new
+    assert {name.rpartition(".")[2] for name in new} == {"sensor", "adaptive", "sensor_heads", "goal", "source"}
+    assert all(two[name].abs().max() > 1e-6 for name in new)
+    learnt = [name for name in one if not name.startswith("normaliser.") and not torch.equal(one[name], two[name])]
+    assert len(learnt) > 20
+
+
+def test_a_model_for_any_network_stays_one_where_that_is_said(first: Path, other: Path, folder: Path) -> None:
+    said = begun(first, other, folder / "stays", "--any-network", *STILL)
+    assert state_of(folder / "stays").keys() == state_of(first).keys()
+    assert "none new" in said
+
+
+def test_further_networks_are_normalised_like_the_run(first: Path, data: Path, other: Path, folder: Path) -> None:
+    (folder / "third").mkdir()
+    third = small_file(folder / "third", DAY, 3)
+    both = ["--any-network", "--also", f"{third},{data}", "--schedule", "constant", "--log-every-n-steps", "1"]
+    begun(first, other, folder / "whole", *both, "--max-epochs", "2")
+    begun(first, other, folder / "half", *both, "--max-epochs", "1")
+    works("train", "--resume", folder / "half", "--max-epochs", "2")
+    runs = [socialx.load_run(folder / name) for name in ("whole", "half")]
+    assert runs[0].protocol.normaliser == socialx.load_run(first).protocol.normaliser
+    assert runs[0].epochs[1].validation_mae == runs[1].epochs[1].validation_mae
+
+
+def test_python_starts_from_a_run_too(first: Path, other: Path, folder: Path) -> None:
+    then = socialx.load_run(first)
+    for start in (first, str(first), then):
+        run = socialx.train(other, from_run=start, run_dir=folder / "python", max_epochs=1, overwrite=True)
+        assert run.settings.trainer.from_run == str(first)
+        assert run.settings.model.width == then.settings.model.width
+
+
+def test_the_settings_of_the_run_repeat_it(first: Path, other: Path, folder: Path, tmp_path: Path) -> None:
+    begun(first, other, tmp_path / "one")
+    works("train", "-c", tmp_path / "one/settings.yaml", "--run-dir", tmp_path / "two")
+    one, two = (state_of(tmp_path / name) for name in ("one", "two"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_file_in_another_unit_starts_from_the_same_normalised_readings(
+    first: Path, data: Path, other: Path, tmp_path: Path
+) -> None:
+    with edited(other, tmp_path / "kmh.h5") as file:
+        file["data/features"][:, :, 0] = file["data/features"][:, :, 0] * np.float32(1.609344)
+        units = json.loads(file["metadata/units"].asstr()[()]) | {"avg_speed": "km/h"}
+        del file["metadata/units"]
+        file["metadata/units"] = json.dumps(units)
+    begun(first, tmp_path / "kmh.h5", tmp_path / "run", *STILL)
+    one, two = (socialx.load_run(run).protocol.normaliser["avg_speed"] for run in (first, tmp_path / "run"))
+    assert (two.mean, two.std) == pytest.approx((one.mean * 1.609344, one.std * 1.609344))
+    miles, kilometres = socialx.predict(first, other), socialx.predict(tmp_path / "run", tmp_path / "kmh.h5")
+    assert kilometres.units == ("km/h",)
+    np.testing.assert_allclose(kilometres.values, miles.values * 1.609344, rtol=2e-5)
+
+
+def test_tables_follow_the_ids_of_the_sensors(tied: Path, data: Path, tmp_path: Path) -> None:
+    rows = [line.split(",") for line in cut_csv(tmp_path / "a.csv", 2 * DAY, 5).read_text().splitlines()]
+    (tmp_path / "a.csv").write_text("".join(",".join([row[0], *row[:0:-1]]) + "\n" for row in rows))
+    works("convert", "metr-la", tmp_path / "a.csv", "--meta-csv", LOCATIONS, "--output-h5", tmp_path / "turned.h5")
+    assert "none new" in begun(tied, tmp_path / "turned.h5", tmp_path / "run", *STILL)
+    one, two = socialx.predict(tied, data), socialx.predict(tmp_path / "run", tmp_path / "turned.h5")
+    assert two.sensors == one.sensors[::-1]
+    np.testing.assert_allclose(two.values, one.values[:, :, ::-1], rtol=1e-5)
+    assert socialx.load_run(tmp_path / "run").settings.model.sensor_heads
+
+
+def test_tables_of_another_network_are_new(tied: Path, other: Path, tmp_path: Path) -> None:
+    begun(tied, other, tmp_path / "run", *STILL)
+    one, two = state_of(tied), state_of(tmp_path / "run")
+    assert {name for name in one if sensor_axis(name) is not None and not name.endswith("source")} == {
+        name for name in two if one[name].shape != two[name].shape and two[name].abs().max() < 1e-20
+    }
+    assert all(torch.equal(one[name], two[name]) for name in one if sensor_axis(name) is None)
+
+
+@pytest.mark.parametrize("options", [{}, {"pooling": {"kind": "attention_mlp"}}, {"model": {"kind": "stid"}}])
+def test_every_weight_of_single_sensors_is_known(options: dict, data: Path, other: Path) -> None:
+    model = {"width": 8, "blocks": 1, "sensor_heads": True, **options.get("model", {})}
+    states = [
+        build(load_settings(env={}, data={"path": path}, **{**options, "model": model})).model.state_dict()
+        for path in (data, other)
+    ]
+    tables = {name: sensor_axis(name) for name in states[0] if sensor_axis(name) is not None}
+    assert tables.keys() == {name for name in states[0] if states[0][name].shape != states[1][name].shape}
+    for name, axis in tables.items():
+        assert [state[name].shape[axis] for state in states] == [5, 8]
+
+
+@pytest.mark.parametrize("kind", ["stid", "lstm"])
+def test_other_kinds_of_model_start_from_their_like(kind: str, data: Path, first: Path, tmp_path: Path) -> None:
+    start = small_run(data, tmp_path / "start", "--model", kind)
+    begun(start, data, tmp_path / "run", *STILL)
+    assert socialx.load_run(tmp_path / "run").settings.model.kind == kind
+    np.testing.assert_allclose(*(socialx.predict(run, data).values for run in (start, tmp_path / "run")), rtol=1e-6)
+    error = refused("train", "--from", start, "--data", data, "--model", "xlstm", code=2)
+    assert f"model.kind (--model): the weights of {start} are of {kind}, got xlstm" in error
+
+
+def test_it_is_resumed_without_the_run_that_it_started_from(first: Path, other: Path, tmp_path: Path) -> None:
+    start = Path(shutil.copytree(first, tmp_path / "start"))
+    begun(start, other, tmp_path / "whole", "--max-epochs", "2", "--schedule", "constant")
+    begun(start, other, tmp_path / "half", "--max-epochs", "1", "--schedule", "constant")
+    shutil.rmtree(start)
+    works("train", "--resume", tmp_path / "half", "--max-epochs", "2")
+    one, two = state_of(tmp_path / "whole"), state_of(tmp_path / "half")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    error = refused("train", "--resume", tmp_path / "half", "--from", first, code=2)
+    assert f"--from {first}: {tmp_path / 'half'} goes on with its own weights: leave it out" in error
+
+
+def test_several_processes_start_alike(first: Path, other: Path, tmp_path: Path) -> None:
+    words = ["--from", first, "--data", other, "--run-dir", tmp_path / "run", "--devices", "2", *STILL]
+    done = process("train", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("training starts from its weights") == 1
+    np.testing.assert_allclose(*(socialx.predict(run, other).values for run in (first, tmp_path / "run")), rtol=1e-6)
+
+
+OTHERS = {
+    "--width 16": "model.width (--width): the weights of RUN are of 8, got 16: give --width that value",
+    "--size large": "model.width (size large): the weights of RUN are of 8, got 128",
+    "--encoder mlp": "model.encoder (--encoder): the weights of RUN are of xlstm, got mlp",
+    "--no-climatology": "model.climatology (--no-climatology)",
+    "--horizon 6": "data.horizon (--horizon): the weights of RUN are of 12, got 6: give --horizon that value",
+    "--pooling mean": "pooling.kind (--pooling): the weights of RUN are of attention, got mean",
+}
+
+
+@pytest.mark.parametrize("words", OTHERS)
+def test_another_setting_of_the_weights_is_named(words: str, first: Path, other: Path, tmp_path: Path) -> None:
+    from tests.commands import socialx as command
+
+    done = command("train", "--from", first, "--data", other, "--run-dir", tmp_path / "run", *words.split())
+    assert (done.exit_code, done.stdout) == (2, "")
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert lines[0].startswith(f"error: {OTHERS[words].replace('RUN', str(first)).replace('--no-cl', '--cl')}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_path: Path) -> None:
+    def error(start: Path, *words: str | Path, code: int = 1) -> str:
+        return refused("train", "--data", other, "--run-dir", tmp_path / "run", "--from", start, *words, code=code)
+
+    assert f"{tmp_path}: not a run folder" in error(tmp_path)
+    damaged = Path(shutil.copytree(first, tmp_path / "damaged"))
+    (damaged / "best.safetensors").write_bytes(b"none")
+    assert "not readable weights" in error(damaged)
+    text = (first / "settings.yaml").read_text()
+    (damaged / "settings.yaml").write_text(text.replace("  seed: 0", "  seed: 7"))
+    assert "was trained with 0, and the file says 7" in error(damaged, code=2)
+    (damaged / "protocol.json").unlink()
+    (damaged / "settings.yaml").write_text(re.sub("  kind: xlstm", "  kind: mine:Model", text))
+    assert "protocol.json" in error(damaged)
+    shutil.copy(first / "protocol.json", damaged)
+    content = json.loads((damaged / "protocol.json").read_text())
+    content["settings"]["model.kind"] = "mine:Model"
+    (damaged / "protocol.json").write_text(json.dumps(content))
+    assert "its model mine:Model is code that is not of socialx: --from takes models of socialx" in error(
+        damaged, code=2
+    )
+    inside = refused("train", "--from", first, "--data", other, "--run-dir", first, "--overwrite", code=2)
+    assert f"--run-dir {first}: it starts from there" in inside
+    assert open_run(first).read_weights()
+
+
+def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_path: Path) -> None:
+    places = tmp_path / "at.csv"
+    places.write_text("id,lat,lon\nS1,48.1,11.5\nS2,48.2,11.6\n")
+    for minutes, quantity in ((15, "speed"), (5, "flow")):
+        times = pd.date_range("2024-01-30", periods=200, freq=f"{minutes}min", name="time")
+        pd.DataFrame(50.0, times, ["S1", "S2"]).to_csv(tmp_path / "a.csv")
+        given = {"units": "km/h", "timezone": "Europe/Berlin"} if quantity == "speed" else {}
+        socialx.convert(
+            "auto", tmp_path / "a.csv", tmp_path / f"{quantity}.h5", meta=places, quantity=quantity, **given
+        )
+    for quantity, says in (("speed", "a step of 15 min, not 5"), ("flow", "no feature 'avg_speed'")):
+        words = ["--data", tmp_path / f"{quantity}.h5"]
+        trained = refused("train", "--from", first, "--run-dir", tmp_path / "run", *words)
+        assert says in trained
+        assert trained == refused("predict", first, *words)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(-0.3, -0.1, "pays: its error over all steps is smaller"), (-0.1, 0.1, "does not pay yet"), (0.1, 0.3, "harms")],
+)
+def test_the_comparison_says_whether_local_training_pays(low: float, high: float, words: str) -> None:
+    from socialx.scoring.difference import Difference, DifferenceAt
+
+    row = DifferenceAt(None, (low + high) / 2, low, high)
+    assert of_local_training(Difference("any", "mine", 9, (row,), "any")).startswith(
+        f"the training of mine from any {words}"
+    )
+    row = DifferenceAt(None, -(low + high) / 2, -high, -low)
+    assert of_local_training(Difference("mine", "any", 9, (row,), "any")).startswith(
+        f"the training of mine from any {words}"
+    )
+
+
+def test_evaluate_knows_which_run_started_from_the_other(folder: Path, tmp_path: Path) -> None:
+    (folder / "long").mkdir()
+    data = small_file(folder / "long", 6 * DAY, 3)
+    start = small_run(data, folder / "long/start", "--any-network", *SMALL)
+    begun(start, data, folder / "long/run", *STILL)
+    runs = [folder / "long/run", start]
+    said = works("evaluate", *runs, "--compare", "--part", "all").stdout
+    assert f"the training of {runs[0]} from {start} does not pay yet: the interval over all steps holds 0" in said
+    assert socialx.evaluate(runs, compare=True, part="all").difference.start == str(start)
