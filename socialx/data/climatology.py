@@ -119,10 +119,6 @@ class PastDays:
         other._row = int(np.searchsorted(other._days, self._known.end))
         return other
 
-    def count(self, day: int) -> int:
-        """How many days with rows of the source there are before a day."""
-        return len(np.unique(self._days[self._days < day]))
-
     def before(self, day: int) -> KnownDays:
         """What is known on a day, counted from 1970, of all days before it."""
         if day < self._known.end and self._known.end > self._start.end:

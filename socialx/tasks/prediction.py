@@ -35,6 +35,7 @@ from socialx.progress import Callback, listening, note, work
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import Trained, other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
+from socialx.scoring.unseen import Unseen
 from socialx.settings import MOST_STEPS, Settings
 from socialx.settings_layers import Layers, as_typed, size_here
 from socialx.tasks.memory import when_memory_runs_out
@@ -89,7 +90,6 @@ def predict(
             raise SettingsError(Argument("at"), "one issue time, and a span of them too", "give one of the two")
         layers = Layers.of(settings, {**sections, "data": file})
         problem, trained = load_trained(path, layers, split=False)
-        band = None if interval is None else band_of(path, trained, problem.data.sensors.ids, interval)
         histories = problem.data.histories(JITTER_S)
         inputs = tuple(inputs_of(named, [path], [meta_csv]))
         readings, reported, values = [], [], []
@@ -99,10 +99,8 @@ def predict(
             times = requested_times(problem, histories, at, start, end, every)
             issued = issues(problem, histories, times, argument)
             if histories.past and problem.data.known is None and not problem.settings.sensor_tables():
-                before = histories.past.count(int(issued[0]) // DAY_S)
-                better = f"forecasts are better with {WEEK_DAYS} or more" if before < WEEK_DAYS else ""
-                known_days = f"{counted(before, 'day')} of it known before the first forecast"
-                note(Message(problem.data.store.path, known_days, better))
+                _note_known(problem, known_days(problem, int(issued[0])), _unseen(path, trained, problem))
+            band = None if interval is None else band_of(path, trained, problem, interval, int(issued[0]))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in histories.batches(issued, problem.settings.loader.batch_size):
                     readings.append(histories.readings(batch))
@@ -133,8 +131,41 @@ class Band:
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
 
 
-def band_of(path: Path, trained: Trained, sensors: tuple[str, ...], level: float) -> Band:
-    """The intervals of a run for these sensors; refuses a level that they do not have."""
+def known_days(problem: Problem, issued: int) -> int:
+    """How many days with rows the file has before the day of an issue."""
+    return len(np.unique(problem.data.store.seconds[problem.data.store.seconds < issued // DAY_S * DAY_S] // DAY_S))
+
+
+def _unseen(path: Path, trained: Trained, problem: Problem) -> Unseen | None:
+    """The errors of a run for any network on networks that it had not seen, where they were measured."""
+    return open_run(path).read_unseen(trained.weights) if problem.settings.model.any_network else None
+
+
+def _note_known(problem: Problem, days: int, unseen: Unseen | None) -> None:
+    """Say how many days of a network are known, and what that was worth elsewhere."""
+    what = f"{counted(days, 'day')} of it known before the first forecast"
+    if unseen is None:
+        better = f"forecasts are better with {WEEK_DAYS} or more" if days < WEEK_DAYS else ""
+    else:
+        gain, most = (f"{100 * float(unseen.gain[unseen.place(each)]):.0f} %" for each in (days, 2 * WEEK_DAYS))
+        more = f", and {most} better with {2 * WEEK_DAYS} days" if days < WEEK_DAYS else ""
+        better = f"on networks unseen in training such forecasts were {gain} better than copying the last reading{more}"
+    note(Message(problem.data.store.path, what, better))
+
+
+def band_of(path: Path, trained: Trained, problem: Problem, level: float, issued: int) -> Band:
+    """The intervals of a run for the sensors of a problem; refuses a level that they do not have.
+
+    issued: the second of the first issue; intervals that were measured on unseen networks are of the days before it.
+    """
+    data, sensors = problem.data, problem.data.sensors.ids
+    if unseen := _unseen(path, trained, problem):
+        days = known_days(problem, issued)
+        intervals = unseen.intervals(days, sensors, data.free_flow, problem.protocol)
+        intervals.place(level)
+        of_days = counted(int(unseen.days[unseen.place(days)]), "known day")
+        note(Message("", f"intervals of the errors on {' and '.join(unseen.networks)}, with {of_days}"))
+        return Band(intervals, level)
     found = open_run(path).read_intervals(trained.weights)
     found.place(level)
     if unknown := [name for name in sensors if name not in set(found.sensors)]:

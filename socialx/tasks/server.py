@@ -77,7 +77,7 @@ def serve(
             problem, trained = load_trained(path, layers, split=False, same_missing=follow)
             service = make_service(problem, path.resolve().name, queue)
             if interval is not None:
-                service.band = band_of(path, trained, problem.data.sensors.ids, interval)
+                service.band = band_of(path, trained, problem, interval, int(problem.data.store.seconds[-1]))
             service.token, service.origins = token, origins
             service.timeout_s, service.most_bytes = timeout, int(max_body * MIB)
             try:

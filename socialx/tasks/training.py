@@ -172,13 +172,16 @@ def train(
                 clock=first_steps(problem, loader, profile_first, run.settings) if profile_first else None,
             )
         if run.writes and not result.interrupted and result.best_epoch >= 0:
-            weights = run.read_weights()  # of the best epoch, which forecasts are made with, in float32
-            problem.model.load_state_dict(weights.state)
-            precision = Precision("32-true", precision.device)
-            run.write_intervals(
-                calibrated(problem.model, data, effective.loader.batch_size, precision, protocol, weights.fingerprint)
-            )
+            _calibrate(run, problem)
         return Run(run.path, effective, protocol, tuple(run.rows()), result.interrupted)
+
+
+def _calibrate(run: RunFolder, problem: Problem) -> None:
+    """Write the intervals of the best epoch, whose weights forecasts are made with, in float32."""
+    weights, size = run.read_weights(), problem.settings.loader.batch_size
+    problem.model.load_state_dict(weights.state)
+    precision = Precision("32-true", problem.precision.device)
+    run.write_intervals(calibrated(problem.model, problem.data, size, precision, problem.protocol, weights.fingerprint))
 
 
 def _plan(

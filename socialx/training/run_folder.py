@@ -10,6 +10,7 @@ metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
 climatology.safetensors  readings of the data by kind of day and slot, as sums that fade, with their sha256
 intervals.safetensors  prediction intervals of these weights, with their sha256
+unseen.safetensors  of a run that comes with the package: its errors on networks that training had not seen
 last.pt            everything that resuming needs
 job.txt            the job of torchrun that began it, whose restarts go on with it
 epoch-0007.pt      the same after that epoch, where more than one state is kept
@@ -46,6 +47,7 @@ from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxErro
 from socialx.precision import Precision
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import ScoringProtocol
+from socialx.scoring.unseen import Unseen
 from socialx.settings_file import read_settings
 from socialx.training import checkpoint
 from socialx.training.run_format import FORMAT, OLDER_NAMES, up_to_date
@@ -55,13 +57,14 @@ NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
     *("format.txt", "settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
-    "climatology.safetensors",
+    *("climatology.safetensors", "unseen.safetensors"),
     *OLDER_NAMES.values(),
 )
 STATE = re.compile(r"epoch-\d{4,9}\.pt")
 LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.pattern})\..*\.tmp")  # a temporary file
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
+UNSEEN_SCHEMA, UNSEEN_TENSORS = "socialx.unseen/1", ("days", "lower", "upper", "gain")
 KNOWN_SCHEMA, KNOWN_TENSORS = "socialx.climatology/1", ("mean", "count")
 INTERVALS_SCHEMA, INTERVALS_TENSORS = "socialx.intervals/1", ("lower", "upper", "free_flow")
 UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
@@ -395,6 +398,42 @@ class RunFolder:
         except UNREADABLE as error:
             what = f"not a readable climatology ({_in_short(error)})"
             raise SocialxError(self.climatology, what, "copy the whole run folder again, or train again") from None
+
+    def write_unseen(self, unseen: Unseen) -> None:
+        """Write unseen.safetensors, whole or not at all."""
+        described = {
+            "schema": UNSEEN_SCHEMA,
+            "unit": unseen.unit,
+            "networks": json.dumps(unseen.networks),
+            "weights": unseen.weights,
+            "errors": str(unseen.errors),
+        }
+        tensors = {name: getattr(unseen, name).contiguous() for name in UNSEEN_TENSORS}
+        with replacing(self.path / "unseen.safetensors") as temporary:
+            temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
+
+    def read_unseen(self, weights: str) -> Unseen | None:
+        """The errors of these weights on unseen networks; None where nobody measured them.
+
+        Raises SocialxError where they are damaged.
+        """
+        path = self.path / "unseen.safetensors"
+        if not path.exists():
+            return None
+        try:
+            tensors, described = _safetensors(path)
+            if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
+                raise ValueError("they do not have their sha256")
+            if described["schema"] != UNSEEN_SCHEMA or set(tensors) != set(UNSEEN_TENSORS):
+                raise ValueError("they are of another version")
+            if described["weights"] != weights:
+                raise ValueError("they are of other weights")
+            networks = tuple(map(str, json.loads(described["networks"])))
+            return Unseen(**tensors, unit=described["unit"], networks=networks, weights=weights,
+                          errors=int(described["errors"]))  # fmt: skip
+        except UNREADABLE as error:
+            what = f"not readable errors on unseen networks ({_in_short(error)})"
+            raise SocialxError(path, what, "install socialx again, or remove it") from None
 
     def read_weights(self) -> RunWeights:
         """The weights of the best epoch, or of the last state where none has ended, in the host's memory.

@@ -281,7 +281,7 @@ def test_intervals_are_those_of_predict(run: Path, data: Path, service: Service,
     path = only(data, tmp_path / "hour.h5", slice(-12, None))
     wanted = {**api.predict(run, path, interval=0.8).as_dict(), "run": "small"}
     trained = load_trained(run, Layers(), split=False)[1]
-    service.band = band_of(run, trained, service.problem.data.sensors.ids, 0.8)
+    service.band = band_of(run, trained, service.problem, 0.8, int(service.problem.data.store.seconds[-1]))
     with TestClient(make_app(service)) as client:
         found = client.post("/forecast", json=hour).json()
     assert found["interval"] == 0.8
