@@ -37,6 +37,14 @@ def _of_table(option: str, flag: str) -> typer.models.OptionInfo:
     return typer.Option(flag, metavar=known.metavar, help=f"of a table: {known.help}", show_default=False)
 
 
+KnownDays = Annotated[
+    str | None,
+    typer.Option(
+        "--known-days",
+        metavar="0,7,all",
+        help="also score runs that know so many days before each day, or those of the training (trained)",
+    ),
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 
 
@@ -49,14 +57,7 @@ def evaluate(
         bool,
         typer.Option("--baselines", help="also score copy-last and the historical average, and list published results"),
     ] = False,
-    known_days: Annotated[
-        str | None,
-        typer.Option(
-            "--known-days",
-            metavar="0,7,all",
-            help="also score runs that know so many days before each day, or those of the training (trained)",
-        ),
-    ] = None,
+    known_days: KnownDays = None,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="also say how often the prediction intervals of runs hold")
     ] = False,

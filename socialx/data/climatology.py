@@ -40,7 +40,7 @@ class Usual(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KnownDays:
-    """What is known of some days: sums of valid readings and their counts, [3,slots,N,G], float64.
+    """What is known of some days: sums of valid readings and their counts, float32 [3,slots,N,G].
 
     first: the first of these days, counted from 1970.  end: the day after the last of them.
     """
@@ -54,7 +54,7 @@ class KnownDays:
     def none(cls, step_minutes: int, sensors: int, targets: int, day: int) -> KnownDays:
         """Nothing, before a day."""
         shape = KINDS_OF_DAY, slots_per_day(step_minutes), sensors, targets
-        return cls(np.zeros(shape), np.zeros(shape), day, day)
+        return cls(np.zeros(shape, np.float32), np.zeros(shape, np.float32), day, day)
 
     def usual(self, kind: int) -> Usual:
         """What is usual on a kind of day, [slots,N,G], from the valid readings within four slots.
@@ -134,7 +134,7 @@ class PastDays:
         rows = slice(self._row, end)
         values, valid = self.source.read(rows)
         slot, weekday = calendar(self.source.seconds[rows], self.source.step_minutes)
-        sums, counts = (np.zeros(self._known.sums.shape[1:]) for _ in range(2))
+        sums, counts = (np.zeros(self._known.sums.shape[1:], np.float32) for _ in range(2))
         # Slots that increase are all different, so that a plain addition counts every row; np.add.at is slow.
         ends = [*(np.flatnonzero(np.diff(slot) <= 0) + 1), len(slot)]
         for first, last in zip([0, *ends], ends, strict=False):
@@ -155,7 +155,7 @@ class PastDays:
         """What is known counts only so much on a later day."""
         known = self._known
         if day > known.end:
-            share = 0.5 ** ((day - known.end) / HALF_LIFE_DAYS)
+            share = np.float32(0.5 ** ((day - known.end) / HALF_LIFE_DAYS))
             self._known = KnownDays(known.sums * share, known.counts * share, known.first, day)
 
     def table(self, day: int, days: int | None, kind: int) -> Usual:

@@ -65,7 +65,7 @@ LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.patte
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
 UNSEEN_SCHEMA, UNSEEN_TENSORS = "socialx.unseen/1", ("days", "lower", "upper", "gain")
-KNOWN_SCHEMA, KNOWN_TENSORS = "socialx.climatology/1", ("mean", "count")
+KNOWN_SCHEMA, KNOWN_TENSORS = "socialx.climatology/1", ("sums", "counts")
 INTERVALS_SCHEMA, INTERVALS_TENSORS = "socialx.intervals/1", ("lower", "upper", "free_flow")
 UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
 
@@ -369,9 +369,7 @@ class RunFolder:
         if not self.writes:
             return
         described = {"schema": KNOWN_SCHEMA, "first": str(known.first), "end": str(known.end)}
-        mean = np.divide(known.sums, known.counts, out=np.zeros_like(known.sums), where=known.counts > 0)
-        arrays = mean.astype(np.float32), known.counts.astype(np.float16)
-        tensors = dict(zip(KNOWN_TENSORS, map(torch.from_numpy, arrays), strict=True))
+        tensors = {name: torch.from_numpy(getattr(known, name)) for name in KNOWN_TENSORS}
         with replacing(self.climatology) as temporary:
             temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
 
@@ -387,14 +385,14 @@ class RunFolder:
             tensors, described = _safetensors(self.climatology)
             if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
                 raise ValueError("it does not have its sha256")
-            mean, counts = (tensors[name].double().numpy() for name in KNOWN_TENSORS)
-            if described["schema"] != KNOWN_SCHEMA or mean.ndim != 4 or mean.shape != counts.shape:
+            sums, counts = (tensors[name].float().numpy() for name in KNOWN_TENSORS)
+            if described["schema"] != KNOWN_SCHEMA or sums.ndim != 4 or sums.shape != counts.shape:
                 raise ValueError("it is of another version")
-            if not (np.isfinite(mean).all() and np.isfinite(counts).all() and (counts >= 0).all()):
+            if not (np.isfinite(sums).all() and np.isfinite(counts).all() and (counts >= 0).all()):
                 raise ValueError("its numbers are not finite, or below 0")
-            if mean.shape[2] != len(sensors):
-                raise ValueError(f"it is of {mean.shape[2]} sensors, and sensors.json has {len(sensors)}")
-            return sensors, KnownDays(mean * counts, counts, int(described["first"]), int(described["end"]))
+            if sums.shape[2] != len(sensors):
+                raise ValueError(f"it is of {sums.shape[2]} sensors, and sensors.json has {len(sensors)}")
+            return sensors, KnownDays(sums, counts, int(described["first"]), int(described["end"]))
         except UNREADABLE as error:
             what = f"not a readable climatology ({_in_short(error)})"
             raise SocialxError(self.climatology, what, "copy the whole run folder again, or train again") from None
