@@ -17,9 +17,9 @@ from socialx.data.source import RowSource
 
 KINDS_OF_DAY = 3  # Monday to Friday, Saturday, Sunday
 REACH = 4  # slots before and after that count too
-HALF_LIFE_DAYS = 56.0  # of a day's share; chosen on METR-LA's validation part
-OF_SENSOR = 1.0  # readings of the sensor's mean, so that few readings at a time of the week do not decide alone
-OF_OTHERS = 4.0  # readings at the same time on other kinds of day, less where a day of this kind is known
+HALF_LIFE_DAYS = 14.0  # of a day's share: benchmarks/climatology.py
+OF_SENSOR = 0.5  # readings of the sensor's mean: few readings at a time of the week do not decide alone
+OF_OTHERS = 2.0  # readings at the same time on other kinds of day, less where a day of this kind is known
 TRUSTED_DAYS = 3.0  # with so many days behind it, a usual reading is half trusted
 TABLES = 16  # of days and kinds of day that are kept
 UNTIL_TRAINED = -1  # in place of a number of days: all of them until the end of the training rows
@@ -59,8 +59,8 @@ class KnownDays:
     def usual(self, kind: int) -> Usual:
         """What is usual on a kind of day, [slots,N,G], from the valid readings within four slots.
 
-        usual = (sum + w others + mean) / (count + w + 1), where others is the mean reading within four slots on other
-        kinds of day, w falls from 4 to 0 as the first day of this kind is known, and mean is that of the sensor.  A
+        usual = (sum + w others + mean / 2) / (count + w + 1 / 2), where others is the mean reading within four slots on
+        other kinds of day, w falls from 2 to 0 as the first day of this kind is known, and mean is that of the sensor.  A
         sensor without any reading has the mean of all sensors.
         """
         count, total = self.counts.sum((0, 1)), self.sums.sum((0, 1))  # [N,G]
@@ -86,7 +86,7 @@ def _near(table: np.ndarray) -> np.ndarray:
 
 
 class PastDays:
-    """The climatology of the days before a day, where each counts half as much after 56 days.
+    """The climatology of the days before a day, where each counts half as much after 14 days.
 
     No reading of the day itself or later is ever part of it.
     """
@@ -159,10 +159,7 @@ class PastDays:
             self._known = KnownDays(known.sums * share, known.counts * share, known.first, day)
 
     def table(self, day: int, days: int | None, kind: int) -> Usual:
-        """What is usual on a kind of day, [slots,N,G], as known on a day of so many days before it, None: of all.
-
-        Of few days all count the same.
-        """
+        """What is usual on a kind of day, [slots,N,G], as known on a day of so many days before it, None: of all."""
         key = day, days, kind
         if key not in self._tables:
             known = self.before(day)
@@ -170,8 +167,9 @@ class PastDays:
                 known = KnownDays.none(self.source.step_minutes, *self.source.shape, day)
                 for place, of, sums, counts in self._recent:
                     if day - days <= place < day:
-                        known.sums[of] += sums
-                        known.counts[of] += counts
+                        share = np.float32(0.5 ** ((day - place) / HALF_LIFE_DAYS))
+                        known.sums[of] += share * sums
+                        known.counts[of] += share * counts
             while len(self._tables) >= TABLES:
                 del self._tables[next(iter(self._tables))]
             self._tables[key] = known.usual(kind)

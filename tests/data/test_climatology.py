@@ -40,7 +40,7 @@ def by_hand(source: Arrays, day: int, kind: int, slot: int, sensor: int, most: i
         own_day = int(second) // 86_400
         if own_day >= day or (most is not None and own_day < day - most):
             continue
-        weight = 0.5 ** ((day - own_day) / HALF_LIFE_DAYS) if most is None else 1.0
+        weight = 0.5 ** ((day - own_day) / HALF_LIFE_DAYS)
         away = ((time.hour * 60 + time.minute) // source.step_minutes - slot) % slots
         for each in range(source.shape[0]):
             if source.valid[row, each, 0]:
@@ -53,10 +53,10 @@ def by_hand(source: Arrays, day: int, kind: int, slot: int, sensor: int, most: i
                         total[other] += entry[0]
                         count[other] += entry[1]
     mean = of_sensor[0] / of_sensor[1] if of_sensor[1] else of_all[0] / of_all[1] if of_all[1] else np.nan
-    share = 4 * max(0.0, 1 - count[0] / 9) if count[1] else 0.0
+    share = 2 * max(0.0, 1 - count[0] / 9) if count[1] else 0.0
     others = share * total[1] / count[1] if count[1] else 0.0
     days = (count[0] + 0.1 * count[1]) / 9
-    return (total[0] + others + mean) / (count[0] + share + 1), 255 * days / (days + 3)
+    return (total[0] + others + 0.5 * mean) / (count[0] + share + 0.5), 255 * days / (days + 3)
 
 
 @pytest.mark.parametrize("most", [None, 0, 1, 3, 20])

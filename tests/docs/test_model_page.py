@@ -31,9 +31,8 @@ MEAN, STD, RADIUS = 55.0, 8.0, 3.0
 def model() -> tuple[Forecaster, geo.Neighbours]:
     """Of all parts that the page describes, its weights away from their start."""
     torch.manual_seed(0)
-    usual = np.random.default_rng(0).uniform(30, 70, (3, SLOTS, SENSORS, 1)).astype(np.float32)
     moments = (Moments(MEAN, STD),)
-    network = Network(SENSORS, STEPS, HORIZON, SLOTS, moments, moments, usual, (0,))
+    network = Network(SENSORS, STEPS, HORIZON, SLOTS, moments, moments, (0,))
     xy = positions(SENSORS)
     xy[3] = np.nan  # has no neighbours
     near = geo.nearest(xy, 3)
@@ -74,20 +73,20 @@ def mlp(layers: nn.Module, x: np.ndarray) -> np.ndarray:
     return linear(last, gelu(linear(first, x)))
 
 
-def usual_at(m: Forecaster, b: Batch, window: int, step: int, sensor: int) -> float:
-    kind = max(int(b.weekday[window, step]) - 4, 0)
-    return (number(m.climatology.usual)[kind, int(b.slot[window, step]), sensor, 0] - MEAN) / STD
+def usual_at(b: Batch, window: int, step: int, sensor: int) -> float:
+    usual = float(b.usual[window, step, sensor, 0])
+    return 0.0 if math.isnan(usual) else (usual - MEAN) / STD
 
 
 def token(m: Forecaster, b: Batch, window: int, step: int, sensor: int) -> np.ndarray:
     valid = bool(b.valid[window, step, sensor, 0])
     z = (float(b.history[window, step, sensor, 0]) - MEAN) / STD if valid else 0.0
-    u = usual_at(m, b, window, step, sensor)
+    u, r = usual_at(b, window, step, sensor), float(b.trust[window, step, sensor, 0])
     t = m.tokens
     found = linear(t.reading, np.array([z, 0.0 if valid else 1.0]))
     found = found + number(t.slot)[int(b.slot[window, step])] + number(t.weekday)[int(b.weekday[window, step])]
     found = found + number(t.sensor)[sensor, 0] + number(t.adaptive)[sensor, step]
-    return found + linear(m.climatology.token, np.array([u, (z - u) if valid else 0.0]))
+    return found + linear(m.climatology.token, np.array([u, (z - u) if valid else 0.0, r]))
 
 
 def social_layer(layer: SocialLayer, state: np.ndarray, near: geo.Neighbours) -> np.ndarray:
@@ -124,11 +123,12 @@ def by_the_page(m: Forecaster, b: Batch, window: int, near: geo.Neighbours) -> n
     encoded = number(m.encoder(torch.tensor(np.array(tokens))))
     own = []
     for i in range(SENSORS):
-        now = usual_at(m, b, window, STEPS - 1, i)
-        ahead = [usual_at(m, b, window, STEPS + p, i) - now for p in range(HORIZON)]
+        now = usual_at(b, window, STEPS - 1, i)
+        ahead = [usual_at(b, window, STEPS + p, i) - now for p in range(HORIZON)]
+        trust = [float(b.trust[window, step, i, 0]) for step in (STEPS - 1, STEPS + HORIZON - 1)]
         carried = float(b.carried[window, i, 0])
         latest = 0.0 if math.isnan(carried) else (carried - MEAN) / STD - now
-        own.append(encoded[i] + linear(m.climatology.state, np.array([*ahead, latest])))
+        own.append(encoded[i] + linear(m.climatology.state, np.array([*ahead, latest, *trust])))
     state = np.array(own)
     for layer in m.social:
         state = social_layer(layer, state, near)
@@ -148,7 +148,11 @@ def test_the_equations_are_those_of_the_model() -> None:
     weekday = b.weekday + torch.tensor([0, 5, 6])[:, None] - b.weekday[:, :1]  # Monday, Saturday, Sunday
     carried = b.carried.clone()
     carried[1, 2] = float("nan")  # a sensor that never had a reading
+    rng = np.random.default_rng(0)
+    usual, trust = rng.uniform(30, 70, (*b.slot.shape, SENSORS, 1)), rng.random((*b.slot.shape, SENSORS, 1))
+    usual[2, :, 1] = np.nan  # nothing is known of a sensor
     b = b._replace(weekday=weekday % 7, history=b.history.double(), carried=carried.double())
+    b = b._replace(usual=torch.from_numpy(usual), trust=torch.from_numpy(trust))
     assert not b.valid.all()
     assert near.exists.any(1).tolist() == [True, True, True, False, True]
     with torch.no_grad():

@@ -1,0 +1,81 @@
+"""How good the climatology alone is as a forecast, by its constants and the days that are known: no model is trained.
+
+    python benchmarks/climatology.py FILE.h5 [FILE.h5 ...]
+
+The MAE in the unit of the file, over the last third of the training rows, of what was usual on the day of issue, an
+hour ahead.  No validation and no test row is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from socialx.data import climatology
+from socialx.data.climatology import PastDays
+from socialx.data.source import RowSource
+from socialx.dataset import open_dataset
+
+DAYS = (1, 2, 3, 7, 14, 28, None)
+TRIED = {
+    "HALF_LIFE_DAYS": (7.0, 14.0, 28.0, 56.0),
+    "REACH": (2, 4, 6),
+    "OF_SENSOR": (0.1, 0.5, 3.0),
+    "OF_OTHERS": (0.0, 2.0, 4.0, 8.0),
+}
+EVERY = 2 * 288  # rows, of which the first 288 are scored
+
+
+def error(source: RowSource, rows: range, days: int | None) -> float:
+    """The MAE of the climatology of so many days, None: of all."""
+    past, total, count = PastDays(source, most=days or 0), 0.0, 0
+    for first in rows:
+        piece = slice(first, min(first + 288, rows.stop))
+        values, valid = source.read(piece)
+        seconds = source.seconds[piece]
+        usual = past.at(seconds, seconds - 3600, (days,)).readings[0]
+        total += float(np.abs(usual - values)[valid].sum(dtype=np.float64))
+        count += int(valid.sum())
+    return total / count
+
+
+def tried() -> Iterator[tuple[str, dict[str, float]]]:
+    """The constants as they are, and each of the others in their place."""
+    yield "as it is", {}
+    for name, values in TRIED.items():
+        for value in values:
+            if value != getattr(climatology, name):
+                yield f"{name} {value:g}", {name: value}
+
+
+def table(path: Path) -> Iterator[Sequence[str]]:
+    """A row per choice."""
+    names = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12, "split": "canonical"}
+    data = open_dataset(path, device=torch.device("cpu"), **names)  # type: ignore[arg-type]
+    end = data.windows.training_rows.stop if data.windows else 0
+    rows = range(2 * end // 3, end, EVERY)
+    yield [f"{path.stem}: days known", *("all" if days is None else str(days) for days in DAYS)]
+    for name, constants in tried():
+        before = {key: getattr(climatology, key) for key in constants}
+        vars(climatology).update(constants)
+        yield [name, *(f"{error(data.target_source, rows, days):.3f}" for days in DAYS)]
+        vars(climatology).update(before)
+
+
+def main() -> None:
+    """Print a table for each file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.h5")
+    for path in parser.parse_args().files:
+        for number, row in enumerate(table(path)):
+            print(f"| {' | '.join(row)} |", flush=True)
+            if not number:
+                print("|---|" + "---:|" * len(DAYS))
+
+
+if __name__ == "__main__":
+    main()
