@@ -1,12 +1,19 @@
 """How well a run forecasts a network that it never saw, by the days that it knows of it: docs/new-network.md.
 
     python benchmarks/any_network.py RUN [RUN ...] --data FILE.h5 [--part test]
-    python benchmarks/any_network.py RUN --ship any
+    python benchmarks/any_network.py --there --data FILE.h5
+    python benchmarks/any_network.py RUN --ship any --unseen RUN_A FILE_B RUN_B FILE_A
+    python benchmarks/any_network.py RUN --ship metr_la --data FILE.h5
 
 RUN: of ``train --any-network`` on another network; several are seeds of one training, of which the mean is shown.  The
 first form scores them with 0, 1, 2, 3, 7, 14 and 28 days before each day of issue, beside copy-last and the historical
-average, and adds the network to benchmarks/results/any_network.json.  The table and docs/pictures/any_network.png are
-made of all networks in that file.  The second form writes the weights of a run into the package, without any path.
+average, and adds the network to benchmarks/results/any_network.json.  The second form trains ``linear`` and ``small``
+on as many days before the test part of a file, 70 % of whose windows are trained on, and scores them on that part.  The
+table and docs/pictures/any_network.png are made of all that is in the file of results.
+
+The third form writes a run into the package, without any path and without what it knows of its networks, but with its
+errors on networks that training had not seen: those of runs trained alike on one network, on the validation part of the
+other.  The fourth form writes a run of METR-LA into the package, with its scores and the last two days of its file.
 """
 
 from __future__ import annotations
@@ -15,15 +22,24 @@ import argparse
 import json
 import shutil
 import statistics
-from dataclasses import replace
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+import h5py
+import torch
 import yaml
 
 import socialx
+from socialx.dataset import open_dataset
 from socialx.environment import cpu_field
-from socialx.scoring.references import REFERENCES
-from socialx.tasks.trained import USUAL
+from socialx.scoring.intervals import SignedErrors
+from socialx.scoring.metrics import RunningScores
+from socialx.scoring.references import REFERENCES, references
+from socialx.scoring.scoring_pass import survey
+from socialx.scoring.unseen import Unseen, pooled
+from socialx.settings_layers import Layers
+from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import TRAINED, RunFolder, open_run
 
 RESULT = Path(__file__).parent / "results/any_network.json"
@@ -31,6 +47,12 @@ PICTURE = Path(__file__).parent.parent / "docs/pictures/any_network.png"
 DAYS = (0, 1, 2, 3, 7, 14, 28)
 MINUTES = (15, 30, 60)
 COPIED, AVERAGE = "copy-last, last valid", "historical average"
+CPU = torch.device("cpu")
+# What is trained on a few days: its settings, and about how many optimizer steps.
+THERE = {
+    "linear": {"settings": {"model": "linear"}, "steps": 600},
+    "small": {"settings": {"size": "small"}, "steps": 600},
+}
 
 
 def scored(runs: list[str], data: str, part: str) -> dict[str, dict[str, float]]:
@@ -52,32 +74,75 @@ def scored(runs: list[str], data: str, part: str) -> dict[str, dict[str, float]]
     }
 
 
+def cut(data: str, output: Path, days: int) -> None:
+    """A file of the days before the first test window of another one."""
+    opened = open_dataset(
+        Path(data), targets=("avg_speed",), inputs=None, history=12, horizon=12, device=CPU, split="canonical"
+    )
+    end = int(opened.forecast_rows("test")[0][0])
+    rows = slice(max(0, end - days * 1440 // opened.store.step_minutes), end)
+    shutil.copy(data, output)
+    with h5py.File(output, "r+") as file:
+        for name in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):
+            kept = file[name][rows]
+            file[name].resize(len(kept), axis=0)
+            file[name][:] = kept
+
+
+def trained_there(data: str) -> dict[str, dict[str, float]]:
+    """MAE of models that were trained on the days before the test part, as ``scored``."""
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for days in DAYS[1:]:
+            file = Path(folder) / f"{days}.h5"
+            cut(data, file, days)
+            for name, given in THERE.items():
+                windows = int(0.7 * days * 288)
+                epochs = max(3, min(30, round(given["steps"] * 32 / windows)))
+                run = socialx.train(
+                    file, run_dir=Path(folder) / f"{name}-{days}", max_epochs=epochs, **given["settings"]
+                )
+                own = socialx.evaluate(run, data)[str(run)]
+                row = {str(minutes): own.at(minutes).mae for minutes in MINUTES} | {"all": own.overall().mae}
+                found[f"{name}, {label(days)}"] = {key: round(value, 4) for key, value in row.items()}
+                print(name, label(days), epochs, "epochs", found[f"{name}, {label(days)}"], flush=True)
+    return found
+
+
 def draw(results: dict[str, dict]) -> None:
-    """The MAE over all steps by known days, relative to copying the last reading: a line for each network."""
+    """The MAE over all steps by known days, relative to copying the last reading: a panel for each network."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6.4, 3.6), dpi=150, layout="constrained")
-    for name, result in results.items():
-        rows, copied = result["mae"], result["mae"][COPIED]["all"]
-        values = [100 * (rows[label(days)]["all"] / copied - 1) for days in DAYS]
-        axes.plot(range(len(DAYS)), values, marker="o", label=name)
-        axes.annotate(
-            f"{values[-1]:.0f} %".replace("-", "\N{MINUS SIGN}"),
-            (len(DAYS) - 1, values[-1]),
-            xytext=(6, 0),
-            textcoords="offset points",
-        )
-    axes.axhline(0, color="grey", linewidth=1)
-    axes.annotate("copying the last reading", (len(DAYS) - 1, 0), xytext=(0, 4), textcoords="offset points", ha="right")
-    axes.set_xticks(range(len(DAYS)), list(map(str, DAYS)))
-    axes.set_xlim(-0.3, len(DAYS) - 0.3)
-    axes.set_xlabel("days that are known of the network, before the day of the forecast")
-    axes.set_ylabel("MAE against copying, %")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower left")
+    shown = {name: result for name, result in results.items() if "->" in name}
+    figure, panels = pyplot.subplots(
+        1, len(shown), figsize=(4.2 * len(shown), 3.6), dpi=150, layout="constrained", sharey=True, squeeze=False
+    )
+    for axes, (name, result) in zip(panels[0], shown.items(), strict=True):
+        rows = {**result["mae"], **results.get(name.split(" -> ")[1], {}).get("mae", {})}
+        copied = rows[COPIED]["all"]
+
+        def against(row: dict[str, float], copied: float = copied) -> float:
+            return 100 * (row["all"] / copied - 1)
+
+        for there, color in (("linear", "tab:grey"), ("small", "tab:orange")):
+            values = [(place, rows.get(f"{there}, {label(days)}")) for place, days in enumerate(DAYS)]
+            known = [(place, against(row)) for place, row in values if row]
+            if known:
+                axes.plot(*zip(*known, strict=True), marker=".", color=color, label=f"{there}, trained on these days")
+        axes.axhline(against(rows[AVERAGE]), color="tab:green", linewidth=1, linestyle=":", label=AVERAGE)
+        values = [against(rows[label(days)]) for days in DAYS]
+        axes.plot(range(len(DAYS)), values, marker="o", color="tab:blue", label="never trained there")
+        axes.axhline(0, color="black", linewidth=1)
+        axes.set_title(name.replace(" -> ", " \N{RIGHTWARDS ARROW} "), fontsize=10)
+        axes.set_xticks(range(len(DAYS)), list(map(str, DAYS)))
+        axes.set_ylim(-45, 40)
+        axes.set_xlabel("days known of the network")
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0][0].set_ylabel("MAE against copying the last reading, %")
+    panels[0][-1].legend(frameon=False, fontsize=8, loc="upper right")
     figure.savefig(PICTURE)
 
 
@@ -88,47 +153,94 @@ def label(days: int) -> str:
 
 def table(results: dict[str, dict]) -> str:
     """The MAE of all networks in Markdown, side by side: 15, 30 and 60 minutes ahead, and over all steps."""
-    lines = [" | ".join(["| known of the network", *results]) + " |", "|---|" + "---|" * len(results)]
-    for row in (COPIED, AVERAGE, *map(label, DAYS)):
-        cells = (" / ".join(f"{value:.3f}" for value in result["mae"][row].values()) for result in results.values())
-        lines.append(" | ".join([f"| {row}", *cells]) + " |")
+    shown = {name: result for name, result in results.items() if "->" in name}
+    lines = [" | ".join(["| known of the network", *shown]) + " |", "|---|" + "---|" * len(shown)]
+    models = ("", *(f"{name}, " for name in THERE))
+    for row in (COPIED, AVERAGE, *(f"{model}{label(days)}" for model in models for days in DAYS)):
+        cells = []
+        for name, result in shown.items():
+            rows = {**result["mae"], **results.get(name.split(" -> ")[1], {}).get("mae", {})}
+            cells.append(" / ".join(f"{value:.3f}" for value in rows[row].values()) if row in rows else "")
+        if any(cells):
+            lines.append(" | ".join([f"| {row}", *cells]) + " |")
     return "\n".join(lines)
 
 
-def ship(run: str, name: str) -> None:
-    """Write a run into the package: its weights without the climatology of its network, and its settings."""
+def unseen_of(pairs: Sequence[str], weights: str) -> Unseen:
+    """The errors of runs on the validation parts of files that they had not seen; pairs: run, file, run, file ..."""
+    opened = []
+    for run, file in zip(pairs[::2], pairs[1::2], strict=True):
+        problem, _ = load_trained(Path(run), Layers.of(None, {"data": file}))
+        opened.append((socialx.load_run(run).protocol.dataset, problem))
+    bounds, gains, count = [], [], 0
+    for days in DAYS:
+        parts, gained = [], []
+        for _, problem in opened:
+            data, precision = problem.data, problem.precision
+            loader = data.loader("validation", 32, days=(days,))
+            errors = SignedErrors(torch.from_numpy(data.free_flow), loader.num_windows, data.horizon)
+            own, copied = (RunningScores(data.horizon, 1, precision.device) for _ in range(2))
+            survey(problem.model.eval(), loader, precision, errors, own, name=f"{label(days)} of {data.store.path}")
+            survey(references(data)[COPIED], loader, precision, copied, name="copy")
+            parts.append(errors)
+            gained.append(1 - own.compute()[0].overall.mae / copied.compute()[0].overall.mae)
+        lower, upper, count = pooled(parts)
+        bounds.append((lower, upper))
+        gains.append(statistics.mean(gained))
+        print(label(days), [round(each, 3) for each in gained], flush=True)
+    lower, upper = (torch.stack(part) for part in zip(*bounds, strict=True))
+    names = tuple(problem.data.store.dataset_name for _, problem in opened)
+    return Unseen(torch.tensor(DAYS), lower, upper, torch.tensor(gains), "mph", names, weights, count)
+
+
+def ship(run: str, name: str, unseen: Sequence[str], data: str | None) -> None:
+    """Write a run into the package: its weights and settings, and with ``data`` all that belongs to its network."""
     source, target = open_run(Path(run)), TRAINED / name
+    kept = {file.name: file.read_bytes() for file in target.glob("last_two_days.h5")}
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
+    for file, content in kept.items():
+        (target / file).write_bytes(content)
     settings = yaml.safe_load(source.settings.read_text())
-    settings["data"]["path"] = settings["trainer"]["run_dir"] = None
+    settings["data"]["path"] = "last_two_days.h5" if data else None
+    settings["trainer"]["run_dir"] = None
     settings["data"]["also"] = []
     (target / "settings.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-    for file in ("format.txt", "protocol.json", "metrics.jsonl"):
+    with_network = ("sensors.json", "climatology.safetensors", "intervals.safetensors") if data else ()
+    for file in ("format.txt", "protocol.json", "metrics.jsonl", *with_network):
         shutil.copy(source.path / file, target / file)
     weights = source.read_weights()
     best = source.rows()[(weights.epoch or 1) - 1].validation_mae or 0.0
-    state = {key: tensor for key, tensor in weights.state.items() if key != USUAL}
-    replace(RunFolder(target)).write_weights(state, weights.epoch or 0, best)
+    RunFolder(target).write_weights(weights.state, weights.epoch or 0, best)
+    if unseen:
+        RunFolder(target).write_unseen(unseen_of(unseen, weights.fingerprint))
+    if data:
+        scores = socialx.evaluate(name, data, known_days="trained", baselines=True)
+        (target / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n")
     print(f"{target}: {sum(file.stat().st_size for file in target.iterdir()):,} bytes")
 
 
 def main() -> None:
-    """Score, or ship."""
+    """Score, train there, or ship."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("runs", nargs="*", metavar="RUN")
     parser.add_argument("--data", metavar="FILE.h5")
     parser.add_argument("--part", default="test")
+    parser.add_argument("--there", action="store_true")
     parser.add_argument("--ship", metavar="NAME")
+    parser.add_argument("--unseen", nargs="+", default=[], metavar="RUN FILE")
     given = parser.parse_args()
     if given.ship:
-        ship(given.runs[0], given.ship)
+        ship(given.runs[0], given.ship, given.unseen, given.data)
         return
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    trained = open_run(Path(given.runs[0])).protocol()
-    name = f"{trained.dataset} -> {socialx.open_store(given.data).dataset_name}"
-    mae = scored(given.runs, given.data, given.part)
-    results[name] = {"part": given.part, "seeds": len(given.runs), "cpu": cpu_field("model name"), "mae": mae}
+    network, cpu = socialx.open_store(given.data).dataset_name, cpu_field("model name")
+    if given.there:
+        results[network] = {"part": "test", "seeds": 1, "cpu": cpu, "mae": trained_there(given.data)}
+    elif given.runs:
+        name = f"{open_run(Path(given.runs[0])).protocol().dataset} -> {network}"
+        mae = scored(given.runs, given.data, given.part)
+        results[name] = {"part": given.part, "seeds": len(given.runs), "cpu": cpu, "mae": mae}
     RESULT.write_text(json.dumps(results, indent=1) + "\n")
     draw(results)
     print(table(results))

@@ -28,7 +28,8 @@ class Trained:
     """Where the weights of a scored model come from: their epoch, and the data and machine that trained them.
 
     epoch None: no epoch had ended, the weights are those of the last saved step.  weights: their fingerprint.  missing:
-    feature -> the value that stood for no reading.
+    feature -> the value that stood for no reading.  past_days: it reads the climatology of the days before the day of
+    issue, beside the history.
     """
 
     epoch: int | None
@@ -45,6 +46,7 @@ class Trained:
     first_time: str | None = None
     last_time: str | None = None
     missing: dict[str, float | None] = field(default_factory=dict)
+    past_days: bool = False
 
 
 @dataclass(frozen=True)

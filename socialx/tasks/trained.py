@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from socialx.build import Problem, build
+from socialx.build import Problem, build, met_by
 from socialx.data.normaliser import Moments
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.files.quantities import KMH
@@ -147,4 +147,7 @@ def load_trained(
     problem.model.to(problem.precision.device)
     parameters = sum(p.numel() for p in problem.model.parameters())
     shared = {each.name: getattr(then, each.name) for each in fields(Trained) if hasattr(then, each.name)}
-    return problem, Trained(**shared, epoch=weights.epoch, parameters=parameters, weights=weights.fingerprint)
+    past = bool(met_by(effective))
+    return problem, Trained(
+        **shared, epoch=weights.epoch, parameters=parameters, weights=weights.fingerprint, past_days=past
+    )

@@ -14,7 +14,7 @@ from socialx.files.published import SCORED_MINUTES, PublishedScore
 from socialx.scoring.difference import Difference
 from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
-from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
+from socialx.scoring.protocol import ScoringProtocol, Trained, missing_rule, other_missing
 from socialx.scoring.references import REFERENCES
 from socialx.scoring.results import ErrorOf, Evaluation
 from socialx.views.file_tables import IMPUTED
@@ -48,13 +48,21 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     if evaluation.difference:
         print_difference(evaluation.difference, evaluation.protocol, out)
     if evaluation.published:
-        first = {name: next(iter(model.targets.values())) for name, model in evaluation.distinct.items()}
+        first = {
+            beside_published(name, evaluation.protocol.trained.get(name)): next(iter(model.targets.values()))
+            for name, model in evaluation.distinct.items()
+        }
         print_ladder(first, evaluation.published, step_minutes, out)
     print_protocol(evaluation.protocol, out)
     for line in verdicts(evaluation):
         print_line(out, line)
     if evaluation.difference and evaluation.difference.start:
         print_line(out, of_local_training(evaluation.difference))
+
+
+def beside_published(name: str, trained: Trained | None) -> str:
+    """The name of a run among published results, which read the history alone; says what else the run reads."""
+    return f"{name}, which reads past days too" if trained and trained.past_days else name
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
@@ -265,7 +273,8 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         lines.insert(2, f"scored: the {period.windows:,} windows whose forecast lies {within}")
     for name, trained in protocol.trained.items():
         epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
-        lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}")
+        reads = f", reads {protocol.history} steps and the days before the day of issue" if trained.past_days else ""
+        lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}{reads}")
         if trained.checksum != protocol.checksum:
             seen, between = "it may have seen some of these windows", ""
             of = protocol.period or protocol

@@ -1,0 +1,124 @@
+"""Errors on networks that training had not seen: intervals by known days, kept with the weights that they are of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import socialx
+from socialx.errors import SocialxError
+from socialx.scoring.intervals import LEVELS, SHARES, SignedErrors, bounds_by_group
+from socialx.scoring.unseen import Unseen, pooled
+from socialx.training.run_folder import RunFolder, open_run
+from tests.commands import small_file, small_run, works
+
+DAY = 288
+
+
+def unseen(weights: str = "w", steps: int = 12) -> Unseen:
+    """Of 0, 1 and 7 days; ends grow with the level and the step."""
+    shape = 3, len(LEVELS), len(SHARES) + 1, steps
+    wide = torch.arange(len(LEVELS))[:, None, None] + torch.arange(1.0, steps + 1)
+    upper = (wide + torch.tensor([20.0, 10.0, 0.0])[:, None, None, None]).expand(shape)
+    names = ("metr_la", "pems_bay_74")
+    return Unseen(torch.tensor([0, 1, 7]), -upper, upper, torch.tensor([0.05, 0.15, 0.25]), "mph", names, weights, 99)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"), 3 * DAY, 4)
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = small_run(data, tmp_path_factory.mktemp("runs") / "run", "--any-network")
+    weights = open_run(made).read_weights().fingerprint
+    RunFolder(made).write_unseen(unseen(weights))
+    return made
+
+
+@pytest.mark.parametrize(("days", "place"), [(0, 0), (1, 1), (2, 1), (7, 2), (400, 2)])
+def test_the_nearest_smaller_number_of_days_counts(days: int, place: int) -> None:
+    assert unseen().place(days) == place
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"days": torch.tensor([1, 2, 7])}, "from 0"),
+        ({"days": torch.tensor([0, 7, 2])}, "from 0"),
+        ({"gain": torch.tensor([0.1, 0.2])}, "gains"),
+        ({"gain": torch.tensor([0.1, 0.2, torch.nan])}, "gains"),
+        ({"upper": torch.zeros(3, 2, 4, 12)}, "bounds"),
+    ],
+)
+def test_tables_that_nobody_measured_are_refused(change: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        replace(unseen(), **change)
+
+
+def test_errors_of_several_networks_count_together() -> None:
+    rng, parts = np.random.default_rng(0), []
+    for sensors in (3, 5):
+        part = SignedErrors(torch.full((sensors, 1), 60.0), 300, 2)
+        part.errors[:] = rng.normal(0, sensors, part.errors.shape)
+        part.groups[:] = rng.integers(0, 4, part.groups.shape)
+        parts.append(part)
+    lower, upper, count = pooled(parts)
+    assert count == 300 * 2 * 8
+    for step in range(2):
+        errors = np.concatenate([part.errors[:, step].reshape(-1) for part in parts])[:, None]
+        groups = np.concatenate([part.groups[:, step].reshape(-1) for part in parts])[:, None]
+        wanted = bounds_by_group(errors, groups)[..., -1]
+        np.testing.assert_array_equal(torch.stack([lower, upper])[..., step], wanted)
+
+
+def test_a_forecast_has_the_interval_of_its_known_days(run: Path, data: Path) -> None:
+    for at, days in (("2012-05-03 10:00", 0), ("2012-05-04 10:00", 1), ("2012-05-05 10:00", 1)):
+        found = socialx.predict(run, data, at=at, interval=0.8)
+        table = unseen().upper[unseen().place(days), LEVELS.index(80), 0]
+        np.testing.assert_allclose(found.upper[0, :, 0, 0] - found.values[0, :, 0, 0], table, atol=1e-4)
+
+
+def test_notes_say_what_the_known_days_were_worth_elsewhere(run: Path, data: Path) -> None:
+    said = " ".join(
+        works("predict", run, "--data", data, "--at", "2012-05-04 10:00", "--interval", "0.9").stderr.split()
+    )
+    assert "1 day of it known before the first forecast" in said
+    assert "such forecasts were 15 % better than copying the last reading, and 25 % better with 14 days" in said
+    assert "intervals of the errors on metr_la and pems_bay_74, with 1 known day" in said
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_a_longer_step_has_the_bounds_of_its_last_minutes(run: Path, data: Path, steps: int) -> None:
+    flow, protocol = np.full((4, 1), 60, np.float32), socialx.load_run(run).protocol
+    longer = replace(protocol, horizon=12 // steps, step_minutes=5 * steps)
+    found = unseen().intervals(1, ("a", "b", "c", "d"), flow, longer)
+    np.testing.assert_array_equal(found.upper[0, 0, :, 2, 0], unseen().upper[1, 0, 0, steps - 1 :: steps])
+
+
+def test_another_unit_has_them_in_it(run: Path) -> None:
+    protocol = replace(socialx.load_run(run).protocol, targets={"avg_speed": "km/h"})
+    found = unseen().intervals(7, ("a",), np.full((1, 1), 90, np.float32), protocol)
+    torch.testing.assert_close(found.upper[..., 0, 0], 1.609344 * unseen().upper[2])
+
+
+def test_those_of_other_weights_and_damaged_ones_are_refused(run: Path, data: Path, tmp_path: Path) -> None:
+    weights = open_run(run).read_weights().fingerprint
+    folder = RunFolder(tmp_path)
+    assert folder.read_unseen(weights) is None
+    folder.write_unseen(unseen("others"))
+    with pytest.raises(SocialxError, match="other weights"):
+        folder.read_unseen(weights)
+    folder.write_unseen(unseen(weights))
+    assert folder.read_unseen(weights).networks == ("metr_la", "pems_bay_74")
+    path = tmp_path / "unseen.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SocialxError, match="sha256"):
+        folder.read_unseen(weights)
