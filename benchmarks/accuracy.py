@@ -3,7 +3,9 @@
     python benchmarks/accuracy.py runs/medium runs/stid runs/linear
 
 Adds them to benchmarks/results/accuracy.json, in place of runs of the same names, and writes the table accuracy.md.
-Runs that are named NAME_1, NAME_2 are further seeds of NAME: the table has a row of their mean, too.
+Runs that are named NAME_1, NAME_2 are further seeds of NAME: the table has a row of their mean, too.  A run that reads
+the days before the day of issue has a second row: its scores with what was known when training ended, which may stand
+beside those of models that read twelve steps alone.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from socialx.cli.progress_bars import Show
 from socialx.settings_layers import as_tree
 
 RESULTS = Path(__file__).parent / "results"
+ENDED = "with the days of the training"
 
 
 def main() -> None:
@@ -46,8 +49,13 @@ def result(folder: Path, found: Any) -> dict[str, Any]:
     for section, name in (("data", "path"), ("pooling", "distances"), ("trainer", "run_dir")):  # files of this machine
         settings[section].pop(name)
     settings["trainer"]["teacher"] = [Path(name).name for name in settings["trainer"]["teacher"]]
+    ended = {}
+    if trained.past_days:
+        (frozen,) = socialx.evaluate(folder, known_days="trained").known_days.values()
+        ended = {ENDED: of_horizons(frozen)}
     return {
-        "scores": {**{str(at): scores.at(at).as_dict() for at in (15, 30, 60)}, "all": scores.overall().as_dict()},
+        "scores": of_horizons(scores),
+        **ended,
         "trained": asdict(trained),
         "minutes": round(sum(trained.windows["train"] / row.windows_per_s for row in run.epochs) / 60, 1),
         "settings": settings,
@@ -59,14 +67,21 @@ def result(folder: Path, found: Any) -> dict[str, Any]:
     }
 
 
+def of_horizons(scores: Any) -> dict[str, Any]:
+    """Scores at 15, 30 and 60 minutes, and over all steps."""
+    return {**{str(at): scores.at(at).as_dict() for at in (15, 30, 60)}, "all": scores.overall().as_dict()}
+
+
 def table(runs: dict[str, Any]) -> str:
     """MAE / RMSE / MAPE of every run."""
     lines = [
         "| run | parameters | epochs | minutes | 15 min | 30 min | 60 min | all 12 steps |",
         "|---|---:|---:|---:|---|---|---|---|",
     ]
-    for name, run in runs.items():
-        cells = [f"{s['mae']:.4f} / {s['rmse']:.4f} / {s['mape']:.3f}" for s in run["scores"].values()]
+    rows = {name: (run, run["scores"]) for name, run in runs.items()}
+    rows |= {f"{name}, {ENDED}": (run, run[ENDED]) for name, run in runs.items() if ENDED in run}
+    for name, (run, scores) in rows.items():
+        cells = [f"{s['mae']:.4f} / {s['rmse']:.4f} / {s['mape']:.3f}" for s in scores.values()]
         head = [name, f"{run['trained']['parameters']:,}", str(len(run["curve"])), f"{run['minutes']:.0f}"]
         lines.append("| " + " | ".join([*head, *cells]) + " |")
     for name, seeds in several(runs).items():

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
-from socialx.data.climatology import MET_DAYS, KnownDays
+from socialx.data.climatology import MET_DAYS
 from socialx.data.geo import itself
 from socialx.data.loaders import Loading
 from socialx.data.network import Network
@@ -48,15 +48,14 @@ def build(
     split: bool = True,
     moments: Mapping[str, Moments] | None = None,
     sensors: tuple[str, ...] | None = None,
-    known: tuple[tuple[str, ...], KnownDays] | None = None,
     finer: int = 1,
 ) -> Problem:
     """Open the data, unless it is given, and build the model for it.
 
     split: whether the file is cut into train, validation and test.  moments: of a trained run, in place of those of
-    this file.  sensors: the ids that the file must have, in the order of the model.  known: the sensors of a trained
-    run, and what it knows of its days.  finer: how many steps of the model are one of the file.  Raises SettingsError
-    where settings do not fit together and SocialxError where the file does not fit them.
+    this file.  sensors: the ids that the file must have, in the order of the model.  finer: how many steps of the model
+    are one of the file.  Raises SettingsError where settings do not fit together and SocialxError where the file does
+    not fit them.
     """
     settings.refuse_conflicts()
     device = resolve_device(settings.trainer.device)
@@ -92,8 +91,6 @@ def build(
         )
     elif met and not data.met:  # of a model that does not read the climatology
         data = replace(data, met=met)
-    if met and known is not None:
-        data = replace(data, known=data.known_of(*known))
     roads = None if "pooling.distances" in settings.unread() else settings.pooling.distances
     graph = (settings.pooling.neighbours, settings.pooling.reach_km, roads, settings.pooling.strict)
     network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +36,7 @@ from socialx.data.source import PAGE_ROWS, RowSource, pages
 from socialx.data.windows import Windows, split_windows
 from socialx.environment import free_bytes
 from socialx.errors import Argument, Message, SocialxError
-from socialx.files.hdf5_layout import Sensors
+from socialx.files.hdf5_layout import STATIC_UNITS, Sensors
 from socialx.files.store import Store, open_store
 from socialx.progress import note, work
 
@@ -89,7 +90,7 @@ class Dataset:
     moments: of every feature, measured on the training rows, or those of the run that is used here.  windows: None
     where the file was not split, because only its latest history is asked for.  loading: with the mode that was chosen.
     met: how many days before the day of issue training windows know, None: all; one after the other has each number.
-    Nothing: no model reads the climatology.  known: what a run knows of days before this file.
+    Nothing: no model reads the climatology.  known: what a run knows of days that this file lacks.
     """
 
     stores: dict[str, Store]
@@ -133,35 +134,42 @@ class Dataset:
         read = tuple(self.inputs.index(name) if name in self.inputs else None for name in self.targets)
         return Network(len(self.sensors.ids), self.history, self.horizon, slots, inputs, targets, read=read)
 
-    def known_of(self, sensors: Sequence[str], known: KnownDays) -> KnownDays | None:
-        """What a run of these sensors knows of those of this file; None where this file says it itself.
+    def given(self, sensors: Sequence[str], known: KnownDays, ratios: Sequence[float]) -> Dataset:
+        """The same with what a run of these sensors knows of those of this file, from the end of its days on.
 
-        That is a file of other sensors, or one that begins no later than what the run knows.  A file that is split, to
-        be scored, must begin after it.
+        ratios: what one unit of the run is in the unit of this file, for each target.
         """
-        day = int(self.store.seconds[0]) // DAY_S
-        later = day > known.first if self.windows is None else day >= known.end
         place = {name: number for number, name in enumerate(sensors)}
         shared = [number for number, name in enumerate(self.sensors.ids) if name in place]
-        nothing = KnownDays.none(self.store.step_minutes, len(self.sensors.ids), len(self.targets), known.end)
-        like, found = nothing.sums.shape, known.sums.shape
-        if not later or not shared or (*like[:2], like[3], len(sensors)) != (*found[:2], found[3], found[2]):
-            return None
+        found = KnownDays.none(self.store.step_minutes, len(self.sensors.ids), len(self.targets), known.end)
+        like = found.sums.shape
+        if not shared or (*like[:2], len(sensors), like[3]) != known.sums.shape:
+            return self
         columns = [place[self.sensors.ids[number]] for number in shared]
-        nothing.sums[:, :, shared], nothing.counts[:, :, shared] = (
-            known.sums[:, :, columns],
-            known.counts[:, :, columns],
-        )
-        return replace(nothing, first=known.first)
+        found.sums[:, :, shared] = known.sums[:, :, columns] * np.array(ratios, np.float32)
+        found.counts[:, :, shared] = known.counts[:, :, columns]
+        return replace(self, known=replace(found, first=known.first))
 
-    def past(self, most: int = 0, present: bool = False) -> PastDays:
-        """The climatology of the targets, day by day; most, present: as there."""
-        return PastDays(self.target_source, self.known, most, present)
+    def past(self, most: int = 0, latest: bool = False) -> PastDays:
+        """The climatology of the targets, day by day; most: as there.
+
+        latest: what is issued before the last history is told what was known when that began.
+        """
+        span = 60 * self.store.step_minutes * (self.history + self.horizon) if latest else None
+        return PastDays(self.target_source, self.known, most, span)
 
     @property
     def known_now(self) -> KnownDays:
         """What is known on the day of the last row."""
-        return self.past().before(int(self.store.seconds[-1]) // DAY_S)
+        return self.past().before(int(self.store.seconds.max()) // DAY_S)
+
+    def known_days(self, issued: int) -> int:
+        """How many days are known before the day of an issue: those with rows, and those of a run before the file."""
+        seconds, before = self.store.seconds, issued // DAY_S * DAY_S
+        own = np.unique(seconds[seconds < before] // DAY_S)
+        if self.known is None or self.known.end * DAY_S > before:
+            return len(own)
+        return int((own >= self.known.end).sum()) + self.known.end - self.known.first
 
     @cached_property
     def _usual(self) -> dict[tuple[int | None, ...], Usual]:
@@ -176,6 +184,8 @@ class Dataset:
         for the whole file: in memory where the series is resident, else in a temporary file.
         """
         if days not in self._usual:
+            while len(self._usual) > 1:  # that of the training and that of the validation are kept
+                del self._usual[next(iter(self._usual))]
             self._usual[days] = self._make_usual(days)
         return Usual(*(part[:, rows.start : rows.stop + self.horizon] for part in self._usual[days]))
 
@@ -187,6 +197,9 @@ class Dataset:
         ahead = following(int(source.seconds[-1]), self.store.step_minutes, self.horizon)
         seconds = np.concatenate([source.seconds, ahead])[: length + self.horizon]
         issued = np.concatenate([seconds[: self.horizon] - step * self.horizon, seconds[: -self.horizon]])
+        if (np.diff(source.seconds) < 0).any():  # then an earlier issue may stand behind a later one
+            for later in range(1, min(self.history + self.horizon, len(seconds))):
+                issued[:-later] = np.minimum(issued[:-later], seconds[later:])
         if days == (UNTIL_TRAINED,):
             issued, days = np.minimum(issued, source.seconds[self._learned_from.stop - 1]), (None,)
         shape = len(days), len(seconds), *source.shape
@@ -203,8 +216,16 @@ class Dataset:
         """An array in memory, or in a file that has no name and is gone with it."""
         if self.loading.mode == "resident":
             return np.empty(shape, kind)
-        with tempfile.TemporaryFile() as file:
-            return np.memmap(file, kind, "w+", shape=shape)
+        size = math.prod(shape) * np.dtype(kind).itemsize
+        try:
+            with tempfile.TemporaryFile() as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # a file with holes would end the process on a full disk
+                return np.memmap(file, kind, "w+", shape=shape)
+        except OSError as error:
+            found = f"no room for the climatology of the file, {size / GIB:.1f} GiB ({error.strerror})"
+            raise SocialxError(
+                "TMPDIR", found, f"set it to a folder with space, or {Argument('data.days', 'N')}"
+            ) from None
 
     @property
     def target_source(self) -> Columns:
@@ -242,7 +263,8 @@ class Dataset:
 
     def _read_by(self, days: tuple[int | None, ...]) -> RowSource:
         """The features by row; in a training that meets several numbers of days, as other detectors report them."""
-        return Augmented(self.source, AUGMENTED_SEED) if len(days) > 1 else self.source
+        measured = [name not in STATIC_UNITS for name in self.stores]
+        return Augmented(self.source, AUGMENTED_SEED, measured) if len(days) > 1 else self.source
 
     def histories(self, slack_s: int, past: PastDays | None = None) -> Histories:
         """Histories by the time of their last row; a row may miss its time by slack_s.  past: None: a new one."""
@@ -285,6 +307,8 @@ class Dataset:
         chunk = self.chunk_windows(len(starts)) if chunk is None else chunk
         order = Order(starts, batch_size, shuffle, seed, chunk, share)
         length = self.history + self.horizon
+        if days and self.loading.mode != "resident":
+            self.usual(days, slice(0, 0))  # before worker processes begin, which would make it once each
         if self.loading.mode == "chunk":
             return ChunkLoader(partial(self._part, days), length, self.device, order)
         if self.loading.mode == "workers":
@@ -333,13 +357,17 @@ class Dataset:
 
     @cached_property
     def free_flow(self) -> np.ndarray:
-        """The 95th percentile of the valid training readings of each sensor, float32 [N,G].
+        """The 95th percentile of the valid training readings of each sensor, float32 [N,G]."""
+        return self.free_flow_of(self._learned_from)
 
-        A sensor without any has the median of the others.  Of a long file every second, third ... row is taken.
+    def free_flow_of(self, span: slice) -> np.ndarray:
+        """The 95th percentile of the valid readings of each sensor in these rows, float32 [N,G].
+
+        A sensor without any has the median of the others.  Of many rows every second, third ... one is taken.
         """
-        span = self._learned_from
         every = -(-(span.stop - span.start) * 4 * math.prod(self.target_source.shape) // FREE_FLOW_BYTES)
-        kept = (np.where(valid, values, np.nan)[::every] for values, valid, _ in self.training_readings())
+        pieces = (self.target_source.read(rows) for rows in pages(span.start, span.stop))
+        kept = (np.where(valid, values, np.nan)[::every] for values, valid in pieces)
         values = np.sort(np.concatenate(list(kept), dtype=np.float32), axis=0)  # NaN goes to the end
         count = np.isfinite(values).sum(axis=0)  # [N,G]
         speeds = np.take_along_axis(values, (FREE_FLOW * (count - 1)).clip(min=0).astype(int)[None], axis=0)[0]

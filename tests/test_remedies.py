@@ -275,12 +275,19 @@ def edited_settings(world: World) -> Path:
     return without(world, "settings.yaml", text.replace("seed: 0", "seed: 7"))
 
 
-def coarse(world: World) -> str:
-    """A file with a row in a quarter of an hour."""
+def coarse(world: World, run: str | Path = "any") -> str:
+    """A file with a row in half an hour."""
     header, *rows = world.fill["FILE"].read_text().splitlines()
-    world.fill["FILE"].write_text("\n".join([header, *rows[::3]]) + "\n")
+    world.fill["FILE"].write_text("\n".join([header, *rows[::6]]) + "\n")
     world.fill["FILE.h5"] = named(world, "--units", "mph")
-    return world.says("predict", "any", "--data", world.fill["FILE.h5"])
+    return world.says("predict", run, "--data", world.fill["FILE.h5"])
+
+
+def without_tables(world: World) -> str:
+    """The same, and a run without weights of single sensors."""
+    tables = ("--no-sensor-identity", "--no-adaptive", "--pair-rank", "0")
+    socialx("train", "--data", world.data, "--max-epochs", "1", "--run-dir", "shared", *SMALL, *tables)
+    return coarse(world, "shared")
 
 
 def shipped(world: World) -> str:
@@ -320,7 +327,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.recognition.refuse_ours#2": lambda w: w.says("convert", "auto", w.older(older_files.v0), *TO),
     "files.store.open_store#1": lambda w: w.says("train", "--data", unstated(w)),
     "notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),
-    "scoring.protocol.ScoringProtocol.refuse_other#1": coarse,
+    "scoring.protocol.ScoringProtocol.refuse_other#1": without_tables,
     "settings_layers._refuse_edited#1": lambda w: w.says("evaluate", edited_settings(w)),
     "tasks.calibration.calibrate#1": shipped,
     "tasks.doctor_checks._answers#1": lambda w: w.says("doctor", "--set", "model.width=-1"),
@@ -329,8 +336,9 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.files.convert#2": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.files.convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.first_steps.first_steps.done#1": lambda w: train(w, "--profile-first", "2"),
-    "tasks.prediction._converted.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
-    "tasks.prediction._refuse_said#1": lambda w: w.says("predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS),
+    "tasks.trained.steps_in_one#1": coarse,
+    "tasks.user_data._converted.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
+    "tasks.user_data._refuse_said#1": lambda w: w.says("predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS),
     "tasks.prediction._beyond#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
     "training.launch.launch#1": killed,
     "training.loop.Progress.refuse_other_batches#1": lambda w: w.refusal(

@@ -8,6 +8,8 @@ and by 5.0 in an hour, in PEMS-BAY by 0.9 and 3.1; METR-LA lacks 8 % of its read
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from socialx.data.source import PAGE_ROWS, RowSource, latest_after, pages
@@ -21,8 +23,10 @@ OUTAGE_LOG_ROWS, MOST_OUTAGE_ROWS = (1.1, 1.7), 288  # mean and deviation of the
 class Augmented:
     """Another source's rows, changed by draws of a seed: the same in whatever pieces they are read."""
 
-    def __init__(self, source: RowSource, seed: int) -> None:
-        self.source, self.seed = source, seed
+    def __init__(self, source: RowSource, seed: int, measured: Sequence[bool]) -> None:
+        """measured: of each feature, whether it is of readings; others stay as they are."""
+        self.source, self.seed, self.measured = source, seed, np.array(measured)
+        self._carried = [source.latest_before(0)]  # the latest valid reading before each page, as far as it was asked
         self._last: tuple[int, tuple[np.ndarray, np.ndarray]] | None = None  # the page that was made last
 
     @property
@@ -51,10 +55,10 @@ class Augmented:
         return values, valid
 
     def latest_before(self, page: int) -> np.ndarray:
-        """The latest valid reading before the first row of a page, [N,C]; before the page before it, the source's."""
-        if page == 0:
-            return self.source.latest_before(0)
-        return latest_after(*self._page(page - 1), self.source.latest_before(page - 1))
+        """The latest valid reading before the first row of a page, float32 [N,C]; NaN where there never was one."""
+        while len(self._carried) <= page:
+            self._carried.append(latest_after(*self._page(len(self._carried) - 1), self._carried[-1]))
+        return self._carried[page]
 
     def _page(self, page: int) -> tuple[np.ndarray, np.ndarray]:
         """Values and valid of all rows of a page."""
@@ -65,7 +69,8 @@ class Augmented:
     def _made(self, page: int) -> tuple[np.ndarray, np.ndarray]:
         rows = slice(page * PAGE_ROWS, min((page + 1) * PAGE_ROWS, len(self.seconds)))
         values, valid = self.source.read(rows)
-        rng, values = np.random.default_rng([self.seed, page]), np.where(valid, values, np.float32(0))
+        rng, plain = np.random.default_rng([self.seed, page]), values
+        values = np.where(valid, values, np.float32(0))
         smooth = smoothed(values, valid)
         for first in range(0, len(values), BLOCK_ROWS):
             block, kind, level = slice(first, first + BLOCK_ROWS), rng.integers(3), rng.random(dtype=np.float32)
@@ -73,7 +78,8 @@ class Augmented:
                 values[block] += level * (smooth[block] - values[block])
             elif kind == 2:
                 values[block] *= 1 + NOISE * level * rng.standard_normal(values[block].shape, np.float32)
-        return values, valid & ~self._lost(rng, *valid.shape[:2])[..., None]
+        lost = self._lost(rng, *valid.shape[:2])[..., None] & self.measured
+        return np.where(self.measured, values, plain), valid & ~lost
 
     def _lost(self, rng: np.random.Generator, rows: int, sensors: int) -> np.ndarray:
         """Where outages are, bool [t,N]."""

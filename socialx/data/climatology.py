@@ -91,56 +91,68 @@ class PastDays:
     No reading of the day itself or later is ever part of it.
     """
 
-    def __init__(self, source: RowSource, known: KnownDays | None = None, most: int = 0, present: bool = False) -> None:
-        """known: of days before those of the source; rows of the source before its end are not counted again.
+    def __init__(
+        self, source: RowSource, given: KnownDays | None = None, most: int = 0, present: int | None = None
+    ) -> None:
+        """given: of days that another file has; it counts from its end on, for the sensors of which it knows some.
 
-        most: the largest number of days that ``at`` is asked for, besides all of them.  present: what is issued before
-        the day of the last row is told what is known on that day, as a server does that is asked in any order.
+        most: the largest number of days that ``at`` is asked for, besides all of them.  present: seconds; what is
+        issued longer before the last row is told what was known then, as a server does that is asked in any order.
         """
-        self.source, self.most, self.present = source, most, present
+        self.source, self.given, self.most, self.present = source, given, most, present
         self._lock = Lock()
-        self._days = source.seconds // DAY_S
-        nothing = KnownDays.none(source.step_minutes, *source.shape, int(self._days[0]))
-        self._start = nothing if known is None else known
+        self._order = np.argsort(source.seconds, kind="stable")
+        self._days = source.seconds[self._order] // DAY_S
         self._begin()
 
     def _begin(self) -> None:
-        start = self._start
-        self._known = start
-        self._row = int(np.searchsorted(self._days, start.end))
+        self._known = KnownDays.none(self.source.step_minutes, *self.source.shape, int(self._days[0]))
+        self._row, self._joined = 0, self.given is None
         self._recent: deque[tuple[int, int, np.ndarray, np.ndarray]] = deque()  # day, kind, sums, counts [slots,N,G]
         self._tables: dict[tuple[int, int | None, int], Usual] = {}
 
     def of(self, source: RowSource) -> PastDays:
         """The same for a source that goes on with the rows of this one; days that were counted stay so."""
-        other = PastDays(source, self._start, self.most, self.present)
+        other = PastDays(source, self.given, self.most, self.present)
         with self._lock:
             other._known, other._tables, other._recent = self._known, {**self._tables}, self._recent.copy()
+            other._joined = self._joined
         other._row = int(np.searchsorted(other._days, self._known.end))
         return other
 
     def before(self, day: int) -> KnownDays:
         """What is known on a day, counted from 1970, of all days before it."""
-        if day < self._known.end and self._known.end > self._start.end:
+        if day < self._known.end:
             self._begin()
         while self._row < len(self._days) and self._days[self._row] < day:
             self._count_day(int(self._days[self._row]))
-        self._fade(max(day, self._known.end))
+        self._go_to(max(day, self._known.end))
         return self._known
+
+    def _go_to(self, day: int) -> None:
+        """Fade what is known to a day, and join what is given on its own."""
+        if self.given is not None and not self._joined and self.given.end <= day:
+            self._fade(max(self.given.end, self._known.end))
+            own, given = self._known, self.given
+            has = np.asarray(given.counts.any(axis=(0, 1, 3)))[:, None]  # [N,1]
+            sums, counts = np.where(has, given.sums, own.sums), np.where(has, given.counts, own.counts)
+            self._known, self._joined = KnownDays(sums, counts, min(given.first, own.first), own.end), True
+        self._fade(day)
 
     def _count_day(self, day: int) -> None:
         """Count the next rows, which are those of this day."""
         end = int(np.searchsorted(self._days, day, side="right"))
-        rows = slice(self._row, end)
-        values, valid = self.source.read(rows)
+        rows = self._order[self._row : end]
+        first, last = int(rows.min()), int(rows.max()) + 1
+        values, valid = (part[rows - first] for part in self.source.read(slice(first, last)))
         slot, weekday = calendar(self.source.seconds[rows], self.source.step_minutes)
         sums, counts = (np.zeros(self._known.sums.shape[1:], np.float32) for _ in range(2))
         # Slots that increase are all different, so that a plain addition counts every row; np.add.at is slow.
         ends = [*(np.flatnonzero(np.diff(slot) <= 0) + 1), len(slot)]
-        for first, last in zip([0, *ends], ends, strict=False):
-            sums[slot[first:last]] += np.where(valid[first:last], values[first:last], 0.0)
-            counts[slot[first:last]] += valid[first:last]
-        self._fade(day)
+        for start, stop in zip([0, *ends], ends, strict=False):
+            sums[slot[start:stop]] += np.where(valid[start:stop], values[start:stop], 0.0)
+            counts[slot[start:stop]] += valid[start:stop]
+        self._go_to(day)
         kind, before = kind_of(int(weekday[0])), self._known
         self._known = KnownDays(before.sums.copy(), before.counts.copy(), before.first, day)
         self._known.sums[kind] += sums
@@ -185,8 +197,9 @@ class PastDays:
         day, kinds = issued // DAY_S, np.maximum(weekday - 4, 0)
         shape = len(days), len(seconds), *self.source.shape
         usual = Usual(np.empty(shape, np.float32), np.empty(shape, np.uint8))
-        if self.present:
-            day = np.maximum(day, self._days[-1])
+        if self.present is not None:
+            last = self.source.seconds[self._order[-1]]
+            day = np.maximum(day, (last - self.present) // DAY_S)
         for one in np.unique(day).tolist():
             for kind in np.unique(kinds[day == one]).tolist():
                 rows = np.flatnonzero((day == one) & (kinds == kind))

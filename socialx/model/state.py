@@ -15,6 +15,9 @@ SENSOR_TABLES = {
 }
 
 
+TIME_TABLES = ("tokens.slot", "tokens.weekday")
+
+
 def check_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """ValueError where a state dict does not have the names, shapes and types of this model, or is not finite."""
     expected = model.state_dict()
@@ -35,13 +38,17 @@ def starting_state(
 ) -> tuple[dict[str, Tensor], int]:
     """What a model starts from that goes on with the weights of another one, and how many of the numbers are new.
 
-    places: where each sensor stands in the tables of the other model, None: those are of other sensors.  New tables are
-    zero, so that both models forecast the same.  ``source`` stays as it was drawn: a pair bias is its product with
-    ``goal``, and with two zeros neither would learn.  ValueError as of ``check_state``, and of it alone.
+    places: where each sensor stands in the tables of the other model, None: those are of other sensors.  New tables of
+    sensors and times are zero, so that both models forecast the same.  ``source`` stays as it was drawn: a pair bias is
+    its product with ``goal``, and with two zeros neither would learn.  ValueError as of ``check_state``, and of it
+    alone.
     """
     start, new = {name: tensor for name, tensor in state.items() if sensor_axis(name) is None}, 0
     for name, fresh in model.state_dict().items():
         axis = sensor_axis(name)
+        if name in TIME_TABLES and name not in state:  # a model for any network has none
+            start[name] = torch.zeros_like(fresh)
+            new += fresh.numel()
         if axis is None:
             continue
         if places is not None and alike(state.get(name), fresh):

@@ -18,7 +18,7 @@ The stored levels are 0.50, 0.55, ... 0.95, 0.98 and 0.99.  A level between two 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from socialx.batch import Batch, Target
 from socialx.dataset import Dataset
 from socialx.errors import Argument, SettingsError, SocialxError
-from socialx.files.quantities import NOT_NEGATIVE
+from socialx.files.quantities import KMH, NOT_NEGATIVE
 from socialx.notebook import Shown
 from socialx.precision import Precision
 from socialx.scoring.protocol import ScoringProtocol
@@ -109,12 +109,24 @@ class Intervals(Shown):
         low, high = (end.clamp(min=torch.tensor(floor, device=end.device)) for end in ends)
         return low, high
 
-    def of(self, sensors: Sequence[str], device: torch.device) -> Intervals:
-        """The same for these sensors, by id, on a device; one that was not calibrated has the bounds of all sensors."""
+    def at_step_of(self, now: ScoringProtocol, run: object) -> Intervals:
+        """Itself, for data of the step that they were calibrated at; SocialxError for data of another one."""
+        if now.horizon != self.protocol.horizon or now.step_minutes != self.protocol.step_minutes:
+            steps = f"a step of {self.protocol.step_minutes} min, and the file has one of {now.step_minutes}"
+            raise SocialxError(run, f"its prediction intervals are of {steps}", "forecast without intervals")
+        return self
+
+    def of(self, sensors: Sequence[str], device: torch.device, units: Mapping[str, str] | None = None) -> Intervals:
+        """The same for these sensors, by id, on a device; one that was not calibrated has the bounds of all sensors.
+
+        units: of the targets in the data, where speeds may have another one than in the calibration.
+        """
+        pairs = [(unit, (units or {}).get(name, unit)) for name, unit in self.protocol.targets.items()]
+        ratio = torch.tensor([KMH[a] / KMH[b] if {a, b} <= {*KMH} else 1.0 for a, b in pairs])
         known, of_all = {name: place for place, name in enumerate(self.sensors)}, len(self.sensors)
         columns = torch.tensor([*(known.get(name, of_all) for name in sensors), of_all])
         tables = (self.free_flow, self.lower, self.upper)
-        free_flow, lower, upper = (table.index_select(-2, columns).to(device) for table in tables)
+        free_flow, lower, upper = ((table.index_select(-2, columns) * ratio).to(device) for table in tables)
         return replace(self, sensors=tuple(sensors), free_flow=free_flow, lower=lower, upper=upper)
 
 

@@ -42,9 +42,14 @@ class Unseen:
         for table in (self.lower, self.upper):
             if table.dtype != torch.float32 or tuple(table.shape) != shape:
                 raise ValueError(f"its bounds are {tuple(table.shape)}, not {shape}")
+        if self.unit not in KMH or not self.networks or self.errors < 0 or not all(map(str.isprintable, self.networks)):
+            raise ValueError("its unit or its networks are none")
+        nested = [(outer[:, 1:] >= outer[:, :-1]).all() for outer in (-self.lower, self.upper)]  # NaN is not
+        if not steps or not all(nested) or not (self.lower[:, 0] <= self.upper[:, 0]).all():
+            raise ValueError("its levels are not nested")
         if not count or self.days.dtype != torch.int64 or self.days[0] != 0 or not (self.days.diff() > 0).all():
             raise ValueError("its days do not ascend from 0")
-        if self.gain.shape != (count,) or not self.gain.isfinite().all():
+        if self.gain.shape != (count,) or not (self.gain.abs() < 1).all():
             raise ValueError("its gains are no numbers")
 
     def place(self, days: int) -> int:

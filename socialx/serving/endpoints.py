@@ -214,7 +214,7 @@ def make_service(problem: Problem, run: str, places: int) -> Service:
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
     most = problem.settings.loader.batch_size
     worker = Worker(partial(problem.precision.infer, problem.model), most, places, metrics.batches.add, begins)
-    past = problem.data.past(present=True) if problem.data.met else None
+    past = problem.data.past(latest=True) if problem.data.met else None
     return Service(problem, run, worker, metrics, past)
 
 

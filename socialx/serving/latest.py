@@ -56,7 +56,7 @@ class Latest:
                 found = f"it is another kind of file now ({'; '.join(differ)})"
                 raise SocialxError(store.path, found, "start the server again")
         problem = replace(self.problem, data=replace(data, stores=stores))
-        past = problem.data.past(present=True) if data.met else None
+        past = problem.data.past(latest=True) if data.met else None
         if self.past is not None:
             past = self.past.of(problem.data.target_source)
         histories = problem.data.histories(JITTER_S, past)

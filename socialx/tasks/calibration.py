@@ -37,6 +37,9 @@ def calibrate(
             raise SocialxError(path, "it comes with socialx, and nothing is written there", f"train your own: {own}")
         with old_run(open_run(path)) as folder:  # nobody trains in it meanwhile
             problem, trained = load_trained(path, Layers.of(settings, {**sections, "data": data}))
+            if problem.protocol.step_minutes != folder.protocol().step_minutes:
+                steps = f"a step of {problem.protocol.step_minutes} min, and the run {folder.protocol().step_minutes}"
+                raise SocialxError(problem.data.store.path, f"it has {steps}", "name a file of that step")
             dataset, size, precision = problem.data, problem.settings.loader.batch_size, problem.precision
             with when_memory_runs_out(problem):
                 found = calibrated(problem.model, dataset, size, precision, problem.protocol, trained.weights)

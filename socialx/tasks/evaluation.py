@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,7 +167,8 @@ def _check_climatologies(problems: Mapping[str, Problem]) -> None:
 
 def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
     """Numbers of days that are known, None: all; SettingsError for what is none."""
-    texts = [str(known)] if isinstance(known, int) else names_in(known if isinstance(known, str) else map(str, known))
+    several = known if isinstance(known, str) else map(str, known if isinstance(known, Iterable) else [known])
+    texts = names_in(several)
     words = {"all": None, "trained": UNTIL_TRAINED}
     for text in texts:
         if text not in words and not re.fullmatch("[0-9]{1,4}", text):

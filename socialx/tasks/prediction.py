@@ -97,10 +97,11 @@ def predict(
         with when_memory_runs_out(problem):
             argument = "at" if at is not None else "start" if start is not None or end is not None else None
             times = requested_times(problem, histories, at, start, end, every)
+            band = None if interval is None else band_of(path, trained, problem, interval, int(times[0]))
             issued = issues(problem, histories, times, argument)
-            if histories.past and problem.data.known is None and not problem.settings.sensor_tables():
-                _note_known(problem, known_days(problem, int(issued[0])), _unseen(path, trained, problem))
-            band = None if interval is None else band_of(path, trained, problem, interval, int(issued[0]))
+            if histories.past and not problem.settings.sensor_tables():
+                days = problem.data.known_days(int(issued[0]))
+                _note_known(problem, days, open_run(path).read_unseen(trained.weights))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in histories.batches(issued, problem.settings.loader.batch_size):
                     readings.append(histories.readings(batch))
@@ -131,16 +132,6 @@ class Band:
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
 
 
-def known_days(problem: Problem, issued: int) -> int:
-    """How many days with rows the file has before the day of an issue."""
-    return len(np.unique(problem.data.store.seconds[problem.data.store.seconds < issued // DAY_S * DAY_S] // DAY_S))
-
-
-def _unseen(path: Path, trained: Trained, problem: Problem) -> Unseen | None:
-    """The errors of a run for any network on networks that it had not seen, where they were measured."""
-    return open_run(path).read_unseen(trained.weights) if problem.settings.model.any_network else None
-
-
 def _note_known(problem: Problem, days: int, unseen: Unseen | None) -> None:
     """Say how many days of a network are known, and what that was worth elsewhere."""
     what = f"{counted(days, 'day')} of it known before the first forecast"
@@ -158,20 +149,21 @@ def band_of(path: Path, trained: Trained, problem: Problem, level: float, issued
 
     issued: the second of the first issue; intervals that were measured on unseen networks are of the days before it.
     """
-    data, sensors = problem.data, problem.data.sensors.ids
-    if unseen := _unseen(path, trained, problem):
-        days = known_days(problem, issued)
-        intervals = unseen.intervals(days, sensors, data.free_flow, problem.protocol)
+    data, sensors, run = problem.data, problem.data.sensors.ids, open_run(path)
+    unseen = None if run.intervals.exists() else run.read_unseen(trained.weights)
+    if unseen is not None:
+        days, until = data.known_days(issued), int(np.searchsorted(data.store.seconds, issued, side="right"))
+        intervals = unseen.intervals(days, sensors, data.free_flow_of(slice(0, until)), problem.protocol)
         intervals.place(level)
         of_days = counted(int(unseen.days[unseen.place(days)]), "known day")
         note(Message("", f"intervals of the errors on {' and '.join(unseen.networks)}, with {of_days}"))
         return Band(intervals, level)
-    found = open_run(path).read_intervals(trained.weights)
+    found = run.read_intervals(trained.weights).at_step_of(problem.protocol, path)
     found.place(level)
     if unknown := [name for name in sensors if name not in set(found.sensors)]:
         those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
         note(Message("", those, "their intervals are made of the errors of all sensors", unknown))
-    return Band(found.of(sensors, torch.device("cpu")), level)
+    return Band(found.of(sensors, torch.device("cpu"), problem.protocol.targets), level)
 
 
 def as_forecast(

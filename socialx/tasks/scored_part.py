@@ -89,7 +89,8 @@ class ScoredPart:
     def intervals(self, run: str) -> Intervals:
         """The prediction intervals of a run for the sensors of the file; SocialxError where it has none."""
         intervals = open_run(Path(run)).read_intervals(self.trained[run].weights)
-        return intervals.of(self.data.sensors.ids, self.device)
+        now = self.problems[run].protocol
+        return intervals.at_step_of(now, run).of(self.data.sensors.ids, self.device, now.targets)
 
 
 def scored_part(

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from socialx.build import Problem, build, met_by
+from socialx.data.climatology import KnownDays
 from socialx.data.normaliser import Moments
+from socialx.dataset import Dataset
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.files.quantities import KMH
 from socialx.files.store import open_store
@@ -68,6 +70,18 @@ def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
     return step // own
 
 
+def _given(problem: Problem, run: RunFolder, sensors: tuple[str, ...], known: KnownDays) -> Dataset:
+    """The data with what the run knows of its own days, in the units of the file; that of another network without.
+
+    A run whose weights are of single sensors is refused for another network; else its name and that of the data agree.
+    """
+    then, now = run.protocol(), problem.protocol
+    if not problem.settings.sensor_tables() and then.dataset != now.dataset:
+        return problem.data
+    pairs = [(then.targets.get(name, unit), unit) for name, unit in now.targets.items()]
+    return problem.data.given(sensors, known, [KMH[a] / KMH[b] if {a, b} <= {*KMH} else 1.0 for a, b in pairs])
+
+
 def moments_of(run: RunFolder, settings: Settings) -> dict[str, Moments]:
     """Mean and deviation of each feature in the training of a run.  Raises SocialxError where one is lacking."""
     found, features = run.protocol().normaliser, (*settings.data.targets, *(settings.data.inputs or ()))
@@ -93,7 +107,7 @@ def starting_from(run: RunFolder, problem: Problem) -> Problem:
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "name another run") from None
     problem.model.load_state_dict(start)
     taken = sum(parameter.numel() for parameter in problem.model.parameters()) - new
-    fresh = f"{new:,} new ones of single sensors" if new else "none new"
+    fresh = f"{new:,} new ones of single sensors and times" if new else "none new"
     note(Message(name, f"training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}"))
     data, moments = replace(data, moments=then.normaliser), dict(then.normaliser)
     return replace(problem, data=data, protocol=replace(problem.protocol, normaliser=moments))
@@ -130,9 +144,10 @@ def load_trained(
         split=split,
         moments=None if split else moments,
         sensors=sensors if effective.sensor_tables() and not split else None,
-        known=run.read_known(),
         finer=finer,
     )
+    if problem.data.met and not split and (known := run.read_known()):
+        problem = replace(problem, data=_given(problem, run, *known))
     state = weights.state
     if effective.model.any_network:
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))

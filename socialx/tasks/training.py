@@ -302,7 +302,8 @@ def load_teachers(problem: Problem) -> tuple[Problem, list[nn.Module]]:
             advice = "name runs of the same windows"
             raise SettingsError(Argument("trainer.teacher", name), f"trained on other windows ({differ})", advice)
         taught = load_trained(Path(name), layers, problem)[0]
-        problem = replace(problem, data=taught.data) if taught.data.met and not problem.data.met else problem
+        if taught.data.met and not problem.data.met:
+            problem = replace(problem, data=replace(taught.data, met=(None,)))
         models.append(taught.model)
     return problem, models
 

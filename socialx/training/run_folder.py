@@ -40,7 +40,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 import socialx
-from socialx.data.climatology import KnownDays
+from socialx.data.climatology import KINDS_OF_DAY, KnownDays
 from socialx.disk import check_name, check_regular, exclusive, folder_for, read_text, replacing, sweep_folder
 from socialx.environment import environment
 from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError
@@ -65,6 +65,7 @@ LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.patte
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
 UNSEEN_SCHEMA, UNSEEN_TENSORS = "socialx.unseen/1", ("days", "lower", "upper", "gain")
+MOST_DAYS, MOST_READING = 4_000_000, 1e9  # from 1970, and of a mean: what is more is no climatology
 KNOWN_SCHEMA, KNOWN_TENSORS = "socialx.climatology/1", ("sums", "counts")
 INTERVALS_SCHEMA, INTERVALS_TENSORS = "socialx.intervals/1", ("lower", "upper", "free_flow")
 UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
@@ -392,7 +393,12 @@ class RunFolder:
                 raise ValueError("its numbers are not finite, or below 0")
             if sums.shape[2] != len(sensors):
                 raise ValueError(f"it is of {sums.shape[2]} sensors, and sensors.json has {len(sensors)}")
-            return sensors, KnownDays(sums, counts, int(described["first"]), int(described["end"]))
+            first, end = int(described["first"]), int(described["end"])
+            if not -MOST_DAYS < first <= end < MOST_DAYS or sums.shape[0] != KINDS_OF_DAY:
+                raise ValueError("its days are none")
+            if not (np.abs(sums) <= MOST_READING * counts).all():
+                raise ValueError("its sums are not of readings")
+            return sensors, KnownDays(sums, counts, first, end)
         except UNREADABLE as error:
             what = f"not a readable climatology ({_in_short(error)})"
             raise SocialxError(self.climatology, what, "copy the whole run folder again, or train again") from None
@@ -426,6 +432,8 @@ class RunFolder:
                 raise ValueError("they are of another version")
             if described["weights"] != weights:
                 raise ValueError("they are of other weights")
+            if tensors["lower"].shape[-1] != self.protocol().horizon:
+                raise ValueError("they are of another horizon")
             networks = tuple(map(str, json.loads(described["networks"])))
             return Unseen(**tensors, unit=described["unit"], networks=networks, weights=weights,
                           errors=int(described["errors"]))  # fmt: skip

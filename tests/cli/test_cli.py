@@ -148,6 +148,7 @@ def test_train_leaves_a_run_that_can_be_repeated(run: Path, data: Path) -> None:
         "metrics.jsonl",
         "best.safetensors",
         "intervals.safetensors",
+        "climatology.safetensors",
         "metrics.csv",
         "last.pt",
     }

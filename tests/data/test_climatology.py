@@ -125,8 +125,28 @@ def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
         one, two = (past.table(asked, None, 0) for past in (whole, goes_on))
         np.testing.assert_allclose(one.readings, two.readings, rtol=1e-6)
         assert np.array_equal(one.trust, two.trust)
-    before = goes_on.table(day + 4, None, 0)  # it does not know what was known earlier
-    assert np.array_equal(before.readings, goes_on.table(day + 5, None, 0).readings)
+    for asked in (day + 4, day + 5, day + 4):  # of what is given nothing counts before its end
+        found, alone = goes_on.table(asked, None, 0), PastDays(later).table(asked, None, 0)
+        assert np.array_equal(found.readings, alone.readings, True) == (asked == day + 4)
+
+
+def test_what_is_given_counts_for_the_sensors_that_it_is_of() -> None:
+    source, day = made(8, 3), MONDAY // 86_400
+    known = PastDays(source).before(day + 5)
+    known.sums[:, :, 2] = known.counts[:, :, 2] = 0  # a sensor that is new in the file
+    goes_on, alone = PastDays(source, known), PastDays(source)
+    for asked in (day + 3, day + 5, day + 7):
+        one, two = (past.table(asked, None, 0) for past in (goes_on, alone))
+        np.testing.assert_allclose(one.readings, two.readings, rtol=1e-6)
+
+
+def test_rows_out_of_order_count_on_their_day() -> None:
+    source, day = made(5, 2), MONDAY // 86_400
+    order = np.random.default_rng(0).permutation(len(source.seconds))
+    mixed = Arrays(source.values[order], source.valid[order], source.seconds[order], 5)
+    for asked in (day + 1, day + 4):
+        one, two = (PastDays(each).table(asked, None, 0) for each in (source, mixed))
+        np.testing.assert_allclose(one.readings, two.readings, rtol=1e-5)
 
 
 def test_a_server_is_not_sent_back() -> None:

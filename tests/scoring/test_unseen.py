@@ -28,6 +28,10 @@ def unseen(weights: str = "w", steps: int = 12) -> Unseen:
     return Unseen(torch.tensor([0, 1, 7]), -upper, upper, torch.tensor([0.05, 0.15, 0.25]), "mph", names, weights, 99)
 
 
+def unseen_upper() -> torch.Tensor:
+    return unseen().upper
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_file(tmp_path_factory.mktemp("data"), 3 * DAY, 4)
@@ -38,6 +42,7 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = small_run(data, tmp_path_factory.mktemp("runs") / "run", "--any-network")
     weights = open_run(made).read_weights().fingerprint
     RunFolder(made).write_unseen(unseen(weights))
+    RunFolder(made).intervals.unlink()  # those of its own network come first
     return made
 
 
@@ -54,6 +59,10 @@ def test_the_nearest_smaller_number_of_days_counts(days: int, place: int) -> Non
         ({"gain": torch.tensor([0.1, 0.2])}, "gains"),
         ({"gain": torch.tensor([0.1, 0.2, torch.nan])}, "gains"),
         ({"upper": torch.zeros(3, 2, 4, 12)}, "bounds"),
+        ({"upper": torch.full((3, 12, 4, 12), torch.nan)}, "nested"),
+        ({"upper": -unseen_upper()}, "nested"),
+        ({"unit": "furlong"}, "unit"),
+        ({"networks": ()}, "networks"),
     ],
 )
 def test_tables_that_nobody_measured_are_refused(change: dict, says: str) -> None:
@@ -110,6 +119,7 @@ def test_another_unit_has_them_in_it(run: Path) -> None:
 def test_those_of_other_weights_and_damaged_ones_are_refused(run: Path, data: Path, tmp_path: Path) -> None:
     weights = open_run(run).read_weights().fingerprint
     folder = RunFolder(tmp_path)
+    (tmp_path / "protocol.json").write_bytes((run / "protocol.json").read_bytes())
     assert folder.read_unseen(weights) is None
     folder.write_unseen(unseen("others"))
     with pytest.raises(SocialxError, match="other weights"):

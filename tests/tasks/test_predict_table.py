@@ -349,7 +349,7 @@ def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     with monkeypatch.context() as patch:
-        patch.setattr("socialx.tasks.prediction.TemporaryDirectory", fails)
+        patch.setattr("socialx.tasks.user_data.TemporaryDirectory", fails)
         error = refused("predict", "any", "--data", "export.csv", *SAID)
     assert "TMPDIR: no folder for a temporary file can be written (No usable temporary directory found)" in error
 
