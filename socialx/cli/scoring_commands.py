@@ -45,7 +45,7 @@ KnownDays = Annotated[
         help="also score runs that know so many days before each day, or those of the training (trained)",
     ),
 ]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder, or a run of the package: any, metr_la")]
 
 
 @command("evaluate")

@@ -40,7 +40,7 @@ from socialx.settings import MOST_STEPS, Settings
 from socialx.settings_layers import Layers, as_typed, size_here
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import inputs_of
-from socialx.tasks.trained import load_trained
+from socialx.tasks.trained import intervals_of, load_trained
 from socialx.tasks.training import Run
 from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import open_run
@@ -147,20 +147,14 @@ def _note_known(problem: Problem, days: int, unseen: Unseen | None) -> None:
 def band_of(path: Path, trained: Trained, problem: Problem, level: float, issued: int) -> Band:
     """The intervals of a run for the sensors of a problem; refuses a level that they do not have.
 
-    issued: the second of the first issue; intervals that were measured on unseen networks are of the days before it.
+    issued: the second of the first issue.
     """
-    data, sensors, run = problem.data, problem.data.sensors.ids, open_run(path)
-    unseen = None if run.intervals.exists() else run.read_unseen(trained.weights)
-    if unseen is not None:
-        days, until = data.known_days(issued), int(np.searchsorted(data.store.seconds, issued, side="right"))
-        intervals = unseen.intervals(days, sensors, data.free_flow_of(slice(0, until)), problem.protocol)
-        intervals.place(level)
-        of_days = counted(int(unseen.days[unseen.place(days)]), "known day")
-        note(Message("", f"intervals of the errors on {' and '.join(unseen.networks)}, with {of_days}"))
-        return Band(intervals, level)
-    found = run.read_intervals(trained.weights).at_step_of(problem.protocol, path)
+    sensors = problem.data.sensors.ids
+    found, of = intervals_of(path, trained, problem, issued)
     found.place(level)
-    if unknown := [name for name in sensors if name not in set(found.sensors)]:
+    if of:
+        note(Message("", f"intervals of the errors on {of}"))
+    elif unknown := [name for name in sensors if name not in set(found.sensors)]:
         those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
         note(Message("", those, "their intervals are made of the errors of all sensors", unknown))
     return Band(found.of(sensors, torch.device("cpu"), problem.protocol.targets), level)

@@ -25,8 +25,7 @@ from socialx.scoring.metrics import RunningScores
 from socialx.scoring.protocol import Period, ScoringProtocol, Trained
 from socialx.scoring.references import Recorded, references
 from socialx.settings_layers import Layers
-from socialx.tasks.trained import load_trained
-from socialx.training.run_folder import open_run
+from socialx.tasks.trained import intervals_of, load_trained
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,9 @@ class ScoredPart:
 
     def intervals(self, run: str) -> Intervals:
         """The prediction intervals of a run for the sensors of the file; SocialxError where it has none."""
-        intervals = open_run(Path(run)).read_intervals(self.trained[run].weights)
-        now = self.problems[run].protocol
-        return intervals.at_step_of(now, run).of(self.data.sensors.ids, self.device, now.targets)
+        problem = self.problems[run]
+        intervals, _ = intervals_of(Path(run), self.trained[run], problem, int(self.issued[0]))
+        return intervals.of(self.data.sensors.ids, self.device, problem.protocol.targets)
 
 
 def scored_part(

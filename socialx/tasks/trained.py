@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from socialx.files.store import open_store
 from socialx.model.coarser import Coarser
 from socialx.model.state import check_state, starting_state
 from socialx.progress import note
+from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.settings import SCORING, Settings
 from socialx.settings_layers import Layers, differences
@@ -111,6 +113,24 @@ def starting_from(run: RunFolder, problem: Problem) -> Problem:
     note(Message(name, f"training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}"))
     data, moments = replace(data, moments=then.normaliser), dict(then.normaliser)
     return replace(problem, data=data, protocol=replace(problem.protocol, normaliser=moments))
+
+
+def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) -> tuple[Intervals, str]:
+    """The prediction intervals of a run at the step of a file, and in words what errors they are of.
+
+    They are those of its calibration, and then there are no words.  A run that was not calibrated may have some that
+    were measured on networks unseen in training, by the days that are known; issued: the second before whose day.
+    Raises SocialxError where it has none, or none for this step.
+    """
+    run, data = open_run(path), problem.data
+    unseen = None if run.intervals.exists() else run.read_unseen(trained.weights)
+    if unseen is None:
+        return run.read_intervals(trained.weights).at_step_of(problem.protocol, path), ""
+    days, until = data.known_days(issued), int(np.searchsorted(data.store.seconds, issued, side="right"))
+    flow = data.free_flow_of(slice(0, until))
+    of_days = counted(int(unseen.days[unseen.place(days)]), "known day")
+    found = unseen.intervals(days, data.sensors.ids, flow, problem.protocol)
+    return found, f"{' and '.join(unseen.networks)}, with {of_days}"
 
 
 def load_trained(
