@@ -50,7 +50,7 @@ COPIED, AVERAGE = "copy-last, last valid", "historical average"
 CPU = torch.device("cpu")
 # What is trained on a few days: its settings, and about how many optimizer steps.
 THERE = {
-    "linear": {"settings": {"model": "linear"}, "steps": 600},
+    "linear": {"settings": {"model": {"kind": "linear"}}, "steps": 600},
     "small": {"settings": {"size": "small"}, "steps": 600},
 }
 
