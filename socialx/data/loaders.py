@@ -1,6 +1,6 @@
 """Windows -> batches on the device, in three ways that serve the same batches.
 
-``ResidentLoader`` keeps the whole series on the device (5 bytes a reading: METR-LA 35 MB, PEMS-BAY 85 MB) and gathers
+``ResidentLoader`` keeps the whole series on the device (5 bytes a reading: METR-LA 35 MB) and gathers
 rows: no Python per window, no copy per step, no worker.  ``ChunkLoader`` keeps a part of the series there and reads the
 next one in a thread meanwhile.  ``WorkerLoader`` has processes that make batches from pages of the file.
 """
