@@ -33,7 +33,7 @@ Measured = tuple[np.ndarray, np.ndarray]  # signed errors [W,P,N], NaN where the
 
 def errors_of(path: Path, data: Path) -> dict[str, Measured]:
     """Of the validation and the test part, of the first target."""
-    problem, _ = load_trained(path, Layers.of(None, {}, data=data))
+    problem, _ = load_trained(path, Layers.of(None, {"data": data}))
     d, found = problem.data, {}
     for part in ("validation", "test"):
         loader = d.loader(part, problem.settings.loader.batch_size)
