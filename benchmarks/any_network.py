@@ -139,11 +139,11 @@ def draw(results: dict[str, dict]) -> None:
         axes.axhline(0, color="black", linewidth=1)
         axes.set_title(name.replace(" -> ", " \N{RIGHTWARDS ARROW} "), fontsize=10)
         axes.set_xticks(range(len(DAYS)), list(map(str, DAYS)))
-        axes.set_ylim(-45, 40)
+        axes.set_ylim(-45, 60)
         axes.set_xlabel("days known of the network")
         axes.spines[["top", "right"]].set_visible(False)
     panels[0][0].set_ylabel("MAE against copying the last reading, %")
-    panels[0][-1].legend(frameon=False, fontsize=8, loc="upper right")
+    panels[0][0].legend(frameon=False, fontsize=8, loc="upper right")
     figure.savefig(PICTURE)
 
 
