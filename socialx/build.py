@@ -58,18 +58,8 @@ def build(
     not fit them.
     """
     settings.refuse_conflicts()
-    device = resolve_device(settings.trainer.device)
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision(settings.trainer.float32_matmul_precision)
-        # The gradient of a weight sums over all tokens in parts; torch would add those parts up in 16 bits.
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-        torch.cuda.set_device(device)
-    elif settings.trainer.threads is not None:
-        torch.set_num_threads(settings.trainer.threads)
-    if device.type == "cpu":
-        keep_freed_memory(not settings.model.checkpointing)
-    precision = resolve_precision(settings.trainer.precision, device)
+    precision = _prepared(settings)
+    device = precision.device
     met = met_by(settings)
     if data is None:
         if settings.data.path is None:
@@ -96,14 +86,6 @@ def build(
     network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))
     longer = {name: finer * getattr(network, name) for name in ("history", "horizon", "slots")}
     network = replace(network, **longer)
-    model = _made(settings, network)
-    checksum = data.checksum  # reads the whole file
-    protocol = ScoringProtocol.of(data, checksum, precision.name, settings.trainer.seed, roads)
-    return Problem(settings, precision, data, model, protocol)
-
-
-def _made(settings: Settings, network: Network) -> nn.Module:
-    """The model for a network, with fresh weights."""
     kind, pooling = model_of(settings.model.kind), POOLINGS[settings.pooling.kind]
     torch.manual_seed(settings.trainer.seed)
     model_class = kind.load()
@@ -129,7 +111,25 @@ def _made(settings: Settings, network: Network) -> nn.Module:
         raise SettingsError("model", error, f"see {', '.join(map(str, sizes))}") from None
     if isinstance(kind, OwnModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
-    return model
+    checksum = data.checksum  # reads the whole file
+    protocol = ScoringProtocol.of(data, checksum, precision.name, settings.trainer.seed, roads)
+    return Problem(settings, precision, data, model, protocol)
+
+
+def _prepared(settings: Settings) -> Precision:
+    """The precision on the device, which is set up for it."""
+    device = resolve_device(settings.trainer.device)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision(settings.trainer.float32_matmul_precision)
+        # The gradient of a weight sums over all tokens in parts; torch would add those parts up in 16 bits.
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        torch.cuda.set_device(device)
+    elif settings.trainer.threads is not None:
+        torch.set_num_threads(settings.trainer.threads)
+    if device.type == "cpu":
+        keep_freed_memory(not settings.model.checkpointing)
+    return resolve_precision(settings.trainer.precision, device)
 
 
 def met_by(settings: Settings) -> tuple[int | None, ...]:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from socialx.batch import Batch, Target
-from socialx.build import Problem, met_by
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import UNTIL_TRAINED
 from socialx.errors import Argument, SettingsError, counted
@@ -28,6 +27,7 @@ from socialx.scoring.breakdown import BY
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.intervals import RunningCoverage
 from socialx.scoring.metrics import HorizonScores
+from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, breakdown_rows
 from socialx.scoring.scoring_pass import Question, refuse_overflow, survey
 from socialx.settings import Settings
@@ -81,7 +81,7 @@ def evaluate(
         check_outputs((save, None), layers=layers, runs=names, overwrite=overwrite)
         scored = scored_part([name for name in names if name not in files], layers, part, start, end, files)
         if known:
-            _check_climatologies(scored.problems)
+            _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.problem))
         dataset, step_minutes = scored.data, scored.data.store.step_minutes
         models = (scored.baselines() if baselines else {}) | scored.models()
@@ -157,10 +157,10 @@ def _forecast_files(names: Sequence[str], of_runs: str | None) -> list[str]:
     return files
 
 
-def _check_climatologies(problems: Mapping[str, Problem]) -> None:
+def _check_climatologies(trained: Mapping[str, Trained]) -> None:
     """SettingsError where the model of a run has no climatology."""
-    for run, problem in problems.items():
-        if not met_by(problem.settings):
+    for run, each in trained.items():
+        if not each.past_days:
             helps = f"train it with {Argument('model.climatology', True)}"
             raise SettingsError(Argument("known_days"), f"{run} was trained without a climatology", helps)
 

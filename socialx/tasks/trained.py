@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from socialx.build import Problem, build, met_by
-from socialx.data.climatology import KnownDays
+from socialx.build import Problem, build
 from socialx.data.normaliser import Moments
-from socialx.dataset import Dataset
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.files.quantities import KMH
 from socialx.files.store import open_store
@@ -70,18 +68,6 @@ def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
         fitting = Command("train", **{"data.path": settings.data.path, "model.any_network": True})
         raise SocialxError(settings.data.path, asked, f"train a run on such data: {fitting}")
     return step // own
-
-
-def _given(problem: Problem, run: RunFolder, sensors: tuple[str, ...], known: KnownDays) -> Dataset:
-    """The data with what the run knows of its own days, in the units of the file; that of another network without.
-
-    A run whose weights are of single sensors is refused for another network; else its name and that of the data agree.
-    """
-    then, now = run.protocol(), problem.protocol
-    if not problem.settings.sensor_tables() and then.dataset != now.dataset:
-        return problem.data
-    pairs = [(then.targets.get(name, unit), unit) for name, unit in now.targets.items()]
-    return problem.data.given(sensors, known, [KMH[a] / KMH[b] if {a, b} <= {*KMH} else 1.0 for a, b in pairs])
 
 
 def moments_of(run: RunFolder, settings: Settings) -> dict[str, Moments]:
@@ -145,7 +131,7 @@ def load_trained(
     """
     run = open_run(path)
     sensors, weights, settings = run.sensors(), run.read_weights(), run.read_settings()
-    fixes, then = run.trained_with(), run.protocol()
+    fixes, then, known = run.trained_with(), run.protocol(), None if split else run.read_known()
     loaded = layers.of_run(run.settings, settings, SCORING, fixes)
     effective = loaded.in_full_precision(run.settings)
     file = effective.data.path
@@ -166,8 +152,11 @@ def load_trained(
         sensors=sensors if effective.sensor_tables() and not split else None,
         finer=finer,
     )
-    if problem.data.met and not split and (known := run.read_known()):
-        problem = replace(problem, data=_given(problem, run, *known))
+    same = effective.sensor_tables() or then.dataset == problem.protocol.dataset  # with tables another is refused
+    if known and same and problem.data.met:
+        pairs = [(then.targets.get(name, unit), unit) for name, unit in problem.protocol.targets.items()]
+        ratios = [KMH[of_run] / KMH[here] if {of_run, here} <= {*KMH} else 1.0 for of_run, here in pairs]
+        problem = replace(problem, data=problem.data.given(*known, ratios))
     state = weights.state
     if effective.model.any_network:
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))
@@ -177,12 +166,11 @@ def load_trained(
     except ValueError as error:
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
     problem.model.load_state_dict(state)
-    if finer > 1:
-        problem = replace(problem, model=Coarser(problem.model, finer))
-    problem.model.to(problem.precision.device)
+    model = Coarser(problem.model, finer) if finer > 1 else problem.model
+    model.to(problem.precision.device)
     parameters = sum(p.numel() for p in problem.model.parameters())
     shared = {each.name: getattr(then, each.name) for each in fields(Trained) if hasattr(then, each.name)}
-    past = bool(met_by(effective))
-    return problem, Trained(
+    past = getattr(problem.model, "climatology", None) is not None
+    return replace(problem, model=model), Trained(
         **shared, epoch=weights.epoch, parameters=parameters, weights=weights.fingerprint, past_days=past
     )
