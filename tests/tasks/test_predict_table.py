@@ -389,7 +389,9 @@ def test_ctrl_c_leaves_no_temporary_file(here: Path) -> None:
     """In a process of its own, at the moment when the temporary file is there."""
     place = here.parent / "temporary"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place)}
-    words = ["predict", "any", "--data", str(EXCERPT), "--meta-csv", str(LOCATIONS)]
+    # Forecasts of three weeks: it is not done before it is interrupted.
+    long = ["--units", "mph", "--from", "2012-05-03 01:00", "--every", "5min"]
+    words = ["predict", "any", "--data", str(EXCERPT), "--meta-csv", str(LOCATIONS), *long]
     process = subprocess.Popen(
         [sys.executable, "-m", "socialx", *words], env=environment, stderr=subprocess.PIPE, text=True, cwd=here
     )
