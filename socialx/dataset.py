@@ -18,7 +18,7 @@ import torch
 
 from socialx.data.augmentation import Augmented
 from socialx.data.calendar import DAY_S, following, slots_per_day
-from socialx.data.climatology import LEVELS, UNTIL_TRAINED, KnownDays, PastDays, Usual
+from socialx.data.climatology import UNTIL_TRAINED, KnownDays, PastDays, Usual
 from socialx.data.history import Histories
 from socialx.data.loaders import (
     READING_BYTES,
@@ -141,21 +141,22 @@ class Dataset:
         """
         place = {name: number for number, name in enumerate(sensors)}
         shared = [number for number, name in enumerate(self.sensors.ids) if name in place]
-        slots, targets = slots_per_day(self.store.step_minutes), len(self.targets)
-        if not shared or known.readings.shape[1:] != (slots, len(sensors), targets):
+        found = KnownDays.none(self.store.step_minutes, len(self.sensors.ids), len(self.targets), known.end)
+        like = found.sums.shape
+        if not shared or (*like[:2], len(sensors), like[3]) != known.sums.shape:
             return self
-        readings = np.full((len(known.numbers), slots, len(self.sensors.ids), targets), np.nan, np.float32)
         columns = [place[self.sensors.ids[number]] for number in shared]
-        readings[:, :, shared] = known.readings[:, :, columns] * np.array(ratios, np.float32)
-        return replace(self, known=KnownDays(known.numbers, readings))
+        found.sums[:, :, shared] = known.sums[:, :, columns] * np.array(ratios, np.float32)
+        found.counts[:, :, shared] = known.counts[:, :, columns]
+        return replace(self, known=replace(found, first=known.first))
 
-    def past(self, latest: bool = False) -> PastDays:
-        """The climatology of the targets, day by day.
+    def past(self, most: int = 0, latest: bool = False) -> PastDays:
+        """The climatology of the targets, day by day; most: as there.
 
         latest: what is issued before the last history is told what was known when that began.
         """
         span = 60 * self.store.step_minutes * (self.history + self.horizon) if latest else None
-        return PastDays(self.target_source, self.known, span)
+        return PastDays(self.target_source, self.known, most, span)
 
     @property
     def known_now(self) -> KnownDays:
@@ -163,15 +164,19 @@ class Dataset:
         return self.past().before(int(self.store.seconds.max()) // DAY_S)
 
     def known_days(self, issued: int) -> int:
-        """How many days are known before the day of an issue: those of the file, and those of the run before it."""
-        return len(self.past().numbers(issued // DAY_S))
+        """How many days are known before the day of an issue: those with rows, and those of a run before the file."""
+        seconds, before = self.store.seconds, issued // DAY_S * DAY_S
+        own = np.unique(seconds[seconds < before] // DAY_S)
+        if self.known is None or self.known.end * DAY_S > before:
+            return len(own)
+        return int((own >= self.known.end).sum()) + self.known.end - self.known.first
 
     @cached_property
     def _usual(self) -> dict[tuple[int | None, ...], Usual]:
         return {}
 
     def usual(self, days: tuple[int | None, ...], rows: slice) -> Usual:
-        """What is usual at these rows and in the horizon after them, [V,t+P,...]; days: V numbers of days, None: all.
+        """What is usual at these rows and in the horizon after them, [V,t+P,N,G]; days: V numbers of days, None: all.
 
         ``UNTIL_TRAINED`` alone stands for all days until the end of the training rows.
 
@@ -197,10 +202,9 @@ class Dataset:
                 issued[:-later] = np.minimum(issued[:-later], seconds[later:])
         if days == (UNTIL_TRAINED,):
             issued, days = np.minimum(issued, source.seconds[self._learned_from.stop - 1]), (None,)
-        sensors, targets = source.shape
-        shape = len(days), len(seconds), sensors
-        made = Usual(self._room((*shape, targets * len(LEVELS)), np.float32), self._room((*shape, targets), np.uint8))
-        past = self.past()
+        shape = len(days), len(seconds), *source.shape
+        made = Usual(*(self._room(shape, kind) for kind in (np.float32, np.uint8)))
+        past = self.past(max((each for each in days if each is not None), default=0))
         with work("climatology", len(seconds), "rows") as bar:
             for rows in pages(0, len(seconds)):
                 for whole, part in zip(made, past.at(seconds[rows], issued[rows], days), strict=True):

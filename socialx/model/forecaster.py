@@ -4,7 +4,7 @@ Up to the first social layer sensor i depends on sensor i alone, and nothing but
 number.  The forecast starts from the latest valid reading: the head only learns the change.
 """
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, E width, F inputs, G targets, L levels
+# Shape letters: B windows, T history steps, P horizon steps, N sensors, E width, F inputs, G targets
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
-from socialx.data.climatology import LEVELS
 from socialx.data.network import Network
 from socialx.data.normaliser import Normaliser
 from socialx.model.plain import WindowMlp
@@ -22,8 +21,6 @@ from socialx.model.pooling import Social, SocialLayer
 from socialx.model.xlstm import exact
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import Between, recomputed
-
-MEDIAN = len(LEVELS) // 2  # its place
 
 
 class Tokens(nn.Module):
@@ -88,30 +85,29 @@ class Climatology(nn.Module):
     def __init__(self, width: int, horizon: int, targets: int, read: Sequence[int | None]) -> None:
         super().__init__()
         self.read = tuple(read)
-        self.token = nn.Linear((len(LEVELS) + 2) * targets, width)
-        self.state = nn.Linear((len(LEVELS) * (horizon + 1) + 3) * targets, width)
+        self.token = nn.Linear(3 * targets, width)
+        self.state = nn.Linear((horizon + 3) * targets, width)
 
     @staticmethod
     def at(batch: Batch, normaliser: Normaliser) -> Tensor:
-        """The usual readings of history and horizon in normalised units, [B,R,N,G,L]; 0 where nothing is known."""
-        usual = batch.usual.unflatten(-1, (-1, len(LEVELS)))
-        return ((usual - normaliser.target_mean[:, None]) / normaliser.target_std[:, None]).nan_to_num(0.0)
+        """The usual readings of history and horizon in normalised units, [B,R,N,G]; 0 where nothing is known."""
+        return ((batch.usual - normaliser.target_mean) / normaliser.target_std).nan_to_num(0.0)
 
     def of_tokens(self, usual: Tensor, trust: Tensor, normalised: Tensor, valid: Tensor) -> Tensor:
-        """usual [B,T,N,G,L], trust [B,T,N,G], normalised and valid [B,T,N,F] -> numbers for the tokens, [B,T,N,C]."""
-        unusual, median = torch.zeros_like(trust), usual[..., MEDIAN]
+        """usual, trust [B,T,N,G], normalised and valid [B,T,N,F] -> numbers for the tokens, [B,T,N,3G]."""
+        unusual = torch.zeros_like(usual)
         for target, place in enumerate(self.read):
             if place is not None:
-                unusual[..., target] = (normalised[..., place] - median[..., target]) * valid[..., place]
-        return torch.cat([usual.flatten(-2), unusual, trust], dim=-1)
+                unusual[..., target] = (normalised[..., place] - usual[..., target]) * valid[..., place]
+        return torch.cat([usual, unusual, trust], dim=-1)
 
     def of_state(self, usual: Tensor, trust: Tensor, history: int, carried: Tensor) -> Tensor:
-        """What is usual now and ahead, and the latest reading, against the median of now, and the trust -> [B,N,E].
+        """What is usual ahead, and the latest reading, both against now, and the trust in it -> [B,N,E].
 
-        usual [B,R,N,G,L], trust [B,R,N,G]; carried [B,N,G], normalised.  The trust is that of now and of the last step.
+        usual, trust [B,R,N,G]; carried [B,N,G], normalised.  The trust is that of now and of the last step.
         """
-        now = usual[:, history - 1, ..., MEDIAN]  # [B,N,G]
-        ahead = (usual[:, history - 1 :] - now[:, None, ..., None]).transpose(1, 2).flatten(2)  # [B,N,(P+1)*G*L]
+        now = usual[:, history - 1]  # [B,N,G]
+        ahead = (usual[:, history:] - now[:, None]).permute(0, 2, 1, 3).flatten(2)  # [B,N,P*G]
         trusted = trust[:, history - 1], trust[:, -1]
         return self.state(torch.cat([ahead, (carried - now).nan_to_num(0.0), *trusted], dim=-1))
 
@@ -168,7 +164,7 @@ class Forecaster(nn.Module):
         slot, weekday = batch.slot[:, :history], batch.weekday[:, :history]
         normalised, ahead, more = self.normaliser.inputs(batch), None, []
         if self.climatology is not None:
-            usual, trust = self.climatology.at(batch, self.normaliser), batch.trust  # [B,R,N,G,L], [B,R,N,G]
+            usual, trust = self.climatology.at(batch, self.normaliser), batch.trust  # [B,R,N,G]
             numbers = self.climatology.of_tokens(usual[:, :history], trust[:, :history], normalised, batch.valid)
             more.append((numbers, self.climatology.token))
             ahead = self.climatology.of_state(usual, trust, history, self.normaliser.carried(batch))

@@ -18,7 +18,6 @@ from torch.onnx import ONNXProgram
 
 import socialx
 from socialx.build import Problem
-from socialx.data.calendar import DAY_S
 from socialx.data.climatology import KINDS_OF_DAY
 from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError, SocialxError
@@ -182,8 +181,8 @@ def standalone(problem: Problem) -> Standalone:
     data = problem.data
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
-    today = int(data.store.seconds.max()) // DAY_S
-    usual = data.past().tables(today, [None], range(KINDS_OF_DAY)) if data.met else ()
+    known = data.known_now if data.met else None
+    usual = [known.usual(kind) for kind in range(KINDS_OF_DAY)] if known else ()
     return Standalone(problem.model, data.network, data.store.step_minutes, missing, not_negative, usual)
 
 

@@ -8,7 +8,7 @@ sensors.json       ids of the sensors, in the order of the model
 protocol.json      data, checksum, split, normaliser, seed: what its scores depend on; settings that training fixed
 metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
-climatology.safetensors  the readings of the last 28 days of the data, with their sha256
+climatology.safetensors  readings of the data by kind of day and slot, as sums that fade, with their sha256
 intervals.safetensors  prediction intervals of these weights, with their sha256
 unseen.safetensors  of a run that comes with the package: its errors on networks that training had not seen
 last.pt            everything that resuming needs
@@ -40,7 +40,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 import socialx
-from socialx.data.climatology import DAYS, KnownDays
+from socialx.data.climatology import KINDS_OF_DAY, KnownDays
 from socialx.disk import check_name, check_regular, exclusive, folder_for, read_text, replacing, sweep_folder
 from socialx.environment import environment
 from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError
@@ -65,8 +65,8 @@ LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.patte
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
 UNSEEN_SCHEMA, UNSEEN_TENSORS = "socialx.unseen/1", ("days", "lower", "upper", "gain")
-MOST_DAYS, MOST_READING = 4_000_000, 1e9  # from 1970, and of a slot: what is more is no climatology
-KNOWN_SCHEMA, KNOWN_TENSORS = "socialx.climatology/2", ("numbers", "readings")
+MOST_DAYS, MOST_READING = 4_000_000, 1e9  # from 1970, and of a mean: what is more is no climatology
+KNOWN_SCHEMA, KNOWN_TENSORS = "socialx.climatology/1", ("sums", "counts")
 INTERVALS_SCHEMA, INTERVALS_TENSORS = "socialx.intervals/1", ("lower", "upper", "free_flow")
 UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
 
@@ -369,7 +369,7 @@ class RunFolder:
         """Write climatology.safetensors, whole or not at all."""
         if not self.writes:
             return
-        described = {"schema": KNOWN_SCHEMA}
+        described = {"schema": KNOWN_SCHEMA, "first": str(known.first), "end": str(known.end)}
         tensors = {name: torch.from_numpy(getattr(known, name)) for name in KNOWN_TENSORS}
         with replacing(self.climatology) as temporary:
             temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
@@ -386,18 +386,19 @@ class RunFolder:
             tensors, described = _safetensors(self.climatology)
             if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
                 raise ValueError("it does not have its sha256")
-            if described["schema"] != KNOWN_SCHEMA:
+            sums, counts = (tensors[name].float().numpy() for name in KNOWN_TENSORS)
+            if described["schema"] != KNOWN_SCHEMA or sums.ndim != 4 or sums.shape != counts.shape:
                 raise ValueError("it is of another version")
-            numbers, readings = tensors["numbers"].long().numpy(), tensors["readings"].float().numpy()
-            if readings.ndim != 4 or numbers.shape != readings.shape[:1] or len(numbers) > DAYS:
-                raise ValueError(f"it is not of up to {DAYS} days")
-            if readings.shape[2] != len(sensors):
-                raise ValueError(f"it is of {readings.shape[2]} sensors, and sensors.json has {len(sensors)}")
-            if (np.diff(numbers) < 1).any() or (np.abs(numbers) > MOST_DAYS).any():
-                raise ValueError("its days are none, or not in order")
-            if (np.abs(readings) > MOST_READING).any():
-                raise ValueError("its numbers are no readings")
-            return sensors, KnownDays(numbers, readings)
+            if not (np.isfinite(sums).all() and np.isfinite(counts).all() and (counts >= 0).all()):
+                raise ValueError("its numbers are not finite, or below 0")
+            if sums.shape[2] != len(sensors):
+                raise ValueError(f"it is of {sums.shape[2]} sensors, and sensors.json has {len(sensors)}")
+            first, end = int(described["first"]), int(described["end"])
+            if not -MOST_DAYS < first <= end < MOST_DAYS or sums.shape[0] != KINDS_OF_DAY:
+                raise ValueError("its days are none")
+            if not (np.abs(sums) <= MOST_READING * counts).all():
+                raise ValueError("its sums are not of readings")
+            return sensors, KnownDays(sums, counts, first, end)
         except UNREADABLE as error:
             what = f"not a readable climatology ({_in_short(error)})"
             raise SocialxError(self.climatology, what, "copy the whole run folder again, or train again") from None

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from socialx.data.climatology import HALF_LIFE_DAYS, LEVELS, MET_DAYS, PastDays
+from socialx.data.climatology import HALF_LIFE_DAYS, MET_DAYS, PastDays
 from socialx.data.loaders import Loading
 from socialx.data.source import Arrays
 from socialx.dataset import Dataset, open_dataset
@@ -30,56 +30,49 @@ def made(days: int, sensors: int = 3, missing: float = 0.1, step_minutes: int = 
     return Arrays(values[..., None], valid[..., None], MONDAY + 60 * step_minutes * np.arange(rows), step_minutes)
 
 
-def by_hand(source: Arrays, day: int, kind: int, slot: int, sensor: int, most: int | None) -> tuple[list[float], float]:
-    """The quantiles of a target and the days behind them: every row is asked whether it counts."""
+def by_hand(source: Arrays, day: int, kind: int, slot: int, sensor: int, most: int | None) -> tuple[float, float]:
+    """A usual reading and the days behind it: every row is asked whether it counts."""
     slots = 1440 // source.step_minutes
-    near: dict[int, list[float]] = {}
-    every: dict[int, list[tuple[float, float]]] = {each: [] for each in range(source.shape[0])}
-    weights = {}
+    total, count = np.zeros(2), np.zeros(2)  # of this kind of day and of the others
+    of_sensor, of_all = np.zeros(2), np.zeros(2)
     for row, second in enumerate(source.seconds):
         time = datetime.fromtimestamp(int(second), UTC)
-        of_day = int(second) // 86_400
-        if of_day >= day or (most is not None and of_day < day - most):
+        own_day = int(second) // 86_400
+        if own_day >= day or (most is not None and own_day < day - most):
             continue
-        same_kind = {5: 1, 6: 2}.get(time.weekday(), 0) == kind
-        weights[of_day] = 0.5 ** ((day - of_day) / HALF_LIFE_DAYS) * (1.0 if same_kind else 0.1)
+        weight = 0.5 ** ((day - own_day) / HALF_LIFE_DAYS)
         away = ((time.hour * 60 + time.minute) // source.step_minutes - slot) % slots
         for each in range(source.shape[0]):
             if source.valid[row, each, 0]:
-                every[each].append((source.values[row, each, 0], weights[of_day]))
-                if each == sensor and min(away, slots - away) <= 4:
-                    near.setdefault(of_day, []).append(source.values[row, each, 0])
-    pairs = sorted((float(np.mean(values)), weights[number] * len(values) / 9) for number, values in near.items())
-    total = sum(weight for _, weight in pairs)
-    if not pairs:
-        of_all = every[sensor] or [pair for pairs in every.values() for pair in pairs]
-        mean = (
-            sum(value * weight for value, weight in of_all) / sum(weight for _, weight in of_all) if of_all else np.nan
-        )
-        return [mean] * len(LEVELS), 0.0
-    found, until = [], 0.0
-    for value, weight in pairs:
-        until += weight
-        while len(found) < len(LEVELS) and until > LEVELS[len(found)] * total * (1 - 1e-9):
-            found.append(value)
-    return found, 255 * total / (total + 3)
+                entry = weight * np.array([source.values[row, each, 0], 1.0])
+                of_all += entry
+                if each == sensor:
+                    of_sensor += entry
+                    if min(away, slots - away) <= 4:
+                        other = int({5: 1, 6: 2}.get(time.weekday(), 0) != kind)
+                        total[other] += entry[0]
+                        count[other] += entry[1]
+    mean = of_sensor[0] / of_sensor[1] if of_sensor[1] else of_all[0] / of_all[1] if of_all[1] else np.nan
+    share = 2 * max(0.0, 1 - count[0] / 9) if count[1] else 0.0
+    others = share * total[1] / count[1] if count[1] else 0.0
+    days = (count[0] + 0.1 * count[1]) / 9
+    return (total[0] + others + 0.5 * mean) / (count[0] + share + 0.5), 255 * days / (days + 3)
 
 
 @pytest.mark.parametrize("most", [None, 0, 1, 3, 20])
 @pytest.mark.parametrize(("step_minutes", "missing"), [(30, 0.0), (30, 0.5), (60, 0.9)])
 def test_it_is_its_definition(step_minutes: int, missing: float, most: int | None) -> None:
     source = made(9, 3, missing, step_minutes, lost=True)
-    past, first = PastDays(source), MONDAY // 86_400
+    past, first = PastDays(source, most=most or 0), MONDAY // 86_400
     for day in (first, first + 1, first + 6, first + 9):
         for kind in range(3):
             found = past.table(day, most, kind)
-            assert found.readings.shape == (1440 // step_minutes, 3, len(LEVELS))
-            assert found.trust.shape == (1440 // step_minutes, 3, 1)
+            assert found.readings.shape == (1440 // step_minutes, 3, 1)
             assert (found.readings.dtype, found.trust.dtype) == (np.float32, np.uint8)
             for slot in range(0, 1440 // step_minutes, 11):
                 for sensor in range(3):
-                    levels, trust = by_hand(source, day, kind, slot, sensor, most)
-                    assert found.readings[slot, sensor].tolist() == pytest.approx(levels, rel=1e-5, nan_ok=True)
+                    reading, trust = by_hand(source, day, kind, slot, sensor, most)
+                    assert found.readings[slot, sensor, 0] == pytest.approx(reading, rel=1e-5, nan_ok=True)
                     assert found.trust[slot, sensor, 0] == pytest.approx(trust, abs=0.51)
 
 
@@ -101,51 +94,26 @@ def test_readings_of_the_day_of_issue_or_later_do_not_count(row: int, most: int 
     other.values[row // DAY * DAY :] += 17
     other.valid[row // DAY * DAY :] ^= True
     for kind in range(3):
-        one, two = (PastDays(each).table(day, most, kind) for each in (source, other))
+        one, two = (PastDays(each, most=most or 0).table(day, most, kind) for each in (source, other))
         assert all(map(np.array_equal, one, two, [True, False]))
 
 
 def test_the_order_of_questions_does_not_matter() -> None:
     source, first = made(8, 2), MONDAY // 86_400
     questions = [(first + day, days, kind) for day in (7, 2, 5, 5, 0, 7) for days in (None, 2) for kind in (0, 2)]
-    past = PastDays(source)
+    past = PastDays(source, most=2)
     for question in questions:
-        found, alone = past.table(*question), PastDays(source).table(*question)
+        found, alone = past.table(*question), PastDays(source, most=2).table(*question)
         assert all(map(np.array_equal, found, alone, [True, False]))
 
 
 def test_a_source_that_grows_goes_on_where_it_was() -> None:
     source = made(8, 2)
     shorter = Arrays(source.values[: 5 * DAY + 40], source.valid[: 5 * DAY + 40], source.seconds[: 5 * DAY + 40], 5)
-    past, day = PastDays(shorter), MONDAY // 86_400
-    for asked in (day + 5, day + 8):
-        past.table(asked, None, 0)
-    for asked in (day + 5, day + 6, day + 8):
-        found, alone = (each.table(asked, None, 0) for each in (past.of(source), PastDays(source)))
-        assert all(map(np.array_equal, found, alone, [True, False]))
-
-
-def test_days_that_left_a_source_are_no_longer_known() -> None:
-    source, day = made(8, 2), MONDAY // 86_400
-    past = PastDays(source)
-    past.table(day + 7, None, 0)
-    later = Arrays(source.values[4 * DAY :], source.valid[4 * DAY :], source.seconds[4 * DAY :], 5)
-    found, alone = (each.table(day + 7, None, 0) for each in (past.of(later), PastDays(later)))
-    assert all(map(np.array_equal, found, alone, [True, False]))
-
-
-def test_only_the_latest_28_days_that_have_rows_count() -> None:
-    source, day = made(45, 2, step_minutes=60), MONDAY // 86_400
-    kept = np.ones(len(source.seconds), bool)
-    kept[30 * 24 : 35 * 24] = False  # five days are not in the file
-    gap = Arrays(source.values[kept], source.valid[kept], source.seconds[kept], 60)
-    past = PastDays(gap)
-    assert past.numbers(day + 40).tolist() == [*range(day + 7, day + 30), *range(day + 35, day + 40)]
-    shorter = slice(7 * 24, None)
-    latest = PastDays(Arrays(gap.values[shorter], gap.valid[shorter], gap.seconds[shorter], 60))
-    for kind in range(3):
-        one, two = (each.table(day + 40, None, kind) for each in (past, latest))
-        assert all(map(np.array_equal, one, two, [True, False]))
+    past = PastDays(shorter)
+    past.before(MONDAY // 86_400 + 5)
+    found, alone = (each.table(MONDAY // 86_400 + 8, None, 0) for each in (past.of(source), PastDays(source)))
+    np.testing.assert_allclose(found.readings, alone.readings, rtol=1e-6)
 
 
 def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
@@ -155,7 +123,8 @@ def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
     whole, goes_on = PastDays(source), PastDays(later, known)
     for asked in (day + 5, day + 7):
         one, two = (past.table(asked, None, 0) for past in (whole, goes_on))
-        assert all(map(np.array_equal, one, two, [True, False]))
+        np.testing.assert_allclose(one.readings, two.readings, rtol=1e-6)
+        assert np.array_equal(one.trust, two.trust)
     for asked in (day + 4, day + 5, day + 4):  # of what is given nothing counts before its end
         found, alone = goes_on.table(asked, None, 0), PastDays(later).table(asked, None, 0)
         assert np.array_equal(found.readings, alone.readings, True) == (asked == day + 4)
@@ -164,7 +133,7 @@ def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
 def test_what_is_given_counts_for_the_sensors_that_it_is_of() -> None:
     source, day = made(8, 3), MONDAY // 86_400
     known = PastDays(source).before(day + 5)
-    known.readings[:, :, 2] = np.nan  # a sensor that is new in the file
+    known.sums[:, :, 2] = known.counts[:, :, 2] = 0  # a sensor that is new in the file
     goes_on, alone = PastDays(source, known), PastDays(source)
     for asked in (day + 3, day + 5, day + 7):
         one, two = (past.table(asked, None, 0) for past in (goes_on, alone))
@@ -183,7 +152,7 @@ def test_rows_out_of_order_count_on_their_day() -> None:
 def test_a_server_is_not_sent_back() -> None:
     source, day = made(4, 2), MONDAY // 86_400
     at = np.array([MONDAY + 3600, MONDAY + 3 * 86_400 + 3600])
-    found = PastDays(source, present=3600).at(at, at)
+    found = PastDays(source, present=True).at(at, at)
     today = PastDays(source).table(day + 3, None, 0)
     assert np.array_equal(found.readings[0], today.readings[[12, 12]])
 
@@ -206,7 +175,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: tuple[int | None, ...]) -> None:
     data = opened(file)
     loader = data.loader("train", 50, days=days)
-    past = cache(lambda each: PastDays(data.target_source))
+    past = cache(lambda each: PastDays(data.target_source, most=28))
     pieces = np.split(loader.starts, range(50, len(loader.starts), 50))
     for (batch, _), starts in zip(loader.epoch(0), pieces, strict=True):
         for place in range(0, len(starts), 13):

@@ -63,8 +63,8 @@ def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: i
 
 def test_another_network_has_a_climatology_of_its_own(shared: Path, folder: Path) -> None:
     problem, _ = load_trained(shared, Layers.of(None, {"data": file_of(folder, 7, 140)}), split=False)
-    assert problem.data.known.readings.shape[2] == 7
-    assert np.isnan(problem.data.known.readings[:, :, 4:]).all()  # sensors that training did not see
+    assert problem.data.known.counts.shape[2] == 7
+    assert not problem.data.known.counts[:, :, 4:].any()  # sensors that training did not see
     city = folder / "city.h5"
     with edited(file_of(folder, 4), city) as file:
         file.attrs["dataset_name"] = "city"
