@@ -2,6 +2,8 @@
 
     python benchmarks/any_network.py RUN [RUN ...] --data FILE.h5 [--part test]
     python benchmarks/any_network.py --there --data FILE.h5
+    python benchmarks/any_network.py RUN --first-hour --data FILE.h5
+    python benchmarks/any_network.py RUN --covered --data FILE.h5 --unseen RUN_B FILE_B
     python benchmarks/any_network.py RUN --ship any --unseen RUN_A FILE_B RUN_B FILE_A
     python benchmarks/any_network.py RUN --ship metr_la --data FILE.h5
 
@@ -11,9 +13,13 @@ average, and adds the network to benchmarks/results/any_network.json.  The secon
 on as many days before the test part of a file, 70 % of whose windows are trained on, and scores them on that part.  The
 table and docs/pictures/any_network.png are made of all that is in the file of results.
 
-The third form writes a run into the package, without any path and without what it knows of its networks, but with its
+The third form compares every sensor with copying its last reading, on the test part, where no day is known.  The fourth
+form takes the errors of run B on the validation part of file B, and prints how often intervals of them hold for RUN on
+the test part of FILE.
+
+The fifth form writes a run into the package, without any path and without what it knows of its networks, but with its
 errors on networks that training had not seen: those of runs trained alike on one network, on the validation part of the
-other.  The fourth form writes a run of METR-LA into the package, with its scores and the last two days of its file.
+other.  The sixth form writes a run of METR-LA into the package, with its scores and the last two days of its file.
 """
 
 from __future__ import annotations
@@ -194,6 +200,38 @@ def unseen_of(pairs: Sequence[str], weights: str) -> Unseen:
     return Unseen(torch.tensor(DAYS), lower, upper, torch.tensor(gains), "mph", names, weights, count)
 
 
+def first_hour(run: str, data: str) -> None:
+    """Print the error of the median sensor against copying, and how many are worse, where no day is known."""
+    problem, _ = load_trained(Path(run), Layers.of(None, {"data": data}))
+    copying, loader = references(problem.data)[COPIED], problem.data.loader("test", 64, days=(0,))
+    sums = torch.zeros(3, problem.data.horizon, len(problem.data.sensors.ids), dtype=torch.float64)
+    for batch, target in loader.epoch(0):
+        own = torch.from_numpy(problem.precision.infer(problem.model.eval(), batch))
+        for place, forecast in enumerate((own, copying(batch).cpu())):
+            errors = (forecast - target.values).abs().masked_fill(~target.valid, 0.0)
+            sums[place] += errors[..., 0].sum(0, dtype=torch.float64)
+        sums[2] += target.valid[..., 0].sum(0)
+    seen = sums[2].sum(0) > 0
+    step = problem.data.store.step_minutes
+    for name, steps in (("all steps", slice(None)), *((f"{step * n} min", slice(n - 1, n)) for n in (1, 3, 6, 12))):
+        own, copied = sums[:2, steps, seen].sum(1)
+        ratio = own / copied
+        print(f"{name}: median {ratio.median():.3f} of copying, {100 * (ratio > 1).double().mean():.1f} % worse")
+
+
+def covered(run: str, data: str, unseen: Sequence[str]) -> None:
+    """Print how often the intervals of errors of other runs on other networks hold on the test part of a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "run"
+        shutil.copytree(run, copy)
+        (copy / "intervals.safetensors").unlink()
+        RunFolder(copy).write_unseen(unseen_of(unseen, open_run(copy).read_weights().fingerprint))
+        (by_target,) = socialx.evaluate(copy, data, intervals=True).coverage.values()
+    for each in next(iter(by_target.values())):
+        if each.minutes is None and each.share is not None:
+            print(f"{100 * each.level:g} %: {100 * each.share:.1f} % covered, mean width {each.width:.2f}")
+
+
 def ship(run: str, name: str, unseen: Sequence[str], data: str | None) -> None:
     """Write a run into the package: its weights and settings, and with ``data`` all that belongs to its network."""
     source, target = open_run(Path(run)), TRAINED / name
@@ -228,11 +266,18 @@ def main() -> None:
     parser.add_argument("--data", metavar="FILE.h5")
     parser.add_argument("--part", default="test")
     parser.add_argument("--there", action="store_true")
+    parser.add_argument("--first-hour", action="store_true")
+    parser.add_argument("--covered", action="store_true")
     parser.add_argument("--ship", metavar="NAME")
     parser.add_argument("--unseen", nargs="+", default=[], metavar="RUN FILE")
     given = parser.parse_args()
     if given.ship:
         ship(given.runs[0], given.ship, given.unseen, given.data)
+    if given.first_hour:
+        first_hour(given.runs[0], given.data)
+    if given.covered:
+        covered(given.runs[0], given.data, given.unseen)
+    if given.ship or given.first_hour or given.covered:
         return
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     network, cpu = socialx.open_store(given.data).dataset_name, cpu_field("model name")
