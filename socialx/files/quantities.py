@@ -12,3 +12,8 @@ SPEED_UNITS = {"mph": "mph", "mi/h": "mph", "miles/h": "mph", "m/s": "m/s"} | di
 )
 KMH = {"km/h": 1.0, "mph": 1.609344, "m/s": 3.6}  # of one of a unit of speeds
 UNITS_LIKE = {"flow": ("veh/h", "veh/5min"), "occupancy": ("%", "share")}  # examples; those of speeds are mph and km/h
+
+
+def ratio_of_units(unit: str, other: str) -> float:
+    """What one of a unit is in the other one: 1 where they are not both of speeds."""
+    return KMH[unit] / KMH[other] if {unit, other} <= {*KMH} else 1.0

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from socialx.batch import Batch, Target
 from socialx.dataset import Dataset
 from socialx.errors import Argument, SettingsError, SocialxError
-from socialx.files.quantities import KMH, NOT_NEGATIVE
+from socialx.files.quantities import NOT_NEGATIVE, ratio_of_units
 from socialx.notebook import Shown
 from socialx.precision import Precision
 from socialx.scoring.protocol import ScoringProtocol
@@ -122,7 +122,7 @@ class Intervals(Shown):
         units: of the targets in the data, where speeds may have another one than in the calibration.
         """
         pairs = [(unit, (units or {}).get(name, unit)) for name, unit in self.protocol.targets.items()]
-        ratio = torch.tensor([KMH[a] / KMH[b] if {a, b} <= {*KMH} else 1.0 for a, b in pairs])
+        ratio = torch.tensor([ratio_of_units(*pair) for pair in pairs])
         known, of_all = {name: place for place, name in enumerate(self.sensors)}, len(self.sensors)
         columns = torch.tensor([*(known.get(name, of_all) for name in sensors), of_all])
         tables = (self.free_flow, self.lower, self.upper)

@@ -12,7 +12,7 @@ from torch import Tensor
 from socialx.build import Problem, build
 from socialx.data.normaliser import Moments
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
-from socialx.files.quantities import KMH
+from socialx.files.quantities import KMH, ratio_of_units
 from socialx.files.store import open_store
 from socialx.model.coarser import Coarser
 from socialx.model.state import check_state, starting_state
@@ -39,7 +39,7 @@ def fitted(
         units[name] = {
             key: of_file[key] if {of_file.get(key), unit} <= {*KMH} else unit for key, unit in of_run.items()
         }
-        ratios = {key: KMH[of_run[key]] / KMH[unit] if unit in KMH else 1.0 for key, unit in units[name].items()}
+        ratios = {key: ratio_of_units(of_run[key], unit) for key, unit in units[name].items()}
         scale.update(ratios)
         for part in (f"normaliser.{name}_mean", f"normaliser.{name}_std"):
             if part in state:  # weights are checked later
@@ -154,8 +154,8 @@ def load_trained(
     )
     same = effective.sensor_tables() or then.dataset == problem.protocol.dataset  # with tables another is refused
     if known and same and problem.data.met:
-        pairs = [(then.targets.get(name, unit), unit) for name, unit in problem.protocol.targets.items()]
-        ratios = [KMH[of_run] / KMH[here] if {of_run, here} <= {*KMH} else 1.0 for of_run, here in pairs]
+        units = problem.protocol.targets.items()
+        ratios = [ratio_of_units(then.targets.get(name, unit), unit) for name, unit in units]
         problem = replace(problem, data=problem.data.given(*known, ratios))
     state = weights.state
     if effective.model.any_network:
