@@ -1,7 +1,7 @@
 """Readings as the detectors of another network might have reported them: smoother, noisier, and with outages.
 
 Networks differ in how a reading is made.  In METR-LA the speed of a sensor changes by 2.7 mph from one row to the next
-and by 5.0 in an hour, in PEMS-BAY by 0.9 and 3.1; METR-LA lacks 8 % of its readings and PEMS-BAY none.
+and by 5.0 in an hour.  In PEMS-BAY it changes by 0.9 and 3.1.  METR-LA lacks 8 % of its readings and PEMS-BAY none.
 """
 
 # Shape letters: T rows, t some of them, N sensors, C features

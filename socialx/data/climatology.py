@@ -59,9 +59,9 @@ class KnownDays:
     def usual(self, kind: int) -> Usual:
         """What is usual on a kind of day, [slots,N,G], from the valid readings within four slots.
 
-        usual = (sum + w others + mean / 2) / (count + w + 1 / 2), where others is the mean reading within four slots
-        on other kinds of day, w falls from 2 to 0 as the first day of this kind is known, and mean is that of the
-        sensor.  A sensor without any reading has the mean of all sensors.
+        usual = (sum + w others + mean / 2) / (count + w + 1 / 2).  others is the mean reading within four slots on
+        other kinds of day.  w falls from 2 to 0 as the first day of this kind is known.  mean is that of the sensor.  A
+        sensor without any reading has the mean of all sensors.
         """
         count, total = self.counts.sum((0, 1)), self.sums.sum((0, 1))  # [N,G]
         with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN: nothing is known
