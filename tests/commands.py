@@ -20,6 +20,10 @@ from typer.testing import CliRunner, Result
 from socialx.cli.app import COMMANDS, app
 
 ROOT = Path(__file__).parents[1]
+# A shell has the jobs that it runs in the background ignore an interrupt, the tests among them.
+STARTS = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom socialx.cli.app import main; main()"
+)
 EXCERPT = ROOT / "examples/data/METR-LA-excerpt.csv"
 LOCATIONS = ROOT / "examples/data/sensor_locations.csv"
 SMALL = [

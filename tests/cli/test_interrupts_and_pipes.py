@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT
+from tests.commands import ROOT, STARTS
 
 DROPS = """
 import os, pathlib, signal, time
@@ -21,12 +21,6 @@ except KeyboardInterrupt:  # as the code of a library does that must not raise
     print("dropped")
 pathlib.Path({marker!r}).write_text("imported")
 """
-
-
-# A shell has the jobs that it runs in the background ignore an interrupt, the tests among them.
-STARTS = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom socialx.cli.app import main; main()"
-)
 
 
 def command(*arguments: str | Path) -> list[str]:

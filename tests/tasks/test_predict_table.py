@@ -23,7 +23,7 @@ import socialx
 from socialx.errors import Fallback, SettingsError, SocialxError
 from socialx.forecast import Forecast, Observed
 from socialx.progress import Note, Work
-from tests.commands import EXCERPT, LOCATIONS, ROOT, cut_csv, refused, small_run, works
+from tests.commands import EXCERPT, LOCATIONS, ROOT, STARTS, cut_csv, refused, small_run, works
 from tests.commands import socialx as command
 from tests.data_files import write_frame
 from tests.frames import IDS, places_of
@@ -389,11 +389,9 @@ def test_ctrl_c_leaves_no_temporary_file(here: Path) -> None:
     """In a process of its own, at the moment when the temporary file is there."""
     place = here.parent / "temporary"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place)}
-    # Forecasts of three weeks: it is not done before it is interrupted.
-    long = ["--units", "mph", "--from", "2012-05-03 01:00", "--every", "5min"]
-    words = ["predict", "any", "--data", str(EXCERPT), "--meta-csv", str(LOCATIONS), *long]
+    words = ["predict", "any", "--data", str(EXCERPT), "--meta-csv", str(LOCATIONS)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "socialx", *words], env=environment, stderr=subprocess.PIPE, text=True, cwd=here
+        [sys.executable, "-c", STARTS, *words], env=environment, stderr=subprocess.PIPE, text=True, cwd=here
     )
     assert process.stderr is not None
     for line in process.stderr:  # its notes begin when convert does
