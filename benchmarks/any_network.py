@@ -3,7 +3,6 @@
     python benchmarks/any_network.py RUN [RUN ...] --data FILE.h5 [--part test]
     python benchmarks/any_network.py --there --data FILE.h5
     python benchmarks/any_network.py RUN --first-hour --data FILE.h5
-    python benchmarks/any_network.py RUN --covered --data FILE.h5 --unseen RUN_B FILE_B
     python benchmarks/any_network.py RUN --ship any --unseen RUN_A FILE_B RUN_B FILE_A
     python benchmarks/any_network.py RUN --ship metr_la --data FILE.h5
 
@@ -13,13 +12,11 @@ average, and adds the network to benchmarks/results/any_network.json.  The secon
 on as many days before the test part of a file, 70 % of whose windows are trained on, and scores them on that part.  The
 table and docs/pictures/any_network.png are made of all that is in the file of results.
 
-The third form compares every sensor with copying its last reading, on the test part, where no day is known.  The fourth
-form takes the errors of run B on the validation part of file B, and prints how often intervals of them hold for RUN on
-the test part of FILE.
+The third form compares every sensor with copying its last reading, on the test part, where no day is known.
 
-The fifth form writes a run into the package, without any path and without what it knows of its networks, but with its
+The fourth form writes a run into the package, without any path and without what it knows of its networks, but with its
 errors on networks that training had not seen: those of runs trained alike on one network, on the validation part of the
-other.  The sixth form writes a run of METR-LA into the package, with its scores and the last two days of its file.
+other.  The fifth form writes a run of METR-LA into the package, with its scores and the last two days of its file.
 """
 
 from __future__ import annotations
@@ -179,7 +176,7 @@ def unseen_of(pairs: Sequence[str], weights: str) -> Unseen:
     for run, file in zip(pairs[::2], pairs[1::2], strict=True):
         problem, _ = load_trained(Path(run), Layers.of(None, {"data": file}))
         opened.append((socialx.load_run(run).protocol.dataset, problem))
-    bounds, gains, count = [], [], 0
+    gains, bounds = [], None
     for days in DAYS:
         parts, gained = [], []
         for _, problem in opened:
@@ -191,11 +188,11 @@ def unseen_of(pairs: Sequence[str], weights: str) -> Unseen:
             survey(references(data)[COPIED], loader, precision, copied, name="copy")
             parts.append(errors)
             gained.append(1 - own.compute()[0].overall.mae / copied.compute()[0].overall.mae)
-        lower, upper, count = pooled(parts)
-        bounds.append((lower, upper))
+        bounds = bounds or pooled(parts)  # where no day is known
         gains.append(statistics.mean(gained))
         print(label(days), [round(each, 3) for each in gained], flush=True)
-    lower, upper = (torch.stack(part) for part in zip(*bounds, strict=True))
+    assert bounds is not None
+    lower, upper, count = bounds
     names = tuple(problem.data.store.dataset_name for _, problem in opened)
     return Unseen(torch.tensor(DAYS), lower, upper, torch.tensor(gains), "mph", names, weights, count)
 
@@ -217,19 +214,6 @@ def first_hour(run: str, data: str) -> None:
         own, copied = sums[:2, steps, seen].sum(1)
         ratio = own / copied
         print(f"{name}: median {ratio.median():.3f} of copying, {100 * (ratio > 1).double().mean():.1f} % worse")
-
-
-def covered(run: str, data: str, unseen: Sequence[str]) -> None:
-    """Print how often the intervals of errors of other runs on other networks hold on the test part of a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "run"
-        shutil.copytree(run, copy)
-        (copy / "intervals.safetensors").unlink()
-        RunFolder(copy).write_unseen(unseen_of(unseen, open_run(copy).read_weights().fingerprint))
-        (by_target,) = socialx.evaluate(copy, data, intervals=True).coverage.values()
-    for each in next(iter(by_target.values())):
-        if each.minutes is None and each.share is not None:
-            print(f"{100 * each.level:g} %: {100 * each.share:.1f} % covered, mean width {each.width:.2f}")
 
 
 def ship(run: str, name: str, unseen: Sequence[str], data: str | None) -> None:
@@ -267,7 +251,6 @@ def main() -> None:
     parser.add_argument("--part", default="test")
     parser.add_argument("--there", action="store_true")
     parser.add_argument("--first-hour", action="store_true")
-    parser.add_argument("--covered", action="store_true")
     parser.add_argument("--ship", metavar="NAME")
     parser.add_argument("--unseen", nargs="+", default=[], metavar="RUN FILE")
     given = parser.parse_args()
@@ -275,9 +258,7 @@ def main() -> None:
         ship(given.runs[0], given.ship, given.unseen, given.data)
     if given.first_hour:
         first_hour(given.runs[0], given.data)
-    if given.covered:
-        covered(given.runs[0], given.data, given.unseen)
-    if given.ship or given.first_hour or given.covered:
+    if given.ship or given.first_hour:
         return
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     network, cpu = socialx.open_store(given.data).dataset_name, cpu_field("model name")

@@ -27,11 +27,14 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch, Target
+from socialx.data.calendar import DAY_S
 from socialx.dataset import Dataset
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.quantities import NOT_NEGATIVE, ratio_of_units
+from socialx.files.time_axis import JITTER_S
 from socialx.notebook import Shown
 from socialx.precision import Precision
+from socialx.progress import work
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import survey
 
@@ -41,6 +44,7 @@ LEAST = 199  # errors: with fewer of them the level 0.99 has no bounds
 SCORED_LEVELS = (0.5, 0.8, 0.9)
 KEPT_BYTES = 256 << 20  # of errors; a part that has more keeps those of every second, third ... window
 ENTRY_BYTES = 5  # an error in float32 and its group
+PAST_DAYS, PAST_EVERY_S = 7, 1800  # of what is forecast of a file that a run was not trained on
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -208,10 +212,49 @@ def calibrated(
     free_flow = torch.from_numpy(data.free_flow)
     errors = SignedErrors(free_flow.to(precision.device), loader.num_windows, data.horizon)
     survey(model, loader, precision, errors, name="calibrate")
+    return _intervals_from(errors, data, protocol, weights)
+
+
+def calibrated_before(
+    issued: int,
+    model: nn.Module,
+    data: Dataset,
+    batch_size: int,
+    precision: Precision,
+    protocol: ScoringProtocol,
+    weights: str,
+) -> Intervals | None:
+    """The intervals of a model that was not trained on the data, from its forecasts of the last week before a second.
+
+    One forecast is issued every half hour, and every horizon ends until then.  None where the data begin less than a
+    day before, or where there are too few errors.
+    """
+    step_s, begin = 60 * data.store.step_minutes, int(data.store.seconds.min())
+    if issued - begin < DAY_S:
+        return None
+    first, last = max(begin + (data.history - 1) * step_s, issued - PAST_DAYS * DAY_S), issued - data.horizon * step_s
+    histories = data.histories(JITTER_S)
+    times = np.arange(last, first - 1, -PAST_EVERY_S)[::-1]
+    times = times[histories.rows_at(times) >= 0]
+    free_flow = data.free_flow_of(slice(0, int(np.searchsorted(data.store.seconds, issued, side="right"))))
+    errors = SignedErrors(torch.from_numpy(free_flow).to(precision.device), len(times), data.horizon)
+    model.eval()
+    with work("calibrate", len(times), "forecasts") as bar:
+        for places, batch in histories.batches(times, batch_size):
+            rows = histories.rows_at(times[places, None] + step_s * np.arange(1, data.horizon + 1))
+            truth = (torch.from_numpy(part[..., list(histories.targets)]) for part in histories.read(rows))
+            forecast = torch.from_numpy(precision.infer(model, batch)).to(precision.device)
+            errors.add(forecast, batch, Target(*truth).to(precision.device))
+            bar.advance(len(batch.last))
+    enough = (np.isfinite(errors.errors).sum(axis=(0, 2)) >= LEAST).all()
+    return _intervals_from(errors, data, protocol, weights) if enough else None
+
+
+def _intervals_from(errors: SignedErrors, data: Dataset, protocol: ScoringProtocol, weights: str) -> Intervals:
     (lower, upper), count = errors.compute()
-    free_flow = torch.cat([free_flow, free_flow.median(dim=0, keepdim=True).values])
-    tables = free_flow, torch.from_numpy(lower), torch.from_numpy(upper)
-    return Intervals(data.sensors.ids, *tables, weights, protocol, count)
+    flow = errors.free_flow.cpu()
+    flow = torch.cat([flow, flow.median(dim=0, keepdim=True).values])
+    return Intervals(data.sensors.ids, flow, torch.from_numpy(lower), torch.from_numpy(upper), weights, protocol, count)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,9 @@ from socialx.scoring.protocol import ScoringProtocol
 class Unseen:
     """Errors on unseen networks.
 
-    days: int64 [D] ascending, the smallest one 0.  lower, upper float32 [D,L,K,P]: the ends of intervals, as in
-    ``Intervals`` for a sensor that was not calibrated, in ``unit``.  gain float32 [D]: 1 - MAE / MAE of copying the
-    last reading, over all steps, the mean of the networks.  networks: which they were.  errors: how many of each
-    number of days.
+    days: int64 [D] ascending, the smallest one 0.  gain float32 [D]: 1 - MAE / MAE of copying the last reading, over
+    all steps, the mean of the networks.  lower, upper float32 [L,K,P]: the ends of intervals where no day is known, as
+    in ``Intervals`` for a sensor that was not calibrated, in ``unit``.  networks: which they were.  errors: how many.
     """
 
     days: Tensor
@@ -38,14 +37,14 @@ class Unseen:
     def __post_init__(self) -> None:
         """ValueError for tables that nobody measured."""
         count, steps = len(self.days), self.lower.shape[-1]
-        shape = count, len(LEVELS), len(SHARES) + 1, steps
+        shape = len(LEVELS), len(SHARES) + 1, steps
         for table in (self.lower, self.upper):
             if table.dtype != torch.float32 or tuple(table.shape) != shape:
                 raise ValueError(f"its bounds are {tuple(table.shape)}, not {shape}")
         if self.unit not in KMH or not self.networks or self.errors < 0 or not all(map(str.isprintable, self.networks)):
             raise ValueError("its unit or its networks are none")
-        nested = [(outer[:, 1:] >= outer[:, :-1]).all() for outer in (-self.lower, self.upper)]  # NaN is not
-        if not steps or not all(nested) or not (self.lower[:, 0] <= self.upper[:, 0]).all():
+        nested = [(outer[1:] >= outer[:-1]).all() for outer in (-self.lower, self.upper)]  # NaN is not
+        if not steps or not all(nested) or not (self.lower[0] <= self.upper[0]).all():
             raise ValueError("its levels are not nested")
         if not count or self.days.dtype != torch.int64 or self.days[0] != 0 or not (self.days.diff() > 0).all():
             raise ValueError("its days do not ascend from 0")
@@ -56,19 +55,16 @@ class Unseen:
         """The place of the largest number of days that is not above this one."""
         return int((self.days <= days).sum()) - 1
 
-    def intervals(
-        self, days: int, sensors: Sequence[str], free_flow: np.ndarray, protocol: ScoringProtocol
-    ) -> Intervals:
-        """The intervals of forecasts for these sensors, of which so many days are known.
+    def intervals(self, sensors: Sequence[str], free_flow: np.ndarray, protocol: ScoringProtocol) -> Intervals:
+        """The intervals of forecasts for these sensors, of which no day is known.
 
         free_flow float32 [N,1] and protocol: of the file, whose step may be a multiple of five minutes.
         """
         ratio, steps = KMH[self.unit] / KMH[protocol.unit], self.lower.shape[-1] // protocol.horizon
-        bounds = (
-            ratio * part[self.place(days), ..., steps - 1 :: steps, None, None].expand(-1, -1, -1, len(sensors) + 1, 1)
+        lower, upper = (
+            (ratio * part[..., steps - 1 :: steps, None, None].expand(-1, -1, -1, len(sensors) + 1, 1)).contiguous()
             for part in (self.lower, self.upper)
         )
-        lower, upper = (part.contiguous() for part in bounds)
         flow = torch.from_numpy(np.concatenate([free_flow, np.median(free_flow, axis=0, keepdims=True)]))
         protocol = replace(protocol, period=None)
         return Intervals(tuple(sensors), flow, lower, upper, self.weights, protocol, self.errors)

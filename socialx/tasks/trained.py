@@ -17,7 +17,7 @@ from socialx.files.store import open_store
 from socialx.model.coarser import Coarser
 from socialx.model.state import check_state, starting_state
 from socialx.progress import note
-from socialx.scoring.intervals import Intervals
+from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.settings import SCORING, Settings
 from socialx.settings_layers import Layers, differences
@@ -104,19 +104,25 @@ def starting_from(run: RunFolder, problem: Problem) -> Problem:
 def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) -> tuple[Intervals, str]:
     """The prediction intervals of a run at the step of a file, and in words what errors they are of.
 
-    They are those of its calibration, and then there are no words.  A run that was not calibrated may have some that
-    were measured on networks unseen in training, by the days that are known; issued: the second before whose day.
-    Raises SocialxError where it has none, or none for this step.
+    Those of its calibration have no words.  On a network that it was not calibrated on, a run for any network has those
+    of its forecasts in the week before the second issued.  Where the file is too short for this, a run that comes with
+    socialx has those of networks that its training had not seen.  Raises SocialxError where there are none, or none for
+    this step.
     """
-    run, data = open_run(path), problem.data
-    unseen = None if run.intervals.exists() else run.read_unseen(trained.weights)
+    run, data, protocol = open_run(path), problem.data, problem.protocol
+    of_run = run.read_intervals(trained.weights) if run.intervals.exists() else None
+    if problem.settings.model.any_network and (of_run is None or of_run.protocol.network != protocol.network):
+        size = problem.settings.loader.batch_size
+        own = calibrated_before(issued, problem.model, data, size, problem.precision, protocol, trained.weights)
+        if own is not None:
+            return own, f"the last {counted(min(data.known_days(issued), PAST_DAYS), 'day')} of {data.store.path}"
+    unseen = run.read_unseen(trained.weights) if of_run is None else None
     if unseen is None:
-        return run.read_intervals(trained.weights).at_step_of(problem.protocol, path), ""
-    days, until = data.known_days(issued), int(np.searchsorted(data.store.seconds, issued, side="right"))
-    flow = data.free_flow_of(slice(0, until))
-    of_days = counted(int(unseen.days[unseen.place(days)]), "known day")
-    found = unseen.intervals(days, data.sensors.ids, flow, problem.protocol)
-    return found, f"{' and '.join(unseen.networks)}, with {of_days}"
+        return (of_run or run.read_intervals(trained.weights)).at_step_of(protocol, path), ""
+    flow = data.free_flow_of(slice(0, int(np.searchsorted(data.store.seconds, issued, side="right"))))
+    networks = " and ".join(unseen.networks)
+    found = unseen.intervals(data.sensors.ids, flow, protocol)
+    return found, f"{networks} without any known day, because {data.store.path} is shorter than a day"
 
 
 def load_trained(
