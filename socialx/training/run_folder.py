@@ -138,6 +138,11 @@ class RunFolder:
         return self.path / "intervals.safetensors"
 
     @property
+    def unseen(self) -> Path:
+        """Errors of the weights on networks that training had not seen, where they were measured."""
+        return self.path / "unseen.safetensors"
+
+    @property
     def climatology(self) -> Path:
         """What is known of the days of its data."""
         return self.path / "climatology.safetensors"
@@ -413,7 +418,7 @@ class RunFolder:
             "errors": str(unseen.errors),
         }
         tensors = {name: getattr(unseen, name).contiguous() for name in UNSEEN_TENSORS}
-        with replacing(self.path / "unseen.safetensors") as temporary:
+        with replacing(self.unseen) as temporary:
             temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
 
     def read_unseen(self, weights: str) -> Unseen | None:
@@ -421,11 +426,10 @@ class RunFolder:
 
         Raises SocialxError where they are damaged.
         """
-        path = self.path / "unseen.safetensors"
-        if not path.exists():
+        if not self.unseen.exists():
             return None
         try:
-            tensors, described = _safetensors(path)
+            tensors, described = _safetensors(self.unseen)
             if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
                 raise ValueError("they do not have their sha256")
             if described["schema"] != UNSEEN_SCHEMA or set(tensors) != set(UNSEEN_TENSORS):
@@ -439,7 +443,7 @@ class RunFolder:
                           errors=int(described["errors"]))  # fmt: skip
         except UNREADABLE as error:
             what = f"not readable errors on unseen networks ({_in_short(error)})"
-            raise SocialxError(path, what, "install socialx again, or remove it") from None
+            raise SocialxError(self.unseen, what, "install socialx again, or remove it") from None
 
     def read_weights(self) -> RunWeights:
         """The weights of the best epoch, or of the last state where none has ended, in the host's memory.

@@ -163,3 +163,7 @@ def test_those_of_other_weights_and_damaged_ones_are_refused(run: Path, data: Pa
     path.write_bytes(content)
     with pytest.raises(SocialxError, match="sha256"):
         folder.read_unseen(weights)
+
+
+def test_a_report_draws_them(run: Path, data: Path) -> None:
+    assert all(day.band is not None for day in socialx.report(run, data).days)
