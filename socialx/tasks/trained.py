@@ -105,7 +105,7 @@ def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) ->
     """The prediction intervals of a run at the step of a file, and in words what errors they are of.
 
     Those of its calibration have no words.  On a network that it was not calibrated on, a run for any network has those
-    of its forecasts in the week before the second issued.  Where the file is too short for this, a run that comes with
+    of its forecasts in the week before the second issued.  Where too little was read then, a run that comes with
     socialx has those of networks that its training had not seen.  Raises SocialxError where there are none, or none for
     this step.
     """
@@ -122,7 +122,7 @@ def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) ->
     flow = data.free_flow_of(slice(0, int(np.searchsorted(data.store.seconds, issued, side="right"))))
     networks = " and ".join(unseen.networks)
     found = unseen.intervals(data.sensors.ids, flow, protocol)
-    return found, f"{networks} without any known day, because {data.store.path} is shorter than a day"
+    return found, f"{networks} without any known day: {data.store.path} has too few readings of the week before"
 
 
 def load_trained(
