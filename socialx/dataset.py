@@ -376,6 +376,18 @@ class Dataset:
             target[~known] = np.median(target[known]) if known.any() else 0
         return speeds
 
+    @cached_property
+    def first_free_flow(self) -> dict[str, float]:
+        """The 95th percentile of all valid readings of each target in the first 24 hours that have any; 0: none has."""
+        source, rows = self.target_source, slots_per_day(self.store.step_minutes)
+        for first in range(0, len(self.store.seconds), rows):
+            values, valid = source.read(slice(first, min(first + rows, len(self.store.seconds))))
+            if valid.any():
+                found = [np.quantile(values[..., g][valid[..., g]], FREE_FLOW) if valid[..., g].any() else 0
+                         for g in range(len(self.targets))]  # fmt: skip
+                return {name: float(each) for name, each in zip(self.targets, found, strict=True)}
+        return dict.fromkeys(self.targets, 0.0)
+
 
 HOST = torch.device("cpu")
 

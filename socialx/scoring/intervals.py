@@ -113,6 +113,11 @@ class Intervals(Shown):
         low, high = (end.clamp(min=torch.tensor(floor, device=end.device)) for end in ends)
         return low, high
 
+    def times(self, ratios: Sequence[float]) -> Intervals:
+        """The same for readings that are so many times larger; a ratio for each target."""
+        ratio = torch.tensor(ratios)
+        return replace(self, free_flow=self.free_flow * ratio, lower=self.lower * ratio, upper=self.upper * ratio)
+
     def at_step_of(self, now: ScoringProtocol, run: object) -> Intervals:
         """Itself, for data of the step that they were calibrated at; SocialxError for data of another one."""
         if now.horizon != self.protocol.horizon or now.step_minutes != self.protocol.step_minutes:
@@ -126,11 +131,11 @@ class Intervals(Shown):
         units: of the targets in the data, where speeds may have another one than in the calibration.
         """
         pairs = [(unit, (units or {}).get(name, unit)) for name, unit in self.protocol.targets.items()]
-        ratio = torch.tensor([ratio_of_units(*pair) for pair in pairs])
         known, of_all = {name: place for place, name in enumerate(self.sensors)}, len(self.sensors)
         columns = torch.tensor([*(known.get(name, of_all) for name in sensors), of_all])
-        tables = (self.free_flow, self.lower, self.upper)
-        free_flow, lower, upper = ((table.index_select(-2, columns) * ratio).to(device) for table in tables)
+        whole = self.times([ratio_of_units(*pair) for pair in pairs])
+        tables = (whole.free_flow, whole.lower, whole.upper)
+        free_flow, lower, upper = (table.index_select(-2, columns).to(device) for table in tables)
         return replace(self, sensors=tuple(sensors), free_flow=free_flow, lower=lower, upper=upper)
 
 

@@ -68,7 +68,8 @@ class ScoringProtocol:
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  period: what of a part is scored, None: all of it.
+    data, in its own time zone.  free_flow: target -> the 95th percentile of the first day.  period: what of a part is
+    scored, None: all of it.
     """
 
     dataset: str
@@ -94,6 +95,7 @@ class ScoringProtocol:
     first_time: str | None = None
     last_time: str | None = None
     timezone: str | None = None
+    free_flow: dict[str, float] = field(default_factory=dict)
     averaging: str = AVERAGING
     period: Period | None = None
     trained: dict[str, Trained] = field(default_factory=dict)
@@ -129,6 +131,7 @@ class ScoringProtocol:
             first_time=store.timestamps[0].decode(),
             last_time=store.timestamps[-1].decode(),
             timezone=store.timezone,
+            free_flow=data.first_free_flow,
         )
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:

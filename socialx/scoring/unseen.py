@@ -55,12 +55,15 @@ class Unseen:
         """The place of the largest number of days that is not above this one."""
         return int((self.days <= days).sum()) - 1
 
-    def intervals(self, sensors: Sequence[str], free_flow: np.ndarray, protocol: ScoringProtocol) -> Intervals:
+    def intervals(
+        self, sensors: Sequence[str], free_flow: np.ndarray, protocol: ScoringProtocol, pace: float = 1.0
+    ) -> Intervals:
         """The intervals of forecasts for these sensors, of which no day is known.
 
-        free_flow float32 [N,1] and protocol: of the file, whose step may be a multiple of five minutes.
+        free_flow float32 [N,1] and protocol: of the file, whose step may be a multiple of five minutes.  pace: of its
+        speeds against those of the training.
         """
-        ratio, steps = KMH[self.unit] / KMH[protocol.unit], self.lower.shape[-1] // protocol.horizon
+        ratio, steps = pace * KMH[self.unit] / KMH[protocol.unit], self.lower.shape[-1] // protocol.horizon
         lower, upper = (
             (ratio * part[..., steps - 1 :: steps, None, None].expand(-1, -1, -1, len(sensors) + 1, 1)).contiguous()
             for part in (self.lower, self.upper)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -29,28 +30,53 @@ MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
 def fitted(
     problem: Problem, state: dict[str, Tensor], then: ScoringProtocol
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
-    """Weights and protocol of a run, as if it had been trained on speeds in the units of this file.
+    """Weights and protocol of a run, as if it had been trained on speeds in the units and at the pace of this file.
 
     Everything else in the weights is of normalised readings: mean and deviation alone have a unit.  The rule for
     missing readings of another network is that of the file.
     """
-    now, changed, units, scale = problem.protocol, {}, {}, {}
+    now, changed, units, ratios = problem.protocol, {}, {}, {}
     for name, of_file, of_run in (("input", now.inputs, then.inputs), ("target", now.targets, then.targets)):
         units[name] = {
             key: of_file[key] if {of_file.get(key), unit} <= {*KMH} else unit for key, unit in of_run.items()
         }
-        ratios = {key: ratio_of_units(of_run[key], unit) for key, unit in units[name].items()}
-        scale.update(ratios)
+        ratios.update(
+            {key: ratio_of_units(of_run[key], unit) * pace(now, then, key) for key, unit in units[name].items()}
+        )
         for part in (f"normaliser.{name}_mean", f"normaliser.{name}_std"):
             if part in state:  # weights are checked later
-                changed[part] = state[part] * torch.tensor([*ratios.values()])
+                changed[part] = state[part] * torch.tensor([ratios[key] for key in of_run])
     moments = {
-        key: Moments(each.mean * scale.get(key, 1.0), each.std * scale.get(key, 1.0))
+        key: Moments(each.mean * ratios.get(key, 1.0), each.std * ratios.get(key, 1.0))
         for key, each in then.normaliser.items()
     }
     missing = then.missing if now.network == then.network else now.missing
     fits = replace(then, inputs=units["input"], targets=units["target"], missing=missing, normaliser=moments)
     return {**state, **changed}, fits
+
+
+def pace(now: ScoringProtocol, then: ScoringProtocol, target: str) -> float:
+    """How fast another network is against that of a training: the ratio of the speeds of free flow, in equal units.
+
+    It is a power of the fourth root of 2: a network that differs by less than 9 % is left as it is.  1 for the network
+    itself, and for another quantity than speed.
+    """
+    flows = [(each.free_flow.get(target, 0.0), each.targets.get(target, "")) for each in (now, then)]
+    if now.network == then.network or not all(flow > 0 and unit in KMH for flow, unit in flows):
+        return 1.0
+    (flow, unit), (flow_then, unit_then) = flows
+    return 2 ** (round(4 * math.log2(flow * KMH[unit] / (flow_then * KMH[unit_then]))) / 4)
+
+
+def _note_paces(now: ScoringProtocol, then: ScoringProtocol, path: Path) -> None:
+    """Say which speeds a run for any network reads at another pace than it was trained at."""
+    for name, unit in now.targets.items():
+        if (ratio := pace(now, then, name)) != 1:
+            flows = (
+                f"{now.free_flow[name]:.0f} {unit}, and in the training {then.free_flow[name]:.0f} {then.targets[name]}"
+            )
+            found = f"at the begin of the file {name} in free flow is {flows}"
+            note(Message(path, found, f"its speeds are read as {1 / ratio:.2f} times what they are"))
 
 
 def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
@@ -118,10 +144,11 @@ def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) ->
             return own, f"the last {counted(min(data.known_days(issued), PAST_DAYS), 'day')} of {data.store.path}"
     unseen = run.read_unseen(trained.weights) if of_run is None else None
     if unseen is None:
-        return (of_run or run.read_intervals(trained.weights)).at_step_of(protocol, path), ""
+        found = (of_run or run.read_intervals(trained.weights)).at_step_of(protocol, path)
+        return found.times([pace(protocol, found.protocol, name) for name in protocol.targets]), ""
     flow = data.free_flow_of(slice(0, int(np.searchsorted(data.store.seconds, issued, side="right"))))
     networks = " and ".join(unseen.networks)
-    found = unseen.intervals(data.sensors.ids, flow, protocol)
+    found = unseen.intervals(data.sensors.ids, flow, protocol, pace(protocol, run.protocol(), data.targets[0]))
     return found, f"{networks} without any known day: {data.store.path} has too few readings of the week before"
 
 
@@ -165,6 +192,7 @@ def load_trained(
         problem = replace(problem, data=problem.data.given(*known, ratios))
     state = weights.state
     if effective.model.any_network:
+        _note_paces(problem.protocol, then, problem.data.store.path)
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))
     problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables(), same_missing)
     try:

@@ -27,7 +27,7 @@ from socialx.settings import RESUME, Settings
 from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, to_yaml
 from socialx.tasks.first_steps import first_steps
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
-from socialx.tasks.trained import load_trained, moments_of, starting_from
+from socialx.tasks.trained import fitted, load_trained, moments_of, starting_from
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
@@ -238,7 +238,7 @@ def train_loader(problem: Problem, group: ProcessGroup = ALONE, chunk: int | Non
 
 
 def other_networks(problem: Problem) -> list[Problem]:
-    """The problems of the further files that the model learns from, normalised as the first one is.
+    """The problems of the further files that the model learns from, normalised as the first one is, at their own pace.
 
     Raises SocialxError for a file of another unit or time step, and for one that has sensors of another one.
     """
@@ -256,6 +256,7 @@ def other_networks(problem: Problem) -> list[Problem]:
                 found = f"{counted(len(shared), 'sensor')} of {file} again"
                 raise SocialxError(path, found, "name each network once", sample=shared)
         networks[path] = places
+        other.model.load_state_dict(fitted(other, other.model.state_dict(), problem.protocol)[0])  # at its own pace
         other.model.to(other.precision.device)
         others.append(other)
     for other in others:

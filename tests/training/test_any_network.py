@@ -12,11 +12,12 @@ import pytest
 import torch
 
 import socialx
+from socialx.build import build
 from socialx.data.climatology import MET_DAYS
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from socialx.tasks.training import train_loader
+from socialx.tasks.training import other_networks, train_loader
 from socialx.training.run_folder import TRAINED, open_run
 from tests.commands import edited, refused, small_file, small_run, works
 
@@ -153,6 +154,48 @@ def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path)
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "no.h5", without_positions=True, units="km/h")
     assert "--no-strict" in refused("predict", "any", "--data", tmp_path / "no.h5")
     assert np.isfinite(socialx.predict("any", tmp_path / "no.h5", pooling={"strict": False}).values).all()
+
+
+def slower(data: Path, path: Path, ratio: float) -> Path:
+    """The same readings times a ratio, of a network of another name."""
+    with edited(data, path) as file:
+        file.attrs["dataset_name"] = "slower"
+        file["metadata/vdids"][...] = [b"x" + each[1:] for each in file["metadata/vdids"][:]]
+        at = file["metadata/vd_info"]
+        for each in list(at):
+            at.move(each, "x" + each[1:])
+        file["data/features"][...] = ratio * file["data/features"][:]
+    return path
+
+
+@pytest.mark.parametrize("ratio", [0.5, 2.0])
+def test_a_network_at_another_pace_is_forecast_alike(run: Path, data: Path, tmp_path: Path, ratio: float) -> None:
+    other = slower(data, tmp_path / "other.h5", ratio)
+    for at in ("2012-05-03 06:00", None):
+        found = socialx.predict(run, other, at=at, interval=0.8)
+        alike = socialx.predict(run, slower(data, tmp_path / "alike.h5", 1.0), at=at, interval=0.8)
+        np.testing.assert_allclose(found.values, ratio * alike.values, rtol=1e-4)
+        np.testing.assert_allclose(found.upper, ratio * alike.upper, rtol=1e-3)
+    said = " ".join(works("predict", run, "--data", other).stderr.split())
+    assert f"its speeds are read as {1 / ratio:.2f} times what they are" in said
+
+
+def test_a_network_of_nearly_the_same_pace_is_left_as_it_is(run: Path, data: Path, tmp_path: Path) -> None:
+    found, state = [], []
+    for ratio in (1.0, 1.05):
+        problem, _ = load_trained(run, Layers.of(None, {"data": slower(data, tmp_path / "near.h5", ratio)}))
+        found.append(problem.protocol.free_flow["avg_speed"])
+        state.append(problem.model.normaliser.target_mean)
+    assert found[1] == pytest.approx(1.05 * found[0], rel=1e-5)
+    assert torch.equal(*state)
+
+
+def test_a_slower_network_is_learnt_from_at_its_own_pace(data: Path, tmp_path: Path) -> None:
+    given = {"data.path": data, "data.also": (slower(data, tmp_path / "half.h5", 0.5),), "model.any_network": True}
+    problem = build(Layers(size="small").over(given).load().settings)
+    (other,) = other_networks(problem)
+    torch.testing.assert_close(other.model.normaliser.input_std, 0.5 * problem.model.normaliser.input_std)
+    torch.testing.assert_close(other.model.normaliser.target_mean, 0.5 * problem.model.normaliser.target_mean)
 
 
 @pytest.mark.parametrize("minutes", [10, 15])
