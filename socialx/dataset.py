@@ -377,16 +377,16 @@ class Dataset:
         return speeds
 
     @cached_property
-    def first_free_flow(self) -> dict[str, float]:
-        """The 95th percentile of all valid readings of each target in the first 24 hours that have any; 0: none has."""
-        source, rows = self.target_source, slots_per_day(self.store.step_minutes)
-        for first in range(0, len(self.store.seconds), rows):
-            values, valid = source.read(slice(first, min(first + rows, len(self.store.seconds))))
-            if valid.any():
-                found = [np.quantile(values[..., g][valid[..., g]], FREE_FLOW) if valid[..., g].any() else 0
-                         for g in range(len(self.targets))]  # fmt: skip
-                return {name: float(each) for name, each in zip(self.targets, found, strict=True)}
-        return dict.fromkeys(self.targets, 0.0)
+    def first_free_flow(self) -> np.ndarray:
+        """That of the first 24 hours, from the first row on that has a reading, float32 [N,G]; 0 where none has."""
+        source, last = self.target_source, len(self.store.seconds)
+        has = (rows.start + int(found[0]) for rows in pages(0, last) if len(found := _with_readings(source, rows)))
+        first = next(has, 0)
+        return self.free_flow_of(slice(first, min(first + slots_per_day(self.store.step_minutes), last)))
+
+
+def _with_readings(source: RowSource, rows: slice) -> np.ndarray:
+    return np.flatnonzero(source.read(rows)[1].any(axis=(1, 2)))
 
 
 HOST = torch.device("cpu")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from socialx import __version__
@@ -68,8 +69,8 @@ class ScoringProtocol:
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  free_flow: target -> the 95th percentile of the first day.  period: what of a part is
-    scored, None: all of it.
+    data, in its own time zone.  free_flow: target -> that of the first day, the median of the sensors.  period: what of
+    a part is scored, None: all of it.
     """
 
     dataset: str
@@ -131,7 +132,7 @@ class ScoringProtocol:
             first_time=store.timestamps[0].decode(),
             last_time=store.timestamps[-1].decode(),
             timezone=store.timezone,
-            free_flow=data.first_free_flow,
+            free_flow=dict(zip(data.targets, np.median(data.first_free_flow, axis=0).tolist(), strict=True)),
         )
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.settings import SCORING, Settings
 from socialx.settings_layers import Layers, differences
+from socialx.tasks.pace import pace_of, read_at_own_pace
 from socialx.training.run_folder import RunFolder, open_run
 
 MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
@@ -40,9 +40,8 @@ def fitted(
         units[name] = {
             key: of_file[key] if {of_file.get(key), unit} <= {*KMH} else unit for key, unit in of_run.items()
         }
-        ratios.update(
-            {key: ratio_of_units(of_run[key], unit) * pace(now, then, key) for key, unit in units[name].items()}
-        )
+        for key, unit in units[name].items():
+            ratios[key] = ratio_of_units(of_run[key], unit) * pace_of(now, then, key)
         for part in (f"normaliser.{name}_mean", f"normaliser.{name}_std"):
             if part in state:  # weights are checked later
                 changed[part] = state[part] * torch.tensor([ratios[key] for key in of_run])
@@ -53,30 +52,6 @@ def fitted(
     missing = then.missing if now.network == then.network else now.missing
     fits = replace(then, inputs=units["input"], targets=units["target"], missing=missing, normaliser=moments)
     return {**state, **changed}, fits
-
-
-def pace(now: ScoringProtocol, then: ScoringProtocol, target: str) -> float:
-    """How fast another network is against that of a training: the ratio of the speeds of free flow, in equal units.
-
-    It is a power of the fourth root of 2: a network that differs by less than 9 % is left as it is.  1 for the network
-    itself, and for another quantity than speed.
-    """
-    flows = [(each.free_flow.get(target, 0.0), each.targets.get(target, "")) for each in (now, then)]
-    if now.network == then.network or not all(flow > 0 and unit in KMH for flow, unit in flows):
-        return 1.0
-    (flow, unit), (flow_then, unit_then) = flows
-    return 2 ** (round(4 * math.log2(flow * KMH[unit] / (flow_then * KMH[unit_then]))) / 4)
-
-
-def _note_paces(now: ScoringProtocol, then: ScoringProtocol, path: Path) -> None:
-    """Say which speeds a run for any network reads at another pace than it was trained at."""
-    for name, unit in now.targets.items():
-        if (ratio := pace(now, then, name)) != 1:
-            flows = (
-                f"{now.free_flow[name]:.0f} {unit}, and in the training {then.free_flow[name]:.0f} {then.targets[name]}"
-            )
-            found = f"at the begin of the file {name} in free flow is {flows}"
-            note(Message(path, found, f"its speeds are read as {1 / ratio:.2f} times what they are"))
 
 
 def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
@@ -145,10 +120,10 @@ def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) ->
     unseen = run.read_unseen(trained.weights) if of_run is None else None
     if unseen is None:
         found = (of_run or run.read_intervals(trained.weights)).at_step_of(protocol, path)
-        return found.times([pace(protocol, found.protocol, name) for name in protocol.targets]), ""
+        return found.times([pace_of(protocol, found.protocol, name) for name in protocol.targets]), ""
     flow = data.free_flow_of(slice(0, int(np.searchsorted(data.store.seconds, issued, side="right"))))
     networks = " and ".join(unseen.networks)
-    found = unseen.intervals(data.sensors.ids, flow, protocol, pace(protocol, run.protocol(), data.targets[0]))
+    found = unseen.intervals(data.sensors.ids, flow, protocol, pace_of(protocol, run.protocol(), data.targets[0]))
     return found, f"{networks} without any known day: {data.store.path} has too few readings of the week before"
 
 
@@ -192,7 +167,6 @@ def load_trained(
         problem = replace(problem, data=problem.data.given(*known, ratios))
     state = weights.state
     if effective.model.any_network:
-        _note_paces(problem.protocol, then, problem.data.store.path)
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))
     problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables(), same_missing)
     try:
@@ -200,6 +174,8 @@ def load_trained(
     except ValueError as error:
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "train again") from None
     problem.model.load_state_dict(state)
+    if effective.model.any_network:
+        read_at_own_pace(problem, run.protocol())
     model = Coarser(problem.model, finer) if finer > 1 else problem.model
     model.to(problem.precision.device)
     parameters = sum(p.numel() for p in problem.model.parameters())

@@ -27,6 +27,7 @@ from socialx.settings import RESUME, Settings
 from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, to_yaml
 from socialx.tasks.first_steps import first_steps
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
+from socialx.tasks.pace import read_at_own_pace
 from socialx.tasks.trained import fitted, load_trained, moments_of, starting_from
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
@@ -256,7 +257,8 @@ def other_networks(problem: Problem) -> list[Problem]:
                 found = f"{counted(len(shared), 'sensor')} of {file} again"
                 raise SocialxError(path, found, "name each network once", sample=shared)
         networks[path] = places
-        other.model.load_state_dict(fitted(other, other.model.state_dict(), problem.protocol)[0])  # at its own pace
+        other.model.load_state_dict(fitted(other, other.model.state_dict(), problem.protocol)[0])
+        read_at_own_pace(other, problem.protocol)
         other.model.to(other.precision.device)
         others.append(other)
     for other in others:

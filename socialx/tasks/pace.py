@@ -1,0 +1,60 @@
+"""How fast another network is: its speeds of free flow against those of the network that a model was trained on.
+
+A model for any network takes half the speed of a freeway for congestion, and forecasts that it ends.  On the streets of
+a city it is free flow.  Mean and deviation of such a network are therefore those of the training times a pace.  It is a
+power of the fourth root of 2, so that a network that differs by less than 9 % is left as it is.
+"""
+
+# Shape letters: N sensors, F inputs, G targets
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from socialx.build import Problem
+from socialx.data.calendar import DAY_S
+from socialx.errors import Message, counted
+from socialx.files.quantities import KMH, ratio_of_units
+from socialx.progress import note
+from socialx.scoring.protocol import ScoringProtocol
+
+
+def pace_of(now: ScoringProtocol, then: ScoringProtocol, target: str) -> float:
+    """The pace of a network against that of a training: 1 for the network itself, and for what is no speed."""
+    return float(_paces(np.array(now.free_flow.get(target, 0.0)), now, then, target))
+
+
+def _paces(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target: str) -> np.ndarray:
+    """Those of speeds of free flow of the file, of any shape; 1 where nothing was read."""
+    units, trained = (now.targets.get(target, ""), then.targets.get(target, "")), then.free_flow.get(target, 0.0)
+    if now.network == then.network or trained <= 0 or not {*units} <= {*KMH}:
+        return np.ones_like(flow)
+    ratio = np.where(flow > 0, flow * ratio_of_units(*units) / trained, 1.0)
+    return 2.0 ** (np.round(4 * np.log2(ratio)) / 4)
+
+
+def read_at_own_pace(problem: Problem, then: ScoringProtocol) -> None:
+    """Set mean and deviation of the model, which are at the pace of the network, to the pace of each sensor, [N,F].
+
+    The first 24 hours of the file tell it.  A shorter file leaves all sensors at the pace of the network, because an
+    hour of congestion is no free flow.  A line says so where most sensors have a pace other than 1.
+    """
+    now, data, normaliser = problem.protocol, problem.data, problem.model.normaliser
+    whole = int(data.store.seconds.max() - data.store.seconds.min()) >= DAY_S - 60 * data.store.step_minutes
+    against = {}  # the network, float32 [N]
+    for place, name in enumerate(data.targets):
+        network = pace_of(now, then, name)
+        own = _paces(data.first_free_flow[:, place], now, then, name)
+        own = own if whole else np.full_like(own, network)
+        against[name] = torch.from_numpy((own / network).astype(np.float32))
+        if 2 * (changed := int((own != 1).sum())) > len(own):
+            flows = f"{now.free_flow[name]:.0f} {now.targets[name]}, {then.free_flow[name]:.0f} {then.targets[name]}"
+            found = f"{name} in free flow, here and in the training: {flows}"
+            note(
+                Message(data.store.path, found, f"the speeds of {counted(changed, 'sensor')} are read at another pace")
+            )
+    for part, names in (("input", data.inputs), ("target", data.targets)):
+        ratio = torch.stack([against.get(name, torch.ones(len(data.sensors.ids))) for name in names], dim=-1)
+        for moment in (f"{part}_mean", f"{part}_std"):
+            setattr(normaliser, moment, getattr(normaliser, moment) * ratio)
