@@ -3,6 +3,7 @@
     python benchmarks/any_network.py RUN [RUN ...] --data FILE.h5 [--part test]
     python benchmarks/any_network.py --there --data FILE.h5
     python benchmarks/any_network.py RUN --first-hour --data FILE.h5
+    python benchmarks/any_network.py RUN --slower 0.5 --data FILE.h5
     python benchmarks/any_network.py RUN --ship any --unseen RUN_A FILE_B RUN_B FILE_A
     python benchmarks/any_network.py RUN --ship metr_la --data FILE.h5
 
@@ -12,11 +13,13 @@ average, and adds the network to benchmarks/results/any_network.json.  The secon
 on as many days before the test part of a file, 70 % of whose windows are trained on, and scores them on that part.  The
 table and docs/pictures/any_network.png are made of all that is in the file of results.
 
-The third form compares every sensor with copying its last reading, on the test part, where no day is known.
+The third form compares every sensor with copying its last reading, on the test part, where no day is known.  The fourth
+form multiplies the speeds of every second sensor by a number, and compares both halves of the sensors with copying, on
+the validation part, where no day and where 14 days are known.
 
-The fourth form writes a run into the package, without any path and without what it knows of its networks, but with its
+The fifth form writes a run into the package, without any path and without what it knows of its networks, but with its
 errors on networks that training had not seen: those of runs trained alike on one network, on the validation part of the
-other.  The fifth form writes a run of METR-LA into the package, with its scores and the last two days of its file.
+other.  The sixth form writes a run of METR-LA into the package, with its scores and the last two days of its file.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from pathlib import Path
 import h5py
 import torch
 import yaml
+from torch import Tensor
 
 import socialx
 from socialx.dataset import open_dataset
@@ -197,10 +201,10 @@ def unseen_of(pairs: Sequence[str], weights: str) -> Unseen:
     return Unseen(torch.tensor(DAYS), lower, upper, torch.tensor(gains), "mph", names, weights, count)
 
 
-def first_hour(run: str, data: str) -> None:
-    """Print the error of the median sensor against copying, and how many are worse, where no day is known."""
+def by_sensor(run: str, data: str, part: str, days: int) -> tuple[Tensor, int]:
+    """The sums of a run's errors, of those of copying, and the readings, float64 [3,P,N]; and the step in minutes."""
     problem, _ = load_trained(Path(run), Layers.of(None, {"data": data}))
-    copying, loader = references(problem.data)[COPIED], problem.data.loader("test", 64, days=(0,))
+    copying, loader = references(problem.data)[COPIED], problem.data.loader(part, 64, days=(days,))
     sums = torch.zeros(3, problem.data.horizon, len(problem.data.sensors.ids), dtype=torch.float64)
     for batch, target in loader.epoch(0):
         own = torch.from_numpy(problem.precision.infer(problem.model.eval(), batch))
@@ -208,12 +212,30 @@ def first_hour(run: str, data: str) -> None:
             errors = (forecast - target.values).abs().masked_fill(~target.valid, 0.0)
             sums[place] += errors[..., 0].sum(0, dtype=torch.float64)
         sums[2] += target.valid[..., 0].sum(0)
+    return sums, problem.data.store.step_minutes
+
+
+def first_hour(run: str, data: str) -> None:
+    """Print the error of the median sensor against copying, and how many are worse, where no day is known."""
+    sums, step = by_sensor(run, data, "test", 0)
     seen = sums[2].sum(0) > 0
-    step = problem.data.store.step_minutes
     for name, steps in (("all steps", slice(None)), *((f"{step * n} min", slice(n - 1, n)) for n in (1, 3, 6, 12))):
         own, copied = sums[:2, steps, seen].sum(1)
         ratio = own / copied
         print(f"{name}: median {ratio.median():.3f} of copying, {100 * (ratio > 1).double().mean():.1f} % worse")
+
+
+def slower(run: str, data: str, ratio: float) -> None:
+    """Print the error against copying of the sensors whose speeds are multiplied, and of the others."""
+    with tempfile.TemporaryDirectory() as folder:
+        other = Path(folder) / "slower.h5"
+        shutil.copy(data, other)
+        with h5py.File(other, "r+") as file:
+            file["data/features"][:, ::2] = ratio * file["data/features"][:, ::2]
+        for days in (0, 14):
+            own, copied, _ = by_sensor(run, str(other), "validation", days)[0].sum(1)
+            shares = [float(own[half].sum() / copied[half].sum()) for half in (slice(0, None, 2), slice(1, None, 2))]
+            print(f"{label(days)}: {shares[0]:.3f} of copying at {ratio:g} times the speed, {shares[1]:.3f} else")
 
 
 def ship(run: str, name: str, unseen: Sequence[str], data: str | None) -> None:
@@ -251,6 +273,7 @@ def main() -> None:
     parser.add_argument("--part", default="test")
     parser.add_argument("--there", action="store_true")
     parser.add_argument("--first-hour", action="store_true")
+    parser.add_argument("--slower", type=float, metavar="RATIO")
     parser.add_argument("--ship", metavar="NAME")
     parser.add_argument("--unseen", nargs="+", default=[], metavar="RUN FILE")
     given = parser.parse_args()
@@ -258,7 +281,9 @@ def main() -> None:
         ship(given.runs[0], given.ship, given.unseen, given.data)
     if given.first_hour:
         first_hour(given.runs[0], given.data)
-    if given.ship or given.first_hour:
+    if given.slower:
+        slower(given.runs[0], given.data, given.slower)
+    if given.ship or given.first_hour or given.slower:
         return
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     network, cpu = socialx.open_store(given.data).dataset_name, cpu_field("model name")
