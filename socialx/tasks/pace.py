@@ -14,6 +14,7 @@ import torch
 
 from socialx.build import Problem
 from socialx.data.calendar import DAY_S
+from socialx.data.normaliser import Normaliser
 from socialx.errors import Message, counted
 from socialx.files.quantities import KMH, ratio_of_units
 from socialx.progress import note
@@ -40,7 +41,9 @@ def read_at_own_pace(problem: Problem, then: ScoringProtocol) -> None:
     The first 24 hours of the file tell it.  A shorter file leaves all sensors at the pace of the network, because an
     hour of congestion is no free flow.  A line says so where most sensors have a pace other than 1.
     """
-    now, data, normaliser = problem.protocol, problem.data, problem.model.normaliser
+    now, data, normaliser = problem.protocol, problem.data, getattr(problem.model, "normaliser", None)
+    if not isinstance(normaliser, Normaliser):  # a model of the user's own
+        return
     whole = int(data.store.seconds.max() - data.store.seconds.min()) >= DAY_S - 60 * data.store.step_minutes
     against = {}  # the network, float32 [N]
     for place, name in enumerate(data.targets):

@@ -62,6 +62,15 @@ class OfNeighbours(WindowMlp):
         return super().forward(batch) + (latest * self.weights[..., None]).mean(2)[:, None]
 
 
+class Copying(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.share, self.horizon = nn.Parameter(torch.ones(1)), network.horizon
+
+    def forward(self, batch):
+        return (self.share * batch.carried.nan_to_num())[:, None].expand(-1, self.horizon, -1, -1)
+
+
 class Picky(WindowMlp):
     def __init__(self, network, width):
         raise ValueError("width 8 is odd")
@@ -278,3 +287,9 @@ def test_what_is_no_model_is_refused_in_one_line(name: str, words: str) -> None:
     assert len(errors) == 1
     assert words in errors[0]
     assert done.stderr.splitlines()[-1] == errors[0]
+
+
+def test_one_without_a_normaliser_takes_every_flag(tmp_path: Path) -> None:
+    name, mine = ("--model", "own_models:Copying"), tmp_path / "run"
+    works("train", "--data", "small.h5", *name, "--any-network", "--max-epochs", "1", "--run-dir", mine)
+    assert "12 steps" in works("predict", mine, "--data", small_file(tmp_path, 150, 7), *name).stdout
