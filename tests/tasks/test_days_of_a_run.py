@@ -112,12 +112,14 @@ def test_a_server_forecasts_as_predict_does_just_after_midnight(run: Path, whole
 
 
 def test_intervals_of_another_step_are_refused_and_nothing_is_replaced(run: Path, tmp_path: Path) -> None:
-    times = pd.date_range("2024-01-30", periods=700, freq="10min", name="time")
-    speeds = np.random.default_rng(0).uniform(40, 60, (700, 3))
-    pd.DataFrame(speeds, times, ["S1", "S2", "S3"]).to_csv(tmp_path / "a.csv")
     (tmp_path / "at.csv").write_text("id,lat,lon\nS1,34.1,-118.3\nS2,34.2,-118.3\nS3,34.2,-118.2\n")
     given = {"meta": tmp_path / "at.csv", "units": "mph", "timezone": "America/Los_Angeles"}
-    socialx.convert("auto", tmp_path / "a.csv", tmp_path / "ten.h5", **given)
+    for name, rows in (("long", 700), ("ten", 140)):  # 140 rows are less than a day
+        times = pd.date_range("2024-01-30", periods=rows, freq="10min", name="time")
+        speeds = np.random.default_rng(0).uniform(60, 70, (rows, 3))
+        pd.DataFrame(speeds, times, ["S1", "S2", "S3"]).to_csv(tmp_path / "a.csv")
+        socialx.convert("auto", tmp_path / "a.csv", tmp_path / f"{name}.h5", **given)
+    assert np.isfinite(socialx.predict(run, tmp_path / "long.h5", interval=0.9).upper).all()  # of its own last days
     before = (run / "intervals.safetensors").read_bytes()
     says = "its prediction intervals are of a step of 5 min, and the file has one of 10"
     assert says in refused("predict", run, "--data", tmp_path / "ten.h5", "--interval", "0.9")
