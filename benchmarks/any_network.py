@@ -285,14 +285,15 @@ def main() -> None:
         slower(given.runs[0], given.data, given.slower)
     if given.ship or given.first_hour or given.slower:
         return
-    results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     network, cpu = socialx.open_store(given.data).dataset_name, cpu_field("model name")
+    found = {}
     if given.there:
-        results[network] = {"part": "test", "seeds": 1, "cpu": cpu, "mae": trained_there(given.data)}
+        found[network] = {"part": "test", "seeds": 1, "cpu": cpu, "mae": trained_there(given.data)}
     elif given.runs:
         name = f"{open_run(Path(given.runs[0])).protocol().dataset} -> {network}"
         mae = scored(given.runs, given.data, given.part)
-        results[name] = {"part": given.part, "seeds": len(given.runs), "cpu": cpu, "mae": mae}
+        found[name] = {"part": given.part, "seeds": len(given.runs), "cpu": cpu, "mae": mae}
+    results = {**(json.loads(RESULT.read_text()) if RESULT.exists() else {}), **found}
     RESULT.write_text(json.dumps(results, indent=1) + "\n")
     draw(results)
     print(table(results))
