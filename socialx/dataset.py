@@ -376,6 +376,20 @@ class Dataset:
             target[~known] = np.median(target[known]) if known.any() else 0
         return speeds
 
+    @property
+    def has_whole_day(self) -> bool:
+        """Whether the file is of 24 hours or more."""
+        span = int(self.store.seconds.max() - self.store.seconds.min())
+        return span >= DAY_S - 60 * self.store.step_minutes
+
+    def free_flow_of_network(self) -> dict[str, float]:
+        """That of each target at the begin of the file: the median of the sensors.
+
+        Of less than a day it is their upper quartile: an hour may be one in which half of the sensors are congested.
+        """
+        found = np.quantile(self.first_free_flow, 0.5 if self.has_whole_day else 0.75, axis=0)
+        return dict(zip(self.targets, map(float, found), strict=True))
+
     @cached_property
     def first_free_flow(self) -> np.ndarray:
         """That of the first 24 hours, from the first row on that has a reading, float32 [N,G]; 0 where none has."""

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from socialx import __version__
@@ -69,7 +68,7 @@ class ScoringProtocol:
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  free_flow: target -> that of the first day, the median of the sensors.  period: what of
+    data, in its own time zone.  free_flow: target -> that of the network in the first day.  period: what of
     a part is scored, None: all of it.
     """
 
@@ -132,7 +131,7 @@ class ScoringProtocol:
             first_time=store.timestamps[0].decode(),
             last_time=store.timestamps[-1].decode(),
             timezone=store.timezone,
-            free_flow=dict(zip(data.targets, np.median(data.first_free_flow, axis=0).tolist(), strict=True)),
+            free_flow=data.free_flow_of_network(),
         )
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:

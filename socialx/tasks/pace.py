@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from socialx.build import Problem
-from socialx.data.calendar import DAY_S
 from socialx.data.normaliser import Normaliser
 from socialx.errors import Message, counted
 from socialx.files.quantities import KMH, ratio_of_units
@@ -44,12 +43,11 @@ def read_at_own_pace(problem: Problem, then: ScoringProtocol) -> None:
     now, data, normaliser = problem.protocol, problem.data, getattr(problem.model, "normaliser", None)
     if not isinstance(normaliser, Normaliser):  # a model of the user's own
         return
-    whole = int(data.store.seconds.max() - data.store.seconds.min()) >= DAY_S - 60 * data.store.step_minutes
     against = {}  # the network, float32 [N]
     for place, name in enumerate(data.targets):
         network = pace_of(now, then, name)
         own = _paces(data.first_free_flow[:, place], now, then, name)
-        own = own if whole else np.full_like(own, network)
+        own = own if data.has_whole_day else np.full_like(own, network)
         against[name] = torch.from_numpy((own / network).astype(np.float32))
         if 2 * (changed := int((own != 1).sum())) > len(own):
             flows = f"{now.free_flow[name]:.0f} {now.targets[name]}, {then.free_flow[name]:.0f} {then.targets[name]}"

@@ -198,6 +198,16 @@ def test_each_sensor_has_its_pace_where_a_day_of_it_is_known(run: Path, data: Pa
     assert (np.abs(found.values - ratio * alike.values)[:, :, some] > 1e-3).any()  # they are those of the network
 
 
+def test_an_hour_in_which_half_of_the_sensors_are_congested_is_no_slow_network(
+    run: Path, data: Path, tmp_path: Path
+) -> None:
+    problem, _ = load_trained(run, Layers.of(None, {"data": slower(data, tmp_path / "whole.h5", 1.0)}))
+    jam = slower(data, tmp_path / "jam.h5", 0.3, slice(0, 3), slice(0, 24))
+    found, _ = load_trained(run, Layers.of(None, {"data": jam}), split=False)
+    (std,) = {float(each) for each in found.model.normaliser.target_std}
+    assert std == pytest.approx(float(problem.model.normaliser.target_std.median()))
+
+
 def test_a_network_of_nearly_the_same_pace_is_left_as_it_is(run: Path, data: Path, tmp_path: Path) -> None:
     found, state = [], []
     for ratio in (1.0, 1.05):
