@@ -45,6 +45,7 @@ WORTH_A_LINE = GIB
 RESIDENT_SHARE = 0.5  # of the free memory: the model needs the rest
 CHUNK_SHARE = 0.125  # of the free memory; up to three chunks are there at a time, and two of the validation
 FREE_FLOW, FREE_FLOW_BYTES = 0.95, GIB // 16  # the quantile, and the most that is kept of the readings for it
+FREE_FLOW_DAYS = 28  # the latest, which tell the pace of a network
 AUGMENTED_SEED = 0
 CHUNK_ON_CPU = GIB // 8  # more would take memory from other programs, and make nothing faster
 
@@ -376,31 +377,20 @@ class Dataset:
             target[~known] = np.median(target[known]) if known.any() else 0
         return speeds
 
-    @property
-    def has_whole_day(self) -> bool:
-        """Whether the file is of 24 hours or more."""
-        span = int(self.store.seconds.max() - self.store.seconds.min())
-        return span >= DAY_S - 60 * self.store.step_minutes
+    def latest_free_flow(self, before: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """That of each sensor [N,G] and of the network [G], the median, in 28 days.
 
-    def free_flow_of_network(self) -> dict[str, float]:
-        """That of each target at the begin of the file: the median of the sensors.
-
-        Of less than a day it is their upper quartile: an hour may be one in which half of the sensors are congested.
+        They are those until the second ``before``, None: until the training rows end.  Less than a day tells that of
+        the network alone, and it is the upper quartile: an hour may be one in which half of the sensors are congested.
         """
-        found = np.quantile(self.first_free_flow, 0.5 if self.has_whole_day else 0.75, axis=0)
-        return dict(zip(self.targets, map(float, found), strict=True))
-
-    @cached_property
-    def first_free_flow(self) -> np.ndarray:
-        """That of the first 24 hours, from the first row on that has a reading, float32 [N,G]; 0 where none has."""
-        source, last = self.target_source, len(self.store.seconds)
-        has = (rows.start + int(found[0]) for rows in pages(0, last) if len(found := _with_readings(source, rows)))
-        first = next(has, 0)
-        return self.free_flow_of(slice(first, min(first + slots_per_day(self.store.step_minutes), last)))
-
-
-def _with_readings(source: RowSource, rows: slice) -> np.ndarray:
-    return np.flatnonzero(source.read(rows)[1].any(axis=(1, 2)))
+        day, stop = slots_per_day(self.store.step_minutes), self._learned_from.stop
+        if before is not None:
+            stop = max(1, int(np.searchsorted(self.store.seconds, before, side="right")))
+        found = self.free_flow_of(slice(max(0, stop - FREE_FLOW_DAYS * day), stop))
+        if stop >= day:
+            return found, np.median(found, axis=0)
+        network = np.quantile(found, 0.75, axis=0)
+        return np.broadcast_to(network, found.shape), network
 
 
 HOST = torch.device("cpu")

@@ -68,7 +68,7 @@ class ScoringProtocol:
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  free_flow: target -> that of the network in the first day.  period: what of
+    data, in its own time zone.  free_flow: target -> that of the network.  period: what of
     a part is scored, None: all of it.
     """
 
@@ -131,7 +131,7 @@ class ScoringProtocol:
             first_time=store.timestamps[0].decode(),
             last_time=store.timestamps[-1].decode(),
             timezone=store.timezone,
-            free_flow=data.free_flow_of_network(),
+            free_flow=dict(zip(data.targets, map(float, data.latest_free_flow()[1]), strict=True)),
         )
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:

@@ -34,28 +34,34 @@ def _paces(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target
     return 2.0 ** (np.round(4 * np.log2(ratio)) / 4)
 
 
-def read_at_own_pace(problem: Problem, then: ScoringProtocol) -> None:
-    """Set mean and deviation of the model, which are at the pace of the network, to the pace of each sensor, [N,F].
+def read_at_own_pace(problem: Problem, then: ScoringProtocol, before: int | None = None) -> None:
+    """Give the model of a run, whose protocol is ``then``, mean and deviation at the pace of each sensor, [N,F].
 
-    The first 24 hours of the file tell it.  A shorter file leaves all sensors at the pace of the network, because an
-    hour of congestion is no free flow.  A line says so where most sensors have a pace other than 1.
+    The 28 days until the second ``before`` tell it, None: those until the training rows end.  With less than a day all
+    sensors have the pace of the network, because an hour of congestion is no free flow.  A line says so where most
+    sensors have a pace other than 1.
     """
-    now, data, normaliser = problem.protocol, problem.data, getattr(problem.model, "normaliser", None)
-    if not isinstance(normaliser, Normaliser):  # a model of the user's own
+    now, data, model = problem.protocol, problem.data, getattr(problem.model, "model", problem.model)
+    normaliser = getattr(model, "normaliser", None)
+    if now.network == then.network or not isinstance(normaliser, Normaliser):  # or a model of the user's own
         return
-    against = {}  # the network, float32 [N]
+    (flow, network), paces = data.latest_free_flow(before), {}
     for place, name in enumerate(data.targets):
-        network = pace_of(now, then, name)
-        own = _paces(data.first_free_flow[:, place], now, then, name)
-        own = own if data.has_whole_day else np.full_like(own, network)
-        against[name] = torch.from_numpy((own / network).astype(np.float32))
-        if 2 * (changed := int((own != 1).sum())) > len(own):
-            flows = f"{now.free_flow[name]:.0f} {now.targets[name]}, {then.free_flow[name]:.0f} {then.targets[name]}"
+        own = _paces(flow[:, place], now, then, name)
+        paces[name] = own * ratio_of_units(then.targets[name], now.targets[name])
+        if before is None and 2 * (changed := int((own != 1).sum())) > len(own):
+            flows = f"{network[place]:.0f} {now.targets[name]}, {then.free_flow[name]:.0f} {then.targets[name]}"
             found = f"{name} in free flow, here and in the training: {flows}"
-            note(
-                Message(data.store.path, found, f"the speeds of {counted(changed, 'sensor')} are read at another pace")
-            )
+            read = f"the speeds of {counted(changed, 'sensor')} are read at another pace"
+            note(Message(data.store.path, found, read))
     for part, names in (("input", data.inputs), ("target", data.targets)):
-        ratio = torch.stack([against.get(name, torch.ones(len(data.sensors.ids))) for name in names], dim=-1)
-        for moment in (f"{part}_mean", f"{part}_std"):
-            setattr(normaliser, moment, getattr(normaliser, moment) * ratio)
+        for moment in ("mean", "std"):
+            old = getattr(normaliser, f"{part}_{moment}")  # [F], or [N,F] where this is not the first call
+            columns = [
+                paces[name] * getattr(then.normaliser[name], moment)
+                if name in paces
+                else np.full(len(flow), float(old[..., place].flatten()[0]))
+                for place, name in enumerate(names)
+            ]
+            made = torch.from_numpy(np.stack(columns, axis=-1).astype(np.float32))
+            setattr(normaliser, f"{part}_{moment}", made.to(old.device))

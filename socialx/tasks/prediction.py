@@ -40,6 +40,7 @@ from socialx.settings import MOST_STEPS, Settings
 from socialx.settings_layers import Layers, as_typed, size_here
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import inputs_of
+from socialx.tasks.pace import read_at_own_pace
 from socialx.tasks.trained import intervals_of, load_trained
 from socialx.tasks.training import Run
 from socialx.tasks.user_data import Data, as_file
@@ -97,6 +98,8 @@ def predict(
         with when_memory_runs_out(problem):
             argument = "at" if at is not None else "start" if start is not None or end is not None else None
             times = requested_times(problem, histories, at, start, end, every)
+            if problem.settings.model.any_network:
+                read_at_own_pace(problem, open_run(path).protocol(), int(times[0]))
             band = None if interval is None else band_of(path, trained, problem, interval, int(times[0]))
             issued = issues(problem, histories, times, argument)
             if histories.past and not problem.settings.sensor_tables():

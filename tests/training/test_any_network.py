@@ -198,6 +198,26 @@ def test_each_sensor_has_its_pace_where_a_day_of_it_is_known(run: Path, data: Pa
     assert (np.abs(found.values - ratio * alike.values)[:, :, some] > 1e-3).any()  # they are those of the network
 
 
+def test_some_hours_at_which_a_detector_is_stuck_are_not_its_pace(run: Path, data: Path, tmp_path: Path) -> None:
+    whole = slower(data, tmp_path / "whole.h5", 1.0)
+    with edited(whole, tmp_path / "stuck.h5") as file:
+        file["data/features"][:DAY, 1] *= 0.3
+    moments = []
+    for path in (whole, tmp_path / "stuck.h5"):
+        problem, _ = load_trained(run, Layers.of(None, {"data": path}))
+        moments.append(problem.model.normaliser.target_mean)
+    assert torch.equal(*moments)
+
+
+def test_later_readings_do_not_change_the_pace_of_an_earlier_forecast(run: Path, data: Path, tmp_path: Path) -> None:
+    whole = slower(data, tmp_path / "whole.h5", 1.0)
+    with edited(whole, tmp_path / "later.h5") as file:
+        file["data/features"][2 * DAY + 1 :] *= 0.3
+    for at in ("2012-05-03 06:00", "2012-05-05 00:00"):
+        one, two = (socialx.predict(run, path, at=at).values for path in (whole, tmp_path / "later.h5"))
+        np.testing.assert_array_equal(one, two)
+
+
 def test_an_hour_in_which_half_of_the_sensors_are_congested_is_no_slow_network(
     run: Path, data: Path, tmp_path: Path
 ) -> None:
