@@ -112,7 +112,8 @@ def build(
     if isinstance(kind, OwnModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
     checksum = data.checksum  # reads the whole file
-    protocol = ScoringProtocol.of(data, checksum, precision.name, settings.trainer.seed, roads)
+    free_flow = data.latest_free_flow()[1].tolist()
+    protocol = ScoringProtocol.of(data, checksum, free_flow, precision.name, settings.trainer.seed, roads)
     return Problem(settings, precision, data, model, protocol)
 
 

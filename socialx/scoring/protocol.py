@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,10 +101,19 @@ class ScoringProtocol:
     trained: dict[str, Trained] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, data: Dataset, checksum: str, precision: str, seed: int, distances: Path | None) -> ScoringProtocol:
+    def of(
+        cls,
+        data: Dataset,
+        checksum: str,
+        free_flow: Sequence[float],
+        precision: str,
+        seed: int,
+        distances: Path | None,
+    ) -> ScoringProtocol:
         """The protocol of a score on this data.
 
-        checksum: of its readings.  distances: the list of roads that the model uses, None: no list.
+        checksum: of its readings.  free_flow: of the network, for each target.  distances: the list of roads that the
+        model uses, None: no list.
         """
         store, w = data.store, data.windows
         return cls(
@@ -131,7 +140,7 @@ class ScoringProtocol:
             first_time=store.timestamps[0].decode(),
             last_time=store.timestamps[-1].decode(),
             timezone=store.timezone,
-            free_flow=dict(zip(data.targets, map(float, data.latest_free_flow()[1]), strict=True)),
+            free_flow=dict(zip(data.targets, free_flow, strict=True)),
         )
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:
