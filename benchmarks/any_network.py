@@ -180,7 +180,7 @@ def unseen_of(pairs: Sequence[str], weights: str) -> Unseen:
     for run, file in zip(pairs[::2], pairs[1::2], strict=True):
         problem, _ = load_trained(Path(run), Layers.of(None, {"data": file}))
         opened.append((socialx.load_run(run).protocol.dataset, problem))
-    gains, bounds = [], None
+    gains = []
     for days in DAYS:
         parts, gained = [], []
         for _, problem in opened:
@@ -192,11 +192,10 @@ def unseen_of(pairs: Sequence[str], weights: str) -> Unseen:
             survey(references(data)[COPIED], loader, precision, copied, name="copy")
             parts.append(errors)
             gained.append(1 - own.compute()[0].overall.mae / copied.compute()[0].overall.mae)
-        bounds = bounds or pooled(parts)  # where no day is known
+        if not days:
+            lower, upper, count = pooled(parts)
         gains.append(statistics.mean(gained))
         print(label(days), [round(each, 3) for each in gained], flush=True)
-    assert bounds is not None
-    lower, upper, count = bounds
     names = tuple(problem.data.store.dataset_name for _, problem in opened)
     return Unseen(torch.tensor(DAYS), lower, upper, torch.tensor(gains), "mph", names, weights, count)
 

@@ -377,6 +377,10 @@ class Dataset:
             target[~known] = np.median(target[known]) if known.any() else 0
         return speeds
 
+    def rows_until(self, second: int) -> int:
+        """How many rows of the file, from the first one on, are not later than a second."""
+        return int(np.searchsorted(self.store.seconds, second, side="right"))
+
     def latest_free_flow(self, before: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """That of each sensor [N,G] and of the network [G], the median, in 28 days.
 
@@ -385,7 +389,7 @@ class Dataset:
         """
         day, stop = slots_per_day(self.store.step_minutes), self._learned_from.stop
         if before is not None:
-            stop = max(1, int(np.searchsorted(self.store.seconds, before, side="right")))
+            stop = max(1, self.rows_until(before))
         found = self.free_flow_of(slice(max(0, stop - FREE_FLOW_DAYS * day), stop))
         if stop >= day:
             return found, np.median(found, axis=0)

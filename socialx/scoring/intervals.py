@@ -241,7 +241,7 @@ def calibrated_before(
     histories = data.histories(JITTER_S)
     times = np.arange(last, first - 1, -PAST_EVERY_S)[::-1]
     times = times[histories.rows_at(times) >= 0]
-    free_flow = data.free_flow_of(slice(0, int(np.searchsorted(data.store.seconds, issued, side="right"))))
+    free_flow = data.free_flow_of(slice(0, data.rows_until(issued)))
     errors = SignedErrors(torch.from_numpy(free_flow).to(precision.device), len(times), data.horizon)
     model.eval()
     with work("calibrate", len(times), "forecasts") as bar:

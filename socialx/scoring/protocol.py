@@ -68,8 +68,8 @@ class ScoringProtocol:
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  free_flow: target -> that of the network.  period: what of
-    a part is scored, None: all of it.
+    data, in its own time zone.  free_flow: target -> that of the network.  period: what of a part is scored,
+    None: all of it.
     """
 
     dataset: str

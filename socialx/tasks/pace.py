@@ -47,21 +47,15 @@ def read_at_own_pace(problem: Problem, then: ScoringProtocol, before: int | None
         return
     (flow, network), paces = data.latest_free_flow(before), {}
     for place, name in enumerate(data.targets):
-        own = _paces(flow[:, place], now, then, name)
-        paces[name] = own * ratio_of_units(then.targets[name], now.targets[name])
-        if before is None and 2 * (changed := int((own != 1).sum())) > len(own):
+        paces[name] = _paces(flow[:, place], now, then, name)
+        if before is None and 2 * (changed := int((paces[name] != 1).sum())) > len(flow):
             flows = f"{network[place]:.0f} {now.targets[name]}, {then.free_flow[name]:.0f} {then.targets[name]}"
             found = f"{name} in free flow, here and in the training: {flows}"
             read = f"the speeds of {counted(changed, 'sensor')} are read at another pace"
             note(Message(data.store.path, found, read))
-    for part, names in (("input", data.inputs), ("target", data.targets)):
+    for part, units, trained in (("input", now.inputs, then.inputs), ("target", now.targets, then.targets)):
+        columns = [paces.get(name, np.ones(len(flow))) * ratio_of_units(trained[name], units[name]) for name in units]
         for moment in ("mean", "std"):
-            old = getattr(normaliser, f"{part}_{moment}")  # [F], or [N,F] where this is not the first call
-            columns = [
-                paces[name] * getattr(then.normaliser[name], moment)
-                if name in paces
-                else np.full(len(flow), float(old[..., place].flatten()[0]))
-                for place, name in enumerate(names)
-            ]
-            made = torch.from_numpy(np.stack(columns, axis=-1).astype(np.float32))
-            setattr(normaliser, f"{part}_{moment}", made.to(old.device))
+            of_run = [getattr(then.normaliser[name], moment) for name in units]
+            old = getattr(normaliser, f"{part}_{moment}")
+            setattr(normaliser, f"{part}_{moment}", torch.from_numpy(np.stack(columns, axis=-1) * of_run).to(old))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -121,7 +120,7 @@ def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) ->
     if unseen is None:
         found = (of_run or run.read_intervals(trained.weights)).at_step_of(protocol, path)
         return found.times([pace_of(protocol, found.protocol, name) for name in protocol.targets]), ""
-    flow = data.free_flow_of(slice(0, int(np.searchsorted(data.store.seconds, issued, side="right"))))
+    flow = data.free_flow_of(slice(0, data.rows_until(issued)))
     networks = " and ".join(unseen.networks)
     found = unseen.intervals(data.sensors.ids, flow, protocol, pace_of(protocol, run.protocol(), data.targets[0]))
     return found, f"{networks} without any known day: {data.store.path} has too few readings of the week before"

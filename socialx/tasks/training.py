@@ -28,7 +28,7 @@ from socialx.settings_layers import Layers, differences, fixed, flat, own_settin
 from socialx.tasks.first_steps import first_steps
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.pace import read_at_own_pace
-from socialx.tasks.trained import fitted, load_trained, moments_of, starting_from
+from socialx.tasks.trained import load_trained, moments_of, starting_from
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
@@ -257,7 +257,6 @@ def other_networks(problem: Problem) -> list[Problem]:
                 found = f"{counted(len(shared), 'sensor')} of {file} again"
                 raise SocialxError(path, found, "name each network once", sample=shared)
         networks[path] = places
-        other.model.load_state_dict(fitted(other, other.model.state_dict(), problem.protocol)[0])
         read_at_own_pace(other, problem.protocol)
         other.model.to(other.precision.device)
         others.append(other)
