@@ -45,9 +45,9 @@ def on_earth(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> np.ndarray:
 class Neighbours:
     """The neighbours of each of N sensors: K candidates, the nearest first.
 
-    index int64 [N,K]; exists bool [N,K], False where a sensor has fewer, index is then its own so that a gather stays
-    in range; distance float64 [N,K] in km and offsets float64 [N,K,2] in km, east and north from the sensor to its
-    neighbour, both 0 where exists is False, offsets also 0 where a position is unknown.
+    index int64 [N,K].  exists bool [N,K] is False where a sensor has fewer.  Its index is then its own, so that a
+    gather stays in range.  distance float64 [N,K] is in km.  offsets float64 [N,K,2] are in km, east and north from the
+    sensor to its neighbour.  Both are 0 where exists is False, and offsets are 0 where a position is unknown.
     """
 
     index: np.ndarray

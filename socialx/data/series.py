@@ -167,10 +167,10 @@ class Series:
 def look_back(values: np.ndarray, valid: np.ndarray, carried: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How old the latest valid reading of each row is, and what it was at every 255th row.
 
-    values float32, valid bool [T,X], carried float32 [X]: the latest valid reading before them -> ages uint8 [T,X] in
-    rows, 255 where none of the block of 255 rows until then is valid; latest float32 [R,X] with R = ceil(T / 255), NaN
-    before the first valid reading; and carried after the last row.  Without a valid one in its block until then, the
-    latest reading of a row is that at the start of the block.
+    values float32, valid bool [T,X], carried float32 [X]: the latest valid reading before them -> ages, latest, and
+    carried after the last row.  ages uint8 [T,X] are in rows, 255 where none of the block of 255 rows until then is
+    valid.  latest float32 [R,X] has R = ceil(T / 255), and is NaN before the first valid reading.  Without a valid one
+    in its block until then, the latest reading of a row is that at the start of the block.
     """
     ages = np.empty(valid.shape, np.uint8)
     latest = np.empty((-(-len(valid) // OLD), valid.shape[1]), np.float32)

@@ -120,9 +120,9 @@ def _table(*shape: int) -> nn.Parameter:
 class Forecaster(nn.Module):
     """The shared social xLSTM.
 
-    tokens and encoder of width E.  social: a list of layers that act one after the other on the encoder's last step,
-    or a dict of them by the number of the block after which each acts, on every step (a SharedEncoder alone has
-    blocks).  sensor_heads: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
+    tokens and encoder of width E.  social: a list of layers that act one after the other on the encoder's last step.  A
+    dict has them by the number of the block after which each acts, on every step; a SharedEncoder alone has blocks.
+    sensor_heads: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
     climatology: None: the model does not read it.
     """
 

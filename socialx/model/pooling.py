@@ -41,8 +41,9 @@ class Geometry(nn.Module):
     radius_km is the distance at which the gate starts at one half.  soft: the gate falls there, and radius and softness
     are trained if ``learnable``.  hard: a sensor that is farther is no neighbour, and nothing is trained.  positional:
     the offset (east, north) of a neighbour adds to its logit.  pair_rank: the rank of a trained bias of every directed
-    pair of sensors, 0: there is none.  It is the product of ``goal``, a vector per head of the sensor that pools, and
-    ``source``, one of its neighbour (as the adaptive graph of Graph WaveNet, Wu et al. 2019, arXiv:1906.00121).
+    pair of sensors, 0: there is none.  It is the product of ``goal`` and ``source``: a vector
+    per head of the sensor that pools, and one of its neighbour.  The adaptive graph of Graph WaveNet has such vectors
+    (Wu et al. 2019, arXiv:1906.00121).
     """
 
     index: Tensor

@@ -225,8 +225,8 @@ class _Table:
     def sensors(self, asked: str | None) -> int | None:
         """The column of the sensors where each row is a reading; None: there is none.
 
-        A column with such a name, and of several the one that tells the rows of each time apart; without such a name
-        another one of texts or whole numbers that does so.
+        It is the column with such a name.  Of several it is the one that tells the rows of each time apart.  Without
+        such a name it is another one of texts or whole numbers that does so.
         """
         if asked is not None:
             return next((place for place in self.rest if self.names[place] == asked), None)
