@@ -23,6 +23,7 @@ from socialx.scoring.references import LAST_VALID, ZEROS_COPIED
 if TYPE_CHECKING:
     import pandas as pd
 
+FROZEN = "days of the training"  # of a run that knows no later ones
 SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
 Key = TypeVar("Key", int, str)
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -66,7 +67,8 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
 
     published: results of others under the same protocol, where references were asked for.  known_days: of
     the same runs that know so many days before each day, which may be days of the part itself: scores that compare with
-    no frozen model's.  What was asked for:
+    no frozen model's.  Beside published results it has what each run knows with the days of its training alone, named
+    ``RUN, days of the training``.  What was asked for:
     coverage of the prediction intervals of each run, by target; by: the errors of the first target of each model, by
     what they are divided by; difference of two runs.  inputs: files that were read, which ``to_csv`` never replaces.
     """

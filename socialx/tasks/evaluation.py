@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import Tensor
 from socialx.batch import Batch, Target
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import UNTIL_TRAINED
-from socialx.errors import Argument, SettingsError, counted
+from socialx.errors import Argument, SettingsError
 from socialx.files.forecasts import READ_SUFFIXES, check_scored, saving
 from socialx.files.time_axis import Time
 from socialx.notebook import names_in
@@ -26,7 +26,6 @@ from socialx.scoring import ladder
 from socialx.scoring.breakdown import BY
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.intervals import RunningCoverage
-from socialx.scoring.metrics import HorizonScores
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, breakdown_rows
 from socialx.scoring.scoring_pass import Question, refuse_overflow, survey
@@ -103,13 +102,16 @@ def evaluate(
                 breakdown = errors[name].compute()
                 rows[name] = {what: breakdown_rows(breakdown, what, step_minutes, dataset.sensors.ids) for what in by}
         covered = {name: each.compute(step_minutes) for name, each in inside.items()}
-        of_days = {name: each for run in scored.problems for name, each in _with_days(run, scored, known)}
+        of_days = dict(scored.with_days(run, each) for run in scored.problems for each in known)
         protocol = scored.protocol
+        published = ladder.published(protocol, part) if baselines else ()
+        if published and UNTIL_TRAINED not in known:
+            of_days |= scored.frozen()
         return Evaluation(
             part,
             protocol,
             {name: ModelScores.of(scores, protocol) for name, scores in frozen.items()},
-            ladder.published(protocol, part) if baselines else (),
+            published,
             {name: ModelScores.of(scores, protocol) for name, scores in of_days.items()},
             coverage={name: dict(zip(dataset.targets, each, strict=True)) for name, each in covered.items()},
             by=rows,
@@ -175,18 +177,6 @@ def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
             wrong = f"neither a number of days nor {' or '.join(words)}"
             raise SettingsError(Argument("known_days", text), wrong, "for example 0,7,all")
     return [words[text] if text in words else int(text) for text in dict.fromkeys(texts)]
-
-
-def _with_days(run: str, scored: ScoredPart, known: Sequence[int | None]) -> Iterator[tuple[str, list[HorizonScores]]]:
-    """The names and scores of a run that knows so many days before each day of issue, None: all."""
-    problem = scored.problems[run]
-    for days in known:
-        named = {None: "all days", UNTIL_TRAINED: "days of the training"}
-        sums, name = scored.scores(), f"{run}, {named[days] if days in named else counted(days or 0, 'day')}"
-        size = problem.settings.loader.batch_size
-        loader = scored.data.loader(scored.part, size, some=scored.places, days=(days,))
-        survey(problem.model, loader, problem.precision, sums, name=f"score {name}")
-        yield name, sums.compute()
 
 
 def _start_among(scored: ScoredPart) -> str:

@@ -48,7 +48,8 @@ def report(
     """Scores of runs and reference forecasts, settings, learning curves, and where the best run errs.
 
     output: write it as one HTML page, which needs no network and no other file; an older one is replaced.  The other
-    arguments are those of ``evaluate``.  Every run forecasts the part once.
+    arguments are those of ``evaluate``.  Every run forecasts the part once; beside published results, a run that reads
+    past days does so a second time, with what was known when training ended.
 
     Raises SettingsError where no run is named or the runs have different windows.
     """
@@ -79,6 +80,9 @@ def report(
                 scores[name], errors[name] = ModelScores.of(sums.compute(), protocol), sums_by.compute()
                 if name in scored.problems:
                     explained.append((explanation_of(name, scored, errors[name], weights.compute()), shown))
+            published = ladder.published(protocol, part)
+            of_days = scored.frozen() if published else {}
+        frozen = {name: ModelScores.of(each, protocol) for name, each in of_days.items()}
         best, shown = min(explained, key=lambda pair: math.inf if pair[0].mae is None else pair[0].mae)
         seconds = dataset.store.seconds[rows]
         days = tuple(
@@ -86,7 +90,7 @@ def report(
             for span, (truth, forecast, *band) in zip(spans, shown.compute(), strict=True)
         )
         report = RunReport(
-            evaluation=Evaluation(part, protocol, scores, ladder.published(protocol, part)),
+            evaluation=Evaluation(part, protocol, scores, published, known_days=frozen),
             runs=tuple(_record(name, scored.trained[name].epoch) for name in scored.problems),
             defaults=flat(Settings()),
             by_hour={name: error_rows(range(HOURS), each["hour"]) for name, each in errors.items()},

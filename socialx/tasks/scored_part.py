@@ -11,19 +11,22 @@ import torch
 from torch import nn
 
 from socialx.build import Problem, build
+from socialx.data.climatology import UNTIL_TRAINED
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL, PARTS
 from socialx.dataset import Dataset
-from socialx.errors import Argument, Message, SettingsError, SocialxError, sample
+from socialx.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.files.forecasts import Scored, read_forecasts
 from socialx.files.store import open_store
 from socialx.files.time_axis import JITTER_S, Time, as_text, wall_seconds
 from socialx.progress import note
 from socialx.scoring.breakdown import RunningErrors
 from socialx.scoring.intervals import Intervals
-from socialx.scoring.metrics import RunningScores
+from socialx.scoring.metrics import HorizonScores, RunningScores
 from socialx.scoring.protocol import Period, ScoringProtocol, Trained
 from socialx.scoring.references import Recorded, references
+from socialx.scoring.results import FROZEN
+from socialx.scoring.scoring_pass import survey
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import intervals_of, load_trained
 
@@ -78,6 +81,21 @@ class ScoredPart:
     def scores(self) -> RunningScores:
         """The question how large the errors of a model are."""
         return RunningScores(self.data.horizon, len(self.data.targets), self.device)
+
+    def with_days(self, run: str, days: int | None) -> tuple[str, list[HorizonScores]]:
+        """The name and the scores of a run that knows so many days before each day of issue, as ``Dataset.usual``."""
+        problem, sums = self.problems[run], self.scores()
+        named = {None: "all days", UNTIL_TRAINED: FROZEN}
+        name = f"{run}, {named[days] if days in named else counted(days or 0, 'day')}"
+        size = problem.settings.loader.batch_size
+        loader = self.data.loader(self.part, size, some=self.places, days=(days,))
+        survey(problem.model, loader, problem.precision, sums, name=f"score {name}")
+        return name, sums.compute()
+
+    def frozen(self) -> dict[str, list[HorizonScores]]:
+        """The scores of the runs that read past days, with what was known when training ended, by their names."""
+        runs = [name for name, each in self.trained.items() if name in self.problems and each.past_days]
+        return dict(self.with_days(run, UNTIL_TRAINED) for run in runs)
 
     def errors(self, congestion: bool = False) -> RunningErrors:
         """The question where a model errs; congestion: also below half of the free-flow speed, which is measured."""

@@ -20,7 +20,7 @@ from socialx.views.page import NBSP, files, known, number, percent, render, sett
 from socialx.views.page_picture import COLOURS, Line, clock_axes, inline
 from socialx.views.run_map import moving_map
 from socialx.views.run_report import RunReport
-from socialx.views.score_tables import OURS, beside_published, ladder_rows, protocol_lines, reported_steps, verdicts
+from socialx.views.score_tables import OURS, ladder_rows, protocol_lines, reported_steps, verdicts
 from socialx.views.terminal import ahead, duration
 
 if TYPE_CHECKING:
@@ -134,14 +134,7 @@ class RunView:
         evaluation = self.report.evaluation
         if not evaluation.published:
             return []
-        ours = {
-            beside_published(self.short[name], evaluation.protocol.trained.get(name)): next(
-                iter(model.targets.values())
-            )
-            for name, model in evaluation.items()
-        }
-        rows = ladder_rows(ours, evaluation.published, evaluation.protocol.step_minutes)
-        return [(*row, row[2] == OURS) for row in rows]
+        return [(*row, row[2] == OURS) for row in ladder_rows(evaluation, self.short)]
 
     def protocol(self) -> list[str]:
         """The lines of the protocol."""

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from socialx.files.published import SCORED_MINUTES, PublishedScore
+from socialx.files.published import SCORED_MINUTES
 from socialx.scoring.difference import Difference
 from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
-from socialx.scoring.protocol import ScoringProtocol, Trained, missing_rule, other_missing
+from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
 from socialx.scoring.references import REFERENCES
-from socialx.scoring.results import ErrorOf, Evaluation
+from socialx.scoring.results import FROZEN, ErrorOf, Evaluation, ModelScores
 from socialx.views.file_tables import IMPUTED
 from socialx.views.terminal import ahead, number, numbers, of_unit, print_line, print_table
 
@@ -48,21 +48,12 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     if evaluation.difference:
         print_difference(evaluation.difference, evaluation.protocol, out)
     if evaluation.published:
-        first = {
-            beside_published(name, evaluation.protocol.trained.get(name)): next(iter(model.targets.values()))
-            for name, model in evaluation.distinct.items()
-        }
-        print_ladder(first, evaluation.published, step_minutes, out)
+        print_ladder(ladder_rows(evaluation), out)
     print_protocol(evaluation.protocol, out)
     for line in verdicts(evaluation):
         print_line(out, line)
     if evaluation.difference and evaluation.difference.start:
         print_line(out, of_local_training(evaluation.difference))
-
-
-def beside_published(name: str, trained: Trained | None) -> str:
-    """The name of a run among published results, which read the history alone; says what else the run reads."""
-    return f"{name}, which reads past days too" if trained and trained.past_days else name
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
@@ -193,20 +184,15 @@ def print_difference(difference: Difference, protocol: ScoringProtocol, out: Con
     print_table(out, title, table)
 
 
-def print_ladder(
-    rows: Mapping[str, HorizonScores],
-    published: Sequence[PublishedScore],
-    step_minutes: int,
-    out: Console,
-) -> None:
-    """Our rows among the published ones, the worst first; ours in bold."""
+def print_ladder(rows: Sequence[tuple[str, list[str], str]], out: Console) -> None:
+    """Our rows among the published ones, as ``ladder_rows`` has them; ours in bold."""
     table = Table(title="among published results", title_justify="left", show_edge=False)
     table.add_column("model", overflow="fold")
     for minutes in SCORED_MINUTES:
         table.add_column(f"MAE {minutes} min", justify="right")
     table.add_column("from", justify="right")
     notes: dict[str, int] = {}  # many results are of one source: its name stands once, below the table
-    for name, mae, source in ladder_rows(rows, published, step_minutes):
+    for name, mae, source in rows:
         origin = source if source == OURS else f"[{notes.setdefault(source, len(notes) + 1)}]"
         table.add_row(escape(name), *mae, escape(origin), style="bold" if source == OURS else "")
     out.print(table)
@@ -214,16 +200,25 @@ def print_ladder(
         print_line(out, f"[{place}] {source}")
 
 
-def ladder_rows(
-    rows: Mapping[str, HorizonScores], published: Sequence[PublishedScore], step_minutes: int
-) -> list[tuple[str, list[str], str]]:
-    """Name, MAE at 15, 30 and 60 minutes and source of our rows and of the published ones, the worst mean first."""
-    steps = [minutes // step_minutes - 1 for minutes in SCORED_MINUTES]
-    made = [(name, [scores.by_step[step].mae for step in steps], OURS) for name, scores in rows.items()]
-    made = [(other.model, list(other.mae), other.source) for other in published] + made
-    made.sort(key=lambda row: -sum(row[1]))
+def ladder_rows(evaluation: Evaluation, short: Mapping[str, str] | None = None) -> list[tuple[str, list[str], str]]:
+    """Name, MAE at 15, 30 and 60 minutes and source of our rows and of the published ones, the worst mean first.
+
+    Published models read the history alone.  The name of a run that reads past days says so, and a second row has it
+    with the days of its training.  short: other names of the runs.
+    """
+    steps = [minutes // evaluation.protocol.step_minutes - 1 for minutes in SCORED_MINUTES]
+    ours: dict[str, ModelScores] = {}
+    for name, model in evaluation.distinct.items():
+        trained, shown = evaluation.protocol.trained.get(name), (short or {}).get(name, name)
+        ours[f"{shown}, which reads past days" if trained and trained.past_days else shown] = model
+        if frozen := evaluation.known_days.get(f"{name}, {FROZEN}"):
+            ours[f"{shown}, with the {FROZEN}"] = frozen
+    first = {name: next(iter(model.targets.values())).by_step for name, model in ours.items()}
+    rows = [(name, [by_step[step].mae for step in steps], OURS) for name, by_step in first.items()]
+    rows = [(other.model, list(other.mae), other.source) for other in evaluation.published] + rows
+    rows.sort(key=lambda row: -sum(row[1]))
     digits = {OURS: 4}  # the others as published
-    return [(name, [f"{value:.{digits.get(source, 2)}f}" for value in mae], source) for name, mae, source in made]
+    return [(name, [f"{value:.{digits.get(source, 2)}f}" for value in mae], source) for name, mae, source in rows]
 
 
 def reported_steps(horizon: int, step_minutes: int) -> list[int]:

@@ -12,16 +12,20 @@ from rich.console import Console
 from socialx.files.published import DATASETS, PublishedScore
 from socialx.scoring.ladder import published
 from socialx.scoring.metrics import HorizonScores, Scores
-from socialx.views.score_tables import print_ladder
+from socialx.scoring.results import Evaluation, ModelScores
+from socialx.tasks import evaluation
+from socialx.tasks.evaluation import evaluate
+from socialx.tasks.reporting import report
+from socialx.views.score_tables import OURS, ladder_rows, print_ladder
 from tests.commands import refused, small_file, small_run, works
 from tests.protocols import protocol
 
 
-def scores(*mae: float) -> HorizonScores:
+def of(*mae: float) -> ModelScores:
     """Twelve steps and all of them; mae at 15, 30 and 60 minutes."""
     at = {2: mae[0], 5: mae[1], 11: mae[2]}
     *by_step, overall = (Scores(at.get(step, 9.0), 9.0, 9.0, 0.5, 10) for step in range(13))
-    return HorizonScores(tuple(by_step), overall)
+    return ModelScores({"avg_speed": HorizonScores(tuple(by_step), overall)}, 5)
 
 
 def test_the_whole_data_set_scored_by_their_protocol_may_be_compared() -> None:
@@ -60,13 +64,35 @@ def test_a_published_error_grows_with_the_horizon(score: PublishedScore) -> None
 
 def test_a_score_stands_between_the_next_worse_and_the_next_better() -> None:
     text = io.StringIO()
-    rows = {"runs/ours": scores(2.70, 3.08, 3.52), "copy-last": scores(4.0, 5.1, 6.8)}
-    print_ladder(rows, DATASETS["metr-la"].scores, 5, Console(file=text, width=120))
+    models = {"runs/ours": of(2.70, 3.08, 3.52), "copy-last": of(4.0, 5.1, 6.8)}
+    found = Evaluation("test", protocol(), models, DATASETS["metr-la"].scores)
+    print_ladder(ladder_rows(found), Console(file=text, width=120))
     names = [line.split("│")[0].strip() for line in text.getvalue().splitlines() if "│" in line]
     assert names[0] == "copy-last"
     place = names.index("runs/ours")
     assert (names[place - 1], names[place + 1]) == ("GMAN", "Graph WaveNet")
     assert "2.7000" in text.getvalue()
+
+
+def test_a_run_that_reads_past_days_has_a_row_with_the_days_of_its_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = small_file(tmp_path)
+    past = str(small_run(data, "past", "--batch-size", "32", "--learning-rate", "0.01"))
+    plain = str(small_run(data, "plain", "--no-climatology"))
+    assert not evaluate([past, plain], baselines=True).known_days  # the file is no published one
+    monkeypatch.setattr(evaluation.ladder, "published", lambda *_: DATASETS["metr-la"].scores)
+    found = evaluate([past, plain], baselines=True)
+    frozen = evaluate(past, known_days="trained").known_days
+    assert found.known_days == frozen
+    rows = {name: mae for name, mae, source in ladder_rows(found) if source == OURS}
+    shown = {f"{past}, which reads past days", f"{past}, with the days of the training", plain}
+    assert rows.keys() - found.models.keys() | {plain} == shown
+    (only,) = frozen.values()
+    assert rows[f"{past}, with the days of the training"] == [f"{only.at(at).mae:.4f}" for at in (15, 30, 60)]
+    assert rows[f"{past}, which reads past days"] == [f"{found[past].at(at).mae:.4f}" for at in (15, 30, 60)]
+    reported = report([past, plain]).evaluation
+    assert reported.known_days == frozen
 
 
 def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_each_source_of_the_ladder_is_named_once() -> None:
     long = "logs of a library with one protocol for all"
     others = [PublishedScore("A", (3.0, 4.0, 5.0), long), PublishedScore("B", (2.0, 3.0, 4.0), long)]
     others.append(PublishedScore("C", (1.0, 2.0, 3.0), "its paper"))
-    print_ladder({}, others, 5, out)
+    print_ladder([(each.model, [f"{mae:.2f}" for mae in each.mae], each.source) for each in others], out)
     text = out.file.getvalue()
     assert text.count(long) == 1
     rows = {line.split("│")[0].strip(): line.split("│")[-1].strip() for line in text.splitlines() if "│" in line}
