@@ -2,10 +2,11 @@
 
     python benchmarks/accuracy.py runs/medium runs/stid runs/linear
 
-Adds them to benchmarks/results/accuracy.json, in place of runs of the same names, and writes the table accuracy.md.
-Runs that are named NAME_1, NAME_2 are further seeds of NAME: the table has a row of their mean, too.  A run that reads
-the days before the day of issue has a second row: its scores with what was known when training ended, which may stand
-beside those of models that read twelve steps alone.
+Adds them to benchmarks/results/accuracy.json, in place of runs of the same names, and writes the table accuracy.md and
+the picture docs/pictures/accuracy.png.  Without a run it draws both again.  Runs that are named NAME_1, NAME_2 are
+further seeds of NAME: the table has a row of their mean, too.  A run that reads the days before the day of issue has a
+second row: its scores with what was known when training ended, which may stand beside those of models that read twelve
+steps alone.  The minutes of a run that learnt from other ones hold the minutes of those, too: name them all.
 """
 
 from __future__ import annotations
@@ -19,27 +20,33 @@ from typing import Any
 
 import socialx
 from socialx.cli.progress_bars import Show
+from socialx.files.published import DATASETS
 from socialx.settings_layers import as_tree
+from socialx.views.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
 
 RESULTS = Path(__file__).parent / "results"
+PICTURE = Path(__file__).parent.parent / "docs/pictures/accuracy.png"
 ENDED = "with the days of the training"
+READS = {"scores": "12 steps, past days", ENDED: "12 steps"}
+MEASURES = (("mae", 4), ("rmse", 4), ("mape", 3))
+# Published models whose cost was counted: seconds of a step of the authors' code on one core with AVX-512, at the batch
+# size and for the largest number of epochs that they published, in hours; and their MAE, from ``files/published.py``.
+COUNTED = {"STID": 3.6, "MTGNN": 24, "Graph WaveNet": 52, "D2STGNN": 147, "STAEformer": 505}
 
 
 def main() -> None:
     folders = [Path(name) for name in sys.argv[1:]]
-    if not folders:
-        sys.exit(__doc__)
-    found = socialx.evaluate(folders, progress=Show("evaluate"))
-    runs = {folder.resolve().name: result(folder, found) for folder in folders}
-    protocol = {key: value for key, value in found.protocol.as_dict().items() if key not in ("trained", "seed")}
-    RESULTS.mkdir(exist_ok=True)
-    if (RESULTS / "accuracy.json").exists():
-        before = json.loads((RESULTS / "accuracy.json").read_text())
+    before = json.loads((RESULTS / "accuracy.json").read_text())
+    runs, protocol = before["runs"], before["protocol"]
+    if folders:
+        found = socialx.evaluate(folders, progress=Show("evaluate"))
+        protocol = {key: value for key, value in found.protocol.as_dict().items() if key not in ("trained", "seed")}
         if before["protocol"]["checksum"] != protocol["checksum"]:
             sys.exit(f"{RESULTS / 'accuracy.json'}: scores on other data")
-        runs = before["runs"] | runs
+        runs |= {folder.resolve().name: result(folder, found) for folder in folders}
     (RESULTS / "accuracy.json").write_text(json.dumps({"protocol": protocol, "runs": runs}, indent=1) + "\n")
     (RESULTS / "accuracy.md").write_text("\n\n".join([table(runs), *map(curve, runs, runs.values())]) + "\n")
+    draw(runs)
 
 
 def result(folder: Path, found: Any) -> dict[str, Any]:
@@ -49,6 +56,8 @@ def result(folder: Path, found: Any) -> dict[str, Any]:
     for section, name in (("data", "path"), ("pooling", "distances"), ("trainer", "run_dir")):  # files of this machine
         settings[section].pop(name)
     settings["trainer"]["teacher"] = [Path(name).name for name in settings["trainer"]["teacher"]]
+    if settings["trainer"]["from_run"]:
+        settings["trainer"]["from_run"] = Path(settings["trainer"]["from_run"]).name
     ended = {}
     if trained.past_days:
         (frozen,) = socialx.evaluate(folder, known_days="trained").known_days.values()
@@ -72,39 +81,80 @@ def of_horizons(scores: Any) -> dict[str, Any]:
     return {**{str(at): scores.at(at).as_dict() for at in (15, 30, 60)}, "all": scores.overall().as_dict()}
 
 
+def spent(name: str, runs: dict[str, Any]) -> float:
+    """The minutes of the training of a run, and of those that it learnt from."""
+    return sum(runs[each]["minutes"] for each in learnt_from(name, runs))
+
+
+def learnt_from(name: str, runs: dict[str, Any]) -> set[str]:
+    """The run itself, its teachers, the run that it starts from, and what those learnt from."""
+    trainer = runs[name]["settings"]["trainer"]
+    others = {*trainer["teacher"], *filter(None, [trainer.get("from_run")])}
+    return {name}.union(*(learnt_from(other, runs) for other in others))
+
+
+def draw(runs: dict[str, Any]) -> None:
+    """The mean MAE at 15, 30 and 60 minutes of every recipe by its core hours; the seeds of one are a point."""
+    with picture(PICTURE, (9.0, 5.2)) as figure:
+        axes = figure.subplots()
+        for key, color in ((ENDED, BLUE), ("scores", VERMILION)):
+            points = []
+            for name, seeds in several(runs).items():
+                if key == "scores" and ENDED not in runs[name]:  # it reads twelve steps alone
+                    continue
+                at = statistics.mean(spent(each, runs) for each in seeds) / 60
+                scores = [runs[each].get(key, runs[each]["scores"]) for each in seeds]
+                mae = statistics.mean(of[minutes]["mae"] for of in scores for minutes in ("15", "30", "60"))
+                points.append((at, mae))
+                axes.annotate(name, (at, mae), (5, 4), textcoords="offset points", fontsize=SMALL)
+            axes.plot(*zip(*points, strict=True), "o", color=color, label=f"socialx, reads {READS[key]}")
+        maes = {score.model: statistics.mean(score.mae) for score in DATASETS["metr-la"].scores}
+        places = [(hours, maes[name]) for name, hours in COUNTED.items()]
+        axes.plot(*zip(*places, strict=True), "s", color=GREY, label="published, reads 12 steps; hours counted")
+        for name, place in zip(COUNTED, places, strict=True):
+            axes.annotate(name, place, (5, 4), textcoords="offset points", fontsize=SMALL)
+        axes.set_xscale("log")
+        axes.set_xlabel("hours of one CPU core")
+        axes.set_ylabel("mean MAE at 15, 30 and 60 minutes, mph")
+        plain(axes, "both")
+        axes.legend(frameon=False)
+
+
 def table(runs: dict[str, Any]) -> str:
     """MAE / RMSE / MAPE of every run."""
     lines = [
-        "| run | parameters | epochs | minutes | 15 min | 30 min | 60 min | all 12 steps |",
-        "|---|---:|---:|---:|---|---|---|---|",
+        "| run | reads | parameters | epochs | minutes | validation | 15 min | 30 min | 60 min | all 12 steps |",
+        "|---|---|---:|---:|---:|---:|---|---|---|---|",
     ]
-    rows = {name: (run, run["scores"]) for name, run in runs.items()}
-    rows |= {f"{name}, {ENDED}": (run, run[ENDED]) for name, run in runs.items() if ENDED in run}
-    for name, (run, scores) in rows.items():
-        cells = [f"{s['mae']:.4f} / {s['rmse']:.4f} / {s['mape']:.3f}" for s in scores.values()]
-        head = [name, f"{run['trained']['parameters']:,}", str(len(run["curve"])), f"{run['minutes']:.0f}"]
-        lines.append("| " + " | ".join([*head, *cells]) + " |")
-    for name, seeds in several(runs).items():
-        means = [
-            " / ".join(
-                f"{statistics.mean(run['scores'][at][measure] for run in seeds):.{digits}f}"
-                for measure, digits in (("mae", 4), ("rmse", 4), ("mape", 3))
-            )
-            for at in seeds[0]["scores"]
-        ]
-        minutes = statistics.mean(run["minutes"] for run in seeds)
-        head = [f"{name}, mean of {len(seeds)} seeds", f"{seeds[0]['trained']['parameters']:,}"]
-        lines.append("| " + " | ".join([*head, str(len(seeds[0]["curve"])), f"{minutes:.0f}", *means]) + " |")
+    for key in ("scores", ENDED):
+        with_key = {name: run for name, run in runs.items() if key in run}
+        means = {f"{name}, mean of {len(of)} seeds": of for name, of in several(with_key).items() if len(of) > 1}
+        for name, seeds in ({each: [each] for each in with_key} | means).items():
+            of_seeds = [runs[seed] for seed in seeds]
+            cost = statistics.mean(spent(seed, runs) for seed in seeds)
+            validation = statistics.mean(best(run) for run in of_seeds)
+            cells = [
+                " / ".join(f"{statistics.mean(run[key][at][of] for run in of_seeds):.{n}f}" for of, n in MEASURES)
+                for at in of_seeds[0][key]
+            ]
+            reads = READS[key if ENDED in of_seeds[0] else ENDED]
+            head = [name, reads, f"{of_seeds[0]['trained']['parameters']:,}", f"{len(of_seeds[0]['curve'])}"]
+            lines.append("| " + " | ".join([*head, f"{cost:.0f}", f"{validation:.3f}", *cells]) + " |")
     return "\n".join(lines)
 
 
-def several(runs: dict[str, Any]) -> dict[str, list[Any]]:
-    """The runs of each name that has several seeds."""
-    found: dict[str, list[Any]] = {}
-    for name, run in runs.items():
+def best(run: dict[str, Any]) -> float:
+    """The validation MAE of a run."""
+    return min(row["validation_mae"] for row in run["curve"])
+
+
+def several(runs: dict[str, Any]) -> dict[str, list[str]]:
+    """The names of the runs of each recipe: its seeds."""
+    found: dict[str, list[str]] = {}
+    for name in runs:
         first, _, seed = name.rpartition("_")
-        found.setdefault(first if seed.isdigit() and first in runs else name, []).append(run)
-    return {name: seeds for name, seeds in found.items() if len(seeds) > 2}
+        found.setdefault(first if seed.isdigit() and first in runs else name, []).append(name)
+    return found
 
 
 def curve(name: str, run: dict[str, Any]) -> str:
