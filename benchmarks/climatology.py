@@ -1,9 +1,10 @@
 """How good the climatology alone is as a forecast, by its constants and the days that are known: no model is trained.
 
-    python benchmarks/climatology.py FILE.h5 [FILE.h5 ...]
+    python benchmarks/climatology.py FILE.h5 [FILE.h5 ...] [--holidays US]
 
 The MAE in the unit of the file, over the last third of the training rows, of what was usual on the day of issue, an
-hour ahead.  No validation and no test row is read.
+hour ahead.  No validation and no test row is read.  With --holidays it is that on each holiday of the files, wherever
+it is, as a day like others and as the weekday that it resembles; nothing is chosen there.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 import torch
 
 from socialx.data import climatology
+from socialx.data.calendar import DAY_S
 from socialx.data.climatology import PastDays
 from socialx.data.source import RowSource
-from socialx.dataset import open_dataset
+from socialx.dataset import Columns, Dataset, open_dataset
 
 DAYS = (1, 2, 3, 7, 14, 28, None)
 TRIED = {
@@ -52,10 +54,15 @@ def tried() -> Iterator[tuple[str, dict[str, float]]]:
                 yield f"{name} {value:g}", {name: value}
 
 
+def opened(path: Path, holidays: str | None = None) -> Dataset:
+    """A file with windows of an hour."""
+    names = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12, "split": "canonical"}
+    return open_dataset(path, device=torch.device("cpu"), holidays=holidays, **names)  # type: ignore[arg-type]
+
+
 def table(path: Path) -> Iterator[Sequence[str]]:
     """A row per choice."""
-    names = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12, "split": "canonical"}
-    data = open_dataset(path, device=torch.device("cpu"), **names)  # type: ignore[arg-type]
+    data = opened(path)
     end = data.windows.training_rows.stop if data.windows else 0
     rows = range(2 * end // 3, end, EVERY)
     yield [f"{path.stem}: days known", *("all" if days is None else str(days) for days in DAYS)]
@@ -66,15 +73,28 @@ def table(path: Path) -> Iterator[Sequence[str]]:
         vars(climatology).update(before)
 
 
+def of_holidays(path: Path, named: str) -> Iterator[Sequence[str]]:
+    """A row per holiday."""
+    data = opened(path, named)
+    yield [f"{path.stem}: holiday", "as a day like others", "as the weekday that it resembles"]
+    for day in data.holidays_in_it:
+        first, last = np.searchsorted(data.store.seconds, [day * DAY_S, (day + 1) * DAY_S])
+        sources = (Columns(data.target_source.stores, holidays) for holidays in ({}, data.holidays))
+        yield [str(np.datetime64(day, "D")), *(f"{error(each, range(first, last, 288), None):.2f}" for each in sources)]
+
+
 def main() -> None:
     """Print a table for each file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.h5")
-    for path in parser.parse_args().files:
-        for number, row in enumerate(table(path)):
+    parser.add_argument("--holidays", metavar="COUNTRY|FILE.csv")
+    given = parser.parse_args()
+    for path in given.files:
+        rows = of_holidays(path, given.holidays) if given.holidays else table(path)
+        for number, row in enumerate(rows):
             print(f"| {' | '.join(row)} |", flush=True)
             if not number:
-                print("|---|" + "---:|" * len(DAYS))
+                print("|---|" + "---:|" * (len(row) - 1))
 
 
 if __name__ == "__main__":

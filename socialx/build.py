@@ -78,6 +78,7 @@ def build(
             sensors=sensors,
             loading=loading_of(settings),
             met=met,
+            holidays=settings.data.holidays,
         )
     elif met and not data.met:  # of a model that does not read the climatology
         data = replace(data, met=met)

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from socialx.data.augmentation import Augmented
-from socialx.data.calendar import DAY_S, following, slots_per_day
+from socialx.data.calendar import DAY_S, Holidays, following, slots_per_day
 from socialx.data.climatology import UNTIL_TRAINED, KnownDays, PastDays, Usual
 from socialx.data.history import Histories
 from socialx.data.loaders import (
@@ -37,6 +37,7 @@ from socialx.data.windows import Windows, split_windows
 from socialx.environment import free_bytes
 from socialx.errors import Argument, Message, SocialxError
 from socialx.files.hdf5_layout import STATIC_UNITS, Sensors
+from socialx.files.holidays import holidays_of
 from socialx.files.store import Store, open_store
 from socialx.progress import note, work
 
@@ -55,6 +56,7 @@ class Columns:
     """Several features of one file as a source, one behind the other."""
 
     stores: tuple[Store, ...]
+    holidays: Holidays = field(default_factory=dict)
 
     @property
     def seconds(self) -> np.ndarray:
@@ -92,6 +94,7 @@ class Dataset:
     where the file was not split, because only its latest history is asked for.  loading: with the mode that was chosen.
     met: how many days before the day of issue training windows know, None: all; one after the other has each number.
     Nothing: no model reads the climatology.  known: what a run knows of days that this file lacks.
+    holidays: days whose traffic resembles that of another weekday.
     """
 
     stores: dict[str, Store]
@@ -105,6 +108,7 @@ class Dataset:
     loading: Loading
     met: tuple[int | None, ...] = ()
     known: KnownDays | None = None
+    holidays: Holidays = field(default_factory=dict)
 
     @property
     def _split(self) -> Windows:
@@ -158,6 +162,12 @@ class Dataset:
         """
         span = 60 * self.store.step_minutes * (self.history + self.horizon) if latest else None
         return PastDays(self.target_source, self.known, most, span)
+
+    @property
+    def holidays_in_it(self) -> Holidays:
+        """The holidays on which the file has rows."""
+        with_rows = set(np.unique(self.store.seconds // DAY_S).tolist())
+        return {day: like for day, like in sorted(self.holidays.items()) if day in with_rows}
 
     @property
     def known_now(self) -> KnownDays:
@@ -231,12 +241,12 @@ class Dataset:
     @property
     def target_source(self) -> Columns:
         """The targets by row."""
-        return Columns(tuple(self.stores[name] for name in self.targets))
+        return Columns(tuple(self.stores[name] for name in self.targets), self.holidays)
 
     @cached_property
     def source(self) -> Columns:
         """All features by row."""
-        return Columns(tuple(self.stores.values()))
+        return Columns(tuple(self.stores.values()), self.holidays)
 
     @cached_property
     def series(self) -> Series:
@@ -415,12 +425,13 @@ def open_dataset(
     loading: Loading | None = None,
     met: tuple[int | None, ...] = (),
     known: KnownDays | None = None,
+    holidays: str | None = None,
 ) -> Dataset:
     """Open a file, split it, measure its moments and choose how it is loaded.
 
     inputs None: the targets.  split: canonical or strict; None: not split, and ``moments`` are needed.  days: the first
     so many calendar days of the file, None: all of it.  sensors: ids that the file must have; other sensors are left
-    out and these put into this order.  met, known: as in ``Dataset``.
+    out and these put into this order.  met, known: as in ``Dataset``.  holidays: as in ``holidays_of``.
     """
     inputs = tuple(inputs or targets)
     names = tuple(dict.fromkeys([*targets, *inputs]))
@@ -436,8 +447,9 @@ def open_dataset(
     loading = with_mode(loading or Loading(), path, first, columns, device) if windows else Loading("chunk")
     if windows is not None and moments is None:
         moments = dict(zip(names, measure(Columns(tuple(stores.values())), windows.training_rows, path), strict=True))
+    days_off = holidays_of(holidays, int(first.seconds[0]), int(first.seconds[-1])) if holidays else {}
     return Dataset(
-        stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows, loading, met, known
+        stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows, loading, met, known, days_off
     )
 
 

@@ -132,6 +132,12 @@ class DataSettings(Section):
     days: int | None = setting(None, "use only the first days of the file; not set: all of it", _BASIC_WINDOWS, ge=1)
     history: int = setting(12, "time steps that the model reads", _FITTING, ge=1, le=MOST_STEPS)
     horizon: int = setting(12, "time steps that the model forecasts", _FITTING, ge=1, le=MOST_STEPS)
+    holidays: str | None = setting(
+        None,
+        "days with the traffic of another weekday: public holidays of a country or region, such as US-CA, which "
+        "resemble Sundays; or a CSV file of dates and weekdays. Not set: none",
+        Facts(commands=(*STEP, *USE, "serve"), may_change=(SCORING,)),
+    )
     split: Literal["canonical", "strict"] = setting(
         "canonical",
         "canonical: cut windows, then split them 70/10/20 as the papers do; strict: split the rows first, and use no "

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from socialx.data.calendar import Holidays
 from socialx.data.source import PAGE_ROWS, RowSource, latest_after, pages
 
 BLOCK_ROWS = 255  # of one kind of detector: as in the file, smoother or noisier
@@ -38,6 +39,11 @@ class Augmented:
     def step_minutes(self) -> int:
         """The time between two rows."""
         return self.source.step_minutes
+
+    @property
+    def holidays(self) -> Holidays:
+        """Days whose traffic resembles that of another weekday."""
+        return self.source.holidays
 
     @property
     def shape(self) -> tuple[int, int]:

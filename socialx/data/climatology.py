@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from socialx.data.calendar import DAY_S, calendar, slots_per_day
+from socialx.data.calendar import DAY_S, KINDS_OF_DAY, calendar, kind_of, slots_per_day
 from socialx.data.source import RowSource
 
-KINDS_OF_DAY = 3  # Monday to Friday, Saturday, Sunday
 REACH = 4  # slots before and after that count too
 HALF_LIFE_DAYS = 14.0  # of a day's share: benchmarks/climatology.py
 OF_SENSOR = 0.5  # readings of the sensor's mean: few readings at a time of the week do not decide alone
@@ -145,7 +144,7 @@ class PastDays:
         rows = self._order[self._row : end]
         first, last = int(rows.min()), int(rows.max()) + 1
         values, valid = (part[rows - first] for part in self.source.read(slice(first, last)))
-        slot, weekday = calendar(self.source.seconds[rows], self.source.step_minutes)
+        slot, weekday = calendar(self.source.seconds[rows], self.source.step_minutes, self.source.holidays)
         sums, counts = (np.zeros(self._known.sums.shape[1:], np.float32) for _ in range(2))
         # Slots that increase are all different, so that a plain addition counts every row; np.add.at is slow.
         ends = [*(np.flatnonzero(np.diff(slot) <= 0) + 1), len(slot)]
@@ -193,7 +192,7 @@ class PastDays:
         days: V numbers of days before the day of issue, None: all.  A day of issue that lies before those of earlier
         calls makes it count from the first row again.
         """
-        slot, weekday = calendar(seconds, self.source.step_minutes)
+        slot, weekday = calendar(seconds, self.source.step_minutes, self.source.holidays)
         day, kinds = issued // DAY_S, np.maximum(weekday - 4, 0)
         shape = len(days), len(seconds), *self.source.shape
         usual = Usual(np.empty(shape, np.float32), np.empty(shape, np.uint8))
@@ -209,8 +208,3 @@ class PastDays:
                     for part, table in zip(usual, tables, strict=True):
                         part[place, rows] = table[slot[rows]]
         return usual
-
-
-def kind_of(weekday: int) -> int:
-    """The kind of a day: 0 for Monday to Friday, 1 for Saturday, 2 for Sunday."""
-    return max(weekday - 4, 0)

@@ -89,7 +89,7 @@ class Histories:
             values, valid = self.read(self.rows_at(self.seconds_until(issued[places], self.history)))  # [B,T,N,C]
             clean = np.where(valid, values, np.float32(0))
             times = issued[places, None] + steps
-            slot, weekday = calendar(times, self.step_minutes)  # [B,R]
+            slot, weekday = calendar(times, self.step_minutes, self.source.holidays)  # [B,R]
             usual, trust = self._usual(times)
             yield (
                 places,

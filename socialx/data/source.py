@@ -9,10 +9,12 @@ reading of each sensor, is known at the first row of every page.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+
+from socialx.data.calendar import Holidays
 
 PAGE_ROWS = 1020  # 3.5 days of 5-minute rows; a multiple of the blocks of series.look_back
 
@@ -38,6 +40,11 @@ class RowSource(Protocol):
         """Sensors and features."""
         ...
 
+    @property
+    def holidays(self) -> Holidays:
+        """Days whose traffic resembles that of another weekday."""
+        ...
+
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Values float32 and valid bool [t,N,C] of neighbouring rows."""
         ...
@@ -55,6 +62,7 @@ class Arrays:
     valid: np.ndarray
     seconds: np.ndarray
     step_minutes: int = 5
+    holidays: Holidays = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:

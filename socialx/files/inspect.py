@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from socialx.data.calendar import DAY_S
+from socialx.data.calendar import DAY_S, KINDS_OF_DAY, WEEKDAYS, kind_of
 from socialx.data.geo import nearest, to_plane
 from socialx.errors import SocialxError, counted
 from socialx.files.hdf5_layout import (
@@ -47,6 +47,9 @@ STUCK_HOURS, STUCK_AT_CAP_HOURS = 6.0, 24.0
 # others than these are from the median: the tail of an honest quantity, such as flow in rush hours, has no such gap.
 # 0 is none of these, as a closed road has it too.
 ODD_SHARE, ODD_GAP, ODD_OTHERS, ODD_NUMBERS, ODD_COUNT = 0.1, 0.25, 10, 3, 5
+# A working day that is so much nearer to Saturdays or Sundays than to working days.  0.6 finds Memorial Day alone in
+# METR-LA (0.19; Good Friday has 0.77), and Martin Luther King Day (0.42) and Memorial Day (0.16) in PEMS-BAY-74.
+UNUSUAL, HOURS, DAYS_OF_A_KIND = 0.6, 24, 2
 FAR_KM, FAR_RATIO, ASTRAY_KM = 10.0, 10.0, 500.0  # METR-LA's loneliest sensor is 6.8 km from the next
 
 
@@ -102,6 +105,7 @@ class Report(Shown):
     worst_sensors: dict[str, float]  # id -> share of missing readings, the worst first
     dead_sensors: list[str]  # ids without any valid reading
     stuck_sensors: dict[str, float]  # id -> hours of its longest stuck run, the longest first
+    unusual_days: dict[str, str]  # working day -> Saturday or Sunday, whose readings it resembles
     all_missing_rows: int
     longest_outage_steps: int  # the longest run of rows in which no sensor has a reading
     sensor_longest_outage: dict[str, str | int] | None  # sensor, steps, first_timestamp; None = no reading is missing
@@ -343,7 +347,35 @@ def _runs_of_readings(store: Store) -> dict[str, Any]:
         "longest_outage_steps": int(_runs(dark[:, None])[2].max(initial=0)),
         "sensor_longest_outage": worst,
         "stuck_sensors": _stuck(store),
+        "unusual_days": _unusual_days(store),
     }
+
+
+def _unusual_days(store: Store) -> dict[str, str]:
+    """The working days whose course is far nearer to that of Saturdays or Sundays, each with the nearer one.
+
+    The course of a day is the mean reading of the network in each hour, and that of a kind of day the median of
+    the others of this kind.
+    """
+    days, first = store.seconds // DAY_S, int(store.seconds.min()) // DAY_S
+    cells = (days - first) * HOURS + store.seconds % DAY_S * HOURS // DAY_S
+    totals, counts = (np.zeros((int(days.max()) - first + 1) * HOURS) for _ in range(2))
+    np.add.at(totals, cells, np.where(store.valid, store.values, 0).sum(axis=1, dtype=np.float64))
+    np.add.at(counts, cells, store.valid.sum(axis=1))
+    whole = (counts > 0).reshape(-1, HOURS).all(axis=1)
+    courses = (totals / np.maximum(counts, 1)).reshape(-1, HOURS)[whole]
+    dates = first + np.flatnonzero(whole)
+    kinds = np.array([kind_of(weekday) for weekday in ((dates + 3) % 7).tolist()])
+    found = {}
+    for place in np.flatnonzero(kinds == 0):
+        others = [courses[(kinds == kind) & (np.arange(len(kinds)) != place)] for kind in range(KINDS_OF_DAY)]
+        if min(map(len, others)) < DAYS_OF_A_KIND:
+            break
+        far = [np.abs(courses[place] - np.median(other, axis=0)).mean() for other in others]
+        like = int(np.argmin(far))
+        if far[like] < UNUSUAL * far[0]:
+            found[str(np.datetime64(int(dates[place]), "D"))] = WEEKDAYS[4 + like]
+    return found
 
 
 def _stuck(store: Store) -> dict[str, float]:

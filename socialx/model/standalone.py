@@ -14,7 +14,7 @@ from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
 from socialx.batch import Batch
-from socialx.data.calendar import DAY_S
+from socialx.data.calendar import DAY_S, Holidays
 from socialx.data.climatology import Usual
 from socialx.data.network import Network
 
@@ -31,6 +31,7 @@ class Standalone(nn.Module):
     usual: Tensor | None
     trust: Tensor | None
     missing: Tensor
+    holidays: Tensor
     since_issue: Tensor
     places: Tensor
     not_negative: Tensor
@@ -43,6 +44,7 @@ class Standalone(nn.Module):
         missing: Sequence[float | None],
         not_negative: Sequence[bool],
         usual: Sequence[Usual] = (),
+        holidays: Holidays | None = None,
     ) -> None:
         """usual: what is usual on each kind of day, [slots,N,G]; nothing for a model that does not read it."""
         super().__init__()
@@ -53,6 +55,7 @@ class Standalone(nn.Module):
         self.register_buffer("usual", None if readings is None else torch.from_numpy(readings))  # [3,slots,N,G]
         self.register_buffer("trust", None if trust is None else torch.from_numpy(trust.astype(np.float32) / 255))
         self.register_buffer("missing", torch.tensor([torch.nan if value is None else value for value in missing]))
+        self.register_buffer("holidays", torch.tensor(list((holidays or {}).items()), dtype=torch.int64).view(-1, 2))
         self.register_buffer("since_issue", self.step_s * steps)
         self.register_buffer("places", torch.tensor([none if place is None else place for place in network.read]))
         self.register_buffer("not_negative", torch.tensor(list(not_negative)))
@@ -94,7 +97,9 @@ class Standalone(nn.Module):
         valid = history.isfinite() & (history != self.missing)
         clean = torch.where(valid, history, 0.0)
         seconds = issued_at[:, None] + self.since_issue  # [B,R]
-        slot, weekday = seconds % DAY_S // self.step_s, (seconds // DAY_S + 3) % 7
+        slot, day = seconds % DAY_S // self.step_s, seconds // DAY_S
+        holiday = day[..., None] == self.holidays[:, 0]  # [B,R,H]
+        weekday = torch.where(holiday.any(-1), (holiday * self.holidays[:, 1]).sum(-1), (day + 3) % 7)
         kind, nothing = (weekday - 4).clamp(min=0), clean.new_empty(*slot.shape, clean.shape[2], 0)
         return Batch(
             history=clean,

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from socialx.batch import Batch, Target
+from socialx.data.calendar import WEEKDAYS
 
 BY = ("horizon", "hour", "weekday", "sensor", "congestion")  # what errors can be divided by
-HOURS, WEEKDAYS = 24, 7
+HOURS = 24
 CONGESTED = 0.5  # of the free-flow speed: a truth below it is congested
 
 
@@ -40,6 +41,7 @@ class Errors:
 
 # The same errors divided by each of BY: by horizon step [P], by hour of the day [24] and weekday from Monday on [7] of
 # the target row, by sensor [N], and by congestion [2]: where the truth is below half of the free-flow speed, elsewhere.
+# Where some of the windows are of holidays, these are no weekdays but come after them [8].
 Breakdown = dict[str, Errors]
 
 
@@ -47,15 +49,27 @@ class RunningErrors:
     """Add batches, then compute: one transfer from the device, at the end."""
 
     def __init__(
-        self, horizon: int, sensors: int, step_minutes: int, device: torch.device, free_flow: Tensor | None = None
+        self,
+        horizon: int,
+        sensors: int,
+        step_minutes: int,
+        device: torch.device,
+        free_flow: Tensor | None = None,
+        holiday: Tensor | None = None,
     ) -> None:
-        """free_flow float32 [N,G], on the device; None: nothing counts as congested."""
+        """free_flow float32 [N,G], on the device; None: nothing counts as congested.
+
+        holiday: whether each target row is of a holiday, bool [W,P] in the order of the windows, on the device; None:
+        none is.
+        """
         self.horizon, self.step_minutes = horizon, step_minutes
-        sizes = (horizon, HOURS, WEEKDAYS, sensors, 2)
+        self.holiday, self._seen = holiday, 0
+        weekdays = len(WEEKDAYS) + (holiday is not None)
+        sizes = (horizon, HOURS, weekdays, sensors, 2)
         self.sums = {
             by: torch.zeros(2, size, dtype=torch.float64, device=device) for by, size in zip(BY, sizes, strict=True)
         }
-        self.hours, self.weekdays = (torch.arange(size, device=device) for size in (HOURS, WEEKDAYS))
+        self.hours, self.weekdays = (torch.arange(size, device=device) for size in (HOURS, weekdays))
         self.slow = None if free_flow is None else CONGESTED * free_flow[:, 0]
 
     def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
@@ -71,6 +85,10 @@ class RunningErrors:
         self.sums["horizon"] += both.sum(dim=1)
         hour = batch.slot[:, -self.horizon :] * self.step_minutes // 60  # [B,P]
         weekday = batch.weekday[:, -self.horizon :]
+        if self.holiday is not None:  # windows that pad the last batch have no valid target
+            here = self.holiday[self._seen : self._seen + len(weekday)]
+            self._seen += len(here)
+            weekday = torch.cat([torch.where(here, len(WEEKDAYS), weekday[: len(here)]), weekday[len(here) :]])
         for by, key, keys in (("hour", hour, self.hours), ("weekday", weekday, self.weekdays)):
             of_key = (key[..., None] == keys).double()  # [B,P,X]: a product, whose order of sums is fixed
             self.sums[by] += both.flatten(1) @ of_key.flatten(0, 1)

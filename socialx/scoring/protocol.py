@@ -18,6 +18,7 @@ from socialx.dataset import Dataset
 from socialx.environment import commit
 from socialx.errors import Argument, Command, SocialxError, fall_back
 from socialx.files.distances import distances_checksum
+from socialx.files.holidays import as_dates
 from socialx.files.time_axis import same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"
@@ -68,8 +69,8 @@ class ScoringProtocol:
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  free_flow: target -> that of the network.  period: what of a part is scored,
-    None: all of it.
+    data, in its own time zone.  free_flow: target -> that of the network.  holidays: date -> the weekday that it
+    resembles, of the days of the data.  period: what of a part is scored, None: all of it.
     """
 
     dataset: str
@@ -97,6 +98,7 @@ class ScoringProtocol:
     timezone: str | None = None
     free_flow: dict[str, float] = field(default_factory=dict)
     averaging: str = AVERAGING
+    holidays: dict[str, str] = field(default_factory=dict)
     period: Period | None = None
     trained: dict[str, Trained] = field(default_factory=dict)
 
@@ -141,6 +143,7 @@ class ScoringProtocol:
             last_time=store.timestamps[-1].decode(),
             timezone=store.timezone,
             free_flow=dict(zip(data.targets, free_flow, strict=True)),
+            holidays=as_dates(data.holidays_in_it),
         )
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from socialx.data.calendar import WEEKDAYS
 from socialx.disk import as_cell, check_output, replacing
 from socialx.errors import Argument, SettingsError
 from socialx.files.published import PublishedScore
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 FROZEN = "days of the training"  # of a run that knows no later ones
 SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
 Key = TypeVar("Key", int, str)
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ def breakdown_rows(errors: Breakdown, by: str, step_minutes: int, sensors: Seque
     keys: dict[str, Iterable[int | str]] = {
         "horizon": range(step_minutes, step_minutes * (len(errors["horizon"].count) + 1), step_minutes),
         "hour": range(HOURS),
-        "weekday": WEEKDAYS,
+        "weekday": (*WEEKDAYS, "holiday")[: len(errors["weekday"].count)],
         "sensor": sensors,
         "congestion": ("congested", "free"),
     }

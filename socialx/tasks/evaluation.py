@@ -102,17 +102,14 @@ def evaluate(
                 breakdown = errors[name].compute()
                 rows[name] = {what: breakdown_rows(breakdown, what, step_minutes, dataset.sensors.ids) for what in by}
         covered = {name: each.compute(step_minutes) for name, each in inside.items()}
-        of_days = dict(scored.with_days(run, each) for run in scored.problems for each in known)
         protocol = scored.protocol
         published = ladder.published(protocol, part) if baselines else ()
-        if published and UNTIL_TRAINED not in known:
-            of_days |= scored.frozen()
         return Evaluation(
             part,
             protocol,
             {name: ModelScores.of(scores, protocol) for name, scores in frozen.items()},
             published,
-            {name: ModelScores.of(scores, protocol) for name, scores in of_days.items()},
+            scored.with_known_days(known, frozen=bool(published)),
             coverage={name: dict(zip(dataset.targets, each, strict=True)) for name, each in covered.items()},
             by=rows,
             difference=difference(days, step_minutes, _start_among(scored)) if days else None,

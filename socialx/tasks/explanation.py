@@ -14,7 +14,7 @@ from socialx.files.time_axis import Time, as_text
 from socialx.kinds import POOLINGS, model_of
 from socialx.progress import Callback, listening, note
 from socialx.scoring.attention_sums import AttentionWeights, LayerWeights, layer_summary, sensor_errors
-from socialx.scoring.breakdown import WEEKDAYS, Breakdown
+from socialx.scoring.breakdown import Breakdown
 from socialx.scoring.references import ZEROS_COPIED
 from socialx.scoring.results import Explanation, ReferenceErrors, breakdown_rows, error_rows
 from socialx.scoring.scoring_pass import refuse_overflow, survey
@@ -106,7 +106,7 @@ def explanation_of(run: str, scored: ScoredPart, breakdown: Breakdown, layers: l
         count=total.count,
         by_horizon=breakdown_rows(breakdown, "horizon", step_minutes, sensors),
         by_hour=breakdown_rows(breakdown, "hour", step_minutes, sensors),
-        by_weekday=error_rows(range(WEEKDAYS), breakdown["weekday"]),
+        by_weekday=error_rows(range(len(breakdown["weekday"].count)), breakdown["weekday"]),
         sensors=sensor_errors(data.sensors, error_rows(range(len(sensors)), breakdown["sensor"]), layers),
         layers=tuple(map(layer_summary, layers)),
         no_pooling=no_pooling,

@@ -14,7 +14,7 @@ from socialx.files.time_axis import Time
 from socialx.progress import Callback, listening
 from socialx.scoring import ladder
 from socialx.scoring.attention_sums import AttentionWeights
-from socialx.scoring.breakdown import HOURS, WEEKDAYS, Breakdown
+from socialx.scoring.breakdown import HOURS, Breakdown
 from socialx.scoring.days import Day, RecordedForecasts, telling_days
 from socialx.scoring.results import Evaluation, Explanation, ModelScores, error_rows
 from socialx.scoring.scoring_pass import survey
@@ -81,8 +81,7 @@ def report(
                 if name in scored.problems:
                     explained.append((explanation_of(name, scored, errors[name], weights.compute()), shown))
             published = ladder.published(protocol, part)
-            of_days = scored.frozen() if published else {}
-        frozen = {name: ModelScores.of(each, protocol) for name, each in of_days.items()}
+            frozen = scored.with_known_days(frozen=bool(published))
         best, shown = min(explained, key=lambda pair: math.inf if pair[0].mae is None else pair[0].mae)
         seconds = dataset.store.seconds[rows]
         days = tuple(
@@ -94,7 +93,9 @@ def report(
             runs=tuple(_record(name, scored.trained[name].epoch) for name in scored.problems),
             defaults=flat(Settings()),
             by_hour={name: error_rows(range(HOURS), each["hour"]) for name, each in errors.items()},
-            by_weekday={name: error_rows(range(WEEKDAYS), each["weekday"]) for name, each in errors.items()},
+            by_weekday={
+                name: error_rows(range(len(each["weekday"].count)), each["weekday"]) for name, each in errors.items()
+            },
             explanation=best,
             sensors=dataset.sensors.ids,
             days=days,

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from socialx.build import Problem, build
+from socialx.data.calendar import DAY_S
 from socialx.data.climatology import UNTIL_TRAINED
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL, PARTS
@@ -22,10 +23,10 @@ from socialx.files.time_axis import JITTER_S, Time, as_text, wall_seconds
 from socialx.progress import note
 from socialx.scoring.breakdown import RunningErrors
 from socialx.scoring.intervals import Intervals
-from socialx.scoring.metrics import HorizonScores, RunningScores
+from socialx.scoring.metrics import RunningScores
 from socialx.scoring.protocol import Period, ScoringProtocol, Trained
 from socialx.scoring.references import Recorded, references
-from socialx.scoring.results import FROZEN
+from socialx.scoring.results import FROZEN, ModelScores
 from socialx.scoring.scoring_pass import survey
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import intervals_of, load_trained
@@ -82,26 +83,33 @@ class ScoredPart:
         """The question how large the errors of a model are."""
         return RunningScores(self.data.horizon, len(self.data.targets), self.device)
 
-    def with_days(self, run: str, days: int | None) -> tuple[str, list[HorizonScores]]:
-        """The name and the scores of a run that knows so many days before each day of issue, as ``Dataset.usual``."""
-        problem, sums = self.problems[run], self.scores()
-        named = {None: "all days", UNTIL_TRAINED: FROZEN}
-        name = f"{run}, {named[days] if days in named else counted(days or 0, 'day')}"
-        size = problem.settings.loader.batch_size
-        loader = self.data.loader(self.part, size, some=self.places, days=(days,))
-        survey(problem.model, loader, problem.precision, sums, name=f"score {name}")
-        return name, sums.compute()
+    def with_known_days(self, known: Sequence[int | None] = (), frozen: bool = False) -> dict[str, ModelScores]:
+        """The scores of the runs that know so many days before each day of issue, as ``Dataset.usual``, by their names.
 
-    def frozen(self) -> dict[str, list[HorizonScores]]:
-        """The scores of the runs that read past days, with what was known when training ended, by their names."""
-        runs = [name for name, each in self.trained.items() if name in self.problems and each.past_days]
-        return dict(self.with_days(run, UNTIL_TRAINED) for run in runs)
+        frozen: also of those that read past days, with what was known when training ended.
+        """
+        found = {}
+        for run, problem in self.problems.items():
+            ended = [UNTIL_TRAINED] if frozen and self.trained[run].past_days else []
+            for days in dict.fromkeys([*known, *ended]):
+                named = {None: "all days", UNTIL_TRAINED: FROZEN}
+                name = f"{run}, {named[days] if days in named else counted(days or 0, 'day')}"
+                sums, size = self.scores(), problem.settings.loader.batch_size
+                loader = self.data.loader(self.part, size, some=self.places, days=(days,))
+                survey(problem.model, loader, problem.precision, sums, name=f"score {name}")
+                found[name] = ModelScores.of(sums.compute(), self.protocol)
+        return found
 
     def errors(self, congestion: bool = False) -> RunningErrors:
         """The question where a model errs; congestion: also below half of the free-flow speed, which is measured."""
         data = self.data
         free_flow = torch.from_numpy(data.free_flow).to(self.device) if congestion else None
-        return RunningErrors(data.horizon, len(data.sensors.ids), data.store.step_minutes, self.device, free_flow)
+        first = data.forecast_rows(self.part, self.places)[0]
+        days = data.store.seconds[first[:, None] + np.arange(data.horizon)] // DAY_S  # [W,P]
+        off = np.isin(days, list(data.holidays))
+        holiday = torch.from_numpy(off).to(self.device) if off.any() else None
+        sensors, step_minutes = len(data.sensors.ids), data.store.step_minutes
+        return RunningErrors(data.horizon, sensors, step_minutes, self.device, free_flow, holiday)
 
     def intervals(self, run: str) -> Intervals:
         """The prediction intervals of a run for the sensors of the file; SocialxError where it has none."""

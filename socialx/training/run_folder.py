@@ -40,7 +40,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 import socialx
-from socialx.data.climatology import KINDS_OF_DAY, KnownDays
+from socialx.data.calendar import KINDS_OF_DAY
+from socialx.data.climatology import KnownDays
 from socialx.disk import check_name, check_regular, exclusive, folder_for, read_text, replacing, sweep_folder
 from socialx.environment import environment
 from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError

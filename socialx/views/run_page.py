@@ -201,12 +201,13 @@ class RunView:
         minutes = [protocol.step_minutes * (k + 1) for k in range(protocol.horizon)]
         by_step = {name: [(at, self._mae(name, k + 1)) for k, at in enumerate(minutes)] for name in self.lines}
         by_hour = {name: [(row.key + 0.5, row.mae) for row in self.report.by_hour[name]] for name in self.lines}
+        days = (*DAYS, "holiday")[: max(len(rows) for rows in self.report.by_weekday.values())]
         by_day = {name: [(row.key + 0.5, row.mae) for row in self.report.by_weekday[name]] for name in self.lines}
         usual = [at for at in USUAL_STEPS if at in minutes] if minutes[-1] == USUAL_STEPS[-1] else None
         charts: tuple[tuple[str, Mapping[str, Points], dict[str, Any]], ...] = (
             ("By horizon", by_step, {"xlabel": "minutes ahead", "xlim": (0, minutes[-1]), "xticks": usual}),
             ("By hour of the day", by_hour, {"xlabel": "hour that is forecast", "xlim": (0, 24), "xticks": HOURS}),
-            ("By weekday", by_day, {"xlim": (0, 7), "xticks": np.arange(0.5, 7), "xticklabels": DAYS}),
+            ("By weekday", by_day, {"xlim": (0, len(days)), "xticks": np.arange(0.5, len(days)), "xticklabels": days}),
         )
         maes = [mae for _, lines, _ in charts for points in lines.values() for _, mae in points if known(mae)]
         drawn = []
@@ -239,7 +240,7 @@ class RunView:
         tables = (
             ("horizon", [f"{protocol.step_minutes * (k + 1)} min" for k in range(protocol.horizon)], by_step),
             ("hour", [f"{hour:02}:00" for hour in range(24)], by_hour),
-            ("weekday", DAYS, by_day),
+            ("weekday", (*DAYS, "holiday")[: len(by_day)], by_day),
         )
         return [
             (

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from socialx.errors import sample
 from socialx.files.published import SCORED_MINUTES
 from socialx.scoring.difference import Difference
 from socialx.scoring.intervals import Coverage
@@ -262,6 +263,9 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         f"missing: {missing_rule(protocol.missing)}; averaged over {protocol.averaging}",
         f"{normalisers}; {protocol.precision}; socialx {protocol.socialx} {protocol.commit or ''}".rstrip(),
     ]
+    if protocol.holidays:
+        named = [f"{date} as {like}" for date, like in protocol.holidays.items()]
+        lines.insert(3, f"holidays: {sample(named, 5)}")
     if (period := protocol.period) is not None:
         within = f"within {period.first_time} .. {period.last_time}"
         within += "".join(f" and is in {file}" for file in period.files)

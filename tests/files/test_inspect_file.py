@@ -195,6 +195,26 @@ def test_stuck_sensors_repeat_a_value_for_six_hours(tmp_path: Path) -> None:
     assert reported(tmp_path, values, missing=0.0).stuck_sensors == pytest.approx({"c": 200 / 12, "a": 6})
 
 
+def weeks(days: int, holiday: int, like: int) -> tuple[np.ndarray, list[str]]:
+    """Hourly readings from a Monday on: a jam on working days, half of it on Saturdays; one day is like another."""
+    rng, jam = np.random.default_rng(0), 25 * np.exp(-(((np.arange(24) - 17) / 2) ** 2))
+    kinds = [(0, 0.5, 1)[2 - max(day % 7 - 4, 0)] for day in range(days)]
+    kinds[holiday] = (1, 0.5, 0)[like]
+    values = np.concatenate([65 - jam * kind for kind in kinds])[:, None] + rng.normal(0, 1, (24 * days, 3))
+    times = [f"2024-01-{1 + day:02} {hour:02}:00:00" for day in range(days) for hour in range(24)]
+    return values, times
+
+
+def test_a_working_day_like_a_sunday_is_named(tmp_path: Path) -> None:
+    for like, name in ((2, "Sunday"), (1, "Saturday")):
+        assert reported(tmp_path, *weeks(21, 9, like)).unusual_days == {"2024-01-10": name}
+    assert reported(tmp_path, *weeks(21, 9, 0)).unusual_days == {}
+    assert reported(tmp_path, *weeks(13, 9, 2)).unusual_days == {}  # one Sunday tells nothing
+    values, times = weeks(21, 9, 2)
+    values[24 * 9 + 12] = np.nan  # an hour of the day is missing
+    assert reported(tmp_path, values, times).unusual_days == {}
+
+
 def test_a_cap_may_be_kept_all_night(tmp_path: Path) -> None:
     values = moving(400, 2)
     values[10:297, 0], values[10:298, 1] = 70, 70  # 5 minutes less than a day, a day
@@ -500,7 +520,7 @@ def printed(report: Report) -> str:
 
 def test_the_printed_report_is_compact(clean: Report) -> None:
     text = printed(clean)
-    assert len(text.splitlines()) == 16
+    assert len(text.splitlines()) == 17
     assert max(map(len, text.splitlines())) <= 100
     assert "0 rows in skipped hours" in text
     assert "latitude degrees, longitude degrees" in text

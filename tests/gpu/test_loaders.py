@@ -80,7 +80,7 @@ def test_scores_of_the_baselines_equal_the_cpus() -> None:
     for model in (
         CopyLast(12, True, [50.0]),
         CopyLast(12, False, [50.0]),
-        HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5),
+        HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5, {}),
     ):
         maes = []
         for device in (CPU, CUDA):

@@ -62,7 +62,7 @@ def models() -> dict[str, nn.Module]:
         "dense and gathered": forecaster(social=1, neighbours=1),
         "copy-last": CopyLast(12, False, [50.0]),
         "zeros copied": CopyLast(12, True, [50.0]),
-        "historical average": HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5),
+        "historical average": HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5, {}),
     }
 
 

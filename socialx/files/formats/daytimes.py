@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from socialx.data.calendar import DAY_S
+from socialx.data.calendar import DAY_S, WEEKDAYS
 from socialx.errors import Argument, SocialxError
 from socialx.files.convert_options import Request
 from socialx.files.formats.contents import Clock
 
 DAY_MINUTES = 1440
 SLACK = 0.1  # minutes; a float32 fraction of a day is off by milliseconds
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def is_time_of_day(column: np.ndarray) -> bool:

@@ -1,0 +1,79 @@
+"""Which days are holidays: of a country, and from a file."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from socialx.errors import SettingsError, SocialxError
+from socialx.files.holidays import as_dates, holidays_of
+
+FIRST, LAST = (int(datetime(2012, month, 1, tzinfo=UTC).timestamp()) for month in (3, 6))
+
+
+def listed(tmp_path: Path, text: str) -> dict[str, str]:
+    path = tmp_path / "days.csv"
+    path.write_text(text, encoding="utf-8")
+    return as_dates(holidays_of(str(path), FIRST, LAST))
+
+
+def test_public_holidays_resemble_sundays_in_the_year_after_the_file_too() -> None:
+    found = as_dates(holidays_of("US", FIRST, LAST))
+    assert found["2012-05-28"] == "Sunday"  # Memorial Day
+    assert found["2013-05-27"] == "Sunday"
+    assert not [date for date in found if date[:4] not in ("2012", "2013")]
+    assert "2012-03-30" not in found
+    assert "2012-03-31" in as_dates(holidays_of("us-ca", FIRST, LAST))  # of California alone
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2012-05-28\n2012-07-03,saturday\n",
+        "date,like\n2012-05-28,Sunday\n\n 2012-07-03 , SATURDAY \n",
+        "\ufeff2012-05-28,\r\n2012-07-03,Saturday\r\n",
+    ],
+)
+def test_a_file_names_a_date_and_a_weekday(tmp_path: Path, text: str) -> None:
+    assert listed(tmp_path, text) == {"2012-05-28": "Sunday", "2012-07-03": "Saturday"}
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "says"),
+    [
+        ("2012-05-28,Holiday\n", "line 1", "'Holiday' is no weekday"),
+        ("date\n28.05.2012\n", "line 2", "'28.05.2012' is no date"),
+        ("2012-05-28\n2012-02-30\n", "line 2", "'2012-02-30' is no date"),
+        ("2012-05-28\n2012-07-04\n2012-05-28,Saturday\n", "line 3", "2012-05-28 is there twice"),
+        ("date,like\n", "days.csv", "no date in it"),
+        ("", "days.csv", "no date in it"),
+        ("2012-05-28\n" * 200_000, "days.csv", "longer than 1,024 KiB"),
+    ],
+)
+def test_a_file_that_is_no_such_list_is_refused(tmp_path: Path, text: str, where: str, says: str) -> None:
+    with pytest.raises(SocialxError, match=says.replace(".", r"\.")) as error:
+        listed(tmp_path, text)
+    assert where in str(error.value)
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SocialxError, match="No such file"):
+        holidays_of(str(tmp_path / "none.csv"), FIRST, LAST)
+    (tmp_path / "latin.csv").write_bytes(b"2012-05-28,S\xfcnday\n")
+    with pytest.raises(SocialxError, match="utf-8"):
+        holidays_of(str(tmp_path / "latin.csv"), FIRST, LAST)
+
+
+@pytest.mark.parametrize(("named", "says"), [("XQ", "XQ"), ("US-QQ", "QQ")])
+def test_a_country_that_nobody_knows_is_refused(named: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=f"{says}.*not available|{says}"):
+        holidays_of(named, FIRST, LAST)
+
+
+def test_a_country_needs_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "holidays", None)
+    with pytest.raises(SettingsError, match=r"pip install 'socialx\[holidays\]'"):
+        holidays_of("US", FIRST, LAST)

@@ -1,0 +1,111 @@
+"""A run with holidays: in its climatology and calendar, its scores, its forecasts and its export."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from socialx.data.calendar import DAY_S, calendar
+from socialx.data.climatology import PastDays
+from socialx.data.series import Series
+from socialx.data.source import Arrays
+from socialx.settings_layers import Layers
+from socialx.tasks.evaluation import evaluate
+from socialx.tasks.exporting import standalone
+from socialx.tasks.prediction import predict
+from socialx.tasks.trained import load_trained
+from tests.commands import small_file, small_run, works
+from tests.networks import CPU, MONDAY, speeds
+
+ROWS = 1560
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("data"), ROWS)
+
+
+@pytest.fixture(scope="module")
+def days(data: Path) -> Path:
+    """The last whole day of the file, a Monday, resembles a Sunday, and one after the file a Saturday."""
+    path = data.with_name("days.csv")
+    path.write_text("date,like\n2012-05-07,Sunday\n2012-05-10,Saturday\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, days: Path) -> Path:
+    return small_run(data, "run", "--batch-size", "32", "--learning-rate", "0.01", "--holidays", days)
+
+
+def test_a_holiday_is_the_weekday_that_it_resembles() -> None:
+    seconds = MONDAY + 1800 * np.arange(3 * 48).reshape(3, 48)
+    slot, weekday = calendar(seconds, 30, {MONDAY // DAY_S + 1: 6})
+    assert (slot == np.arange(48)).all()
+    assert [set(day) for day in weekday.tolist()] == [{0}, {6}, {2}]
+
+
+def test_the_climatology_counts_a_holiday_with_the_kind_of_day_that_it_resembles() -> None:
+    values, valid, _ = speeds(9 * 48, 3, 0.1)
+    seconds = MONDAY + 1800 * np.arange(9 * 48)
+    first = MONDAY // DAY_S
+    arrays = values[..., None], valid[..., None], seconds, 30
+    plain, off = (PastDays(Arrays(*arrays, holidays=days)) for days in ({}, {first + 1: 6, first + 9: 6}))
+    known, without = off.before(first + 9), plain.before(first + 9)
+    np.testing.assert_allclose(known.counts.sum(0), without.counts.sum(0), rtol=1e-6)
+    faded = 0.5 ** (8 / 14) * valid[48:96, :, None]
+    np.testing.assert_allclose(known.counts[2] - without.counts[2], faded, atol=1e-6)
+    ahead = MONDAY + 9 * DAY_S + 1800 * np.arange(48)  # a Wednesday
+    np.testing.assert_array_equal(off.at(ahead, ahead).readings[0], known.usual(2).readings)
+    np.testing.assert_array_equal(plain.at(ahead, ahead).readings[0], without.usual(0).readings)
+
+
+def test_windows_have_it_in_their_calendar() -> None:
+    values, valid, _ = speeds(96, 3, 0.1)
+    source = Arrays(values[..., None], valid[..., None], MONDAY + 1800 * np.arange(96), 30, {MONDAY // DAY_S + 1: 5})
+    batch = Series(source, 2, 3, CPU).window(torch.tensor([44]))
+    assert batch.weekday.tolist() == [[0, 0, 0, 0, 5]]
+
+
+def test_scores_have_a_row_of_holidays(run: Path, data: Path, days: Path) -> None:
+    found = evaluate(run, by="weekday", save=data.with_name("all.parquet"))
+    rows = {row.key: row for row in found.by[str(run)]["weekday"]}
+    assert list(rows)[-1] == "holiday"
+    saved = pd.read_parquet(data.with_name("all.parquet"))
+    error = (saved["value"] - saved["truth"]).abs()
+    of_day = error[pd.to_datetime(saved["time"]).dt.date == date(2012, 5, 7)].dropna()
+    assert (rows["holiday"].count, rows["Monday"].count) == (len(of_day), 0)
+    assert rows["holiday"].mae == pytest.approx(of_day.mean(), rel=1e-5)
+    assert sum(row.count for row in rows.values()) == found[run].overall().count
+    assert found.protocol.holidays == {"2012-05-07": "Sunday"}
+    assert "holidays: 2012-05-07 as Sunday" in works("evaluate", run).stdout
+    none = days.with_name("none.csv")
+    none.write_text("2011-01-01\n")
+    other = evaluate(run, by="weekday", data={"holidays": str(none)})
+    assert "holiday" not in {row.key for row in other.by[str(run)]["weekday"]}
+    assert other[run].overall().mae != found[run].overall().mae
+
+
+def test_a_forecast_on_a_holiday_is_that_of_the_scores(run: Path, tmp_path: Path) -> None:
+    evaluate(run, save=tmp_path / "all.parquet")
+    saved = pd.read_parquet(tmp_path / "all.parquet")
+    issued = saved["issued_at"].iloc[len(saved) // 2]
+    frame = predict(run, at=str(issued)).to_frame()
+    both = saved[saved["issued_at"] == issued].merge(frame, on=["sensor", "horizon"], suffixes=("", "_now"))
+    assert len(both) == 48
+    np.testing.assert_allclose(both["value"], both["value_now"], rtol=1e-5)
+
+
+def test_the_export_knows_them(run: Path) -> None:
+    problem, _ = load_trained(run, Layers.of(None, {}))
+    issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-10T00:30"], "datetime64[s]").astype(np.int64)
+    batch = standalone(problem).batch(np.full((3, 12, 4, 1), 60.0), issued)
+    times = issued[:, None] + 300 * np.arange(-11, 13)
+    expected = calendar(times, 5, problem.data.holidays)[1]
+    assert batch.weekday.tolist() == expected.tolist()
+    assert (set(expected[1]), expected[2, -1]) == ({6}, 5)
