@@ -38,11 +38,13 @@ class Batch(NamedTuple):
 class Target(NamedTuple):
     """What came after the history: values float32 [B,P,N,G] in the file's units, valid bool [B,P,N,G].
 
-    A missing value is 0 with valid False; the windows that pad a batch to its size have no valid entry.
+    A missing value is 0 with valid False; the windows that pad a batch to its size have no valid entry.  taught float16
+    [B,P,N,U]: what other models forecast, from which this one learns too; U is G, or 0 where there are none.
     """
 
     values: Tensor
     valid: Tensor
+    taught: Tensor = torch.empty(0)
 
     def to(self, device: torch.device) -> Target:
         """The same target on ``device``; tensors already there are not copied."""

@@ -94,7 +94,8 @@ class Dataset:
     where the file was not split, because only its latest history is asked for.  loading: with the mode that was chosen.
     met: how many days before the day of issue training windows know, None: all; one after the other has each number.
     Nothing: no model reads the climatology.  known: what a run knows of days that this file lacks.
-    holidays: days whose traffic resembles that of another weekday.
+    holidays: days whose traffic resembles that of another weekday.  taught: what other models forecast for the training
+    window that begins at each row, float16 [t,P*N*G].
     """
 
     stores: dict[str, Store]
@@ -109,6 +110,7 @@ class Dataset:
     met: tuple[int | None, ...] = ()
     known: KnownDays | None = None
     holidays: Holidays = field(default_factory=dict)
+    taught: np.ndarray | None = field(default=None, compare=False)
 
     @property
     def _split(self) -> Windows:
@@ -223,6 +225,24 @@ class Dataset:
                 bar.advance(rows.stop - rows.start)
         return made
 
+    def learning_from(self, forecasts: Iterator[np.ndarray]) -> Dataset:
+        """The same with what other models forecast for the training windows, float32 [b,P,N,G] in their order.
+
+        It is read in chunks where it does not fit into the memory beside the series.
+        """
+        starts, mode, done = self._split.part("train"), self.loading.mode, 0
+        shape = int(starts[-1]) + 1, self.horizon * math.prod(self.target_source.shape)
+        free = free_bytes(self.device)
+        if mode == "resident" and free is not None and 2 * math.prod(shape) > RESIDENT_SHARE * free:
+            mode = "chunk"
+        data = replace(self, loading=replace(self.loading, mode=mode))
+        taught = data._room(shape, np.float16)
+        for part in forecasts:
+            rows = starts[done : done + len(part)]  # without the windows that pad the last batch
+            taught[rows] = part[: len(rows)].reshape(len(rows), -1)
+            done += len(rows)
+        return replace(data, taught=taught)
+
     def _room(self, shape: tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
         """An array in memory, or in a file that has no name and is gone with it."""
         if self.loading.mode == "resident":
@@ -233,7 +253,7 @@ class Dataset:
                 os.posix_fallocate(file.fileno(), 0, size)  # a file with holes would end the process on a full disk
                 return np.memmap(file, kind, "w+", shape=shape)
         except OSError as error:
-            found = f"no room for the climatology of the file, {size / GIB:.1f} GiB ({error.strerror})"
+            found = f"no room beside the file, {size / GIB:.1f} GiB ({error.strerror})"
             raise SocialxError(
                 "TMPDIR", found, f"set it to a folder with space, or {Argument('data.days', 'N')}"
             ) from None
@@ -320,12 +340,14 @@ class Dataset:
         length = self.history + self.horizon
         if days and self.loading.mode != "resident":
             self.usual(days, slice(0, 0))  # before worker processes begin, which would make it once each
+        taught = self.taught if part == "train" else None
+        series_of = partial(self._part, days, taught)
         if self.loading.mode == "chunk":
-            return ChunkLoader(partial(self._part, days), length, self.device, order)
+            return ChunkLoader(series_of, length, self.device, order)
         if self.loading.mode == "workers":
-            series_of = partial(self._part, days)
             return WorkerLoader(series_of, length, self.device, self.loading, 2 * self._chunk_bytes, order)
-        return ResidentLoader(self.series_with(days), order)
+        series = self.series_with(days)
+        return ResidentLoader(series if taught is None else series.with_taught(taught), order)
 
     def forecast_rows(self, part: str, some: slice | np.ndarray = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """The first and the last row, int64 [W] each, that some windows of a part forecast."""
@@ -345,17 +367,20 @@ class Dataset:
         if self.loading.chunk_bytes is None and self.loading.mode == "resident":
             return 0
         sensors, features = self.source.shape
-        rows = self._chunk_bytes // series_bytes(1, sensors, features + len(self.targets) * len(self.met))
+        row = series_bytes(1, sensors, features + len(self.targets) * len(self.met))
+        row += 0 if self.taught is None else self.taught[0].nbytes
+        rows = self._chunk_bytes // row
         fit = max(PAGE_ROWS, rows - PAGE_ROWS - self.history - self.horizon)
         return 0 if fit >= windows else -(-windows // -(-windows // fit))
 
-    def _part(self, days: tuple[int | None, ...], rows: slice) -> Series:
+    def _part(self, days: tuple[int | None, ...], taught: np.ndarray | None, rows: slice) -> Series:
         """These rows in the host's memory, with the climatology of days; rows after the last one are left out."""
         rows = slice(rows.start, min(rows.stop, len(self.store.seconds)))
         pinned = self.device.type == "cuda" and self.loading.mode == "chunk"
         usual = self.usual(days, rows) if days else None
         source = self._read_by(days)
-        return Series(source, self.history, self.horizon, HOST, *self._places(), rows, pinned, usual)
+        series = Series(source, self.history, self.horizon, HOST, *self._places(), rows, pinned, usual)
+        return series if taught is None else series.with_taught(taught[rows])
 
     def training_readings(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Values and valid [t,N,G] of the targets and seconds [t] of the rows that training windows may look at.

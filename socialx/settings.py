@@ -469,6 +469,9 @@ class Settings(Section):
         if self.data.also and not model.any_network:
             tied = "a model with weights of single sensors learns from one network"
             raise SettingsError(Argument("data.also"), tied, f"add {Argument('model.any_network', True)}")
+        if self.data.also and self.trainer.teacher:
+            one = "its forecasts are of one network"
+            raise SettingsError(Argument("trainer.teacher"), one, f"leave it or {Argument('data.also')} out")
         if not model_of(model.kind).social or POOLINGS[pooling.kind].path is None:
             return
         if model.width % pooling.heads:

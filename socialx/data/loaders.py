@@ -221,8 +221,8 @@ def _masked(example: Example, real: np.ndarray, kept: Tensor) -> Example:
     """No target of the padding is valid; real bool [B] on the host, kept the same on the device."""
     if real.all():
         return example
-    values, valid = example.target
-    return Example(example.batch, Target(values, valid & kept[:, None, None, None]))
+    valid = example.target.valid & kept[:, None, None, None]
+    return Example(example.batch, example.target._replace(valid=valid))
 
 
 class WorkerLoader(_InOrder):

@@ -70,6 +70,7 @@ class Series:
         self.trust: Tensor | None = None
         if usual is not None:
             self.usual, self.trust = self._sent(usual)
+        self.taught: Tensor | None = None
         # None: all columns in their order, which are then not copied.
         every = list(range(self.shape[1]))
         self.inputs, self.targets = (
@@ -83,6 +84,15 @@ class Series:
         other.usual, other.trust = self._sent(usual)
         return other
 
+    def with_taught(self, taught: np.ndarray) -> Series:
+        """The same with what other models forecast for the window that begins at each row, float16 [t,P*N*G].
+
+        Rows at its end may lack: no window that trains begins there.
+        """
+        other, kept = copy.copy(self), torch.from_numpy(taught)
+        other.taught = (kept.pin_memory() if self.readings.is_pinned() else kept).to(self.device)
+        return other
+
     def _sent(self, usual: Usual) -> tuple[Tensor, Tensor]:
         """A climatology on the device, [V,T+P,N*G]."""
         pinned = self.readings.is_pinned()
@@ -93,7 +103,7 @@ class Series:
     def on(self, device: torch.device) -> Series:
         """The same on another device; from pinned memory the copies do not wait."""
         moved = copy.copy(self)
-        for name in ("readings", "ages", "latest", "calendar", "inputs", "targets", "usual", "trust"):
+        for name in ("readings", "ages", "latest", "calendar", "inputs", "targets", "usual", "trust", "taught"):
             tensor = getattr(self, name)
             setattr(moved, name, None if tensor is None else tensor.to(device, non_blocking=True))
         moved.device = device
@@ -103,7 +113,7 @@ class Series:
         """All that it keeps on the device."""
         kept = (
             *(self.readings, self.ages, self.latest, self.calendar),
-            *(self.inputs, self.targets, self.usual, self.trust),
+            *(self.inputs, self.targets, self.usual, self.trust, self.taught),
         )
         return [tensor for tensor in kept if tensor is not None]
 
@@ -134,7 +144,9 @@ class Series:
         values, valid = self._readings(rows)
         if self.targets is not None:
             values, valid = values.index_select(-1, self.targets), valid.index_select(-1, self.targets)
-        return Target(values, valid)
+        if self.taught is None:
+            return Target(values, valid, values.new_empty(*values.shape[:-1], 0, dtype=torch.float16))
+        return Target(values, valid, self.taught.index_select(0, starts - self.first).view(values.shape))
 
     def _usual(self, starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """What is usual at the rows int64 [B,R] of windows, and the trust in it, [B,R,N,G]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -12,7 +12,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
 
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
@@ -20,7 +21,7 @@ from socialx.errors import Argument, Message, SettingsError, SocialxError, count
 from socialx.kinds import OwnModel, model_of
 from socialx.notebook import Shown, is_frame
 from socialx.precision import Precision
-from socialx.progress import Callback, Start, note, say
+from socialx.progress import Callback, Start, note, say, work
 from socialx.scoring.intervals import calibrated
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, Settings
@@ -128,18 +129,19 @@ def train(
         with group.agreed():
             layers = Layers.of(settings, {"data.path": file, **sections, "run_dir": run_dir}, size)
             problem, origin, old, overwrite = _plan(layers, resume, overwrite, group)
-        effective, data, precision, protocol = problem.settings, problem.data, problem.precision, problem.protocol
-        trainer = effective.trainer
-        path = trainer.run_dir or Path(f"runs/{protocol.dataset}-{began}")
+            effective = problem.settings
+            trainer = effective.trainer
+            path = trainer.run_dir or Path(f"runs/{problem.protocol.dataset}-{began}")
+            if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
+                raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
+            problem = taught(problem)
+        data, precision, protocol = problem.data, problem.precision, problem.protocol
         # Every process may see another amount of free memory, and all need one order of the windows.
         chunk = group.of_first(data.chunk_windows(protocol.windows["train"]))
         with group.agreed():
-            if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
-                raise SettingsError(Argument("trainer.run_dir", path), "is a teacher of it", "name another folder")
-            problem, teachers = load_teachers(problem)
             networks = [problem, *other_networks(problem)]
             loader, validation = loaders_of(networks, group, chunk)
-            learner = make_learner(problem, len(loader), group, teachers)
+            learner = make_learner(problem, len(loader), group)
             run = stack.enter_context(folder_to_train(path, old, overwrite, writes=group.first))
             stack.enter_context(logging_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
             group.seed(trainer.seed)
@@ -290,29 +292,38 @@ def loaders_of(
     return InTurn([first, *others], use, seed, names), InTurn(validation, use, seed, names)
 
 
-def load_teachers(problem: Problem) -> tuple[Problem, list[nn.Module]]:
-    """The models of the runs that ``trainer.teacher`` names, and the problem with the batches that they read.
+def taught(problem: Problem) -> Problem:
+    """The problem with the mean forecast of its teachers for each training window: they are asked once.
 
     Raises SettingsError for one of other windows, and SocialxError for one of another network.
     """
-    settings, models = problem.settings, []
-    layers = Layers.of(None, {"data": settings.data.path, "device": str(problem.precision.device)})
+    settings, device, teachers = problem.settings, problem.precision.device, []
+    layers = Layers.of(None, {"data": settings.data.path, "device": str(device)})
     for name in settings.trainer.teacher:
         then = load_run(name).settings
         then = then.model_copy(update={"data": then.data.model_copy(update={"path": settings.data.path})})
         if differ := differences(settings, then):
             advice = "name runs of the same windows"
             raise SettingsError(Argument("trainer.teacher", name), f"trained on other windows ({differ})", advice)
-        taught = load_trained(Path(name), layers, problem)[0]
-        if taught.data.met and not problem.data.met:
-            problem = replace(problem, data=replace(taught.data, met=(None,)))
-        models.append(taught.model)
-    return problem, models
+        teachers.append(load_trained(Path(name), layers, problem)[0])
+    if not teachers:
+        return problem
+    return replace(problem, data=problem.data.learning_from(_mean_forecasts(teachers)))
 
 
-def make_learner(
-    problem: Problem, batches: int, group: ProcessGroup = ALONE, teachers: Sequence[nn.Module] = ()
-) -> Learner:
+def _mean_forecasts(teachers: Sequence[Problem]) -> Iterator[np.ndarray]:
+    """The mean forecast of some models for each batch of their training windows, float32 [B,P,N,G]."""
+    models, size = [teacher.model.eval() for teacher in teachers], teachers[0].settings.loader.batch_size
+    loaders = [teacher.data.loader("train", size) for teacher in teachers]
+    with work("forecasts of the teachers", loaders[0].num_windows, "windows") as bar, torch.no_grad():
+        for examples in zip(*(loader.epoch(0) for loader in loaders), strict=True):
+            batches = (example.batch.to(teachers[0].precision.device) for example in examples)
+            forecasts = [model(batch) for model, batch in zip(models, batches, strict=True)]
+            yield torch.stack(forecasts).mean(0).cpu().numpy()
+            bar.advance(loaders[0].num_windows / len(loaders[0]))
+
+
+def make_learner(problem: Problem, batches: int, group: ProcessGroup = ALONE) -> Learner:
     """The model with its optimizer and schedule over all epochs; batches: of an epoch, in each process.
 
     An error of a further target counts by its deviation, in units of the first one's: with one target it is the MAE.
@@ -334,8 +345,7 @@ def make_learner(
         or (t.cuda_graph == "auto" and not unrecorded(problem, group.world)),
         target_weight=[deviation[0] / each for each in deviation],
         group=group,
-        teachers=teachers,
-        teacher_weight=t.teacher_weight,
+        teacher_weight=0.0 if problem.data.taught is None else t.teacher_weight,
     )
 
 

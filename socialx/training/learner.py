@@ -42,8 +42,7 @@ class Learner:
         cuda_graph: bool = False,
         target_weight: Sequence[float] = (1.0,),
         group: ProcessGroup = ALONE,
-        teachers: Sequence[nn.Module] = (),
-        teacher_weight: float = 0.5,
+        teacher_weight: float = 0.0,
     ) -> None:
         """total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val 0 does not clip.
 
@@ -51,7 +50,7 @@ class Learner:
 
         group: the processes that share a batch.
 
-        teachers: trained models on the device; a share ``teacher_weight`` of the loss compares with their mean forecast
+        teacher_weight: the share of the loss that compares with what other models forecast, ``Target.taught``
         (Hinton et al. 2015, "Distilling the knowledge in a neural network", arXiv:1503.02531).
 
         compile: off, or a mode of torch.compile, default or max-autotune.  cuda_graph: replay the step, on CUDA.  Both
@@ -74,7 +73,7 @@ class Learner:
         self._compile = compile
         self._cuda_graph = cuda_graph and precision.device.type == "cuda"
         self.group = group
-        self.teachers, self.teacher_weight = [model.eval().requires_grad_(False) for model in teachers], teacher_weight
+        self.teacher_weight = teacher_weight
         if self._cuda_graph and group.world > 1:
             self._cuda_graph = False
             fall_back("trainer.cuda_graph", f"{group.world} processes sum gradients in a step", "going on without")
@@ -165,9 +164,8 @@ class Learner:
                 forecast = self._forecast(batch)
             error = masked_absolute_error(forecast, target.values, target.valid, self._weight) / count
             total = total + error.detach()
-            if self.teachers:
-                with torch.no_grad(), self.precision.autocast():
-                    mean = torch.stack([teacher(batch) for teacher in self.teachers]).mean(0)  # [B,P,N,G]
+            if self.teacher_weight:
+                mean = target.taught.to(forecast.dtype)
                 taught = masked_absolute_error(forecast, mean, target.valid, self._weight) / count
                 error = (1 - self.teacher_weight) * error + self.teacher_weight * taught
             self.grad_scaler.scale(error).backward()

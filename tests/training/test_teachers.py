@@ -7,11 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from socialx.build import build
 from socialx.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
+from socialx.settings_layers import Layers
+from socialx.tasks.trained import load_trained
+from socialx.tasks.training import taught, train_loader
 from socialx.training.learner import Learner
 from tests.commands import SMALL, refused, small_file, small_run, works
 from tests.networks import CPU, example, forecaster
+
+
+@pytest.fixture(scope="module")
+def other(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_run(data, tmp_path_factory.mktemp("other") / "run", "--seed", "3")
 
 
 def learner(seed: int = 0, **options: object) -> Learner:
@@ -26,20 +35,23 @@ def doubled(seed: int) -> object:
 
 @pytest.mark.parametrize("weight", [0.3, 1.0])
 def test_the_loss_is_a_mean_of_two_errors(weight: float) -> None:
-    teachers = [forecaster(seed=seed).double() for seed in (5, 6)]
+    teacher = forecaster(seed=5).double()
     group = [doubled(0), doubled(1)]
-    student = learner(teachers=teachers, teacher_weight=weight)
+    forecasts = [teacher(made.batch).detach().half() for made in group]
+    group = [
+        made._replace(target=made.target._replace(taught=mean)) for made, mean in zip(group, forecasts, strict=True)
+    ]
+    student = learner(teacher_weight=weight)
     plain = forecaster(seed=0).double()
     count = sum(int(made.target.valid.sum()) for made in group)
     total = torch.zeros((), dtype=torch.float64)
     error = torch.zeros((), dtype=torch.float64)
-    for made in group:
+    for made, mean in zip(group, forecasts, strict=True):
         forecast = plain(made.batch)
-        taught = sum(teacher(made.batch) for teacher in teachers).detach() / 2
         own = masked_absolute_error(forecast, made.target.values, made.target.valid)
         error = error + own.detach() / count
         total = total + (1 - weight) * own / count
-        total = total + weight * masked_absolute_error(forecast, taught, made.target.valid) / count
+        total = total + weight * masked_absolute_error(forecast, mean.double(), made.target.valid) / count
     optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2, weight_decay=0.0, fused=True)
     total.backward()
     optimizer.step()
@@ -48,15 +60,25 @@ def test_the_loss_is_a_mean_of_two_errors(weight: float) -> None:
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
 
 
-def test_teachers_are_neither_trained_nor_kept() -> None:
-    teacher = forecaster(seed=5).double()
-    before = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
-    student = learner(teachers=[teacher])
-    alone = learner()
-    student.step([doubled(0)])
-    assert all(torch.equal(tensor, before[name]) for name, tensor in teacher.state_dict().items())
-    assert student.state()["model"].keys() == alone.state()["model"].keys()
-    assert not teacher.training
+@pytest.mark.parametrize("mode", ["resident", "chunk", "workers"])
+def test_each_window_has_the_mean_forecast_of_its_teachers(
+    data: Path, trained: Path, other: Path, mode: str, tmp_path: Path
+) -> None:
+    teachers = [load_trained(path, Layers.of(None, {}))[0] for path in (trained, other)]
+    loader = {"mode": mode, "num_workers": 1, "batch_size": 7}
+    layers = Layers.of(None, {"data": data, "loader": loader, "teacher": [str(trained), str(other)], "max_epochs": 1})
+    problem = taught(build(layers.load().settings))
+    shuffled = train_loader(problem)
+    seen = 0
+    for made in shuffled.epoch(0):
+        real = made.target.valid.any(dim=(1, 2, 3))
+        with torch.no_grad():
+            mean = sum(teacher.model.eval()(made.batch) for teacher in teachers) / 2
+        torch.testing.assert_close(made.target.taught[real].float(), mean[real], rtol=1e-3, atol=1e-3)
+        seen += int(real.sum())
+    assert seen == problem.protocol.windows["train"]
+    (first, *_) = problem.data.loader("validation", 7).epoch(0)
+    assert first.target.taught.shape == (*first.target.values.shape[:-1], 0)
 
 
 def test_a_run_learns_from_runs_and_goes_on(data: Path, trained: Path, tmp_path: Path) -> None:
@@ -75,3 +97,8 @@ def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, trained: P
     assert "not what" in refused("train", "--data", small_file(tmp_path / "b", sensors=6), *options, trained)
     assert "not a run folder" in refused("train", "--data", data, *options, tmp_path)
     assert not (tmp_path / "a").exists()
+
+
+def test_teachers_know_one_network(data: Path, trained: Path) -> None:
+    error = refused("train", "--data", data, "--also", "b.h5", "--any-network", "--teacher", trained, code=2)
+    assert "--teacher: its forecasts are of one network" in error
