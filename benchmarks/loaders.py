@@ -82,7 +82,7 @@ class Channels(Dataset[dict[str, np.ndarray]]):
 
 
 def example(parts: list[Tensor]) -> Example:
-    return Example(Batch(*parts[:-2]), Target(*parts[-2:]))
+    return Example(Batch(*parts[: len(Batch._fields)]), Target(*parts[len(Batch._fields) :]))
 
 
 def of(loader: DataLoader[tuple[Tensor, ...]]) -> Iterator[Example]:
