@@ -37,7 +37,12 @@ _SMALL = ("model.encoder", "model.width", "model.mlp_width", "model.dropout", *_
 _MEDIUM = ("model.width", "model.blocks", "model.slstm_at", "model.dropout", *_TRAINED)
 # Sets of settings by name.  The defaults are those of medium; docs/accuracy.md has the scores of each on METR-LA.
 SIZES: dict[str, dict[str, Any]] = {
-    "small": {key: KEYS[key].default for key in _SMALL} | {"model.encoder": "mlp"},
+    "small": {
+        **{key: KEYS[key].default for key in _SMALL},
+        "model.encoder": "mlp",
+        "loader.batch_size": 16,
+        "trainer.weight_decay": 0.1,
+    },
     "medium": {key: KEYS[key].default for key in _MEDIUM},
     "large": {
         "model.width": 128,

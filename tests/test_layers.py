@@ -44,7 +44,8 @@ def of_run(saved: Path, purpose: str, **said: Any) -> Loaded:
 
 def test_the_defaults_are_the_recipe_medium() -> None:
     assert Layers(size="medium").load().settings == Settings()
-    assert Layers(size="small").load().settings == load_settings(env={}, model={"encoder": "mlp"})
+    small = {"model": {"encoder": "mlp"}, "loader": {"batch_size": 16}, "trainer": {"weight_decay": 0.1}}
+    assert Layers(size="small").load().settings == load_settings(env={}, **small)
     large = Layers(size="large").load().settings
     assert (large.model.width, large.model.blocks, large.model.slstm_at) == (128, 4, (1, 3))
 
