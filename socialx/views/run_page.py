@@ -201,7 +201,7 @@ class RunView:
         minutes = [protocol.step_minutes * (k + 1) for k in range(protocol.horizon)]
         by_step = {name: [(at, self._mae(name, k + 1)) for k, at in enumerate(minutes)] for name in self.lines}
         by_hour = {name: [(row.key + 0.5, row.mae) for row in self.report.by_hour[name]] for name in self.lines}
-        days = (*DAYS, "holiday")[: max(len(rows) for rows in self.report.by_weekday.values())]
+        days = (*DAYS, "hol.")[: max(len(rows) for rows in self.report.by_weekday.values())]
         by_day = {name: [(row.key + 0.5, row.mae) for row in self.report.by_weekday[name]] for name in self.lines}
         usual = [at for at in USUAL_STEPS if at in minutes] if minutes[-1] == USUAL_STEPS[-1] else None
         charts: tuple[tuple[str, Mapping[str, Points], dict[str, Any]], ...] = (
