@@ -98,8 +98,10 @@ class Standalone(nn.Module):
         clean = torch.where(valid, history, 0.0)
         seconds = issued_at[:, None] + self.since_issue  # [B,R]
         slot, day = seconds % DAY_S // self.step_s, seconds // DAY_S
-        holiday = day[..., None] == self.holidays[:, 0]  # [B,R,H]
-        weekday = torch.where(holiday.any(-1), (holiday * self.holidays[:, 1]).sum(-1), (day + 3) % 7)
+        weekday = (day + 3) % 7
+        if len(self.holidays):  # ONNX runtimes differ in what they make of no holidays
+            holiday = (day[..., None] == self.holidays[:, 0]).long()  # [B,R,H]
+            weekday = torch.where(holiday.sum(-1) > 0, (holiday * self.holidays[:, 1]).sum(-1), weekday)
         kind, nothing = (weekday - 4).clamp(min=0), clean.new_empty(*slot.shape, clean.shape[2], 0)
         return Batch(
             history=clean,

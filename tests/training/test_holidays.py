@@ -6,6 +6,7 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 import torch
@@ -109,3 +110,17 @@ def test_the_export_knows_them(run: Path) -> None:
     expected = calendar(times, 5, problem.data.holidays)[1]
     assert batch.weekday.tolist() == expected.tolist()
     assert (set(expected[1]), expected[2, -1]) == ({6}, 5)
+
+
+@pytest.mark.slow
+def test_an_onnx_program_knows_them(run: Path, tmp_path: Path) -> None:
+    problem, _ = load_trained(run, Layers.of(None, {}))
+    works("export", run, tmp_path / "run.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "run.onnx")
+    issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-08T00:30"], "datetime64[s]").astype(np.int64)
+    history = np.random.default_rng(0).uniform(20, 70, (3, 12, 4, 1)).astype(np.float32)
+    inputs = {"history": history, "carried": history[:, -1], "issued_at": issued}
+    (found,) = session.run(None, inputs)
+    with torch.no_grad():
+        expected = standalone(problem).eval()(*map(torch.from_numpy, inputs.values())).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
