@@ -29,8 +29,8 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise SettingsError(path, getattr(error, "strerror", None) or error, advice) from None
     try:
         tree = tomllib.loads(text) if path.suffix == ".toml" else _yaml(path, text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(path, "is not TOML", str(error)) from None
+    except ValueError as error:  # TOMLDecodeError, or a number of too many digits
+        raise SettingsError(path, "is not TOML", str(error)[:200]) from None
     except RecursionError:
         raise SettingsError(path, "its blocks are nested too deeply", "settings have two levels") from None
     values: dict[str, Any] = {}

@@ -161,6 +161,7 @@ def test_all_wrong_values_are_reported_at_once() -> None:
         ("s.yaml", "trainer: {seed: {a: 1}}", "trainer.seed (FILE): Input should be a valid integer"),
         ("s.yaml", "!!python/object/apply:os.system ['echo']", "is not YAML"),
         ("s.toml", "a = ", "is not TOML"),
+        ("s.toml", "a = " + "9" * 5000, "is not TOML: Exceeds the limit"),
     ],
 )
 def test_a_broken_file_is_one_line(name: str, text: str, says: str, tmp_path: Path) -> None:
