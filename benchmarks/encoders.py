@@ -3,7 +3,8 @@
     python benchmarks/encoders.py --data metr_la.h5
 
 28 days of METR-LA at width 32, three seeds of each.  The xLSTM has two epochs, and the MLP as many as take as long.  A
-run that is complete is not repeated.  The table and benchmarks/results/encoders.json are written after every run.
+run that is complete is not repeated.  benchmarks/results/encoders.json is written after every run; the table is printed
+at the end.
 """
 
 from __future__ import annotations
@@ -53,8 +54,7 @@ def main() -> None:
     for case, encoders in found.items():
         for encoder, runs in encoders.items():
             maes = [run["mae"]["all"] for run in runs]
-            means = (statistics.mean(run[key] for run in runs) for key in ("minutes", "validation_mae"))
-            minutes, validation = means
+            minutes, validation = (statistics.mean(run[key] for run in runs) for key in ("minutes", "validation_mae"))
             print(
                 f"| {case} | {encoder} | {runs[0]['parameters']:,} | {runs[0]['epochs']} | {minutes:.1f} | "
                 f"{validation:.3f} | {statistics.mean(maes):.3f} | {max(maes) - min(maes):.3f} |"

@@ -20,10 +20,10 @@ ADVICE = "a CSV with a date and a weekday in each line is needed, such as 2012-0
 def holidays_of(named: str, first: int, last: int) -> dict[int, int]:
     """Day, counted from 1970 -> the weekday that its traffic resembles, 0 = Monday.
 
-    named: a country such as US or a region such as US-CA, whose public holidays in the years of first to last, in
-    seconds, and the year after them resemble Sundays; or a CSV file with a date in each line and the weekday that it
-    resembles, Sunday where none is named.  Raises SettingsError for a country that nobody knows, and SocialxError for a
-    file that is no such list.
+    named: a country such as US, a region such as US-CA, or a CSV file.  Public holidays resemble Sundays; they are
+    those of the years of first to last, in seconds, and of the year after.  A line of a file has a date and the weekday
+    that it resembles, Sunday where none is named.  Raises SettingsError for a country that nobody knows, and
+    SocialxError for a file that is no such list.
     """
     if found := COUNTRY.fullmatch(named):
         years = [datetime.fromtimestamp(second, UTC).year for second in (first, last)]
