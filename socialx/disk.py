@@ -216,3 +216,9 @@ def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ())
         raise SocialxError(path, "read-only", "make it writable, or choose another output")
     if path.exists() and not overwrite:
         raise SocialxError(path, "exists already", f"add {Argument('overwrite', True)} to replace it")
+
+
+def version_of(path: Path) -> tuple[int, ...]:
+    """What tells the content of a file from that of another one under the same name."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

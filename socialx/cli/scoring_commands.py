@@ -45,6 +45,9 @@ KnownDays = Annotated[
         help="also score runs that know so many days before each day, or those of the training (trained)",
     ),
 ]
+DriftOption = Annotated[
+    bool, typer.Option("--drift", help="also say whether runs are as good as their calibration promised, by day")
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder, or a run of the package: any, metr_la")]
 
 
@@ -68,6 +71,7 @@ def evaluate(
     compare: Annotated[
         bool, typer.Option("--compare", help="also the difference of two runs, with its 95 % interval")
     ] = False,
+    drift: DriftOption = False,
     max_mae: Annotated[
         str | None,
         typer.Option("--max-mae", metavar="LIMITS", help="exit 3 if a run has a larger MAE: 60min=3.5,all=3"),
@@ -92,6 +96,7 @@ def evaluate(
       socialx evaluate --baselines --data metr_la.h5
       socialx evaluate runs/a runs/b --compare --by hour
       socialx evaluate runs/demo --from 2012-05-21 --to "2012-05-22 09:00"
+      socialx evaluate runs/demo --data new.h5 --part all --drift
     """
     import socialx
     from socialx.scoring import limits
@@ -112,6 +117,7 @@ def evaluate(
         intervals=intervals,
         by=by or (),
         compare=compare,
+        drift=drift,
         save=save,
         overwrite=overwrite,
         settings=layers,
@@ -123,9 +129,8 @@ def evaluate(
         print_evaluation(evaluation)
     if scores_csv is not None:
         evaluation.to_csv(scores_csv, overwrite)
-    for path in (scores_csv, save):
-        if path is not None:
-            note(f"wrote {path}")
+    for path in filter(None, (scores_csv, save)):
+        note(f"wrote {path}")
     if failed := limits.failed(evaluation, bounds):
         raise GateError.together(failed)
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import h5py
 
-from socialx.disk import replacing
+from socialx.disk import replacing, version_of
 from socialx.errors import SocialxError
 from socialx.files.hdf5_layout import check_parts
 from socialx.files.open_hdf5 import open_hdf5, writing
-from socialx.files.store import version_of
 
 ADVICE = "convert its source again"
 WAIT_S = 10.0  # for a reader of the file that is changed

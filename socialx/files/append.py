@@ -17,7 +17,7 @@ import numpy as np
 
 from socialx.data.calendar import DAY_S
 from socialx.data.source import pages
-from socialx.disk import exclusive
+from socialx.disk import exclusive, version_of
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted, sample
 from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.convert_options import Request
@@ -43,7 +43,7 @@ from socialx.files.locations import match_key, repeated
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
-from socialx.files.store import Store, open_store, version_of
+from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S, common_step, irregular, known_zone, skipped_times
 from socialx.files.writer import checked_seconds
 from socialx.notebook import Shown

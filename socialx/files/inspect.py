@@ -346,7 +346,7 @@ def _runs_of_readings(store: Store) -> dict[str, Any]:
         "all_missing_rows": int(dark.sum()),
         "longest_outage_steps": int(_runs(dark[:, None])[2].max(initial=0)),
         "sensor_longest_outage": worst,
-        "stuck_sensors": _stuck(store),
+        "stuck_sensors": stuck_sensors(store),
         "unusual_days": _unusual_days(store),
     }
 
@@ -378,7 +378,7 @@ def _unusual_days(store: Store) -> dict[str, str]:
     return found
 
 
-def _stuck(store: Store) -> dict[str, float]:
+def stuck_sensors(store: Store) -> dict[str, float]:
     """id -> hours of the longest run of one valid value, the longest first; a time gap ends a run."""
     values, valid = store.values, store.valid
     same = (values[1:] == values[:-1]) & valid[1:] & valid[:-1]

@@ -15,6 +15,7 @@ import numpy as np
 from socialx.data.calendar import DAY_S
 from socialx.data.geo import on_earth
 from socialx.data.source import latest_after, pages
+from socialx.disk import version_of
 from socialx.errors import Argument, Command, SocialxError, sample
 from socialx.files.hdf5_layout import (
     FEATURES,
@@ -158,12 +159,6 @@ class Store(Shown):
     def is_reading(self, values: np.ndarray) -> np.ndarray:
         """Which of these values are readings, bool of the same shape: finite, and not the missing value of the file."""
         return is_reading(values, self.missing)
-
-
-def version_of(path: Path) -> tuple[int, ...]:
-    """What tells the content of a file from that of another one under the same name."""
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def open_store(path: str | Path, feature: str | None = None, days: int | None = None) -> Store:

@@ -93,16 +93,22 @@ def difference(errors: Mapping[str, DailyErrors], step_minutes: int, start: str 
     first, second = errors
     (one, count), (other, _) = errors[first].compute(), errors[second].compute()
     days, columns = count.shape
-    draws = np.random.default_rng(SEED).multinomial(days, np.full(days, 1 / days), size=DRAWS).astype(float)  # [R,D]
-    gap, readings = draws @ (other - one), draws @ count  # [R,P+1]
     rows = []
     for column in range(columns):
         minutes = step_minutes * (column + 1) if column < columns - 1 else None
-        drawn = readings[:, column] > 0
-        if not drawn.any():
-            rows.append(DifferenceAt(minutes, None, None, None))
-            continue
-        of_all = float((other - one)[:, column].sum() / count[:, column].sum())
-        ends = np.quantile(gap[drawn, column] / readings[drawn, column], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        rows.append(DifferenceAt(minutes, of_all, *ends.tolist()))
+        gap, readings = (other - one)[:, column], count[:, column]
+        of_all = float(gap.sum() / readings.sum()) if readings.any() else None
+        rows.append(DifferenceAt(minutes, of_all, *over_days(gap, readings)))
     return Difference(first, second, days, tuple(rows), start)
+
+
+def over_days(total: np.ndarray, count: np.ndarray) -> tuple[float | None, float | None]:
+    """The ends of the 95 % interval of total / count, sums of each day [D]; None for fewer than 5 days."""
+    days = len(count)
+    if days < LEAST_DAYS or not count.any():
+        return None, None
+    draws = np.random.default_rng(SEED).multinomial(days, np.full(days, 1 / days), size=DRAWS).astype(float)  # [R,D]
+    totals, counts = draws @ total, draws @ count  # [R]
+    drawn = counts > 0
+    low, high = np.quantile(totals[drawn] / counts[drawn], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return low, high

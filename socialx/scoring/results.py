@@ -16,6 +16,7 @@ from socialx.files.published import PublishedScore
 from socialx.notebook import Shown
 from socialx.scoring.breakdown import HOURS, Breakdown, Errors
 from socialx.scoring.difference import Difference
+from socialx.scoring.drift import Drift
 from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol
@@ -70,7 +71,8 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
     no frozen model's.  Beside published results it has what each run knows with the days of its training alone, named
     ``RUN, days of the training``.  What was asked for:
     coverage of the prediction intervals of each run, by target; by: the errors of the first target of each model, by
-    what they are divided by; difference of two runs.  inputs: files that were read, which ``to_csv`` never replaces.
+    what they are divided by; difference of two runs; drift of each run.  inputs: files that were read, which ``to_csv``
+    never replaces.
     """
 
     part: str
@@ -81,6 +83,7 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
     by: Mapping[str, Mapping[str, tuple[ErrorOf[Any], ...]]] = field(default_factory=dict)
     difference: Difference | None = None
+    drift: Mapping[str, Drift] = field(default_factory=dict)
     inputs: tuple[Path, ...] = field(default=(), repr=False)
 
     @property
@@ -148,6 +151,8 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
                 }
         if self.difference:
             content["difference"] = asdict(self.difference)
+        if self.drift:
+            content["drift"] = {run: asdict(drift) for run, drift in self.drift.items()}
         return {**content, "protocol": self.protocol.as_dict()}
 
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:

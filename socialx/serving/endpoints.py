@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,13 +23,14 @@ from socialx.build import Problem
 from socialx.data.climatology import PastDays
 from socialx.errors import SocialxError
 from socialx.serving.guard import Guard, Metrics
-from socialx.serving.latest import Latest, dumped
+from socialx.serving.latest import Latest, dumped, said
 from socialx.serving.map_page import POLICY, page
 from socialx.serving.posted import CSV, JSON, LastHour, issue_of
 from socialx.serving.worker import QueueFullError, Worker
 from socialx.tasks.prediction import Band
 
 Refusals = dict[int | str, dict[str, Any]]
+EVERY_S = 3.0  # how often the data file and the run are looked at
 RETRY_S = 1  # a queue moves on within a second, or the server is too small
 
 
@@ -89,7 +90,7 @@ class Health(BaseModel):
 
 
 class Ready(BaseModel):
-    """Whether requests are answered; trouble: why the data file, as it is now, could not be read."""
+    """Whether requests are answered; trouble: why the data file or the run, as it is now, is not used."""
 
     ready: bool
     trouble: str
@@ -106,8 +107,9 @@ class Service:
     """All that the endpoints share.
 
     run: the name that answers give.  past: the climatology where no file is forecast from.  band: the prediction
-    intervals of every answer; None: none.  follow: whether the data file is looked at.  origins: pages that may ask.
-    free_flow: of each sensor in the file that was read first, float32 [N]; None for what is no speed.
+    intervals of every answer; None: none.  follow: whether the data file and the run are looked at.  origins: pages
+    that may ask.  free_flow: of each sensor in the file that was read first, float32 [N]; None for what is no speed.
+    newer: the service of a run that took the place of this one; None: there is none.  trouble: why it is not used.
     """
 
     problem: Problem
@@ -125,6 +127,8 @@ class Service:
     most_bytes: int = 4 << 20
     coming: int = 0  # bytes of the bodies that have not come to their end
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    newer: Callable[[], Service | None] = lambda: None
+    trouble: str = ""
 
     def forecast_from_data(self, follow: bool) -> None:
         """Forecast from the data file of the problem, once and, with follow, whenever it was changed."""
@@ -165,11 +169,34 @@ class Service:
         """The model computes, and the data file is followed, until the block ends."""
         self.tasks = [asyncio.create_task(self.worker.run())]
         if self.latest is not None and self.follow:
-            self.tasks.append(asyncio.create_task(self.latest.follow(self.worker.ask)))
+            self.tasks.append(asyncio.create_task(self._follow()))
         yield
         for task in self.tasks:
             task.cancel()
         await asyncio.wait(self.tasks)
+
+    async def _follow(self) -> None:
+        """Look at the run and the file every few seconds until this is cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self.renew()
+            if self.latest is not None:
+                await self.latest.look(self.worker.ask)
+
+    async def renew(self) -> None:
+        """Forecast with the run that took this one's place; one that cannot be read or does not fit changes nothing.
+
+        Requests that wait are answered by it.
+        """
+        try:
+            other = await asyncio.to_thread(self.newer)
+        except SocialxError as error:
+            self.trouble = f"the newer run: {said(error)}"
+            return
+        self.trouble = ""
+        if other is not None:
+            self.problem, self.run, self.worker.forward = other.problem, other.run, other.worker.forward
+            self.past, self.band, self.latest, self.free_flow = other.past, other.band, other.latest, other.free_flow
 
     async def body(self, request: Request) -> tuple[str, bytes]:
         """The content type and the body of a request.  Raises HTTPException for one that is refused.
@@ -293,7 +320,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
         """Whether requests are answered, and whether the data file could be read."""
         stopped = any(task.done() for task in service.tasks)
         stuck = service.worker.stuck(service.timeout_s)
-        trouble = service.latest.trouble if service.latest else ""
+        trouble = "; ".join(filter(None, (service.trouble, service.latest.trouble if service.latest else "")))
         if stopped or stuck:
             trouble = "a part of the server has stopped" if stopped else "the model does not answer"
         content = {"ready": not (stopped or stuck), "trouble": trouble}

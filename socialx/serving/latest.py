@@ -17,13 +17,13 @@ import numpy as np
 from socialx.batch import Batch
 from socialx.build import Problem
 from socialx.data.climatology import PastDays
+from socialx.disk import version_of
 from socialx.errors import SocialxError
-from socialx.files.store import open_store, version_of
+from socialx.files.store import open_store
 from socialx.files.time_axis import JITTER_S
 from socialx.serving.worker import Issue
 from socialx.tasks.prediction import Band, issues, requested_times
 
-EVERY_S = 3.0  # how often the file is looked at
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
 
 
@@ -82,15 +82,14 @@ class Latest:
                 await asyncio.to_thread(self.keep, issue, await ask(issue.batch))
             self.trouble = ""
         except SocialxError as error:
-            self.trouble = "; ".join(message.what for message in error.messages)
+            self.trouble = said(error)
         except OSError as error:
             self.trouble = error.strerror or "it cannot be read"
 
-    async def follow(self, ask: Ask) -> None:
-        """Look at the file every few seconds until this is cancelled."""
-        while True:
-            await asyncio.sleep(EVERY_S)
-            await self.look(ask)
+
+def said(error: SocialxError) -> str:
+    """What an error found, without paths."""
+    return "; ".join(message.what for message in error.messages)
 
 
 def dumped(content: dict[str, Any]) -> bytes:

@@ -6,26 +6,29 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from socialx.batch import Batch, Target
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import UNTIL_TRAINED
 from socialx.errors import Argument, SettingsError
 from socialx.files.forecasts import READ_SUFFIXES, check_scored, saving
+from socialx.files.inspect import stuck_sensors
 from socialx.files.time_axis import Time
 from socialx.notebook import names_in
 from socialx.progress import Callback, listening
 from socialx.scoring import ladder
 from socialx.scoring.breakdown import BY
 from socialx.scoring.difference import DailyErrors, difference
+from socialx.scoring.drift import DailyCoverage
 from socialx.scoring.intervals import RunningCoverage
+from socialx.scoring.metrics import RunningScores
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, breakdown_rows
 from socialx.scoring.scoring_pass import Question, refuse_overflow, survey
@@ -49,6 +52,7 @@ def evaluate(
     intervals: bool = False,
     by: str | Sequence[str] = (),
     compare: bool = False,
+    drift: bool = False,
     save: str | Path | None = None,
     overwrite: bool = False,
     settings: Settings | Layers | None = None,
@@ -67,15 +71,17 @@ def evaluate(
     intervals: how often the prediction intervals of each run hold, as ``Evaluation.coverage``.
     by: the MAE by horizon, hour, weekday, sensor or congestion, as ``Evaluation.by``.
     compare: the difference of the MAE of two, with its 95 % interval, as ``Evaluation.difference``.
+    drift: whether each run is as good as its calibration promised, by day and sensor, as ``Evaluation.drift``.
     save: a file, .h5 or .parquet, for all forecasts of one run with the truth; overwrite: replace it.
 
     Raises SettingsError where there is nothing to score, the runs have different windows, or a run that is to be scored
-    with known days was trained without a climatology; SocialxError where a run has no intervals that were asked for.
+    with known days was trained without a climatology; SocialxError where a run has no intervals that are asked for.
     """
     with listening(progress), ExitStack() as stack:
         names, by, known = names_of(runs), names_in(by), _days_in(known_days)
-        _check(names, baselines, by, compare, save)
-        files = _forecast_files(names, "known_days" if known else "intervals" if intervals else None)
+        _check(names, baselines, by, compare, drift, save)
+        of_runs = {"known_days": known, "intervals": intervals, "drift": drift}
+        files = _forecast_files(names, next((name for name, asked in of_runs.items() if asked), None))
         layers = Layers.of(settings, {**sections, "data": data})
         check_outputs((save, None), layers=layers, runs=names, overwrite=overwrite)
         scored = scored_part([name for name in names if name not in files], layers, part, start, end, files)
@@ -86,35 +92,49 @@ def evaluate(
         models = (scored.baselines() if baselines else {}) | scored.models()
         scores = {name: scored.scores() for name in models}
         errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}
-        issued_on = scored.issued // DAY_S
+        issued_on, runs_of = scored.issued // DAY_S, scored.problems
         days = {name: DailyErrors(issued_on, dataset.horizon, scored.device) for name in names if compare}
-        inside = {name: RunningCoverage(scored.intervals(name), scored.device) for name in scored.problems if intervals}
+        inside = {name: RunningCoverage(scored.intervals(name), scored.device) for name in runs_of if intervals}
+        daily = {name: DailyCoverage(scored.intervals(name), issued_on, scored.device) for name in runs_of if drift}
         saved = {} if save is None else {names[0]: _saved(stack, Path(save), names[0], scored)}
-        kinds: tuple[Mapping[str, Question], ...] = (scores, errors, days, inside, saved)  # not all are of each model
-        frozen, rows = {}, {}
-        for name, model in models.items():
-            asked = [kind[name] for kind in kinds if name in kind]
-            survey(model, scored.loader, scored.problem.precision, *asked, name=f"score {name}")
-            frozen[name] = scores[name].compute()
-            for of_target in frozen[name] if name in scored.problems else ():
-                refuse_overflow(name, of_target.overall.mae if of_target.overall.count else 0.0)
-            if by:
-                breakdown = errors[name].compute()
-                rows[name] = {what: breakdown_rows(breakdown, what, step_minutes, dataset.sensors.ids) for what in by}
+        _ask(scored, models, scores, errors, days, inside, daily, saved)
+        divided = {name: each.compute() for name, each in errors.items()}
+        rows = {
+            name: {what: breakdown_rows(each, what, step_minutes, dataset.sensors.ids) for what in by}
+            for name, each in divided.items()
+        }
         covered = {name: each.compute(step_minutes) for name, each in inside.items()}
         protocol = scored.protocol
         published = ladder.published(protocol, part) if baselines else ()
         return Evaluation(
             part,
             protocol,
-            {name: ModelScores.of(scores, protocol) for name, scores in frozen.items()},
+            {name: ModelScores.of(each.compute(), protocol) for name, each in scores.items()},
             published,
             scored.with_known_days(known, frozen=bool(published)),
             coverage={name: dict(zip(dataset.targets, each, strict=True)) for name, each in covered.items()},
             by=rows,
             difference=difference(days, step_minutes, _start_among(scored)) if days else None,
+            drift={name: each.compute(_stuck_at_the_end(scored)) for name, each in daily.items()},
             inputs=tuple(inputs_of(layers, names)),
         )
+
+
+def _ask(
+    scored: ScoredPart,
+    models: Mapping[str, nn.Module],
+    scores: Mapping[str, RunningScores],
+    *kinds: Mapping[str, Question],
+) -> None:
+    """One pass of each model, which all questions about it see; kinds: of further ones, not all are of each model.
+
+    Raises SocialxError for a run whose forecasts are no finite numbers.
+    """
+    for name, model in models.items():
+        further = [kind[name] for kind in kinds if name in kind]
+        survey(model, scored.loader, scored.problem.precision, scores[name], *further, name=f"score {name}")
+        for of_target in scores[name].compute() if name in scored.problems else ():
+            refuse_overflow(name, of_target.overall.mae if of_target.overall.count else 0.0)
 
 
 @dataclass
@@ -132,7 +152,9 @@ class SavedForecasts:
         self.write(forecast[real].float().cpu().numpy(), truth[real].cpu().numpy())
 
 
-def _check(runs: Sequence[str], baselines: bool, by: Sequence[str], compare: bool, save: str | Path | None) -> None:
+def _check(
+    runs: Sequence[str], baselines: bool, by: Sequence[str], compare: bool, drift: bool, save: str | Path | None
+) -> None:
     """Raise SettingsError where nothing is to be scored, or not what is asked for."""
     if not runs and not baselines:
         file = Argument("data.path", "FILE.h5")
@@ -142,6 +164,8 @@ def _check(runs: Sequence[str], baselines: bool, by: Sequence[str], compare: boo
         raise SettingsError(Argument("by", unknown[0]), f"not one of {', '.join(BY)}", "choose from these")
     if compare and len(set(runs)) != 2:
         raise SettingsError(Argument("compare", True), "it compares two runs", "name two run folders")
+    if drift and not runs:
+        raise SettingsError(Argument("drift", True), "it is of runs", "name a run folder")
     if save is not None:
         if len(runs) != 1:
             raise SettingsError(Argument("save", save), "it takes the forecasts of one run", "name one run folder")
@@ -174,6 +198,15 @@ def _days_in(known: int | str | Sequence[int | str]) -> list[int | None]:
             wrong = f"neither a number of days nor {' or '.join(words)}"
             raise SettingsError(Argument("known_days", text), wrong, "for example 0,7,all")
     return [words[text] if text in words else int(text) for text in dict.fromkeys(texts)]
+
+
+def _stuck_at_the_end(scored: ScoredPart) -> dict[str, float]:
+    """Sensors that repeat one reading on the last day that is scored, and for how many hours."""
+    store, last = scored.data.store, int(scored.data.forecast_rows(scored.part, scored.places)[1].max())
+    rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
+    return stuck_sensors(
+        replace(store, **{each: getattr(store, each)[rows] for each in ("timestamps", "seconds", "rows")})
+    )
 
 
 def _start_among(scored: ScoredPart) -> str:

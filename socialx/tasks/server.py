@@ -7,10 +7,13 @@ import math
 import os
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from socialx.build import Problem
+from socialx.disk import version_of
 from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.progress import Callback, listening, note
 from socialx.settings import Settings
@@ -18,6 +21,10 @@ from socialx.settings_layers import Layers
 from socialx.tasks.prediction import band_of
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
+from socialx.training.run_folder import open_run
+
+if TYPE_CHECKING:
+    from socialx.serving.endpoints import Service
 
 MIB = 1 << 20
 KEEP_ALIVE_S = 75  # longer than clients and proxies keep a connection: who closes first must not be the server
@@ -57,7 +64,7 @@ def serve(
     try:
         import uvicorn
 
-        from socialx.serving.endpoints import make_app, make_service
+        from socialx.serving.endpoints import make_app
         from socialx.serving.guard import read_origins, read_token
     except ImportError as error:
         found = f"serving needs the packages fastapi and uvicorn ({error.name} is not installed)"
@@ -74,21 +81,18 @@ def serve(
             named = layers.of_call("data.path")
             if follow and not named:
                 raise SettingsError(Argument("follow"), "no file to follow", f"add {Argument('data.path', 'FILE.h5')}")
-            problem, trained = load_trained(path, layers, split=False, same_missing=follow)
-            service = make_service(problem, path.resolve().name, queue)
-            if interval is not None:
-                service.band = band_of(path, trained, problem, interval, int(problem.data.store.seconds[-1]))
+
+            served = Served(path, layers, follow, interval, queue, progress)
+            service = served.make(path)
             service.token, service.origins = token, origins
             service.timeout_s, service.most_bytes = timeout, int(max_body * MIB)
-            try:
-                service.forecast_from_data(follow)
-            except SocialxError as error:
-                if named:
-                    raise
-                note(error.messages[0])
+            if follow:
+                service.newer = served.newer
             if not named:
                 found = "the map and /forecast/latest show the end of the run's own file"
-                note(Message(problem.data.store.path, found, f"a newer one: {Argument('data.path', 'FILE.h5')}"))
+                note(
+                    Message(service.problem.data.store.path, found, f"a newer one: {Argument('data.path', 'FILE.h5')}")
+                )
             _tell(listener, path, service.latest is not None, token is not None)
         config = uvicorn.Config(
             make_app(service),
@@ -104,6 +108,78 @@ def serve(
         gc.freeze()  # else a request of many parts has all objects of the libraries looked through
         uvicorn.Server(config).run(sockets=[listener])
     raise KeyboardInterrupt  # it returns after an interrupt that a shell has its background jobs ignore
+
+
+@dataclass(eq=False)
+class Served:
+    """The run that is served, of which another one may take the place in its folder, or behind a link to that.
+
+    version: of the folder whose run forecasts.  refused: versions of folder and file that gave no service, and why.
+    """
+
+    folder: Path
+    layers: Layers
+    follow: bool
+    interval: float | None
+    queue: int
+    progress: Callback | None
+    version: tuple[object, ...] = ()
+    refused: tuple[tuple[object, ...], SocialxError] | None = None
+    problem: Problem | None = None
+
+    def make(self, folder: Path) -> Service:
+        """The service of the run in a folder.  Raises SocialxError as ``predict`` does."""
+        from socialx.serving.endpoints import make_service
+
+        version = open_run(self.folder).version
+        problem, trained = load_trained(folder, self.layers, split=False, same_missing=self.follow)
+        service = make_service(problem, folder.resolve().name, self.queue)
+        if self.interval is not None:
+            service.band = band_of(folder, trained, problem, self.interval, int(problem.data.store.seconds[-1]))
+        try:
+            service.forecast_from_data(self.follow)
+        except SocialxError as error:
+            if self.layers.of_call("data.path"):
+                raise
+            note(error.messages[0])
+        self._refuse_other(problem)
+        self.version, self.problem = version, problem
+        return service
+
+    def newer(self) -> Service | None:
+        """The service of a run that took the place of the one that forecasts; None: it is the same.
+
+        Raises SocialxError for one that cannot be read, or that does not fit.
+        """
+        run = open_run(self.folder)
+        try:
+            now = run.version
+            files = now, version_of(Path(str(self.layers.of_call("data.path"))))
+        except OSError as error:  # another one is put there at this moment
+            raise SocialxError(self.folder, error.strerror or "it cannot be read") from None
+        if now == self.version:
+            return None
+        if self.refused and self.refused[0] == files:
+            raise self.refused[1]
+        try:
+            with listening(self.progress):
+                service = self.make(run.path.resolve())
+                note(Message(self.folder, f"the forecasts are of {service.run} now"))
+                return service
+        except SocialxError as error:
+            self.refused = files, error
+            raise
+
+    def _refuse_other(self, problem: Problem) -> None:
+        """Raise SocialxError where clients and requests that wait would meet another network or other windows."""
+        if self.problem is None:
+            return
+        names = ("network", "inputs", "targets", "step_minutes", "history", "horizon")
+        now, then = problem.protocol, self.problem.protocol
+        differ = [name for name in names if getattr(now, name) != getattr(then, name)]
+        differ += ["climatology"] if bool(problem.data.met) != bool(self.problem.data.met) else []
+        if differ:
+            raise SocialxError(self.folder, f"it has another {' and '.join(differ)}", "start the server again")
 
 
 def _listen(host: str, port: int) -> socket.socket:

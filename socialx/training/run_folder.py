@@ -42,7 +42,16 @@ from torch import Tensor
 import socialx
 from socialx.data.calendar import KINDS_OF_DAY
 from socialx.data.climatology import KnownDays
-from socialx.disk import check_name, check_regular, exclusive, folder_for, read_text, replacing, sweep_folder
+from socialx.disk import (
+    check_name,
+    check_regular,
+    exclusive,
+    folder_for,
+    read_text,
+    replacing,
+    sweep_folder,
+    version_of,
+)
 from socialx.environment import environment
 from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError
 from socialx.precision import Precision
@@ -132,6 +141,12 @@ class RunFolder:
     def best(self) -> Path:
         """Weights of the best epoch."""
         return self.path / "best.safetensors"
+
+    @property
+    def version(self) -> tuple[object, ...]:
+        """What tells what is in the folder from what another training leaves there, or in the folder of a new link."""
+        files = (self.settings, self.best, self.intervals, self.climatology)
+        return self.path.resolve(), *(version_of(file) for file in files if file.exists())
 
     @property
     def intervals(self) -> Path:

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from socialx.errors import sample
+from socialx.errors import counted, sample
 from socialx.files.published import SCORED_MINUTES
-from socialx.scoring.difference import Difference
+from socialx.scoring.difference import LEAST_DAYS, Difference
+from socialx.scoring.drift import LEAST_OF_SENSOR, LEVEL, WEEK, Drift
 from socialx.scoring.intervals import Coverage
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
@@ -22,6 +23,7 @@ from socialx.views.file_tables import IMPUTED
 from socialx.views.terminal import ahead, number, numbers, of_unit, print_line, print_table
 
 WORST = 10  # sensors that are named
+DRIFT_DAYS = 14  # that are shown, the last ones
 
 OURS = "scored now"  # the source of our rows among published ones
 
@@ -48,6 +50,8 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
         print_errors(of_models, what, evaluation, out)
     if evaluation.difference:
         print_difference(evaluation.difference, evaluation.protocol, out)
+    for name, drift in evaluation.drift.items():
+        print_drift(name, drift, evaluation.protocol, out)
     if evaluation.published:
         print_ladder(ladder_rows(evaluation), out)
     print_protocol(evaluation.protocol, out)
@@ -55,6 +59,9 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
         print_line(out, line)
     if evaluation.difference and evaluation.difference.start:
         print_line(out, of_local_training(evaluation.difference))
+    for name, drift in evaluation.drift.items():
+        for line in drift_lines(name, drift):
+            print_line(out, line)
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
@@ -183,6 +190,44 @@ def print_difference(difference: Difference, protocol: ScoringProtocol, out: Con
         table.add_row(at, *signed, "-" if row.differs is None else ("yes" if row.differs else "no"))
     title = f"MAE of {difference.second} - MAE of {difference.first}, bootstrap over {difference.days} days"
     print_table(out, title, table)
+
+
+def print_drift(name: str, drift: Drift, protocol: ScoringProtocol, out: Console) -> None:
+    """The last days of a run: MAE, readings in their intervals, and how many sensors are worse."""
+    table = numbers("day", f"MAE{of_unit(protocol.unit)}", f"in the {LEVEL:.0%} interval", "worse sensors", "readings")
+    for day in drift.days[-DRIFT_DAYS:]:
+        share = "-" if day.covered is None else f"{day.covered:.1%}"
+        table.add_row(day.date, number(day.mae, 4), share, str(len(day.worse)), f"{day.count:,}")
+    last = f", the last {DRIFT_DAYS} of {len(drift.days)} days" if len(drift.days) > DRIFT_DAYS else ""
+    print_table(out, f"{name}: {LEVEL:.0%} of the readings are expected in their {LEVEL:.0%} intervals{last}", table)
+
+
+def drift_lines(name: str, drift: Drift) -> list[str]:
+    """Whether a run is as good as its calibration promised, and what helps where it is not."""
+    lines = []
+    if drift.stuck:
+        each = [f"{sensor} for {hours:.0f} h" for sensor, hours in drift.stuck.items()]
+        lines.append(
+            f"{counted(len(each), 'sensor repeats', 'sensors repeat')} one reading ({sample(each)}): repair them"
+        )
+    if drift.sensors:
+        each = [f"{sensor} since {date}" for sensor, date in drift.sensors.items()]
+        share = f"less than {LEAST_OF_SENSOR:.0%} are in their intervals"
+        lines.append(
+            f"{name} is worse on {counted(len(each), 'sensor')} ({sample(each)}), where {share}: look at the detectors"
+        )
+    week = f"of the last {min(WEEK, len(drift.days))} days"
+    found = "no reading" if drift.covered is None else f"{drift.covered:.1%} of the readings"
+    if drift.low is not None:
+        found += f" ({drift.low:.1%} to {drift.high:.1%})"
+    found = f"{found} {week} are in their {LEVEL:.0%} intervals"
+    if drift.since is not None:
+        lines.append(f"{name} is worse since {drift.since}: {found}: a training that starts from its weights may help")
+    elif drift.low is None:
+        lines.append(f"{name}: {found}; {LEAST_DAYS} days say whether the network is worse")
+    else:
+        lines.append(f"{name} is as expected{' elsewhere' if lines else ''}: {found}")
+    return lines
 
 
 def print_ladder(rows: Sequence[tuple[str, list[str], str]], out: Console) -> None:

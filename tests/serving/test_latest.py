@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 import socialx as api
 from socialx.errors import SettingsError, SocialxError
 from socialx.files.store import open_store
-from socialx.serving import latest as module
+from socialx.serving import endpoints as module
 from socialx.serving.endpoints import Service, make_app
 from socialx.serving.latest import Latest
 from tests.data_files import small_store

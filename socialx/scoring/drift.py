@@ -1,0 +1,126 @@
+"""Whether a run is still as good as its calibration promised: day by day, and sensor by sensor.
+
+Calibration leaves half of the errors of the validation part inside of the 50 % interval of each sensor, step and group,
+so half of the readings of any later day should lie there, in free flow as in congestion.  Fewer do where errors have
+grown.  A sensor is worse on a day with less than 20 %, and the network where the 95 % interval over the days of a week
+ends below 47 %.  These limits are those under which the validation parts of METR-LA and PEMS-BAY have no alarm:
+benchmarks/drift.py.
+"""
+
+# Shape letters: W windows, B windows of a batch, P horizon steps, N sensors, G targets, D days
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from socialx.batch import Batch, Target
+from socialx.data.calendar import DAY_S
+from socialx.files.time_axis import as_text
+from socialx.scoring.difference import over_days
+from socialx.scoring.intervals import Intervals
+
+LEVEL = 0.5
+LEAST_OF_SENSOR, LEAST_OF_NETWORK = 0.2, 0.47  # the share of a day, and the end of the interval over a week
+WEEK = 7
+ENOUGH = 1 / 3  # of the readings of the fullest day and sensor: a day of a sensor with fewer decides nothing
+
+
+@dataclass(frozen=True)
+class DriftDay:
+    """A day of issue: the MAE of the first target, the share of its readings in their 50 % intervals, and how many.
+
+    worse: ids of the sensors that are worse on it.  Without a reading both numbers are None.
+    """
+
+    date: str
+    mae: float | None
+    covered: float | None
+    count: int
+    worse: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How often the 50 % intervals of a run hold, which its calibration promised for half of the readings.
+
+    covered: the share in the last 7 days, low and high: its 95 % interval, a bootstrap over the days; None for fewer
+    than 5.  since: the day from which on the network is worse; None: it is not.  sensors: id -> the day from which on
+    that sensor is worse until the last one.  stuck: id -> hours for which that sensor repeats one reading on the last
+    day.
+    """
+
+    days: tuple[DriftDay, ...]
+    covered: float | None
+    low: float | None
+    high: float | None
+    since: str | None
+    sensors: Mapping[str, str]
+    stuck: Mapping[str, float]
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether neither the network nor a sensor is worse, and none is stuck."""
+        return self.since is None and not self.sensors and not self.stuck
+
+
+class DailyCoverage:
+    """Readings in their 50 % intervals by day of issue and sensor, as running sums on the device."""
+
+    def __init__(self, intervals: Intervals, days: np.ndarray, device: torch.device) -> None:
+        """intervals: of the sensors that are forecast, on the device.
+
+        days int64 [W]: the day of each window, in the order in which a loader serves them.
+        """
+        self.intervals = intervals
+        self.days, place = np.unique(days, return_inverse=True)
+        self.place = torch.from_numpy(place).to(device)
+        self.sums = torch.zeros(3, len(self.days), len(intervals.sensors), dtype=torch.float64, device=device)
+        self.seen = 0
+
+    def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+        """forecast [B,P,N,G] of the next batch; windows that pad the last one have no valid target."""
+        place = self.place[self.seen : self.seen + len(forecast)]
+        self.seen += len(place)
+        low, high = (end[: len(place), ..., 0] for end in self.intervals.around(forecast, LEVEL))
+        truth, valid = (part[: len(place), ..., 0] for part in (target.values, target.valid))
+        inside = valid & (low <= truth) & (truth <= high)
+        error = torch.where(valid, (forecast[: len(place), ..., 0] - truth).abs(), 0.0)
+        sums = torch.stack([each.sum(dim=1, dtype=torch.float64) for each in (inside, error, valid)])  # [3,B,N]
+        self.sums.index_add_(1, place, sums)
+
+    def compute(self, stuck: Mapping[str, float]) -> Drift:
+        """What they tell, from one transfer; stuck: as in ``Drift``."""
+        inside, error, count = self.sums.cpu().numpy()  # [D,N]
+        dates, ids = [as_text(int(day) * DAY_S)[:10] for day in self.days], self.intervals.sensors
+        known = (count > 0) & (count >= ENOUGH * count.max())
+        worse = known & (inside < LEAST_OF_SENSOR * count)
+        days, sensors = [], {}
+        for day, date in enumerate(dates):
+            readings = count[day].sum()
+            mae, covered = (float(each[day].sum() / readings) if readings else None for each in (error, inside))
+            days.append(DriftDay(date, mae, covered, int(readings), tuple(np.array(ids)[worse[day]].tolist())))
+        for place, name in enumerate(ids):
+            if since := _since(np.array(dates)[known[:, place]].tolist(), worse[known[:, place], place].tolist()):
+                sensors[name] = since
+        inside, count = inside.sum(axis=1), count.sum(axis=1)
+        weeks = [slice(max(0, end - WEEK), end) for end in range(1, len(dates) + 1)]
+        ends = [over_days(inside[week], count[week]) for week in weeks]
+        since = _since(dates, [high is not None and high < LEAST_OF_NETWORK for _, high in ends])
+        last = count[-WEEK:].sum()
+        covered = float(inside[-WEEK:].sum() / last) if last else None
+        return Drift(tuple(days), covered, *ends[-1], since, sensors, stuck)
+
+
+def _since(dates: Sequence[str], worse: Sequence[bool]) -> str | None:
+    """The first of the last days in a row that are worse; None where the last one is not."""
+    first = None
+    for date, is_worse in zip(reversed(dates), reversed(worse), strict=True):
+        if not is_worse:
+            break
+        first = date
+    return first

@@ -1,0 +1,195 @@
+"""Whether a run is still as good as its calibration promised: sums, limits, and what the command says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import date
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import socialx as api
+from socialx.batch import Target
+from socialx.scoring.difference import LEAST_DAYS, over_days
+from socialx.scoring.drift import DailyCoverage, Drift, _since
+from socialx.training.run_folder import RunFolder
+from socialx.views.score_tables import drift_lines
+from tests.commands import refused, small_file, small_run, socialx, works
+from tests.networks import CPU, example
+from tests.scoring.test_intervals import made
+
+STEPS, SENSORS = 12, 4
+
+
+def counted(days: int, wrong: dict[int, list[int]], seed: int = 0) -> Drift:
+    """Errors as those of the calibration, but twenty times as large of some sensors on some days: day -> sensors."""
+    rng = np.random.default_rng(seed)
+    shape = (400, STEPS, SENSORS, 1)
+    forecast, errors = np.full(shape, 50, np.float32), rng.normal(0, 2, shape).astype(np.float32)
+    intervals = made(errors, np.full((SENSORS, 1), 60, np.float32), forecast, ("avg_speed",))
+    sums = DailyCoverage(intervals, np.repeat(np.arange(15_000, 15_000 + days), 40), CPU)
+    batch, _ = example()
+    for day in range(days):
+        error = rng.normal(0, 2, (40, *shape[1:])).astype(np.float32)
+        error[:, :, wrong.get(day, [])] *= 20
+        valid = torch.ones(error.shape, dtype=torch.bool)
+        sums.add(torch.from_numpy(forecast[:40]), batch, Target(torch.from_numpy(50 + error), valid))
+    padding = torch.zeros(3, *shape[1:])  # of the last batch
+    sums.add(padding, batch, Target(padding, torch.zeros_like(padding, dtype=torch.bool)))
+    return sums.compute({})
+
+
+def test_as_promised_half_of_the_readings_are_in_their_intervals() -> None:
+    found = counted(10, {})
+    assert found.as_expected
+    assert [day.date for day in found.days] == [str(date(2011, 1, 26 + each)) for each in range(6)] + [
+        f"2011-02-0{each}" for each in range(1, 5)
+    ]
+    assert {day.count for day in found.days} == {40 * STEPS * SENSORS}
+    assert found.covered == pytest.approx(0.5, abs=0.03)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.covered < found.high
+    assert found.days[0].mae == pytest.approx(2 * np.sqrt(2 / np.pi), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "since"),
+    [
+        ({9: [1]}, {"s1": "2011-02-04"}),
+        ({7: [1], 8: [1], 9: [1, 2]}, {"s1": "2011-02-02", "s2": "2011-02-04"}),
+        ({8: [1]}, {}),  # it is well again
+        ({7: [0], 9: [0]}, {"s0": "2011-02-04"}),
+    ],
+)
+def test_a_sensor_is_worse_from_the_first_of_its_last_bad_days(
+    wrong: dict[int, list[int]], since: dict[str, str]
+) -> None:
+    found = counted(10, wrong)
+    assert found.sensors == since
+    assert {day: [f"s{each}" for each in bad] for day, bad in wrong.items()} == {
+        place: list(day.worse) for place, day in enumerate(found.days) if day.worse
+    }
+    assert found.as_expected == (not since)
+
+
+def test_the_network_is_worse_from_the_first_week_that_is() -> None:
+    found = counted(14, {day: list(range(SENSORS)) for day in range(7, 14)})
+    assert found.high is not None
+    assert found.high < 0.1
+    assert found.since is not None
+    assert "2011-02-02" <= found.since <= "2011-02-06"
+    assert counted(14, {}).since is None
+
+
+def test_few_days_say_nothing_of_the_network_and_much_of_a_sensor() -> None:
+    found = counted(LEAST_DAYS - 1, {LEAST_DAYS - 2: list(range(SENSORS))})
+    assert found.low is None
+    assert found.high is None
+    assert found.since is None
+    assert set(found.sensors) == {f"s{each}" for each in range(SENSORS)}
+    lines = drift_lines("run", found)
+    assert f"run is worse on {SENSORS} sensors" in lines[0]
+    assert f"{LEAST_DAYS} days say whether the network is worse" in lines[-1]
+
+
+def test_sums_are_those_of_a_loop() -> None:
+    rng = np.random.default_rng(5)
+    shape = (60, STEPS, SENSORS, 1)
+    forecast, errors = rng.uniform(10, 70, shape).astype(np.float32), rng.normal(0, 4, shape).astype(np.float32)
+    intervals = made(errors, np.full((SENSORS, 1), 60, np.float32), forecast, ("avg_speed",))
+    days, truth, valid = np.sort(rng.integers(0, 3, 60)), forecast + 2 * errors, rng.random(shape) < 0.8
+    sums = DailyCoverage(intervals, days, CPU)
+    for part in (slice(0, 17), slice(17, 60)):
+        whole = Target(torch.from_numpy(truth[part]), torch.from_numpy(valid[part]))
+        sums.add(torch.from_numpy(forecast[part]), example().batch, whole)
+    found = sums.compute({})
+    low, high = (end.numpy() for end in intervals.around(torch.from_numpy(forecast), 0.5))
+    inside = (low <= truth) & (truth <= high)
+    for day, row in enumerate(found.days):
+        here = valid[days == day]
+        assert row.count == here.sum()
+        assert row.covered == pytest.approx(inside[days == day][here].mean())
+        assert row.mae == pytest.approx(np.abs(forecast - truth)[days == day][here].mean(), rel=1e-5)
+
+
+@given(st.lists(st.booleans(), max_size=12))
+def test_since_is_the_start_of_the_last_bad_days(worse: list[bool]) -> None:
+    dates = [f"{place:02}" for place in range(len(worse))]
+    found = _since(dates, worse)
+    if not worse or not worse[-1]:
+        assert found is None
+    else:
+        first = int(str(found))
+        assert all(worse[first:])
+        assert first == 0 or not worse[first - 1]
+
+
+def test_the_interval_over_days_holds_the_ratio_and_shrinks_with_equal_days() -> None:
+    rng = np.random.default_rng(0)
+    total, count = rng.uniform(1, 9, 30), np.full(30, 10.0)
+    low, high = over_days(total, count)
+    assert low is not None
+    assert high is not None
+    assert low < total.sum() / count.sum() < high
+    assert over_days(np.full(30, 5.0), count) == (0.5, 0.5)
+    assert over_days(total[:4], count[:4]) == (None, None)
+    assert over_days(np.zeros(9), np.zeros(9)) == (None, None)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_run(small_file(tmp_path_factory.mktemp("data"), 1560), "run", "--learning-rate", "0.01")
+
+
+def broken(run: Path, tmp_path: Path, change: str) -> Path:
+    """The file of a run, whose first sensor repeats a reading in the last rows, or jumps."""
+    path = Path(shutil.copy(api.load_run(run).settings.data.path or "", tmp_path / "broken.h5"))
+    with h5py.File(path, "r+") as file:
+        values = file["data/features"]
+        if change == "stuck":
+            values[-150:, 0, 0] = 31.5
+        else:
+            values[-150:, 0, 0] = np.random.default_rng(0).uniform(5, 70, 150)
+    return path
+
+
+def test_it_prints_days_and_a_verdict(run: Path) -> None:
+    result = works("evaluate", run, "--drift", "--part", "validation")
+    assert "50% of the readings are expected in their 50% intervals" in result.stdout
+    assert f"{LEAST_DAYS} days say whether the network is worse" in result.stdout
+    found = json.loads(socialx("evaluate", run, "--drift", "--part", "validation", "--json").stdout)["drift"][str(run)]
+    assert found["covered"] == pytest.approx(0.5, abs=0.05)  # these are the errors that the intervals are made of
+    assert found["sensors"] == {}
+    assert found["stuck"] == {}
+    assert [set(day) for day in found["days"]] == [{"date", "mae", "covered", "count", "worse"}] * len(found["days"])
+
+
+@pytest.mark.parametrize("change", ["stuck", "jumps"])
+def test_a_broken_detector_is_named(change: str, run: Path, tmp_path: Path) -> None:
+    path = broken(run, tmp_path, change)
+    (found,) = api.evaluate(run, path, drift=True).drift.values()
+    first = RunFolder(run).sensors()
+    assert first is not None
+    assert first[0] in (found.stuck if change == "stuck" else found.sensors)
+    assert not found.as_expected
+    result = works("evaluate", run, "--data", path, "--drift")
+    said = f"1 sensor repeats one reading ({first[0]} for" if change == "stuck" else f"({first[0]} since 2012-05-0"
+    assert said in result.stdout
+
+
+def test_it_is_of_runs_with_intervals(run: Path, tmp_path: Path) -> None:
+    data = api.load_run(run).settings.data.path
+    assert "it is of runs" in refused("evaluate", "--baselines", "--data", str(data), "--drift", code=2)
+    other = Path(shutil.copytree(run, tmp_path / "run"))
+    RunFolder(other).intervals.unlink()
+    assert "socialx calibrate" in refused("evaluate", other, "--drift", code=1)
