@@ -190,8 +190,9 @@ class Service:
         """
         try:
             other = await asyncio.to_thread(self.newer)
-        except SocialxError as error:
-            self.trouble = f"the newer run: {said(error)}"
+        except (SocialxError, OSError) as error:
+            why = said(error) if isinstance(error, SocialxError) else error.strerror or "it cannot be read"
+            self.trouble = f"the newer run: {why}"
             return
         self.trouble = ""
         if other is not None:
@@ -329,8 +330,9 @@ def _add_states(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", response_class=PlainTextResponse, responses={401: {"model": Refusal}})
     async def metrics() -> Response:
         """Counts and times in the text format of Prometheus."""
-        age_s = None if service.latest is None else time.time() - service.latest.made
-        text = service.metrics.text(service.worker.taken, age_s)
+        latest = service.latest
+        age_s = None if latest is None else time.time() - latest.made
+        text = service.metrics.text(service.worker.taken, age_s, None if latest is None else latest.covered)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     document = page(service.token is not None, service.latest is not None, service.follow)

@@ -88,8 +88,11 @@ class Metrics:
     seconds: dict[str, Histogram] = field(default_factory=lambda: defaultdict(lambda: Histogram(SECONDS)))
     batches: Histogram = field(default_factory=lambda: Histogram(SIZES))
 
-    def text(self, queue: int, age_s: float | None) -> str:
-        """All of it in the text format of Prometheus; ``age_s``: of the latest forecast, None where there is none."""
+    def text(self, queue: int, age_s: float | None, covered: float | None) -> str:
+        """All of it in the text format of Prometheus.
+
+        age_s: of the latest forecast.  covered: as of ``Latest``.  None where there is none.
+        """
         lines = ["# TYPE socialx_requests_total counter"]
         for (path, status), count in sorted(self.requests.items()):
             lines.append(f'socialx_requests_total{{path="{path}",status="{status}"}} {count}')
@@ -98,9 +101,10 @@ class Metrics:
             lines += seconds.lines("socialx_request_seconds", f'path="{path}"')
         lines += ["# TYPE socialx_batch_size histogram", *self.batches.lines("socialx_batch_size")]
         lines += ["# TYPE socialx_queue_length gauge", f"socialx_queue_length {queue}"]
-        if age_s is not None:
-            name = "socialx_latest_forecast_age_seconds"
-            lines += [f"# TYPE {name} gauge", f"{name} {age_s:.3f}"]
+        gauges = {"socialx_latest_forecast_age_seconds": age_s, "socialx_interval_coverage_ratio": covered}
+        for name, value in gauges.items():
+            if value is not None:
+                lines += [f"# TYPE {name} gauge", f"{name} {value:.3f}"]
         return "\n".join(lines) + "\n"
 
 

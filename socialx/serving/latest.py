@@ -7,20 +7,24 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from socialx.batch import Batch
 from socialx.build import Problem
+from socialx.data.calendar import DAY_S, following
 from socialx.data.climatology import PastDays
 from socialx.disk import version_of
 from socialx.errors import SocialxError
 from socialx.files.store import open_store
 from socialx.files.time_axis import JITTER_S
+from socialx.scoring.drift import LEVEL
 from socialx.serving.worker import Issue
 from socialx.tasks.prediction import Band, issues, requested_times
 
@@ -44,6 +48,8 @@ class Latest:
     made: float = 0.0  # when, in seconds since 1970
     trouble: str = ""
     _version: tuple[int, ...] = ()
+    _due: dict[int, list[np.ndarray]] = field(default_factory=dict)  # issued -> both ends of its 50 % intervals [P,N]
+    _scored: deque[tuple[int, int, int]] = field(default_factory=deque)  # issued, readings in them, readings
 
     def read(self) -> Issue:
         """Open the file as it is now.  Raises SocialxError where it has no history for this run."""
@@ -65,6 +71,10 @@ class Latest:
 
     def keep(self, issue: Issue, values: np.ndarray) -> None:
         """ForecastAnswer with this from now on.  values: float32 [1,P,N,G]."""
+        if self.band is not None:
+            self._score(issue)
+            ends = self.band.intervals.around(torch.from_numpy(values), LEVEL)
+            self._due[int(issue.time[0])] = [end[0, ..., 0].numpy() for end in ends]
         forecast = issue.forecast(self.run, values, self.band)
         rows = np.searchsorted(forecast.observed.times, forecast.issued_at)
         now = forecast.observed.values[rows].astype(object)  # readings of the last row [1,N,G]
@@ -73,6 +83,24 @@ class Latest:
         self.answer = dumped({**forecast.as_dict(), "now": readings})
         self.past = issue.histories.past
         self.problem, self.made, self._version = issue.problem, time.time(), issue.problem.data.store.version
+
+    def _score(self, issue: Issue) -> None:
+        """Count the readings in the 50 % intervals of the forecasts whose horizon has ended."""
+        histories, now = issue.histories, int(issue.time[0])
+        for issued in [each for each in self._due if each + 60 * histories.step_minutes * histories.horizon <= now]:
+            low, high = self._due.pop(issued)
+            rows = histories.rows_at(following(issued, histories.step_minutes, histories.horizon))
+            truth, valid = (part[..., next(iter(histories.targets))] for part in histories.read(rows))  # [P,N]
+            inside = valid & (low <= truth) & (truth <= high)
+            self._scored.append((issued, int(inside.sum()), int(valid.sum())))
+        while self._scored and self._scored[0][0] < now - DAY_S:
+            self._scored.popleft()
+
+    @property
+    def covered(self) -> float | None:
+        """The share of the readings of the last day in their 50 % intervals; None where there is none."""
+        inside, count = (sum(each) for each in list(zip(*self._scored, strict=True))[1:]) if self._scored else (0, 0)
+        return inside / count if count else None
 
     async def look(self, ask: Ask) -> None:
         """Forecast again if the file was changed; what cannot be read is kept as trouble, beside the older forecast."""

@@ -149,16 +149,13 @@ class Served:
     def newer(self) -> Service | None:
         """The service of a run that took the place of the one that forecasts; None: it is the same.
 
-        Raises SocialxError for one that cannot be read, or that does not fit.
+        Raises SocialxError or OSError for one that cannot be read, and SocialxError for one that does not fit.
         """
         run = open_run(self.folder)
-        try:
-            now = run.version
-            files = now, version_of(Path(str(self.layers.of_call("data.path"))))
-        except OSError as error:  # another one is put there at this moment
-            raise SocialxError(self.folder, error.strerror or "it cannot be read") from None
+        now = run.version
         if now == self.version:
             return None
+        files = now, version_of(Path(str(self.layers.of_call("data.path"))))
         if self.refused and self.refused[0] == files:
             raise self.refused[1]
         try:
