@@ -32,7 +32,7 @@ ENOUGH = 1 / 3  # of the readings of the fullest day and sensor: a day of a sens
 
 @dataclass(frozen=True)
 class DriftDay:
-    """A day of issue: the MAE of the first target, the share of its readings in their 50 % intervals, and how many.
+    """Forecasts that begin on a day: MAE of the first target, the share of readings in their 50 % intervals, the count.
 
     worse: ids of the sensors that are worse on it.  Without a reading both numbers are None.
     """
@@ -69,12 +69,12 @@ class Drift:
 
 
 class DailyCoverage:
-    """Readings in their 50 % intervals by day of issue and sensor, as running sums on the device."""
+    """Readings in their 50 % intervals by day and sensor, as running sums on the device."""
 
     def __init__(self, intervals: Intervals, days: np.ndarray, device: torch.device) -> None:
         """intervals: of the sensors that are forecast, on the device.
 
-        days int64 [W]: the day of each window, in the order in which a loader serves them.
+        days int64 [W]: the day on which the forecast of each window begins, in the order in which a loader serves them.
         """
         self.intervals = intervals
         self.days, place = np.unique(days, return_inverse=True)

@@ -95,7 +95,8 @@ def evaluate(
         issued_on, runs_of = scored.issued // DAY_S, scored.problems
         days = {name: DailyErrors(issued_on, dataset.horizon, scored.device) for name in names if compare}
         inside = {name: RunningCoverage(scored.intervals(name), scored.device) for name in runs_of if intervals}
-        daily = {name: DailyCoverage(scored.intervals(name), issued_on, scored.device) for name in runs_of if drift}
+        begun_on = (scored.issued + 60 * step_minutes) // DAY_S
+        daily = {name: DailyCoverage(scored.intervals(name), begun_on, scored.device) for name in runs_of if drift}
         saved = {} if save is None else {names[0]: _saved(stack, Path(save), names[0], scored)}
         _ask(scored, models, scores, errors, days, inside, daily, saved)
         divided = {name: each.compute() for name, each in errors.items()}

@@ -1,4 +1,4 @@
-"""The pages of docs/how-to: their change is applied to a copy of the repository, and their commands run there."""
+"""The pages of docs/how-to that add something: the change is applied to a copy, and the commands run there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.commands import ROOT
 from tests.documents import blocks, commands
 
-PAGES = sorted((ROOT / "docs/how-to").glob("*.md"))
+PAGES = sorted((ROOT / "docs/how-to").glob("add-*.md"))
 COPIED = ("socialx", "tests", "docs", "examples", "benchmarks")
 
 # Runs in the copy: each line of standard input is a command; what it prints stands between two marks.

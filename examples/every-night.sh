@@ -1,0 +1,23 @@
+#!/bin/sh
+# One night of a run in service: append rows, score them, train from the run, and put the better run in its place.
+#   every-night.sh FILE.h5 ROWS.csv DAY        DAY is the first day of the new rows, such as 2024-02-01
+# runs/current is a link to the run in service.  Where a step fails, the script ends there and the link stays as it is.
+set -eu
+file=$1 rows=$2 day=$3 runs=${RUNS:-runs}
+current=$runs/current new=$runs/$day
+trap 'code=$?; [ $code = 0 ] || echo "every-night: stopped, $(readlink "$current") stays in service" >&2' EXIT
+
+socialx append "$file" "$rows"
+socialx evaluate "$current" --data "$file" --part all --from "$day" --drift  # fails if the file did not grow
+socialx train --from "$current" --data "$file" --run-dir "$new" --overwrite --max-epochs 1
+
+# Both runs forecast the same test part; the new one must not have a larger error.
+limit=$(socialx evaluate "$current" --data "$file" --json |
+    python3 -c 'import json, sys
+(run,) = json.load(sys.stdin)["scores"].values()
+print(next(iter(run.values()))["all"]["mae"])')
+if socialx evaluate "$new" --data "$file" --max-mae "all=$limit"; then
+    ln -sfn "$day" "$runs/next"
+    mv -T "$runs/next" "$current"  # in one step: who reads it sees the old run or the new one
+fi
+echo "every-night: $(readlink "$current") is in service"

@@ -1,0 +1,86 @@
+"""examples/every-night.sh: three nights of real rows, two that fail, and a server that follows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import socialx as api
+from socialx.files.store import open_store
+from socialx.serving.endpoints import Service
+from socialx.settings_layers import Layers
+from socialx.tasks.server import Served
+from tests.commands import LOCATIONS, ROOT, cut_csv, small_run, works
+
+DAY = 288  # rows
+KNOWN = 5  # days that the first run is trained on
+pytestmark = pytest.mark.slow
+
+
+def night(folder: Path, rows: str, day: str) -> subprocess.CompletedProcess[str]:
+    """As cron runs it, in the folder of the file."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = [ROOT / "examples/every-night.sh", "live.h5", rows, day]
+    return subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+
+
+def followed(service: Service) -> tuple[str, str]:
+    """After one look: the run that forecasts, and when the latest forecast was issued."""
+
+    async def look() -> None:
+        async with service.running():
+            await service.renew()
+            assert service.latest is not None
+            await service.latest.look(service.worker.ask)
+
+    asyncio.run(look())
+    assert service.trouble == ""
+    assert service.latest is not None
+    return service.run, service.latest.answer.decode().partition('"issued_at":["')[2][:19]
+
+
+def test_three_nights_and_two_that_fail(tmp_path: Path) -> None:
+    head, *lines = cut_csv(tmp_path / "all.csv", (KNOWN + 4) * DAY, 6).read_text().splitlines()
+    (tmp_path / "known.csv").write_text("\n".join([head, *lines[: KNOWN * DAY]]) + "\n")
+    days = [lines[place * DAY][:10] for place in range(KNOWN, KNOWN + 4)]
+    for place, day in enumerate(days, KNOWN):
+        (tmp_path / f"{day}.csv").write_text("\n".join([head, *lines[place * DAY : (place + 1) * DAY]]) + "\n")
+    live, current = tmp_path / "live.h5", tmp_path / "runs/current"
+    works("convert", "metr-la", tmp_path / "known.csv", "--meta-csv", LOCATIONS, "--output-h5", live)
+    small_run(live, tmp_path / "runs/first", "--learning-rate", "0.003")
+    current.symlink_to("first")
+    runs = Served(current, Layers.of(None, {"data": live}), True, None, 64, None)
+    service = runs.make(current)
+    service.newer = runs.newer
+
+    for day in days[:3]:
+        before, done = str(current.readlink()), night(tmp_path, f"{day}.csv", day)
+        assert done.returncode == 0, done.stderr
+        after = str(current.readlink())
+        old, new = (api.evaluate(tmp_path / "runs" / each, live).headline() for each in (before, day))
+        kept = float(new.rsplit(" ", 1)[1]) <= float(old.rsplit(" ", 1)[1])
+        assert after == (day if kept else before)
+        assert f"every-night: {after} is in service" in done.stdout
+        assert "of the readings" in done.stdout  # yesterday's verdict
+        assert api.load_run(tmp_path / "runs" / day).protocol.last_time == f"{day} 23:55:00"
+        assert followed(service) == (after, f"{day} 23:55:00")
+
+    before, rows = str(current.readlink()), len(open_store(live).seconds)
+    (tmp_path / "bad.csv").write_text((tmp_path / f"{days[3]}.csv").read_text().replace(",", ";", 1))
+    (tmp_path / "runs" / days[3]).write_text("in the way")  # the training cannot begin
+    for name, said, total in (
+        ("bad.csv", "error: ", rows),
+        (f"{days[2]}.csv", "the nearest is", rows),
+        (f"{days[3]}.csv", days[3], rows + DAY),
+    ):
+        done = night(tmp_path, name, days[3])
+        assert done.returncode != 0
+        assert said in done.stderr
+        assert done.stderr.endswith(f"every-night: stopped, {before} stays in service\n")
+        assert (str(current.readlink()), len(open_store(live).seconds)) == (before, total)
+    assert followed(service) == (before, f"{days[3]} 23:55:00")  # the file has grown, the run is the old one
