@@ -213,6 +213,10 @@ def report(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="the page; an older one is replaced")
     ] = Path("report.html"),
+    card: Annotated[
+        str | None,
+        typer.Option("--card", metavar="LICENCE", help="also write README.md into RUN, a model card: mit, unknown"),
+    ] = None,
     part: PartOption = "test",
     start: Start = None,
     end: End = None,
@@ -230,11 +234,13 @@ def report(
     from socialx.views.score_tables import verdicts
 
     page = socialx.report(
-        runs, part=part, start=start, end=end, output=output, settings=layers, progress=Show("report")
+        runs, part=part, start=start, end=end, output=output, card=card, settings=layers, progress=Show("report")
     )
     for line in verdicts(page.evaluation):
         typer.echo(line)
     typer.echo(f"wrote {output}: {output.stat().st_size / 1e6:.1f} MB")
+    if card is not None:
+        typer.echo(f"wrote {runs[0] / 'README.md'}")
 
 
 @command("predict")

@@ -41,6 +41,7 @@ class OutputKind:
 
 
 PAGE = OutputKind("a page", (".html", ".htm"), re.compile(rb"\s*<!doctype html", re.IGNORECASE))
+CARD = OutputKind("a model card", (".md",), re.compile(rb"---\nlibrary_name: socialx\n"))
 PICTURE = OutputKind("a picture", (".png", ".svg", ".pdf"), re.compile(rb"\x89PNG|%PDF|\s*<(\?xml|svg)"))
 MAP = OutputKind("a map", (".geojson", ".json"), re.compile(rb'\s*\{\s*"type"\s*:\s*"FeatureCollection"'))
 PROFILE = OutputKind("a profile", (".json",), re.compile(rb'\s*\{\s*"schema"\s*:\s*"socialx\.profile/'))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from socialx.disk import replacing
-from socialx.errors import SettingsError
+from socialx.errors import Argument, SettingsError
 from socialx.files.time_axis import Time
 from socialx.progress import Callback, listening
 from socialx.scoring import ladder
@@ -22,14 +23,16 @@ from socialx.settings import Settings
 from socialx.settings_layers import Layers, flat, own_settings
 from socialx.tasks.explanation import explanation_of
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.outputs import PAGE, check_outputs
+from socialx.tasks.outputs import CARD, PAGE, check_outputs
 from socialx.tasks.scored_part import scored_part
 from socialx.tasks.training import Run, names_of
 from socialx.training.run_folder import open_run
+from socialx.views.model_card import card as model_card
 from socialx.views.run_page import page
 from socialx.views.run_report import RunRecord, RunReport
 
 MINUTES_AHEAD = 30  # of the forecasts that are compared with a day
+LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,39}")
 LEVEL = 0.9  # of the intervals around them
 
 
@@ -41,23 +44,28 @@ def report(
     start: Time | None = None,
     end: Time | None = None,
     output: str | Path | None = None,
+    card: str | None = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> RunReport:
     """Scores of runs and reference forecasts, settings, learning curves, and where the best run errs.
 
-    output: write it as one HTML page, which needs no network and no other file; an older one is replaced.  The other
-    arguments are those of ``evaluate``.  Every run forecasts the part once; beside published results, a run that reads
-    past days does so a second time, with what was known when training ended.
+    output: write it as one HTML page, which needs no network and no other file; an older one is replaced.  card: write
+    README.md into the folder of the one run, a model card; the licence of the weights by the identifier of hubs, such
+    as ``mit``.  The other arguments are those of ``evaluate``.
 
-    Raises SettingsError where no run is named or the runs have different windows.
+    Every run forecasts the part once; beside published results, a run that reads past days does so a second time, with
+    what was known when training ended.
+
+    Raises SettingsError where no run is named, a card is asked for of several, or they have different windows.
     """
     with listening(progress):
         if not runs:
             raise SettingsError("report", "no run", "name a run folder")
         names, layers = names_of(runs), Layers.of(settings, {**sections, "data": data})
-        check_outputs((output, PAGE), layers=layers, runs=names)
+        readme = _readme(names, card)
+        check_outputs((output, PAGE), (readme, CARD), layers=layers, runs=names)
         scored = scored_part(names, layers, part, start, end)
         dataset, protocol, minutes = scored.data, scored.protocol, scored.data.store.step_minutes
         step = max(1, min(dataset.horizon, round(MINUTES_AHEAD / minutes)))  # of the horizon
@@ -103,7 +111,22 @@ def report(
         if output is not None:
             with replacing(Path(output)) as temporary:
                 temporary.write_text(page(report), encoding="utf-8")
+        if readme is not None:
+            tied = scored.problem.settings.sensor_tables()
+            with replacing(readme) as temporary:
+                temporary.write_text(model_card(report, str(card), tied), encoding="utf-8")
         return report
+
+
+def _readme(names: Sequence[str], card: str | None) -> Path | None:
+    """Where a model card goes; SettingsError for several runs, and for what is no identifier of a licence."""
+    if card is None:
+        return None
+    if len(names) != 1:
+        raise SettingsError(Argument("card", card), "it is of one run", "name one run folder")
+    if not LICENCE.fullmatch(card):
+        raise SettingsError(Argument("card", card), "no identifier of a licence", "for example mit, or unknown")
+    return open_run(Path(names[0])).path / "README.md"
 
 
 def _record(run: str, epoch: int | None) -> RunRecord:

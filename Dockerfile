@@ -1,0 +1,24 @@
+# docker build -t socialx .                                          with the CPU build of torch
+# docker build -t socialx --build-arg TORCH=cu130 --build-arg TOOLS="gcc libc6-dev" .     for a CUDA card
+# docker run --rm -v "$PWD:/data" socialx inspect metr_la.h5         files of this folder; add --gpus all for the card
+FROM python:3.12-slim
+
+# Triton compiles a small C program for each kernel, so an image for a card needs a compiler.
+ARG TORCH=cpu
+ARG TOOLS=""
+ARG EXTRAS=gpu,holidays,parquet,serve
+
+RUN test -z "$TOOLS" || (apt-get update && apt-get install -y --no-install-recommends $TOOLS && rm -rf /var/lib/apt/lists/*)
+RUN pip install --no-cache-dir torch --index-url "https://download.pytorch.org/whl/$TORCH"
+
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY socialx socialx
+RUN pip install --no-cache-dir ".[$EXTRAS]"
+
+RUN useradd --create-home --uid 1000 socialx
+USER socialx
+WORKDIR /data
+EXPOSE 8000
+ENTRYPOINT ["socialx"]
+CMD ["--help"]
