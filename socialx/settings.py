@@ -236,6 +236,14 @@ class ModelSettings(Section):
         True, "learn a vector per sensor and history step; turn it off to forecast an unseen network", _STEP
     )
     sensor_heads: bool = setting(False, "learn a last layer per sensor on top of the shared one", _STEP)
+    sensor_dropout: float = setting(
+        0.0,
+        "leave out what was learnt of single sensors for this share of them in each step; with 0.2 the run also "
+        "forecasts sensors that are new to it",
+        _STEP,
+        ge=0,
+        lt=1,
+    )
     any_network: bool = setting(
         False,
         "forecast networks that training does not see: no weights per sensor or time, few days known as often as many",
@@ -497,6 +505,10 @@ class Settings(Section):
             return False
         pairs = self.pooling.pair_rank > 0 and "pooling.pair_rank" not in self.unread()
         return pairs or any(getattr(self.model, name) for name in tables)
+
+    def takes_new_sensors(self) -> bool:
+        """Whether the model has weights per sensor and learnt to do without them."""
+        return self.model.sensor_dropout > 0 and model_of(self.model.kind).social and self.sensor_tables()
 
 
 # Every setting by its dotted key, in the order of the tree.

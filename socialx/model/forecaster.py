@@ -48,6 +48,7 @@ class Tokens(nn.Module):
         self.weekday = _table(7, width) if day_of_week else None
         self.sensor = _table(sensors, 1, width) if sensor_identity else None
         self.adaptive = _table(sensors, history, width) if adaptive else None
+        self.keep: Tensor | None = None  # of which sensors a step uses the tables, bool [N]; None: of all
 
     def forward(
         self,
@@ -72,8 +73,9 @@ class Tokens(nn.Module):
         for table, key in ((self.slot, slot), (self.weekday, weekday)):
             if table is not None:
                 shared = shared + table[key]
-        own = [table for table in (self.sensor, self.adaptive) if table is not None]
-        return add(numbers, weight, shared, sum(own[1:], own[0]) if own else None)
+        tables: list[Tensor] = [table for table in (self.sensor, self.adaptive) if table is not None]
+        own = sum(tables[1:], tables[0]) if tables else None
+        return add(numbers, weight, shared, own if own is None or self.keep is None else own * self.keep[:, None, None])
 
 
 class Climatology(nn.Module):
@@ -123,7 +125,8 @@ class Forecaster(nn.Module):
     tokens and encoder of width E.  social: a list of layers that act one after the other on the encoder's last step.  A
     dict has them by the number of the block after which each acts, on every step; a SharedEncoder alone has blocks.
     sensor_heads: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
-    climatology: None: the model does not read it.
+    climatology: None: the model does not read it.  sensor_dropout: of which share of the sensors each step of training
+    leaves out the weights of single sensors, so that the model can do without them.
     """
 
     def __init__(
@@ -135,6 +138,7 @@ class Forecaster(nn.Module):
         normaliser: Normaliser,
         sensor_heads: int = 0,
         climatology: Climatology | None = None,
+        sensor_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         width = tokens.reading.out_features
@@ -151,6 +155,8 @@ class Forecaster(nn.Module):
         self.sensor_heads = None
         if sensor_heads:
             self.sensor_heads = nn.Parameter(torch.zeros(sensor_heads, horizon * self.targets, width))
+        self.sensor_dropout = sensor_dropout
+        self._geometries = tuple(layer.pooling.geometry for layer in (*self.social, *self.interleaved.values()))
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch -> forecast [B,P,N,G] in the file's units; a sensor that was never observed starts from the mean."""
@@ -160,6 +166,7 @@ class Forecaster(nn.Module):
 
     def states(self, batch: Batch) -> Tensor:
         """What is known of every sensor before the head, [B,N,E]."""
+        self._leave_out(batch.last)
         history = batch.history.shape[1]
         slot, weekday = batch.slot[:, :history], batch.weekday[:, :history]
         normalised, ahead, more = self.normaliser.inputs(batch), None, []
@@ -182,6 +189,14 @@ class Forecaster(nn.Module):
         gate = self.fusion(torch.cat([own, state], dim=-1)).sigmoid()
         return gate * state + (1 - gate) * own
 
+    def _leave_out(self, last: Tensor) -> None:
+        """Draw of which sensors this step uses the tables; outside of training of all.  last [B,N,G]."""
+        keep = None
+        if self.training and self.sensor_dropout:
+            keep = torch.rand(last.shape[1], device=last.device) >= self.sensor_dropout
+        for part in (self.tokens, *self._geometries):
+            part.keep = keep
+
     def _between(self, sensors: int) -> Between:
         def between(block: int, state: Tensor) -> Tensor:
             """state [Q,B*N,E]: to a social layer every step of every window is a window."""
@@ -196,7 +211,8 @@ class Forecaster(nn.Module):
         hidden = self.head[:-1](state)
         change = self.head[-1](hidden)
         if self.sensor_heads is not None:
-            change = change + torch.einsum("bne,npe->bnp", hidden, self.sensor_heads)
+            kept = 1 if self.tokens.keep is None else self.tokens.keep[:, None, None]
+            change = change + torch.einsum("bne,npe->bnp", hidden, self.sensor_heads * kept)
         return change
 
 
@@ -219,6 +235,7 @@ def social_forecaster(
     sensor_identity: bool = True,
     adaptive: bool = True,
     sensor_heads: bool = False,
+    sensor_dropout: float = 0.0,
     any_network: bool = False,
     climatology: bool = False,
 ) -> Forecaster:
@@ -249,4 +266,5 @@ def social_forecaster(
         layers = {(number + 1) * blocks // len(stacked) - 1: layer for number, layer in enumerate(stacked)}
     usual = Climatology(width, network.horizon, len(network.targets), network.read) if climatology else None
     heads_of_sensors = network.sensors if sensor_heads and not any_network else 0
-    return Forecaster(tokens, shared, layers, network.horizon, network.normaliser(), heads_of_sensors, usual)
+    normaliser = network.normaliser()
+    return Forecaster(tokens, shared, layers, network.horizon, normaliser, heads_of_sensors, usual, sensor_dropout)

@@ -88,6 +88,7 @@ class Geometry(nn.Module):
         if pair_rank:
             vectors = heads, len(neighbours.index), pair_rank
             self.goal, self.source = (nn.Parameter(0.1 * torch.randn(*vectors)) for _ in range(2))
+        self.keep: Tensor | None = None  # of which sensors a step uses these vectors, bool [N]; None: of all
 
     @property
     def radius_km(self) -> Tensor:
@@ -112,7 +113,8 @@ class Geometry(nn.Module):
                 bias = bias + self.offset_bias(self.offsets.to(bias.dtype)).permute(2, 0, 1)
         if self.goal is not None and self.source is not None:
             with torch.autocast(self.offsets.device.type, enabled=False):
-                bias = bias + self.pair_bias(self.goal, self.source)
+                kept = 1 if self.keep is None else self.keep[:, None]
+                bias = bias + self.pair_bias(self.goal * kept, self.source * kept)
         return bias
 
     def constant(self) -> Tensor:

@@ -33,6 +33,17 @@ def sensor_axis(name: str) -> int | None:
     return next((axis for end, axis in SENSOR_TABLES.items() if f".{name}".endswith(f".{end}")), None)
 
 
+def for_sensors(state: Mapping[str, Tensor], places: Sequence[int]) -> dict[str, Tensor]:
+    """The weights for other sensors; places: where each stands in the tables, -1: nowhere, its weights are zero."""
+    found, place = dict(state), torch.tensor(places)
+    for name, table in state.items():
+        axis = sensor_axis(name)
+        if axis is not None and table.dim() > axis and table.shape[axis] > int(place.max()):
+            rows = table.index_select(axis, place.clamp(min=0))
+            found[name] = torch.where((place >= 0).view(-1, *[1] * (table.dim() - 1 - axis)), rows, 0)
+    return found
+
+
 def starting_state(
     model: nn.Module, state: Mapping[str, Tensor], places: Sequence[int] | None
 ) -> tuple[dict[str, Tensor], int]:

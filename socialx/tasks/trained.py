@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from socialx.errors import Argument, Command, Message, SettingsError, SocialxErr
 from socialx.files.quantities import KMH, ratio_of_units
 from socialx.files.store import open_store
 from socialx.model.coarser import Coarser
-from socialx.model.state import check_state, starting_state
+from socialx.model.state import check_state, for_sensors, starting_state
 from socialx.progress import note
 from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained
@@ -81,15 +82,20 @@ def moments_of(run: RunFolder, settings: Settings) -> dict[str, Moments]:
 def starting_from(run: RunFolder, problem: Problem) -> Problem:
     """The problem of a training that starts from weights and normaliser of a run, in the units of the file.
 
-    Its tables of sensors are taken where the sensors are the same ones, in any order.  Raises SocialxError where the
-    data are not what the run was trained for, and where the weights are not those of its settings.
+    Its tables of sensors are taken where the sensors are the same ones, in any order; a run that takes new ones gives
+    zeros to these.  Raises SocialxError where the data are not what the run was trained for, and where the weights are
+    not those of its settings.
     """
     name, data, weights = problem.settings.trainer.from_run, problem.data, run.read_weights()
     state, then = fitted(problem, weights.state, run.protocol())
     problem.protocol.refuse_other(then, run.path, data.store.path, False)
-    place, ids = {sensor: number for number, sensor in enumerate(run.sensors() or ())}, data.sensors.ids
+    sensors, ids, places = run.sensors() or (), data.sensors.ids, None
+    if {*sensors} == {*ids}:
+        places = [sensors.index(each) for each in ids]
+    elif problem.settings.takes_new_sensors() and {*sensors} & {*ids}:
+        state = for_sensors(state, places_of(ids, sensors, run.path, data.store.path))
+        places = list(range(len(ids)))
     try:
-        places = [place[each] for each in ids] if {*place} == {*ids} else None
         start, new = starting_state(problem.model, state, places)
     except ValueError as error:
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "name another run") from None
@@ -126,6 +132,22 @@ def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) ->
     return found, f"{networks} without any known day: {data.store.path} has too few readings of the week before"
 
 
+def places_of(ids: Sequence[str], sensors: Sequence[str], run: Path, file: Path) -> list[int]:
+    """Where each sensor of a file stands among those of a run, -1: it is new to the run, which a note says.
+
+    Raises SocialxError where all of them are new.
+    """
+    place = {name: number for number, name in enumerate(sensors)}
+    new = [name for name in ids if name not in place]
+    if len(new) == len(ids):
+        free = f"a run for any network forecasts it: {Argument('model.any_network', True)}"
+        raise SocialxError(file, f"none of its {counted(len(ids), 'sensor')} is one of {run}", free)
+    if new:
+        without = f"{len(new)} of {len(ids)} sensors are new to {run}"
+        note(Message(file, without, "they are forecast without what training learns of single sensors", new))
+    return [place.get(name, -1) for name in ids]
+
+
 def load_trained(
     path: Path, layers: Layers, first: Problem | None = None, *, split: bool = True, same_missing: bool = False
 ) -> tuple[Problem, Trained]:
@@ -151,15 +173,16 @@ def load_trained(
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
     moments = moments_of(run, effective)
+    tied, free = effective.sensor_tables(), effective.takes_new_sensors() and sensors is not None
     problem = build(
         effective,
         first.data if first else None,
         split=split,
         moments=None if split else moments,
-        sensors=sensors if effective.sensor_tables() and not split else None,
+        sensors=sensors if tied and not free and not split else None,
         finer=finer,
     )
-    same = effective.sensor_tables() or then.dataset == problem.protocol.dataset  # with tables another is refused
+    same = tied or then.dataset == problem.protocol.dataset  # with tables another is refused
     if known and same and problem.data.met:
         units = problem.protocol.targets.items()
         ratios = [ratio_of_units(then.targets.get(name, unit), unit) for name, unit in units]
@@ -167,7 +190,9 @@ def load_trained(
     state = weights.state
     if effective.model.any_network:
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))
-    problem.protocol.refuse_other(then, path, problem.data.store.path, effective.sensor_tables(), same_missing)
+    problem.protocol.refuse_other(then, path, problem.data.store.path, tied and not free, same_missing)
+    if free:
+        state = for_sensors(state, places_of(problem.data.sensors.ids, sensors or (), path, problem.data.store.path))
     try:
         check_state(problem.model, state)
     except ValueError as error:

@@ -1,0 +1,175 @@
+"""Sensors that are new to a run: what is left out in training, and a file with other sensors than the run's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+import socialx as api
+from socialx.model.forecaster import Forecaster
+from socialx.model.state import for_sensors, sensor_axis
+from socialx.settings_layers import Layers
+from socialx.tasks.trained import load_trained
+from socialx.training.run_folder import RunFolder
+from tests.commands import refused, small_file, small_run, works
+from tests.networks import batch
+
+TABLES = ("--pair-rank", "3", "--sensor-heads", "--dropout", "0")
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five sensors: one more than the run knows."""
+    return small_file(tmp_path_factory.mktemp("five"), 400, 5)
+
+
+@pytest.fixture(scope="module")
+def free(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four sensors that learnt to do without what it knows of single ones."""
+    return small_run(data, tmp_path_factory.mktemp("free") / "run", "--sensor-dropout", "0.4", *TABLES)
+
+
+def model_of(run: Path, data: Path | None = None) -> Forecaster:
+    problem, _ = load_trained(run, Layers.of(None, {"data": data}), split=False)
+    assert isinstance(problem.model, Forecaster)
+    return problem.model
+
+
+def zeroed(model: Forecaster, sensors: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Its state, all that is of these sensors zero."""
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for name, tensor in state.items():
+        if (axis := sensor_axis(name)) is not None:
+            tensor.index_fill_(axis, sensors, 0)
+    return state
+
+
+def test_a_step_of_training_leaves_out_all_that_is_of_some_sensors(free: Path) -> None:
+    """Forecast and gradients are those of a model whose tables are zero there, in fp64."""
+    model, other = model_of(free).double().train(), model_of(free).double()
+    windows = batch(sensors=4)
+    windows = type(windows)(*(part.double() if part.is_floating_point() else part for part in windows))
+    usual = torch.full((4, 24, 4, 1), 50.0, dtype=torch.float64)
+    windows = windows._replace(usual=usual, trust=torch.full_like(usual, 0.5))
+    seen = set()
+    for seed in range(12):
+        torch.manual_seed(seed)
+        forecast = model(windows)
+        assert model.tokens.keep is not None
+        gone = (~model.tokens.keep).nonzero().flatten()
+        seen |= set(gone.tolist())
+        other.load_state_dict(zeroed(model, gone))
+        torch.testing.assert_close(forecast, other.eval()(windows), rtol=0, atol=1e-10)
+        for each in (model, other):
+            each.zero_grad()
+        forecast.sum().backward()
+        other(windows).sum().backward()
+        for (name, mine), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
+            if mine.grad is None:
+                continue
+            axis = sensor_axis(name)
+            expected = theirs.grad if axis is None else theirs.grad.index_fill(axis, gone, 0)  # type: ignore[union-attr]
+            torch.testing.assert_close(mine.grad, expected, rtol=0, atol=1e-9)
+    assert seen == {0, 1, 2, 3}
+    model.eval()
+    forecast = model(windows)
+    assert model.tokens.keep is None
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(forecast, other(windows), rtol=0, atol=0)
+
+
+def test_tables_for_other_sensors() -> None:
+    rng = torch.Generator().manual_seed(0)
+    state = {
+        "tokens.sensor": torch.randn(3, 1, 4, generator=rng),
+        "social.0.pooling.geometry.goal": torch.randn(2, 3, 5, generator=rng),
+        "head.0.weight": torch.randn(4, 4, generator=rng),
+    }
+    found = for_sensors(state, [2, -1, 0, 1])
+    assert found["head.0.weight"] is state["head.0.weight"]
+    for name, axis in (("tokens.sensor", 0), ("social.0.pooling.geometry.goal", 1)):
+        rows = found[name].unbind(axis)
+        assert not rows[1].any()
+        for row, place in zip((rows[0], *rows[2:]), (2, 0, 1), strict=True):
+            assert torch.equal(row, state[name].select(axis, place))
+
+
+def test_a_new_sensor_is_forecast_and_named(free: Path, data: Path, five: Path, tmp_path: Path) -> None:
+    output = tmp_path / "next.csv"
+    result = works("predict", free, "--data", five, "--interval", "0.8", "-o", output)
+    (new,) = set(api.load_run(free).path and _ids(five)) - set(_ids(data))
+    assert f"1 of 5 sensors are new to {free}" in result.stderr
+    assert new in result.stderr
+    assert "1 of 5 sensors were not calibrated" in result.stderr
+    forecast = api.predict(free, five)
+    assert forecast.sensors == _ids(five)
+    assert np.isfinite(forecast.values).all()
+    model = model_of(free, five)
+    place = _ids(five).index(new)
+    for name, table in model.state_dict().items():
+        axis = sensor_axis(name)
+        if axis is not None:
+            assert not table.select(axis, place).any()
+    scores = works("evaluate", free, "--data", five, "--by", "sensor", "--drift")
+    assert new in scores.stdout
+
+
+def test_a_sensor_that_left_the_file_is_not_missed(free: Path, data: Path, tmp_path: Path) -> None:
+    three = small_file(tmp_path, 400, 3)
+    forecast = api.predict(free, three)
+    assert forecast.sensors == _ids(three) == _ids(data)[:3]
+    same = api.predict(free, data).select(list(_ids(three)))
+    assert np.abs(forecast.values - same.values).max() < 20  # it lacks a neighbour, and no vector
+
+
+def test_the_order_of_the_sensors_does_not_matter(free: Path, data: Path, tmp_path: Path) -> None:
+    turned = Path(shutil.copy(data, tmp_path / "turned.h5"))
+    with h5py.File(turned, "r+") as file:
+        for name, axis in (("data/features", 1), ("metadata/vdids", 0)):
+            file[name][...] = np.flip(file[name][:], axis)
+    ids = list(_ids(data))
+    first, second = (api.predict(free, each).select(ids) for each in (data, turned))
+    np.testing.assert_allclose(first.values, second.values, rtol=1e-4)
+
+
+def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
+    free: Path, trained: Path, five: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copy(five, tmp_path / "other.h5"))
+    with h5py.File(other, "r+") as file:
+        names = file["metadata/vdids"][:]
+        file["metadata/vdids"][...] = np.array([b"9" + name for name in names])
+        info = file["metadata/vd_info"]
+        for name in names.tolist():
+            info.move(name.decode(), "9" + name.decode())
+    assert "none of its 5 sensors is one of" in refused("predict", free, "--data", other)
+    assert "exactly its 4 sensors" in refused("evaluate", trained, "--data", five)
+
+
+def test_a_training_takes_what_the_run_knows_and_learns_the_rest(free: Path, five: Path, tmp_path: Path) -> None:
+    started = works("train", "--from", free, "--data", five, "--run-dir", tmp_path / "next", "--max-epochs", "1")
+    assert f"1 of 5 sensors are new to {free}" in started.stderr
+    run, known = RunFolder(tmp_path / "next"), RunFolder(free).read_weights().state
+    now = run.read_weights().state
+    assert run.sensors() == _ids(five)
+    place = {name: number for number, name in enumerate(_ids(five))}
+    shared = torch.tensor([place[name] for name in RunFolder(free).sensors() or ()])
+    new = torch.tensor([number for name, number in place.items() if number not in shared.tolist()])
+    for name, table in now.items():
+        axis = sensor_axis(name)
+        if axis is not None:
+            learnt = table.index_select(axis, new).any()
+            assert learnt or name.endswith("source")  # it was zero, and stays so where it is no sensor's neighbour
+            before, after = known[name], table.index_select(axis, shared)
+            assert (after - before).abs().max() < 0.1  # one epoch away from what it was, not drawn anew
+    assert "new to" not in works("predict", tmp_path / "next", "--data", five).stderr
+
+
+def _ids(file: Path) -> tuple[str, ...]:
+    with h5py.File(file) as content:
+        return tuple(name.decode() for name in content["metadata/vdids"][:])
