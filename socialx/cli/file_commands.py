@@ -14,7 +14,7 @@ from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.flags import with_settings
 from socialx.cli.progress_bars import Show
-from socialx.errors import Argument, GateError, Message, SettingsError, counted
+from socialx.errors import Argument, GateError, Message, SettingsError, counted, sample
 from socialx.files.convert_options import Request, options
 from socialx.files.formats.names import NAMES
 from socialx.settings_layers import Layers
@@ -123,10 +123,12 @@ def append(
 
     The tables have sensors of the file, in any order, and rows that go on where it ends.  Rows that it has already are
     left out if they are the same.  A gap before the new rows is filled with missing readings, and a later table may
-    fill it.  FILE is either the old one or the complete new one.
+    fill it.  Sensors that are new to FILE are added where --meta has their positions; their earlier readings are
+    missing.  FILE is either the old one or the complete new one.
 
     Example:
       socialx append city.h5 2024-02-01.csv
+      socialx append city.h5 2024-02-01.csv --meta new_sensors.csv
     """
     import socialx
 
@@ -137,6 +139,7 @@ def append(
     if not parts:
         typer.echo(f"{path}: no new row, unchanged")
         return
+    parts += [f"{counted(len(done.new), 'new sensor')} ({sample(done.new)})"] if done.new else []
     size = f"{counted(done.total, 'row')} x {counted(done.sensors, 'sensor')}"
     typer.echo(f"{path}: {' and '.join(parts)}, now {size} up to {done.last_timestamp}")
 

@@ -1,7 +1,7 @@
-"""Rows of new tables at the end of a socialx file.
+"""Rows of new tables at the end of a socialx file, and columns for sensors that are new to it.
 
 The file is copied, the copy is extended and checked, and then takes the file's place in one step.
-T rows of the file, t new rows, N sensors, F features.
+T rows of the file, t new rows, N sensors, the new ones behind those of the file, F features.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV
 from socialx.files.hdf5_layout import (
     CODES_ATTR,
+    DIRECTIONS,
     FEATURE_NAMES,
     FEATURES,
     PACKED,
@@ -34,18 +35,20 @@ from socialx.files.hdf5_layout import (
     SECONDS,
     STATIC_UNITS,
     TIMESTAMPS,
+    VDIDS,
     Readings,
+    Sensors,
     read_codes,
     read_lanes,
     read_text,
 )
-from socialx.files.locations import match_key, repeated
+from socialx.files.locations import join, match_key, read_locations, repeated, respelt
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S, common_step, irregular, known_zone, skipped_times
-from socialx.files.writer import checked_seconds
+from socialx.files.writer import checked_seconds, write_sensors
 from socialx.notebook import Shown
 from socialx.progress import note
 
@@ -61,7 +64,7 @@ class Appended(Shown):
 
     rows: added from the new tables.  filled: rows of missing readings in the gap before them.  restored: rows of the
     file whose missing readings are there now.  repeated: rows that the file had already.  absent: ids of the file
-    that the new tables do not have.  total: rows of the file now.
+    that the new tables do not have.  new: ids that the file did not have.  total: rows of the file now.
     """
 
     path: Path
@@ -70,6 +73,7 @@ class Appended(Shown):
     restored: int
     repeated: int
     absent: tuple[str, ...]
+    new: tuple[str, ...]
     total: int
     sensors: int
     last_timestamp: str
@@ -92,9 +96,10 @@ class _Rows:
 class _Change:
     """What is written: rows behind those of the file, and readings float32 [h,N,F] in its rows ``holes`` int64 [h].
 
-    codes: numbers that stand for no reading besides the one of the file.
+    codes: numbers that stand for no reading besides the one of the file.  new: sensors that it does not have.
     """
 
+    new: Sensors
     added: _Rows
     holes: np.ndarray
     restored: np.ndarray
@@ -115,6 +120,9 @@ def append(path: Path, request: Request) -> Appended:
         fixed = features.chunks is None or features.maxshape[0] is not None
     measured = [name for name in names if name not in STATIC_UNITS]
     stores = [store, *(open_store(path, name) for name in measured[1:])]
+    new_sensors = _new_sensors(store, request, lanes)
+    stores = [replace(each, sensors=_joined(each.sensors, new_sensors)) for each in stores]
+    store = stores[0]
     if fixed:
         raise SocialxError(path, "an older file, whose readings have a fixed number of rows", ADVICE)
     rows = _read(stores, request, codes, lanes)
@@ -125,10 +133,11 @@ def append(path: Path, request: Request) -> Appended:
     absent = tuple(vdid for column, vdid in enumerate(store.sensors.ids) if column not in rows.columns)
     gap = _check_steps(store, request.data, new.seconds) if len(new.seconds) else np.empty(0, np.int64)
     _note(store, request.data, new, same, absent, gap)
-    if len(new.seconds) or len(holes):
+    changes = bool(len(new.seconds) or len(holes))
+    if changes:
         missing = np.full((len(gap), *new.values.shape[1:]), np.nan, np.float32)
         added = _Rows(np.concatenate([gap, new.seconds]), np.concatenate([missing, new.values]), rows.columns)
-        change = _Change(added, holes, restored, codes)
+        change = _Change(new_sensors, added, holes, restored, codes)
         with exclusive(path, WAIT_S):
             if version_of(path) != store.version:
                 raise SocialxError(path, "it was changed while it was read", "run the command again")
@@ -136,7 +145,9 @@ def append(path: Path, request: Request) -> Appended:
     last = as_timestamps(new.seconds[-1:])[0] if len(new.seconds) else store.timestamps[-1]
     total = len(store.rows) + len(gap) + len(new.seconds)
     counts = len(new.seconds), len(gap), len(holes), same
-    return Appended(path, *counts, absent, total, len(store.sensors.ids), last.decode())
+    more = new_sensors.ids if changes else ()
+    sensors = len(store.sensors.ids) - len(new_sensors.ids) + len(more)
+    return Appended(path, *counts, absent, more, total, sensors, last.decode())
 
 
 def _codes(store: Store, file: h5py.File, request: Request) -> tuple[float, ...]:
@@ -145,19 +156,67 @@ def _codes(store: Store, file: h5py.File, request: Request) -> tuple[float, ...]
     return tuple(code for code in every if code != store.missing)
 
 
+def _joined(sensors: Sensors, new: Sensors) -> Sensors:
+    """The sensors of a file, and those that are new to it behind them; what of these nobody knows is NaN."""
+    if not new.ids:
+        return sensors
+
+    def joined(known: np.ndarray, more: np.ndarray | None) -> np.ndarray:
+        return np.concatenate([known, np.full(len(new.ids), np.nan) if more is None else more])
+
+    direction = None if sensors.direction is None else (*sensors.direction, *(new.direction or [""] * len(new.ids)))
+    return Sensors(
+        ids=(*sensors.ids, *new.ids),
+        latitude=joined(sensors.latitude, new.latitude),
+        longitude=joined(sensors.longitude, new.longitude),
+        lanes=None if sensors.lanes is None else joined(sensors.lanes, new.lanes),
+        length=None if sensors.length is None else joined(sensors.length, new.length),
+        direction=direction,
+    )
+
+
+def _new_sensors(store: Store, request: Request, lanes: list[str] | None) -> Sensors:
+    """The sensors of the new tables that the file does not have, with their positions, where these are named.
+
+    Raises SocialxError for one without a position, and for a file whose sensors are made of lanes.
+    """
+    none = Sensors((), np.empty(0), np.empty(0))
+    if request.meta is None:
+        return none
+    contents = _contents([store], request, ())
+    contents.blocks.close()
+    known = set(map(match_key, store.sensors.ids))
+    ids = tuple(contents.stored(vdid) for vdid in contents.ids or () if match_key(vdid) not in known)
+    if not ids:
+        return none
+    if lanes is not None:
+        raise SocialxError(store.path, "its sensors are made of lanes, and such a file takes no new ones", ANEW[3:])
+    locations, _ = respelt(ids, read_locations(request.meta, ids, request.city))
+    if lost := [vdid for vdid in ids if match_key(vdid) not in locations]:
+        found = f"no position for {len(lost)} of {counted(len(ids), 'new sensor')} ({sample(lost)})"
+        raise SocialxError(request.meta, found, "add them, or leave these sensors out of the tables")
+    return join(ids, locations, request.meta, static=store.sensors.lanes is not None)
+
+
+def _contents(stores: list[Store], request: Request, codes: tuple[float, ...]) -> Contents:
+    """The new tables as the format of tables reads them, asked for the quantities of the file."""
+    store = stores[0]
+    unread = (*(() if store.missing is None else (store.missing,)), *codes)
+    asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone, meta=None)
+    if len(stores) > 1:
+        asked = replace(asked, channel=request.channel or ",".join(each.feature for each in stores))
+    elif store.feature in QUANTITY_COLUMNS:
+        asked = replace(asked, quantity=store.feature)
+    return FORMATS[CSV].read(asked)
+
+
 def _read(stores: list[Store], request: Request, codes: tuple[float, ...], lanes: list[str] | None) -> _Rows:
     """The rows of the new tables, in memory; ``codes`` are NaN in them.
 
     lanes: of the sensors of the file.  A table with several quantities in a row is asked for those of the file.
     """
     store, features = stores[0], [each.feature for each in stores]
-    unread = (*(() if store.missing is None else (store.missing,)), *codes)
-    asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone)
-    if len(stores) > 1:
-        asked = replace(asked, channel=request.channel or ",".join(features))
-    elif store.feature in QUANTITY_COLUMNS:
-        asked = replace(asked, quantity=store.feature)
-    contents = FORMATS[CSV].read(asked)
+    contents = _contents(stores, request, codes)
     said = {contents.feature: contents.units, **contents.others}
     if len(stores) > 1 and list(said) != features:
         found = f"its readings are {', '.join(said)}, and those of {store.path} {', '.join(features)}"
@@ -217,7 +276,7 @@ def _columns(store: Store, where: Path, contents: Contents) -> np.ndarray:
     if foreign := [vdid for vdid in ids if match_key(vdid) not in place]:
         what = f"{store.path} lacks {len(foreign)} of its {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable else ""
-        remedy = f"leave them out{drop}, or convert all tables into a file that has them: {WHOLE}"
+        remedy = f"{Argument('meta', 'LOCATIONS.csv')} adds them, or leave them out{drop}"
         raise SocialxError(where, what, remedy)
     return np.array([place[match_key(vdid)] for vdid in ids])
 
@@ -250,7 +309,7 @@ def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple
         times = as_timestamps(seconds[lost]).astype(str).tolist()
         raise SocialxError(where, f"{what} ({sample(times)})", f"remove them, {ANEW}")
     part = slice(int(places[0]), int(places[-1]) + 1)
-    read = [each.read(part) for each in stores]
+    read = [_wider(each.read(part), len(store.sensors.ids)) for each in stores]
     stored, valid = (np.stack([pair[which] for pair in read], axis=-1)[places - places[0]] for which in (0, 1))
     known, has = stored[:, rows.columns], valid[:, rows.columns]
     new = values[:, rows.columns]
@@ -269,6 +328,12 @@ def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple
     stored[:, rows.columns] = np.where(late, new, known)
     fills = late.any(axis=(1, 2))
     return store.rows[places[fills]], stored[fills]
+
+
+def _wider(read: tuple[np.ndarray, np.ndarray], sensors: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values and valid [t,N] with columns for the new sensors, which have no reading."""
+    more = ((0, 0), (0, sensors - read[0].shape[1]))
+    return np.pad(read[0], more, constant_values=np.nan), np.pad(read[1], more)
 
 
 def _check_steps(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
@@ -324,6 +389,8 @@ def _note(store: Store, where: Path, new: _Rows, same: int, absent: tuple[str, .
 
 def _extend(stores: list[Store], change: _Change, file: h5py.File) -> None:
     """Write the rows behind those of a file, its constant columns as in the row before, and readings in its holes."""
+    if change.new.ids:
+        _widen(file, change.new)
     features, added = file[FEATURES], change.added
     first, _, places = features.shape
     chunk = packed_bytes(4 * math.prod(features.chunks))
@@ -346,6 +413,36 @@ def _extend(stores: list[Store], change: _Change, file: h5py.File) -> None:
         file["metadata"].attrs[CODES_ATTR] = np.array(change.codes)
 
 
+def _widen(file: h5py.File, new: Sensors) -> None:
+    """Columns of missing readings for new sensors, and what is known of them."""
+    names, was = [read_text(name) for name in file[FEATURE_NAMES][:]], file[FEATURES]
+    rows, sensors, places = was.shape
+    total, wider = sensors + len(new.ids), f"{FEATURES}_wider"
+    column = np.full((len(new.ids), places), np.nan, np.float32)
+    for place, name in enumerate(names):
+        if name == "direction" and new.direction is not None:
+            column[:, place] = [DIRECTIONS.get(letter, np.nan) for letter in new.direction]
+        elif name in STATIC_UNITS and name != "direction" and (known := getattr(new, name)) is not None:
+            column[:, place] = known
+    reserve(file, packed_bytes(4 * rows * total * places))
+    limits, chunks = (None, total, places), (was.chunks[0], total, 1)
+    made = file.create_dataset(
+        wider, (rows, total, places), "f4", maxshape=limits, chunks=chunks, shuffle=True, **PACKED
+    )
+    made.attrs.update(was.attrs)
+    for begin in range(0, rows, was.chunks[0]):
+        part = was[begin : begin + was.chunks[0]]
+        made[begin : begin + len(part)] = np.concatenate(
+            [part, np.broadcast_to(column, (len(part), *column.shape))], axis=1
+        )
+    ids = np.concatenate([file[VDIDS][:], np.array(new.ids, "S64")])
+    del file[FEATURES], file[VDIDS]
+    file.move(wider, FEATURES)
+    file.create_dataset(VDIDS, data=ids, maxshape=(None,), chunks=True, **PACKED)
+    file.attrs["num_locations"] = np.int64(total)
+    write_sensors(file, new)
+
+
 def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
     """Values behind those of a column; one of a fixed length is replaced by one that can grow."""
     column = file[name]
@@ -366,11 +463,11 @@ def _is_extended(stores: list[Store], change: _Change, old: h5py.File, new: h5py
     first, rows = len(was), was.chunks[0]
     same = len(now) == len(new[TIMESTAMPS]) == first + len(added.seconds)
     for begin in range(min([first - 1, *change.holes.tolist()]) // rows * rows, first, rows):
-        part = was[begin : begin + rows]
+        part, wider = was[begin : begin + rows], now[begin : begin + min(rows, first - begin)]
         here = (change.holes >= begin) & (change.holes < begin + rows)
         for feature, store in enumerate(stores):
-            part[change.holes[here] - begin, :, store.place] = change.restored[here, :, feature]
-        same = same and np.array_equal(part, now[begin : begin + len(part)], equal_nan=True)
+            part[change.holes[here] - begin, :, store.place] = change.restored[here, : part.shape[1], feature]
+        same = same and np.array_equal(part, wider[:, : part.shape[1]], equal_nan=True)
     if not len(added.seconds):
         return same
     for feature, store in enumerate(stores):

@@ -141,7 +141,10 @@ class Request:
     more: tuple[Path, ...] = ()
     published: bool = False
     known: tuple[str, ...] = ()
-    meta: Annotated[Path | None, Option("locations of the sensors, joined by id", "FILE", _path)] = None
+    meta: Annotated[
+        Path | None,
+        Option("locations of the sensors, joined by id", "FILE", _path, "locations of sensors that are new to FILE"),
+    ] = None
     ids: Annotated[Path | None, Option("sensor ids in column order, where the data has none", "FILE", _path)] = None
     start: Annotated[
         str | None,

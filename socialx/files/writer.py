@@ -36,6 +36,7 @@ from socialx.files.hdf5_layout import (
     VDIDS,
     Block,
     Readings,
+    Sensors,
     plain_text,
 )
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
@@ -227,16 +228,20 @@ def _write_metadata(
         file.create_dataset(COMBINED, data=list(readings.lanes), dtype=h5py.string_dtype())
     if readings.codes:
         metadata.attrs[CODES_ATTR] = np.array(readings.codes)
-    info = file.create_group(SENSOR_INFO)
-    info.attrs["coord_crs"] = "EPSG:4326"
+    file.create_group(SENSOR_INFO).attrs["coord_crs"] = "EPSG:4326"
+    write_sensors(file, sensors)
+    reserve(file, 0)
+
+
+def write_sensors(file: h5py.File, sensors: Sensors) -> None:
+    """An entry of vd_info for each of these sensors, with what is known of it."""
     for index, vdid in enumerate(sensors.ids):
         if index % ENTRIES == 0:
             reserve(file, 0)
-        attributes = info.create_group(vdid).attrs
+        attributes = file[SENSOR_INFO].create_group(vdid).attrs
         attributes.update(position_lat=sensors.latitude[index], position_lon=sensors.longitude[index])
-        for name in ("lanes", "length"):
-            if name in columns and np.isfinite(columns[name][index]):
-                attributes[name] = columns[name][index]
+        for name, column in (("lanes", sensors.lanes), ("length", sensors.length)):
+            if column is not None and np.isfinite(column[index]):
+                attributes[name] = column[index]
         if sensors.direction is not None and sensors.direction[index]:
             attributes["direction"] = sensors.direction[index]
-    reserve(file, 0)

@@ -142,9 +142,9 @@ def append(
     """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
 
     data: tables that the format ``csv`` reads, of the sensors of the file in any order; a sensor that they do not
-    have gets missing readings.  Their rows go on where the file ends, a step apart.  Rows that the file has already are
-    left out if their readings are the same; a gap before the first new row is filled with missing readings, which a
-    later table may replace.
+    have gets missing readings.  Sensors that are new to the file are added where ``meta`` has their positions.  The
+    rows go on where the file ends, a step apart.  Rows that the file has already are left out if their readings are the
+    same; a gap before the first new row is filled with missing readings, which a later table may replace.
 
     The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.  The options are
     those of ``convert``:

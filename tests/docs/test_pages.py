@@ -170,7 +170,11 @@ def test_the_scores_of_small_are_those_of_its_runs() -> None:
         published = [score.mae for score in DATASETS["metr-la"].scores if score.model == model]
         assert tuple(map(float, cells)) in published, model
     tables = accuracy.split("| reads 12 steps and past days |")
-    for recipe, row in (("small", "**`small`**, three seeds"), ("taught", "**taught**, three seeds")):
+    for recipe, row in (
+        ("small", "**`small`**, three seeds"),
+        ("taught", "**taught**, three seeds"),
+        ("wide", "**wide**, 6 epochs, three seeds"),
+    ):
         for scores, text in zip(("with the days of the training", "scores"), tables, strict=True):
             seeds = [runs[name][scores] for name in (recipe, f"{recipe}_1", f"{recipe}_2")]
             means = [sum(mae_at(of, at) for of in seeds) / 3 for at in (15, 30, 60, "all")]

@@ -272,7 +272,7 @@ def infinite(frame: pd.DataFrame) -> pd.DataFrame:
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]]] = {
     "unknown ids": (
         lambda f: other_ids(f)[30:],
-        ("lacks 1 of its 4 sensors", "(99)", "leave them out (--drop 99), or convert all tables", "--meta-csv LOC"),
+        ("lacks 1 of its 4 sensors", "(99)", "--meta LOCATIONS.csv adds them, or leave them out (--drop 99)"),
     ),
     "another reading": (
         lambda f: altered(f)[20:],

@@ -1,0 +1,136 @@
+"""Sensors that are new to a file: append gives the file that one conversion gives, or leaves it as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+import socialx
+from socialx.files.store import open_store
+from tests.commands import works
+from tests.data_files import refusal, room_for, spoil_copies, unchanged
+from tests.files.test_append import FRAME, IDS, PLACES, append, content, file_of
+
+MORE = ["15", "16"]
+NEW_PLACES = pd.DataFrame({"id": MORE, "lat": [48.5, 48.6], "lon": [11.5, 11.6], "lanes": [3, 1]})
+NEW_PLACES["length"], NEW_PLACES["direction"] = [np.nan, 0.75], ["W", ""]
+ALL = pd.concat([PLACES, NEW_PLACES], ignore_index=True)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The first half of ``FRAME``, and the positions of the new sensors beside it."""
+    NEW_PLACES.to_csv(tmp_path / "new_places.csv", index=False)
+    return file_of(FRAME[:30], tmp_path)
+
+
+def grown(frame: pd.DataFrame = FRAME) -> pd.DataFrame:
+    """The same with two more sensors."""
+    rng = np.random.default_rng(9)
+    return frame.assign(**{name: rng.uniform(20, 90, len(frame)).round(1) for name in MORE})
+
+
+def whole(frame: pd.DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What one conversion makes of all rows and sensors."""
+    folder.mkdir()
+    monkeypatch.setattr("tests.files.test_append.PLACES", ALL)
+    return content(file_of(frame, folder, "city"))
+
+
+def numbers(found: dict[str, Any]) -> dict[str, Any]:
+    """What does not name a folder or depends on the size of a chunk."""
+    return {name: value for name, value in found.items() if "source" not in name}
+
+
+@pytest.mark.parametrize("order", [[*IDS, *MORE], ["16", "12", "15", "11", "14", "13"]])
+def test_the_file_is_that_of_one_conversion(
+    order: list[str], tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = grown()[30:]
+    done = append(path, later[order], meta=tmp_path / "new_places.csv")
+    assert (set(done.new), done.rows, done.sensors, done.absent) == (set(MORE), 30, 6, ())
+    ids = [*IDS, *done.new]
+    assert list(open_store(path).sensors.ids) == ids
+    frame = grown()
+    frame.loc[frame.index[:30], MORE] = np.nan
+    assert numbers(content(path)) == numbers(whole(frame[ids], tmp_path / "whole", monkeypatch))
+
+
+def test_rows_that_the_file_has_give_a_new_sensor_its_earlier_readings(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = append(path, grown()[20:], meta=tmp_path / "new_places.csv")
+    assert (done.rows, done.restored) == (30, 10)
+    frame = grown()
+    frame.loc[frame.index[:20], MORE] = np.nan
+    assert numbers(content(path)) == numbers(whole(frame, tmp_path / "whole", monkeypatch))
+
+
+def test_later_appends_know_it(tmp_path: Path, path: Path) -> None:
+    frame = grown()
+    append(path, frame[30:40], meta=tmp_path / "new_places.csv")
+    assert append(path, frame[40:50]).new == ()
+    assert append(path, frame[50:], meta=tmp_path / "new_places.csv").new == ()
+    store = open_store(path)
+    np.testing.assert_array_equal(store.values[30:, 4:], frame[MORE].to_numpy(np.float32)[30:])
+    assert not store.valid[:30, 4:].any()
+    assert store.sensors.lanes is not None
+    assert store.sensors.lanes.tolist() == [2, 2, 2, 2, 3, 1]
+    assert store.sensors.direction == (*"NES", "", "W", "")
+
+
+def test_the_command_says_it(tmp_path: Path, path: Path) -> None:
+    grown()[30:].to_csv(tmp_path / "new.csv")
+    result = works("append", path, tmp_path / "new.csv", "--meta", tmp_path / "new_places.csv")
+    assert "2 new sensors (15, 16)" in result.stdout
+    assert "60 rows x 6 sensors" in result.stdout
+
+
+def test_a_new_sensor_needs_a_position(tmp_path: Path, path: Path) -> None:
+    NEW_PLACES[:1].to_csv(tmp_path / "new_places.csv", index=False)
+    with unchanged(path):
+        grown()[30:].to_csv(tmp_path / "new.csv")
+        refusal(
+            lambda: socialx.append(path, tmp_path / "new.csv", meta=tmp_path / "new_places.csv"),
+            "no position for 1 of 2 new sensors (16)",
+            task="append",
+        )
+        refusal(
+            lambda: socialx.append(path, tmp_path / "new.csv"),
+            "lacks 2 of its 6 sensors",
+            "--meta LOCATIONS.csv adds them",
+            task="append",
+        )
+
+
+def test_a_disk_without_room_and_one_that_loses_what_is_written(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with unchanged(path), room_for(path.stat().st_size + 1000), pytest.raises(socialx.SocialxError):
+        append(path, grown()[30:], meta=tmp_path / "new_places.csv")
+
+    def spoil(copy: Path) -> None:
+        with h5py.File(copy, "r+") as file:
+            file["data/features"][35, 5, 0] += 1
+
+    spoil_copies(monkeypatch, spoil)
+    with unchanged(path):
+        refusal(lambda: append(path, grown()[30:], meta=tmp_path / "new_places.csv"), "does not give back")
+
+
+def test_a_run_that_learnt_to_do_without_forecasts_it(tmp_path: Path) -> None:
+    frame = grown(pd.concat([FRAME] * 7).set_index(pd.date_range("2024-01-31", periods=420, freq="5min")))
+    path = file_of(frame[IDS][:400], tmp_path)
+    NEW_PLACES.to_csv(tmp_path / "new_places.csv", index=False)
+    small = {"width": 8, "blocks": 1, "slstm_at": (), "heads": 2, "sensor_dropout": 0.2}
+    pooling = {"heads": 2, "neighbours": 3, "pair_rank": 2}
+    run = socialx.train(path, run_dir=tmp_path / "run", model=small, pooling=pooling, max_epochs=1)
+    append(path, frame[400:], meta=tmp_path / "new_places.csv")
+    forecast = socialx.predict(run, path)
+    assert list(forecast.sensors) == [*IDS, *MORE]
+    assert np.isfinite(forecast.values).all()
