@@ -81,7 +81,6 @@ def serve(
             named = layers.of_call("data.path")
             if follow and not named:
                 raise SettingsError(Argument("follow"), "no file to follow", f"add {Argument('data.path', 'FILE.h5')}")
-
             served = Served(path, layers, follow, interval, queue, progress)
             service = served.make(path)
             service.token, service.origins = token, origins
@@ -90,9 +89,8 @@ def serve(
                 service.newer = served.newer
             if not named:
                 found = "the map and /forecast/latest show the end of the run's own file"
-                note(
-                    Message(service.problem.data.store.path, found, f"a newer one: {Argument('data.path', 'FILE.h5')}")
-                )
+                newer = f"a newer one: {Argument('data.path', 'FILE.h5')}"
+                note(Message(service.problem.data.store.path, found, newer))
             _tell(listener, path, service.latest is not None, token is not None)
         config = uvicorn.Config(
             make_app(service),
