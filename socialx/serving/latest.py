@@ -99,7 +99,7 @@ class Latest:
     @property
     def covered(self) -> float | None:
         """The share of the readings of the last day in their 50 % intervals; None where there is none."""
-        inside, count = (sum(each) for each in list(zip(*self._scored, strict=True))[1:]) if self._scored else (0, 0)
+        inside, count = (sum(each[place] for each in self._scored) for place in (1, 2))
         return inside / count if count else None
 
     async def look(self, ask: Ask) -> None:
