@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,15 +45,27 @@ def for_sensors(state: Mapping[str, Tensor], places: Sequence[int]) -> dict[str,
     return found
 
 
+def learn_only(model: nn.Module, sensors: Sequence[int]) -> None:
+    """From now on a step of training changes nothing but the weights of these sensors."""
+    for name, parameter in model.named_parameters():
+        axis = sensor_axis(name)
+        if axis is None:
+            parameter.requires_grad_(False)
+        else:
+            learns = torch.zeros(parameter.shape[axis], *[1] * (parameter.dim() - 1 - axis), device=parameter.device)
+            learns[list(sensors)] = 1
+            parameter.register_hook(partial(torch.mul, learns))
+
+
 def starting_state(
     model: nn.Module, state: Mapping[str, Tensor], places: Sequence[int] | None
 ) -> tuple[dict[str, Tensor], int]:
     """What a model starts from that goes on with the weights of another one, and how many of the numbers are new.
 
-    places: where each sensor stands in the tables of the other model, None: those are of other sensors.  New tables of
-    sensors and times are zero, so that both models forecast the same.  ``source`` stays as it was drawn: a pair bias is
-    its product with ``goal``, and with two zeros neither would learn.  ValueError as of ``check_state``, and of it
-    alone.
+    places: where each sensor stands in the tables of the other model, -1: nowhere, its weights are zero; None: they are
+    of other sensors.  New tables of sensors and times are zero, so that both models forecast the same.  ``source``
+    stays as it was drawn: a pair bias is its product with ``goal``, and with two zeros neither would learn.  ValueError
+    as of ``check_state``, and of it alone.
     """
     start, new = {name: tensor for name, tensor in state.items() if sensor_axis(name) is None}, 0
     for name, fresh in model.state_dict().items():
@@ -62,8 +75,10 @@ def starting_state(
             new += fresh.numel()
         if axis is None:
             continue
-        if places is not None and alike(state.get(name), fresh):
-            start[name] = state[name].index_select(axis, torch.tensor(places))
+        chosen = for_sensors({name: state[name]}, places)[name] if places and name in state else None
+        if chosen is not None and alike(chosen, fresh):
+            start[name] = chosen
+            new += fresh.numel() // fresh.shape[axis] * (places or ()).count(-1)
         else:
             start[name] = fresh if name.endswith("source") else torch.zeros_like(fresh)
             new += fresh.numel()

@@ -15,7 +15,7 @@ from socialx.errors import Argument, Command, Message, SettingsError, SocialxErr
 from socialx.files.quantities import KMH, ratio_of_units
 from socialx.files.store import open_store
 from socialx.model.coarser import Coarser
-from socialx.model.state import check_state, for_sensors, starting_state
+from socialx.model.state import check_state, for_sensors, learn_only, starting_state
 from socialx.progress import note
 from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained
@@ -89,17 +89,20 @@ def starting_from(run: RunFolder, problem: Problem) -> Problem:
     name, data, weights = problem.settings.trainer.from_run, problem.data, run.read_weights()
     state, then = fitted(problem, weights.state, run.protocol())
     problem.protocol.refuse_other(then, run.path, data.store.path, False)
-    sensors, ids, places = run.sensors() or (), data.sensors.ids, None
-    if {*sensors} == {*ids}:
-        places = [sensors.index(each) for each in ids]
-    elif problem.settings.takes_new_sensors() and {*sensors} & {*ids}:
-        state = for_sensors(state, places_of(ids, sensors, run.path, data.store.path))
-        places = list(range(len(ids)))
+    settings, places = problem.settings, places_of(data.sensors.ids, run.sensors() or ())
+    new_ones = [number for number, place in enumerate(places) if place < 0]
+    same = not new_ones and len(places) == len(run.sensors() or ())
+    shares = settings.takes_new_sensors() and len(new_ones) < len(places)
     try:
-        start, new = starting_state(problem.model, state, places)
+        start, new = starting_state(problem.model, state, places if same or shares else None)
     except ValueError as error:
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "name another run") from None
     problem.model.load_state_dict(start)
+    if settings.trainer.only_new_sensors:
+        if not new_ones or not shares:
+            what = "no sensor of it is" if shares else "all sensors of it are"
+            raise SocialxError(data.store.path, f"{what} new to {run.path}", "train on all of them")
+        learn_only(problem.model.to(problem.precision.device), new_ones)
     taken = sum(parameter.numel() for parameter in problem.model.parameters()) - new
     fresh = f"{new:,} new ones of single sensors and times" if new else "none new"
     note(Message(name, f"training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}"))
@@ -132,20 +135,28 @@ def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) ->
     return found, f"{networks} without any known day: {data.store.path} has too few readings of the week before"
 
 
-def places_of(ids: Sequence[str], sensors: Sequence[str], run: Path, file: Path) -> list[int]:
-    """Where each sensor of a file stands among those of a run, -1: it is new to the run, which a note says.
+def places_of(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:
+    """Where each sensor of a file stands among those of a run, -1: it is new to the run."""
+    place = {name: number for number, name in enumerate(sensors)}
+    return [place.get(name, -1) for name in ids]
+
+
+def _of_sensors(
+    state: dict[str, Tensor], ids: Sequence[str], sensors: Sequence[str], run: Path, file: Path
+) -> dict[str, Tensor]:
+    """The weights of a run of these sensors for those of a file; a note names the new ones.
 
     Raises SocialxError where all of them are new.
     """
-    place = {name: number for number, name in enumerate(sensors)}
-    new = [name for name in ids if name not in place]
+    places = places_of(ids, sensors)
+    new = [name for name, place in zip(ids, places, strict=True) if place < 0]
     if len(new) == len(ids):
-        free = f"a run for any network forecasts it: {Argument('model.any_network', True)}"
-        raise SocialxError(file, f"none of its {counted(len(ids), 'sensor')} is one of {run}", free)
+        other = f"a run for any network forecasts it: {Argument('model.any_network', True)}"
+        raise SocialxError(file, f"none of its {counted(len(ids), 'sensor')} is one of {run}", other)
     if new:
-        without = f"{len(new)} of {len(ids)} sensors are new to {run}"
-        note(Message(file, without, "they are forecast without what training learns of single sensors", new))
-    return [place.get(name, -1) for name in ids]
+        without = "they are forecast without what training learns of single sensors"
+        note(Message(file, f"{len(new)} of {len(ids)} sensors are new to {run}", without, new))
+    return for_sensors(state, places)
 
 
 def load_trained(
@@ -192,7 +203,7 @@ def load_trained(
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))
     problem.protocol.refuse_other(then, path, problem.data.store.path, tied and not free, same_missing)
     if free:
-        state = for_sensors(state, places_of(problem.data.sensors.ids, sensors or (), path, problem.data.store.path))
+        state = _of_sensors(state, problem.data.sensors.ids, sensors or (), path, problem.data.store.path)
     try:
         check_state(problem.model, state)
     except ValueError as error:
