@@ -46,7 +46,8 @@ def for_sensors(state: Mapping[str, Tensor], places: Sequence[int]) -> dict[str,
 
 
 def learn_only(model: nn.Module, sensors: Sequence[int]) -> None:
-    """From now on a step of training changes nothing but the weights of these sensors."""
+    """From now on a step of training changes nothing but the weights of these sensors, and leaves out none of them."""
+    model.sensor_dropout = 0.0  # type: ignore[assignment]
     for name, parameter in model.named_parameters():
         axis = sensor_axis(name)
         if axis is None:
