@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -59,6 +59,15 @@ def survey(
         return True
     finally:
         model.train(was_training)
+
+
+def survey_each(
+    models: Mapping[str, nn.Module], loader: Loader, precision: Precision, *kinds: Mapping[str, Question]
+) -> None:
+    """One pass of each of these models; kinds: of questions, by the names of the models that they are asked about."""
+    for name, model in models.items():
+        asked = [kind[name] for kind in kinds if name in kind]
+        survey(model, loader, precision, *asked, name=f"score {name}")
 
 
 def refuse_overflow(run: object, values: float | np.ndarray) -> None:

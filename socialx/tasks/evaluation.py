@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from socialx.batch import Batch, Target
 from socialx.data.calendar import DAY_S
@@ -28,10 +28,9 @@ from socialx.scoring.breakdown import BY
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.drift import DailyCoverage
 from socialx.scoring.intervals import RunningCoverage
-from socialx.scoring.metrics import RunningScores
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, breakdown_rows
-from socialx.scoring.scoring_pass import Question, refuse_overflow, survey
+from socialx.scoring.scoring_pass import refuse_overflow, survey_each
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
 from socialx.tasks.memory import when_memory_runs_out
@@ -98,19 +97,20 @@ def evaluate(
         begun_on = (scored.issued + 60 * step_minutes) // DAY_S
         daily = {name: DailyCoverage(scored.intervals(name), begun_on, scored.device) for name in runs_of if drift}
         saved = {} if save is None else {names[0]: _saved(stack, Path(save), names[0], scored)}
-        _ask(scored, models, scores, errors, days, inside, daily, saved)
-        divided = {name: each.compute() for name, each in errors.items()}
-        rows = {
-            name: {what: breakdown_rows(each, what, step_minutes, dataset.sensors.ids) for what in by}
-            for name, each in divided.items()
-        }
+        survey_each(models, scored.loader, scored.problem.precision, scores, errors, days, inside, daily, saved)
+        found = {name: each.compute() for name, each in scores.items()}
+        for name in scored.problems:
+            for of_target in found[name]:
+                refuse_overflow(name, of_target.overall.mae if of_target.overall.count else 0.0)
+        ids, divided = dataset.sensors.ids, {name: each.compute() for name, each in errors.items()}
+        rows = {of: {key: breakdown_rows(each, key, step_minutes, ids) for key in by} for of, each in divided.items()}
         covered = {name: each.compute(step_minutes) for name, each in inside.items()}
         protocol = scored.protocol
         published = ladder.published(protocol, part) if baselines else ()
         return Evaluation(
             part,
             protocol,
-            {name: ModelScores.of(each.compute(), protocol) for name, each in scores.items()},
+            {name: ModelScores.of(each, protocol) for name, each in found.items()},
             published,
             scored.with_known_days(known, frozen=bool(published)),
             coverage={name: dict(zip(dataset.targets, each, strict=True)) for name, each in covered.items()},
@@ -119,23 +119,6 @@ def evaluate(
             drift={name: each.compute(_stuck_at_the_end(scored)) for name, each in daily.items()},
             inputs=tuple(inputs_of(layers, names)),
         )
-
-
-def _ask(
-    scored: ScoredPart,
-    models: Mapping[str, nn.Module],
-    scores: Mapping[str, RunningScores],
-    *kinds: Mapping[str, Question],
-) -> None:
-    """One pass of each model, which all questions about it see; kinds: of further ones, not all are of each model.
-
-    Raises SocialxError for a run whose forecasts are no finite numbers.
-    """
-    for name, model in models.items():
-        further = [kind[name] for kind in kinds if name in kind]
-        survey(model, scored.loader, scored.problem.precision, scores[name], *further, name=f"score {name}")
-        for of_target in scores[name].compute() if name in scored.problems else ():
-            refuse_overflow(name, of_target.overall.mae if of_target.overall.count else 0.0)
 
 
 @dataclass
