@@ -1,7 +1,7 @@
 """How soon does evaluate --drift find a broken detector, how often does it err, and does it see a run grow old?
 
-    python benchmarks/drift.py runs/small --data metr_la.h5      (and pems_bay_74.h5)
-    python benchmarks/drift.py runs/six_weeks --data metr_la.h5 --grown-old 42
+    python benchmarks/drift.py runs/small --data metr_la.h5
+    python benchmarks/drift.py runs/first_weeks --data metr_la.h5 --grown-old 42
 
 The first command breaks 21 sensors on each of some days of the test part, in a copy of the file: five repeat their last
 reading, five read 0.8 and five 1.609 times what they should, and three pairs have exchanged their ids.  It scores that
