@@ -18,7 +18,7 @@ import numpy as np
 from socialx.data.calendar import DAY_S
 from socialx.data.source import pages
 from socialx.disk import exclusive, version_of
-from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted, sample
+from socialx.errors import ITEM, Argument, Command, Message, SettingsError, SocialxError, counted, sample
 from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.convert_options import Request
 from socialx.files.formats.columns import QUANTITY_COLUMNS
@@ -275,7 +275,7 @@ def _columns(store: Store, where: Path, contents: Contents) -> np.ndarray:
     place = {match_key(vdid): column for column, vdid in enumerate(store.sensors.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in place]:
         what = f"{store.path} lacks {len(foreign)} of its {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
-        drop = f" ({Argument('drop', foreign[0])})" if contents.droppable else ""
+        drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
         remedy = f"{Argument('meta', 'LOCATIONS.csv')} adds them, or leave them out{drop}"
         raise SocialxError(where, what, remedy)
     return np.array([place[match_key(vdid)] for vdid in ids])

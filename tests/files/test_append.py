@@ -301,6 +301,12 @@ def test_what_does_not_fit_is_refused_and_the_file_stays(tmp_path: Path, path: P
     assert sorted(each.name for each in tmp_path.iterdir()) == ["city.csv", "city.h5", "new.csv", "places.csv"]
 
 
+def test_a_name_of_a_thousand_letters_stays_short(path: Path) -> None:
+    frame = FRAME[30:].rename(columns={"14": "x" * 1000})
+    line = refusal(lambda: append(path, frame), "lacks 1 of its 4 sensors", "leave them out")
+    assert len(line) < 700
+
+
 def test_two_spellings_of_a_sensor_are_refused(tmp_path: Path, path: Path) -> None:
     long(FRAME[30:].assign(**{"011": 1.0}), tmp_path / "new.csv")
     refusal(lambda: socialx.append(path, tmp_path / "new.csv"), "sensors stand twice (011, 11)", task="append")
