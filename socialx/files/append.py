@@ -27,7 +27,6 @@ from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV
 from socialx.files.hdf5_layout import (
     CODES_ATTR,
-    DIRECTIONS,
     FEATURE_NAMES,
     FEATURES,
     PACKED,
@@ -48,7 +47,7 @@ from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S, common_step, irregular, known_zone, skipped_times
-from socialx.files.writer import checked_seconds, write_sensors
+from socialx.files.writer import checked_seconds, static_columns, write_sensors
 from socialx.notebook import Shown
 from socialx.progress import note
 
@@ -419,11 +418,9 @@ def _widen(file: h5py.File, new: Sensors) -> None:
     rows, sensors, places = was.shape
     total, wider = sensors + len(new.ids), f"{FEATURES}_wider"
     column = np.full((len(new.ids), places), np.nan, np.float32)
-    for place, name in enumerate(names):
-        if name == "direction" and new.direction is not None:
-            column[:, place] = [DIRECTIONS.get(letter, np.nan) for letter in new.direction]
-        elif name in STATIC_UNITS and name != "direction" and (known := getattr(new, name)) is not None:
-            column[:, place] = known
+    for name, known in static_columns(new).items():
+        if name in names and known is not None:
+            column[:, names.index(name)] = known
     reserve(file, packed_bytes(4 * rows * total * places))
     limits, chunks = (None, total, places), (was.chunks[0], total, 1)
     made = file.create_dataset(

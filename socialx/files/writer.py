@@ -111,11 +111,19 @@ def _columns(readings: Readings) -> dict[str, np.ndarray]:
     measured: dict[str, np.ndarray | None] = dict.fromkeys(
         (readings.feature, *readings.others), np.zeros(len(sensors.ids))
     )
-    columns = measured | {"lanes": sensors.lanes, "length": sensors.length}
-    columns |= {"latitude": sensors.latitude, "longitude": sensors.longitude}
-    if sensors.direction is not None:
-        columns["direction"] = np.array([DIRECTIONS.get(letter, np.nan) for letter in sensors.direction])
-    return {name: column for name, column in columns.items() if column is not None}
+    return {name: column for name, column in (measured | static_columns(sensors)).items() if column is not None}
+
+
+def static_columns(sensors: Sensors) -> dict[str, np.ndarray | None]:
+    """Feature name -> what is known of each sensor, [N], in the order of a file; None: nothing is."""
+    letters = sensors.direction
+    return {
+        "lanes": sensors.lanes,
+        "length": sensors.length,
+        "latitude": sensors.latitude,
+        "longitude": sensors.longitude,
+        "direction": None if letters is None else np.array([DIRECTIONS.get(letter, np.nan) for letter in letters]),
+    }
 
 
 def _write_features(

@@ -17,7 +17,7 @@ from socialx.batch import Batch
 from socialx.data.network import Network
 from socialx.data.normaliser import Normaliser
 from socialx.model.plain import WindowMlp
-from socialx.model.pooling import Social, SocialLayer
+from socialx.model.pooling import Social, SocialLayer, kept
 from socialx.model.xlstm import exact
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import Between, recomputed
@@ -73,9 +73,8 @@ class Tokens(nn.Module):
         for table, key in ((self.slot, slot), (self.weekday, weekday)):
             if table is not None:
                 shared = shared + table[key]
-        tables: list[Tensor] = [table for table in (self.sensor, self.adaptive) if table is not None]
-        own = sum(tables[1:], tables[0]) if tables else None
-        return add(numbers, weight, shared, own if own is None or self.keep is None else own * self.keep[:, None, None])
+        own = [table for table in (self.sensor, self.adaptive) if table is not None]
+        return add(numbers, weight, shared, kept(sum(own[1:], own[0]), self.keep, 2) if own else None)
 
 
 class Climatology(nn.Module):
@@ -211,8 +210,8 @@ class Forecaster(nn.Module):
         hidden = self.head[:-1](state)
         change = self.head[-1](hidden)
         if self.sensor_heads is not None:
-            kept = 1 if self.tokens.keep is None else self.tokens.keep[:, None, None]
-            change = change + torch.einsum("bne,npe->bnp", hidden, self.sensor_heads * kept)
+            heads = kept(self.sensor_heads, self.tokens.keep, 2)
+            change = change + torch.einsum("bne,npe->bnp", hidden, heads)
         return change
 
 

@@ -35,6 +35,14 @@ DENSE_UP_TO = 20
 OFFSET_WIDTH = 32  # hidden units of the network that reads an offset
 
 
+def kept(table: Tensor, keep: Tensor | None, behind: int) -> Tensor:
+    """A table of single sensors, zero for those that a step leaves out.
+
+    keep: of which the step uses it, bool [N]; None: of all.  behind: how many axes are behind that of the sensors.
+    """
+    return table if keep is None else table * keep.view(-1, *[1] * behind)
+
+
 class Geometry(nn.Module):
     """The bias of each pair of sensors, per head: the part of pooling that needs no state.
 
@@ -113,8 +121,8 @@ class Geometry(nn.Module):
                 bias = bias + self.offset_bias(self.offsets.to(bias.dtype)).permute(2, 0, 1)
         if self.goal is not None and self.source is not None:
             with torch.autocast(self.offsets.device.type, enabled=False):
-                kept = 1 if self.keep is None else self.keep[:, None]
-                bias = bias + self.pair_bias(self.goal * kept, self.source * kept)
+                goal, source = (kept(table, self.keep, 1) for table in (self.goal, self.source))
+                bias = bias + self.pair_bias(goal, source)
         return bias
 
     def constant(self) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -102,13 +103,18 @@ def difference(errors: Mapping[str, DailyErrors], step_minutes: int, start: str 
     return Difference(first, second, days, tuple(rows), start)
 
 
+@lru_cache(maxsize=4)
+def _draws(days: int) -> np.ndarray:
+    """How often each day is drawn, float64 [R,D]: the same for all that is compared on so many days."""
+    return np.random.default_rng(SEED).multinomial(days, np.full(days, 1 / days), size=DRAWS).astype(float)
+
+
 def over_days(total: np.ndarray, count: np.ndarray) -> tuple[float | None, float | None]:
     """The ends of the 95 % interval of total / count, sums of each day [D]; None for fewer than 5 days."""
     days = len(count)
     if days < LEAST_DAYS or not count.any():
         return None, None
-    draws = np.random.default_rng(SEED).multinomial(days, np.full(days, 1 / days), size=DRAWS).astype(float)  # [R,D]
-    totals, counts = draws @ total, draws @ count  # [R]
+    totals, counts = _draws(days) @ total, _draws(days) @ count  # [R]
     drawn = counts > 0
     low, high = np.quantile(totals[drawn] / counts[drawn], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
     return low, high

@@ -191,8 +191,7 @@ class Service:
         try:
             other = await asyncio.to_thread(self.newer)
         except (SocialxError, OSError) as error:
-            why = said(error) if isinstance(error, SocialxError) else error.strerror or "it cannot be read"
-            self.trouble = f"the newer run: {why}"
+            self.trouble = f"the newer run: {said(error)}"
             return
         self.trouble = ""
         if other is not None:

@@ -109,14 +109,14 @@ class Latest:
                 issue = await asyncio.to_thread(self.read)
                 await asyncio.to_thread(self.keep, issue, await ask(issue.batch))
             self.trouble = ""
-        except SocialxError as error:
+        except (SocialxError, OSError) as error:
             self.trouble = said(error)
-        except OSError as error:
-            self.trouble = error.strerror or "it cannot be read"
 
 
-def said(error: SocialxError) -> str:
+def said(error: SocialxError | OSError) -> str:
     """What an error found, without paths."""
+    if isinstance(error, OSError):
+        return error.strerror or "it cannot be read"
     return "; ".join(message.what for message in error.messages)
 
 
