@@ -26,7 +26,7 @@ from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import CARD, PAGE, check_outputs
 from socialx.tasks.scored_part import scored_part
 from socialx.tasks.training import Run, names_of
-from socialx.training.run_folder import open_run
+from socialx.training.run_folder import TRAINED, open_run
 from socialx.views.model_card import card as model_card
 from socialx.views.run_page import page
 from socialx.views.run_report import RunRecord, RunReport
@@ -126,7 +126,10 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
         raise SettingsError(Argument("card", card), "it is of one run", "name one run folder")
     if not LICENCE.fullmatch(card):
         raise SettingsError(Argument("card", card), "no identifier of a licence", "for example mit, or unknown")
-    return open_run(Path(names[0])).path / "README.md"
+    folder = open_run(Path(names[0])).path
+    if folder.parent == TRAINED:
+        raise SettingsError(Argument("card", card), f"{names[0]} comes with the package", "name a run of your own")
+    return folder / "README.md"
 
 
 def _record(run: str, epoch: int | None) -> RunRecord:

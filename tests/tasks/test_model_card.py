@@ -68,6 +68,11 @@ def test_a_card_is_of_one_run(run: Path, trained: Path, tmp_path: Path) -> None:
     assert "it is of one run" in refused("report", run, trained, "--card", "mit", "-o", tmp_path / "p.html", code=2)
 
 
+def test_nothing_is_written_into_the_package(tmp_path: Path) -> None:
+    said = refused("report", "metr_la", "--card", "mit", "-o", tmp_path / "p.html", code=2)
+    assert "metr_la comes with the package" in said
+
+
 def test_a_snapshot_of_links_forecasts_as_the_run(run: Path, data: Path, tmp_path: Path) -> None:
     works("report", run, "--card", "mit", "-o", tmp_path / "page.html")
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots/0a1b2c"
