@@ -46,14 +46,14 @@ def check_name(path: Path) -> None:
         raise SocialxError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
 
 
-def check_regular(path: Path) -> None:
-    """Refuse a device, a pipe or a socket before it is opened: it may have no end, or never answer.
+def check_regular(path: Path, remedy: str = "save its content as a file and name that") -> None:
+    """Refuse a device, a pipe or a socket before it is opened or replaced: it may have no end, or never answer.
 
     A path that is not there raises OSError; a folder passes.
     """
     kind = path.stat().st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-        raise SocialxError(path, "a device, a pipe or a socket, not a file", "save its content as a file and name that")
+        raise SocialxError(path, "a device, a pipe or a socket, not a file", remedy)
 
 
 def read_text(path: Path, most: int) -> str:
@@ -130,6 +130,8 @@ def replacing(path: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     temporary = temporary_for(target, os.getpid())
     try:
+        if target.exists():
+            check_regular(target, "choose another output")  # root may replace /dev/null, and the machine would lack it
         with folder_for(target.parent):
             try:
                 sweep_folder(target.parent, target.name)
@@ -210,6 +212,8 @@ def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ())
         raise SocialxError(path, f"cannot be written ({error.strerror})", remedy) from None
     if path.is_dir():
         raise SocialxError(path, "a folder, not a file", "name a file in it")
+    if path.exists():
+        check_regular(path, "choose another output")
     if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):
         raise SocialxError(path, "is an input of this command", "choose another output")
     if overwrite and path.exists() and not os.access(path, os.W_OK):

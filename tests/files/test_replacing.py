@@ -46,6 +46,19 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, there: bool) ->
     assert list(target.parent.iterdir()) == [target]
 
 
+def test_no_file_takes_the_place_of_a_device_or_a_pipe(tmp_path: Path) -> None:
+    """As root it could: /dev/null would be a file from then on."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link.h5").symlink_to("pipe")
+    (tmp_path / "null.h5").symlink_to("/dev/null")
+    for path in (tmp_path / "pipe", tmp_path / "link.h5"):
+        refusal(lambda path=path: write(path, "new"), "a device, a pipe or a socket", "choose another output")
+        assert (tmp_path / "pipe").is_fifo()
+    for name in ("pipe", "link.h5", "null.h5"):
+        refusal(lambda name=name: check_output(tmp_path / name, True), "a device, a pipe or a socket")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link.h5", "null.h5", "pipe"]
+
+
 def test_what_a_killed_process_left_beside_the_target_of_a_link_is_swept_away(tmp_path: Path, gone: int) -> None:
     target, link = tmp_path / "disk/real.h5", tmp_path / "link.h5"
     target.parent.mkdir()
