@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import h5py
+import numpy as np
 import torch
 import yaml
 from torch import Tensor
@@ -40,11 +41,10 @@ from torch import Tensor
 import socialx
 from socialx.dataset import open_dataset
 from socialx.environment import cpu_field
-from socialx.scoring.intervals import SignedErrors
-from socialx.scoring.metrics import RunningScores
+from socialx.scoring.intervals import LEVELS, SHARES, SignedErrors, bounds_by_group
 from socialx.scoring.references import REFERENCES, references
 from socialx.scoring.scoring_pass import survey
-from socialx.scoring.unseen import Unseen, pooled
+from socialx.scoring.unseen import Unseen
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import TRAINED, RunFolder, open_run
@@ -174,30 +174,33 @@ def table(results: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
+def pooled(parts: Sequence[SignedErrors]) -> tuple[Tensor, Tensor, int]:
+    """Lower and upper bounds float32 [L,K,P] of the errors of several networks together, and how many they are."""
+    steps = parts[0].errors.shape[1]
+    found = np.empty((2, len(LEVELS), len(SHARES) + 1, steps), np.float32)
+    for step in range(steps):
+        errors, groups = (
+            np.concatenate([getattr(part, name)[:, step].reshape(-1) for part in parts])[:, None]
+            for name in ("errors", "groups")
+        )
+        found[..., step] = bounds_by_group(errors, groups)[..., -1]
+    lower, upper = (torch.from_numpy(part) for part in found)
+    return lower, upper, int(sum(np.isfinite(part.errors).sum() for part in parts))
+
+
 def unseen_of(pairs: Sequence[str], weights: str) -> Unseen:
     """The errors of runs on the validation parts of files that they had not seen; pairs: run, file, run, file ..."""
-    opened = []
+    names, parts = [], []
     for run, file in zip(pairs[::2], pairs[1::2], strict=True):
         problem, _ = load_trained(Path(run), Layers.of(None, {"data": file}))
-        opened.append((socialx.load_run(run).protocol.dataset, problem))
-    gains = []
-    for days in DAYS:
-        parts, gained = [], []
-        for _, problem in opened:
-            data, precision = problem.data, problem.precision
-            loader = data.loader("validation", 32, days=(days,))
-            errors = SignedErrors(torch.from_numpy(data.free_flow), loader.num_windows, data.horizon)
-            own, copied = (RunningScores(data.horizon, 1, precision.device) for _ in range(2))
-            survey(problem.model.eval(), loader, precision, errors, own, name=f"{label(days)} of {data.store.path}")
-            survey(references(data)[COPIED], loader, precision, copied, name="copy")
-            parts.append(errors)
-            gained.append(1 - own.compute()[0].overall.mae / copied.compute()[0].overall.mae)
-        if not days:
-            lower, upper, count = pooled(parts)
-        gains.append(statistics.mean(gained))
-        print(label(days), [round(each, 3) for each in gained], flush=True)
-    names = tuple(problem.data.store.dataset_name for _, problem in opened)
-    return Unseen(torch.tensor(DAYS), lower, upper, torch.tensor(gains), "mph", names, weights, count)
+        data = problem.data
+        loader = data.loader("validation", 32, days=(0,))
+        errors = SignedErrors(torch.from_numpy(data.free_flow), loader.num_windows, data.horizon)
+        survey(problem.model.eval(), loader, problem.precision, errors, name=str(data.store.path))
+        names.append(data.store.dataset_name)
+        parts.append(errors)
+    lower, upper, count = pooled(parts)
+    return Unseen(lower, upper, "mph", tuple(names), weights, count)
 
 
 def by_sensor(run: str, data: str, part: str, days: int) -> tuple[Tensor, int]:

@@ -62,11 +62,6 @@ class Drift:
     sensors: Mapping[str, str]
     stuck: Mapping[str, float]
 
-    @property
-    def as_expected(self) -> bool:
-        """Whether neither the network nor a sensor is worse, and none is stuck."""
-        return self.since is None and not self.sensors and not self.stuck
-
 
 class DailyCoverage:
     """Readings in their 50 % intervals by day and sensor, as running sums on the device."""

@@ -35,7 +35,6 @@ from socialx.progress import Callback, listening, note, work
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import Trained, other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
-from socialx.scoring.unseen import Unseen
 from socialx.settings import MOST_STEPS, Settings
 from socialx.settings_layers import Layers, as_typed, size_here
 from socialx.tasks.memory import when_memory_runs_out
@@ -103,8 +102,7 @@ def predict(
             band = None if interval is None else band_of(path, trained, problem, interval, int(times[0]))
             issued = issues(problem, histories, times, argument)
             if histories.past and not problem.settings.sensor_tables():
-                days = problem.data.known_days(int(issued[0]))
-                _note_known(problem, days, open_run(path).read_unseen(trained.weights))
+                _note_known(path, problem.data.store.path, problem.data.known_days(int(issued[0])))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in histories.batches(issued, problem.settings.loader.batch_size):
                     readings.append(histories.readings(batch))
@@ -135,16 +133,12 @@ class Band:
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
 
 
-def _note_known(problem: Problem, days: int, unseen: Unseen | None) -> None:
-    """Say how many days of a network are known, and what that was worth elsewhere."""
+def _note_known(run: Path, file: Path, days: int) -> None:
+    """Say how many days of a network are known, and which command scores such forecasts on its file."""
+    better = f"forecasts are better with {WEEK_DAYS} or more"
+    scored = f"{Command('evaluate', run, data=file, baselines=True)} scores such forecasts on this file"
     what = f"{counted(days, 'day')} of it known before the first forecast"
-    if unseen is None:
-        better = f"forecasts are better with {WEEK_DAYS} or more" if days < WEEK_DAYS else ""
-    else:
-        gain, most = (f"{100 * float(unseen.gain[unseen.place(each)]):.0f} %" for each in (days, 2 * WEEK_DAYS))
-        more = f", and {most} better with {2 * WEEK_DAYS} days" if days < WEEK_DAYS else ""
-        better = f"on networks unseen in training such forecasts were {gain} better than copying the last reading{more}"
-    note(Message(problem.data.store.path, what, better))
+    note(Message(file, what, better if days < WEEK_DAYS else scored))
 
 
 def band_of(path: Path, trained: Trained, problem: Problem, level: float, issued: int) -> Band:

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import socialx
+from benchmarks.any_network import pooled
 from socialx.errors import SocialxError
 from socialx.scoring.intervals import LEVELS, SHARES, SignedErrors, bounds_by_group
-from socialx.scoring.unseen import Unseen, pooled
+from socialx.scoring.unseen import Unseen
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import edited, small_file, small_run, works
 
@@ -25,7 +26,7 @@ def unseen(weights: str = "w", steps: int = 12) -> Unseen:
     wide = torch.arange(len(LEVELS))[:, None, None] + torch.arange(1.0, steps + 1)
     upper = (20 + wide).expand(len(LEVELS), len(SHARES) + 1, steps)
     names = ("metr_la", "pems_bay_74")
-    return Unseen(torch.tensor([0, 1, 7]), -upper, upper, torch.tensor([0.05, 0.15, 0.25]), "mph", names, weights, 99)
+    return Unseen(-upper, upper, "mph", names, weights, 99)
 
 
 def unseen_upper() -> torch.Tensor:
@@ -46,18 +47,9 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize(("days", "place"), [(0, 0), (1, 1), (2, 1), (7, 2), (400, 2)])
-def test_the_nearest_smaller_number_of_days_counts(days: int, place: int) -> None:
-    assert unseen().place(days) == place
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"days": torch.tensor([1, 2, 7])}, "from 0"),
-        ({"days": torch.tensor([0, 7, 2])}, "from 0"),
-        ({"gain": torch.tensor([0.1, 0.2])}, "gains"),
-        ({"gain": torch.tensor([0.1, 0.2, torch.nan])}, "gains"),
         ({"upper": torch.zeros(2, 4, 12)}, "bounds"),
         ({"upper": torch.full((12, 4, 12), torch.nan)}, "nested"),
         ({"upper": -unseen_upper()}, "nested"),
@@ -120,12 +112,12 @@ def test_what_comes_after_the_issue_changes_no_interval(run: Path, data: Path, t
     np.testing.assert_array_equal(before.lower, after.lower)
 
 
-def test_notes_say_what_the_known_days_were_worth_elsewhere(run: Path, data: Path) -> None:
+def test_notes_say_how_many_days_are_known_and_of_what_the_intervals_are(run: Path, data: Path) -> None:
     said = " ".join(
         works("predict", run, "--data", data, "--at", "2012-05-04 10:00", "--interval", "0.9").stderr.split()
     )
     assert "1 day of it known before the first forecast" in said
-    assert "such forecasts were 15 % better than copying the last reading, and 25 % better with 14 days" in said
+    assert "before the first forecast: forecasts are better with 7 or more" in said
     assert f"intervals of the errors on the last 1 day of {data}" in said
     said = " ".join(
         works("predict", run, "--data", data, "--at", "2012-05-03 10:00", "--interval", "0.9").stderr.split()
