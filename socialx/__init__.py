@@ -1,4 +1,4 @@
-"""socialx: traffic forecasting with one shared xLSTM encoder and learned social pooling.
+"""socialx: traffic forecasting with one shared encoder, an xLSTM or an MLP, and learned social pooling.
 
     import socialx
 

@@ -32,7 +32,7 @@ COMMANDS = {
     "inspect": ("file_commands", "Say what a file is and what it holds."),
     "download": ("file_commands", "Fetch the published files of a data set."),
     "config": ("training_commands", "Print every setting and where its value came from."),
-    "train": ("training_commands", "Train the shared social xLSTM."),
+    "train": ("training_commands", "Train the shared social model: an xLSTM as encoder, or an MLP."),
     "profile": ("profile_commands", "Say where the time of training steps goes."),
     "evaluate": ("scoring_commands", "Score runs and baselines: MAE, RMSE, MAPE and R2."),
     "explain": ("scoring_commands", "Say where a run errs and which neighbours it uses."),
@@ -71,7 +71,7 @@ class _Commands(typer.core.TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="Traffic forecasting with one shared xLSTM encoder and learned social pooling.",
+    help="Traffic forecasting with one shared encoder, an xLSTM or an MLP, and learned social pooling.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help and errors: no flag is cut, nothing is lost in a pipe
     pretty_exceptions_show_locals=False,

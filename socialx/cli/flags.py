@@ -60,7 +60,7 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-_SIZE_HELP = "settings that fit together. small: an MLP in place of the xLSTM; medium: for a CPU; large: for a card"
+_SIZE_HELP = "settings that fit together. small: an MLP, for a CPU; medium: the xLSTM; large: a wider one, for a card"
 _GENERAL = [
     _keyword(
         "config",

@@ -72,12 +72,12 @@ def train(
     ] = 0,
     devices: Devices = 1,
 ) -> None:
-    """Train the shared social xLSTM.
+    """Train the shared social model: an xLSTM as encoder, or an MLP.
 
     The run folder holds all that repeats, continues, scores or uses the training.
 
     Examples:
-      socialx train --data metr_la.h5 --precision 16-mixed
+      socialx train --data metr_la.h5 --size small
       socialx train --resume runs/mine
     """
     import socialx
