@@ -59,6 +59,7 @@ def _numbers(rows: list[list[str]]) -> np.ndarray:
 
 
 def _plain(time: str) -> str:
+    time = time.strip()  # white space around a cell is no part of it
     return time[:10] + " " + time[11:16] + ":" + (time[17:19] or "00")
 
 
