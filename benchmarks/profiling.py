@@ -29,7 +29,7 @@ from socialx.profiling.measure import Lengths, Training, clocked
 from socialx.profiling.rules import RULES, patch_of, with_findings
 from socialx.settings_file import as_yaml
 from socialx.settings_layers import Layers
-from socialx.tasks.first_steps import loading_facts
+from socialx.tasks.profiling import loading_facts
 from socialx.tasks.training import make_learner, train_loader
 from socialx.training.clock import clock_for
 from socialx.training.learner import Learner

@@ -35,7 +35,7 @@ from socialx.training import launch
 from socialx.training.loop import Progress
 from socialx.training.run_folder import RunFolder
 from tests import older_files
-from tests.commands import EXCERPT, LOCATIONS, ROOT, SMALL, cut_csv, edited, keep_rows, registered, socialx
+from tests.commands import EXCERPT, LOCATIONS, ROOT, SMALL, cut_csv, edited, keep_rows, registered, small_file, socialx
 from tests.data_files import BAY_IDS, speeds, timestamps, write_csv
 from tests.data_files import write_frame as write_hdfstore
 
@@ -335,7 +335,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.files.convert#1": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),
     "tasks.files.convert#2": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.files.convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
-    "tasks.first_steps.first_steps.done#1": lambda w: train(w, "--profile-first", "2"),
+    "tasks.prediction._note_known#1": lambda w: w.says("predict", "any", "--data", small_file(w.folder, 9 * 288, 4)),
     "tasks.trained.steps_in_one#1": coarse,
     "tasks.user_data._converted.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
     "tasks.user_data._refuse_said#1": lambda w: w.says("predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS),

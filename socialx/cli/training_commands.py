@@ -60,16 +60,6 @@ def train(
         Path | None, typer.Option("--resume", metavar="RUN", help="go on with an interrupted run, with its settings")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run in the run folder")] = False,
-    profile_first: Annotated[
-        int,
-        typer.Option(
-            "--profile-first",
-            metavar="STEPS",
-            min=0,
-            show_default=False,
-            help="measure so many first steps, and say where time went",
-        ),
-    ] = 0,
     devices: Devices = 1,
 ) -> None:
     """Train the shared social model: an xLSTM as encoder, or an MLP.
@@ -88,7 +78,7 @@ def train(
 
         raise typer.Exit(launch(devices, sys.argv[1:]))
     show = Show("train")
-    run = socialx.train(settings=layers, resume=resume, overwrite=overwrite, profile_first=profile_first, progress=show)
+    run = socialx.train(settings=layers, resume=resume, overwrite=overwrite, progress=show)
     group = in_environment()
     if not group.first:
         return

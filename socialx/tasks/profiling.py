@@ -6,18 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from socialx.build import build
-from socialx.data.loaders import ResidentLoader
+from socialx.build import Problem, build
+from socialx.data.loaders import Loader, ResidentLoader, WorkerLoader
 from socialx.data.order import Order
-from socialx.environment import environment
+from socialx.dataset import series_bytes
+from socialx.environment import environment, free_bytes
 from socialx.errors import Message
 from socialx.profiling.measure import Lengths, first_batches, measure
-from socialx.profiling.profile import Profile
+from socialx.profiling.profile import LoaderFacts, Profile
 from socialx.profiling.rules import WARN, fits, with_findings
 from socialx.progress import Callback, note
 from socialx.settings import Settings
 from socialx.settings_layers import DEFAULT, Layers, as_tree
-from socialx.tasks.first_steps import loading_facts
 from socialx.tasks.memory import TRAINING, when_memory_runs_out
 from socialx.tasks.outputs import TRACE, check_outputs
 from socialx.tasks.training import make_learner, train_loader, what_computes
@@ -75,3 +75,21 @@ def profile(
             seconds = first_batches(ResidentLoader(data.series, order), GATHERED, data.device)
             facts = replace(facts, resident_s=seconds * effective.trainer.accumulate_grad_batches)
         return with_findings(replace(measured, loader=facts))
+
+
+def loading_facts(problem: Problem, loader: Loader) -> LoaderFacts:
+    """What is known of a loader before it is measured."""
+    settings, data = problem.settings.loader, problem.data
+    sensors, features = data.source.shape
+    size = series_bytes(len(data.store.seconds), sensors, features)
+    facts = LoaderFacts(data.loading.mode, len(loader), series_bytes=size, free_bytes=free_bytes(data.device))
+    if isinstance(loader, WorkerLoader):
+        return replace(
+            facts,
+            num_workers=loader.workers,
+            prefetch_factor=settings.prefetch_factor,
+            pin_memory=settings.pin_memory and data.device.type == "cuda",
+            persistent_workers=settings.persistent_workers,
+        )
+    chunk = data.loading.mode == "chunk" and loader.chunk
+    return replace(facts, batches_per_chunk=loader.chunk / loader.batch_size) if chunk else facts

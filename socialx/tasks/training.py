@@ -27,7 +27,6 @@ from socialx.scoring.intervals import calibrated
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, Settings
 from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, to_yaml
-from socialx.tasks.first_steps import first_steps
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.pace import read_at_own_pace
 from socialx.tasks.trained import load_trained, moments_of, places_of, starting_from
@@ -109,7 +108,6 @@ def train(
     run_dir: str | Path | None = None,
     resume: str | Path | Run | None = None,
     overwrite: bool = False,
-    profile_first: int = 0,
     progress: Callback | None = None,
     **sections: Any,
 ) -> Run:
@@ -119,8 +117,7 @@ def train(
     ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1`` or ``from_run=RUN``, whose
     weights it starts from.  size: ``small``, ``medium`` or ``large``, a set of settings below all of these.  run_dir:
     the folder, by default ``runs/DATASET-DATE-TIME``.  resume: a run to go on with, under its own settings.  overwrite:
-    replace a run that is in the folder.  profile_first: measure so many steps of the first epoch, and note where their
-    time went.  progress: called with ``Work``, ``Start``, ``Epoch`` and ``Note`` events.
+    replace a run that is in the folder.  progress: called with ``Work``, ``Start``, ``Epoch`` and ``Note`` events.
 
     Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
     after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.
@@ -173,7 +170,6 @@ def train(
                 log_every_n_steps=trainer.log_every_n_steps,
                 progress=before,
                 keep=trainer.keep_checkpoints,
-                clock=first_steps(problem, loader, profile_first, run.settings) if profile_first else None,
             )
         if run.writes and not result.interrupted and result.best_epoch >= 0:
             _calibrate(run, problem)

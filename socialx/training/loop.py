@@ -152,15 +152,13 @@ def fit(
     log_every_n_steps: int = 50,
     progress: Progress | None = None,
     keep: int = 1,
-    clock: StepClock | None = None,
 ) -> Progress:
     """Train until max_epochs, or until ``patience`` epochs brought no better validation MAE.
 
     run: weights, last state and metrics are written there after every epoch, the last state also before the first and
     after an interruption.  Without a folder the model has the best weights at the end.  ``progress`` continues where a
     checkpoint stood, to the same weights as without the interruption; on CUDA attention's backward pass may sum in
-    another order, so they may differ by rounding.  keep: the states of so many last epochs stay.  clock: is told of the
-    phases of every step.
+    another order, so they may differ by rounding.  keep: the states of so many last epochs stay.
 
     Several processes stop together: on a CPU after the step at hand, on CUDA at the next reading of the loss.
     """
@@ -176,9 +174,7 @@ def fit(
         while not progress.complete(max_epochs, patience) and not stopped:
             began = time.perf_counter()
             with sampling(learner.precision.device) as samples:
-                seen, stopped = _train_epoch(
-                    learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt, clock
-                )
+                seen, stopped = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
             seconds = time.perf_counter() - began
             bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
             mae = None if stopped else _validate(learner, validation, horizon, interrupt)
@@ -215,7 +211,6 @@ def _train_epoch(
     max_epochs: int,
     bar: Bar,
     interrupt: Interrupt,
-    clock: StepClock | None,
 ) -> tuple[int, bool]:
     """The rest of one epoch from ``progress.batch`` on -> windows seen, and whether it was interrupted."""
     learner.model.train()
@@ -251,7 +246,7 @@ def _train_epoch(
         bar.advance(batches * per_batch, note)
         return stopped
 
-    run_steps(learner, train.epoch(progress.epoch, first), after_step, clock)
+    run_steps(learner, train.epoch(progress.epoch, first), after_step)
     read()
     return round((progress.batch - first) * per_batch), stopped
 

@@ -41,7 +41,7 @@ def test_recorded_steps_read_what_another_thread_loads(mode: str, data: Path, ru
 
 
 def test_the_card_is_the_default_and_another_is_refused(data: Path, tmp_path: Path) -> None:
-    own = [*SMALL[2:], *SHAPE, "--max-epochs", "1", "--profile-first", "8"]
+    own = [*SMALL[2:], *SHAPE, "--max-epochs", "1"]
     assert "cuda:0" in works("train", "--data", data, "--run-dir", tmp_path / "run", *own).stderr
     refusal = refused("train", "--data", data, "--device", "cuda:99", code=2)
     assert f"this torch sees {torch.cuda.device_count()} CUDA devices" in refusal

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import pytest
@@ -54,13 +53,6 @@ def test_sixteen_bits_on_a_cpu_are_said_to_be_slower_once(data: Path, tmp_path: 
     slower = "--precision 16-mixed: on a CPU this is slower than 32-true, 6 and 7 times in two pairs of runs: "
     assert done.stderr.count(f"{slower}--precision 32-true\n") == 1
     assert "slower" not in works(*words, "--run-dir", tmp_path / "full").stderr
-
-
-def test_the_first_steps_name_a_profile_of_the_same_settings(data: Path, tmp_path: Path) -> None:
-    words = ("train", "--data", data, "--max-epochs", "1", "--run-dir", tmp_path / "run", *SMALL)
-    more = works(*words, "--profile-first", "3").stderr.partition("more: socialx ")[2].splitlines()[0]
-    assert more == f"profile --config {tmp_path}/run/settings.yaml"
-    assert "training step" in works(*shlex.split(more), "--steps", "2", "--no-trials", "--trace-steps", "0").stdout
 
 
 def test_settings_of_this_folder_may_end_in_yml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
