@@ -8,8 +8,10 @@ bf16 products are wrong (seen in 3.6), so bf16 runs on a device alone (tests/gpu
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -19,7 +21,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.errors import TritonError
+from triton.runtime.interpreter import GridExecutor
 
+from socialx.errors import SettingsError
+from socialx.model.xlstm import encoder as encoder_module
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import LayerFunctions, encode
 from socialx.model.xlstm.operations import LAYERS
@@ -256,24 +261,180 @@ def test_the_model_of_the_gpu_tests_runs_the_kernels(monkeypatch: pytest.MonkeyP
     assert encoder.choice(CARD) == ("triton", "")
 
 
-@pytest.mark.parametrize("fault", [OSError("no C compiler\nmore"), TritonError("out of resource: shared memory")])
-def test_kernels_that_cannot_run_are_not_chosen(fault: Exception) -> None:
-    def broken(*arguments: object) -> Tensor:
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels are tried on few sequences: the interpreter takes a second for some."""
+    monkeypatch.setattr(encoder_module, "TRIED", (1, 3))
+
+
+def broken_by(fault: Exception) -> Callable[..., Any]:
+    def broken(*arguments: object) -> Any:
         raise fault
 
+    return broken
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (OSError("no C compiler\nmore"), "no C compiler"),
+        (TritonError("out of resource: shared memory"), "out of resource: shared memory"),
+        (
+            RuntimeError("Failed to find C compiler. Please specify via CC environment variable"),
+            "there is no C compiler: apt install gcc python3-dev",
+        ),
+        (
+            subprocess.CalledProcessError(1, ["/usr/bin/gcc", "main.c", "-O3", "-shared"]),
+            "the C compiler fails, as it does without Python.h: apt install gcc python3-dev",
+        ),
+    ],
+)
+def test_kernels_that_cannot_run_are_not_chosen(fault: Exception, said: str) -> None:
     encoder = SharedEncoder(64, 2, [1], 4, 4, impl="triton")
     here = next(encoder.parameters())
-    assert encoder._failure(here) == ""
-    with torch.inference_mode():  # a forecast may be the first to ask
-        assert encoder._failure(here) == ""
-    encoder._layers = LayerFunctions(broken, broken)
+    encoder._layers = LAYERS._replace(mlstm=broken_by(fault))
     reason = encoder._failure(here)
-    assert reason == f"they cannot run here ({str(fault).splitlines()[0]})"
+    assert reason == f"they cannot run here ({said})"
     encoder.impl = "auto"
     encoder._trials[torch.float32] = reason
     assert encoder.choice(torch.device("cuda")) == ("fused", f"no Triton kernels: {reason}")
+    encoder.impl = "triton"
+    with pytest.raises(SettingsError, match="impl triton: they cannot run here"):  # a line of a command
+        encoder.choice(torch.device("cuda"))
 
 
+def other_mlstm(change: Callable[[Tensor], Tensor]) -> LayerFunctions:
+    return LAYERS._replace(mlstm=lambda *given: change(LAYERS.mlstm(*given)))
+
+
+def backwards_of_another(factor: float) -> Callable[[Tensor], Tensor]:
+    """The same numbers with another gradient."""
+    return lambda y: factor * y - (factor - 1) * y.detach()
+
+
+def last_sequence_is_lost(y: Tensor) -> Tensor:
+    return torch.cat([y[:, :-1], torch.zeros_like(y[:, -1:])], 1)
+
+
+WRONG = {
+    "another scale": other_mlstm(lambda y: 1.02 * y),
+    "the last sequence of a tile": other_mlstm(last_sequence_is_lost),
+    "sequences in another order": other_mlstm(lambda y: y.roll(1, 1)),
+    "not a number": other_mlstm(lambda y: y / 0 * 0),
+    "the gradient alone": other_mlstm(backwards_of_another(1.02)),
+    "no gradient": other_mlstm(backwards_of_another(0.0)),
+    "an sLSTM": LAYERS._replace(slstm=lambda *given: 1.02 * LAYERS.slstm(*given)),
+    "a sum and norm": LAYERS._replace(
+        add_norm=lambda norm, x, y, drop: LAYERS.add_norm(norm, x, x if y is None else 1.02 * y, drop)
+    ),
+    "tokens": LAYERS._replace(tokens=lambda *given: LAYERS.tokens(*given).roll(1, 1)),
+    "a gated part": LAYERS._replace(gated=lambda activation, x: LAYERS.gated(activation, x).flip(-1)),
+}
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("name", WRONG)
+def test_kernels_that_compute_something_else_are_not_chosen(name: str) -> None:
+    encoder = make("triton", 32, [1], 2, 2, history=2, scale=0.1)
+    encoder._layers = WRONG[name]
+    assert encoder._failure(next(encoder.parameters())).startswith("they compute something else here")
+    with torch.no_grad():  # a forecast needs no gradients
+        assert bool(encoder._failure(next(encoder.parameters()))) == ("gradient" not in name)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(("low", "scale"), [(None, 0.0), (None, 0.3), (torch.float16, 0.0), (torch.float16, 0.1)])
+def test_right_kernels_are_chosen(low: torch.dtype | None, scale: float) -> None:
+    encoder = make("triton", 32, [1], 2, 2, history=3, scale=scale, dropout=0.5).train()
+    with torch.autocast("cpu", dtype=low, enabled=low is not None):
+        assert encoder._failure(next(encoder.parameters())) == ""
+        with torch.inference_mode():  # a forecast may be the first to ask
+            assert encoder._failure(next(encoder.parameters())) == ""
+
+
+@pytest.mark.usefixtures("few")
+def test_weights_that_are_lost_say_nothing_of_the_kernels() -> None:
+    encoder = make("triton", 64, [], 1, 4, history=2)
+    with torch.no_grad():
+        next(encoder.parameters()).fill_(torch.nan)
+    assert encoder._failure(next(encoder.parameters())) == ""
+
+
+@pytest.mark.usefixtures("few")
+def test_a_forecast_compiles_no_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: set[str] = set()
+    run = GridExecutor.__call__
+
+    def noted(executor: Any, *arguments: Any, **named: Any) -> None:
+        launched.add(executor.fn.__name__)
+        run(executor, *arguments, **named)
+
+    monkeypatch.setattr(GridExecutor, "__call__", noted)
+    encoder = make("triton", 32, [1], 2, 2, history=2)
+    with torch.inference_mode():
+        assert encoder._failure(next(encoder.parameters())) == ""
+    forward = launched.copy()
+    assert {"mlstm_forward", "slstm_forward", "conv_forward"} <= forward
+    assert not [name for name in forward if "backward" in name]
+    assert encoder._failure(next(encoder.parameters())) == ""
+    assert [name for name in launched - forward if "backward" in name]
+
+
+@pytest.fixture
+def on_a_card(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Encoders that believe to be on a card, and the trials that they make: whether with gradients."""
+    tried: list[str] = []
+
+    def failure(encoder: SharedEncoder, parameter: Tensor) -> str:
+        tried.append(f"gradients {torch.is_grad_enabled()}")
+        return ""
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(SharedEncoder, "_failure", failure)
+    return tried
+
+
+def test_what_is_unwise_in_float32_is_not_compiled(on_a_card: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        encoder_module, "next", lambda _: SimpleNamespace(device=CARD, dtype=torch.float32), raising=False
+    )
+    encoder = SharedEncoder(256, 2, [1], 4, 12)
+    assert encoder.choice(CARD) == ("fused", SPILLS)
+    assert on_a_card == []
+
+
+def test_one_trial_serves_a_training_and_its_forecasts(on_a_card: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        encoder_module, "next", lambda _: SimpleNamespace(device=CARD, dtype=torch.float32), raising=False
+    )
+    encoder = SharedEncoder(64, 2, [1], 4, 12)
+    for enabled in (False, False, True, False, True):
+        with torch.set_grad_enabled(enabled):
+            assert encoder.choice(CARD) == ("triton", "")
+    assert on_a_card == ["gradients False", "gradients True"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "reason"),
+    [
+        ((7, 0), None, "compute capability 7.0: needs 8.0"),
+        ((7, 5), None, "compute capability 7.5: needs 8.0"),
+        ((8, 0), None, ""),
+        ((8, 9), None, ""),
+        ((12, 0), None, ""),
+        ((9, 0), "6.4", "they are for NVIDIA cards, and this torch is for AMD's"),
+    ],
+)
+def test_a_card_that_the_kernels_are_not_for(
+    capability: tuple[int, int], hip: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda card=None: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert encoder_module._unfit(CARD) == reason
+
+
+@pytest.mark.usefixtures("few")
 def test_trying_the_kernels_moves_no_random_number_and_no_gradient() -> None:
     encoder = make("triton", 64, [1], 2, 4, dropout=0.5, history=4).train().requires_grad_(False)
     torch.manual_seed(3)

@@ -5,23 +5,37 @@ Shape letters: S sequences (windows times sensors), T history steps, E width.
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import import_module
+from subprocess import CalledProcessError
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from socialx.errors import in_short
+from socialx.errors import SettingsError, in_short
 from socialx.model.xlstm import exact
 from socialx.model.xlstm.exact import Between, LayerFunctions, encode, recomputed
 from socialx.model.xlstm.weights import build_stack, weights_of
+from socialx.progress import work
 
 IMPLEMENTATIONS = ("auto", "reference", "fused", "triton")
 # Sequences at once on a CPU: one [T,S,2E] float32 tensor of 384 sequences is 2 to 5 MB at widths 64 and 128, so a layer
 # works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/encoder_cpu.py).
 CPU_CHUNK = 384
+LEAST_CAPABILITY = (8, 0)  # of a card; on an earlier one Triton's products do not use the matrix units
+TRIED = (2, 20)  # windows and sensors that the kernels are tried on: sequences that fill no tile of theirs
+# Errors of the kernels may be so many times those of the plain form, which rounds about as often, or so large.
+TIMES_PLAIN, LEAST_ERROR = 5, 1e-3
+SMALL = 0.01  # of the largest gradient: a smaller one may be a difference of large numbers
+
+
+class KernelsMissing(SettingsError, ValueError):
+    """The kernels are asked for, and cannot run."""
 
 
 class SharedEncoder(nn.Module):
@@ -65,7 +79,9 @@ class SharedEncoder(nn.Module):
         self._layers: LayerFunctions | None = None
         self._no_kernels = self._unwise_in_float32 = ""  # reasons
         self._interpreted = False
-        self._trials: dict[torch.dtype, str] = {}  # why the kernels fail, by the type of their products; empty: nothing
+        # Why the kernels fail, by the type of their products; empty: nothing.  Without gradients: of forecasts alone.
+        self._trials: dict[torch.dtype, str] = {}
+        self._trials_without_gradients: dict[torch.dtype, str] = {}
         if impl == "triton" or (impl == "auto" and torch.cuda.is_available()):  # Triton takes a second to import
             try:
                 operations = import_module("socialx.model.xlstm.operations")
@@ -77,13 +93,13 @@ class SharedEncoder(nn.Module):
                 self._unwise_in_float32 = operations.unwise_in_float32(weights) or ""
                 self._interpreted = operations.INTERPRETED
         if impl == "triton" and self._no_kernels:
-            raise ValueError(f"impl triton: {self._no_kernels}: impl fused computes the same")
+            raise KernelsMissing("impl triton", self._no_kernels, "impl fused computes the same")
 
     def choice(self, device: torch.device) -> tuple[str, str]:
         """The implementation on a device under the autocast in effect, and why it is no faster one; often empty.
 
-        On CUDA the kernels are tried once for each type of their products, on two sequences.  Raises ValueError where
-        ``impl`` is triton and the kernels cannot run.
+        On CUDA the kernels are tried once for each type of their products, see ``_failure``.  Raises KernelsMissing
+        where ``impl`` is triton and the kernels cannot run.
         """
         if self.impl not in ("auto", "triton"):
             return self.impl, ""
@@ -93,32 +109,69 @@ class SharedEncoder(nn.Module):
         mixed = torch.is_autocast_enabled(device.type)
         product_type = torch.get_autocast_dtype(device.type) if mixed else parameter.dtype
         reason = self._no_kernels or ("float64 parameters" if parameter.dtype == torch.float64 else "")
-        if not reason:
-            can_try = parameter.device.type == device.type and not torch.compiler.is_compiling()
-            if can_try and product_type not in self._trials:
-                self._trials[product_type] = self._failure(parameter)
-            reason = self._trials.get(product_type, "")
-        if self.impl == "triton" and reason:
-            raise ValueError(f"impl triton: {reason}: impl fused computes the same")
-        if self.impl == "auto" and not mixed:
+        if self.impl == "auto" and not mixed:  # nothing is compiled that is not used
             reason = reason or self._unwise_in_float32
+        if not reason:
+            with_gradients = torch.is_grad_enabled() or product_type in self._trials
+            trials = self._trials if with_gradients else self._trials_without_gradients
+            can_try = parameter.device.type == device.type and not torch.compiler.is_compiling()
+            if can_try and product_type not in trials:
+                trials[product_type] = self._failure(parameter)
+            reason = trials.get(product_type, "")
+        if self.impl == "triton" and reason:
+            raise KernelsMissing("impl triton", reason, "impl fused computes the same")
         return ("fused", f"no Triton kernels: {reason}") if reason else ("triton", "")
 
     def _failure(self, parameter: Tensor) -> str:
-        """Run the kernels forward and backward on two sequences, where the parameter is -> their error; empty: none.
+        """Compare the kernels with the plain form, where the parameter is -> what is wrong with them; empty: nothing.
 
-        Triton compiles a kernel when it is first launched.  That fails, and not with a RuntimeError alone, without a C
-        compiler, with an old driver, and where a kernel needs more shared memory than the card has.
+        Gradients are computed where they are enabled.  Triton compiles a kernel when it is first launched.  That fails,
+        and not with a RuntimeError alone, without a C compiler, with an old driver, and where a kernel needs more
+        shared memory than the card has.
         """
-        device, dtype = parameter.device, parameter.dtype
+        device = parameter.device
         cards = [device] if parameter.is_cuda else []
+        if cards and (reason := _unfit(device)):
+            return reason
+        bar = work("compiling kernels", None, "kernels") if cards else nullcontext()
+        enabled = torch.is_grad_enabled()
         try:  # a forecast in inference mode may be the first to ask
-            with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(cards):
-                x = torch.zeros(2, self.history, self.width, device=device, dtype=dtype, requires_grad=True)
-                torch.autograd.grad(self._triton(x).sum(), x)
+            with bar, torch.inference_mode(False), torch.set_grad_enabled(enabled), torch.random.fork_rng(cards):
+                with torch.autocast(device.type, enabled=False):
+                    truth = self._tried(None, torch.float64)
+                plain, ours = (self._tried(layers, parameter.dtype) for layers in (None, self._layers))
+                allowed = max(TIMES_PLAIN * _error(plain, truth), LEAST_ERROR)
+                found = _error(ours, truth)  # which waits for the card
+                if weights_of(self.stack).drops:
+                    _error(self._tried(self._layers, parameter.dtype, drops=True), truth)
         except Exception as error:  # noqa: BLE001  Triton's own errors derive from nothing more special
-            return f"they cannot run here ({in_short(error)})"
-        return ""
+            return f"they cannot run here ({_cause(error)})"
+        if found <= allowed or not math.isfinite(allowed):  # weights that overflow in the plain form tell nothing
+            return ""
+        return f"they compute something else here, with a relative error of {found:.1e} where {allowed:.1e} is usual"
+
+    def _tried(self, layers: LayerFunctions | None, dtype: torch.dtype, drops: bool = False) -> list[Tensor]:
+        """The output for a few made-up tokens, and the gradients of their parts and all weights where they are enabled.
+
+        layers: None: the plain form.  drops: with dropout.  The weights are a copy: what autograd keeps of a backward
+        pass on this stream would keep the model's steps from being recorded.
+        """
+        device, enabled = next(self.stack.parameters()).device, torch.is_grad_enabled()
+        stack = copy.deepcopy(self.stack).to(dtype).train(drops).requires_grad_(enabled)
+        generator, (windows, sensors) = torch.Generator().manual_seed(0), TRIED
+        shapes = (windows, self.history, sensors, 3), (3, self.width), (windows, self.history, self.width)
+        numbers, *parts = (
+            torch.randn(shape, generator=generator).to(device, dtype)
+            for shape in (*shapes, (sensors, self.history, self.width))
+        )
+        for part in parts:
+            part.requires_grad_(enabled)
+        add = exact.tokens if layers is None else layers.tokens
+        y = encode(weights_of(stack), add(numbers, *parts).flatten(0, 1), layers=layers)
+        if not enabled:
+            return [y]
+        loss = (y.double() * torch.linspace(-1, 1, y.numel(), device=device).view_as(y)).sum()
+        return [y.detach(), *torch.autograd.grad(loss, [*parts, *stack.parameters()])]
 
     def add_tokens(self, device: torch.device) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
         """The sum of what tokens are made of, by the implementation on a device; see ``exact.tokens``."""
@@ -204,6 +257,32 @@ class SharedEncoder(nn.Module):
         """On a CPU this runs in Triton's interpreter alone, and raises without TRITON_INTERPRET=1."""
         again = self.checkpointing and self.training
         return encode(weights_of(self.stack), x, checkpointing=again, layers=self._layers, between=between)
+
+
+def _unfit(card: torch.device) -> str:
+    """Why there are no kernels for a card; empty: there are."""
+    if torch.version.hip:
+        return "they are for NVIDIA cards, and this torch is for AMD's"
+    major, minor = torch.cuda.get_device_capability(card)
+    least = ".".join(map(str, LEAST_CAPABILITY))
+    return "" if (major, minor) >= LEAST_CAPABILITY else f"compute capability {major}.{minor}: needs {least}"
+
+
+def _cause(error: Exception) -> str:
+    """Why a kernel could not be compiled or run, and what helps."""
+    no_header = isinstance(error, CalledProcessError)
+    if no_header or "Failed to find C compiler" in str(error):
+        what = "the C compiler fails, as it does without Python.h" if no_header else "there is no C compiler"
+        return f"{what}: apt install gcc python3-dev"
+    return in_short(error)
+
+
+def _error(found: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
+    """The largest relative error of an output and its gradients; that of a small gradient against the largest one's."""
+    errors = torch.stack([(a.double() - b).abs().max() for a, b in zip(found, truth, strict=True)])
+    sizes = torch.stack([each.abs().max() for each in truth])
+    sizes[1:].clamp_(min=SMALL * sizes.max())
+    return float((errors / sizes).max())
 
 
 def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, history: int) -> None:
