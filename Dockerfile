@@ -6,7 +6,7 @@ FROM python:3.12-slim
 # Triton compiles a small C program for each kernel, so an image for a card needs a compiler.
 ARG TORCH=cpu
 ARG TOOLS=""
-ARG EXTRAS=gpu,holidays,parquet,serve
+ARG EXTRAS=holidays,parquet,serve
 
 RUN test -z "$TOOLS" || (apt-get update && apt-get install -y --no-install-recommends $TOOLS && rm -rf /var/lib/apt/lists/*)
 RUN pip install --no-cache-dir torch --index-url "https://download.pytorch.org/whl/$TORCH"

@@ -6,10 +6,7 @@ BIN    := $(VENV)/bin
 ifndef GPU
 GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo 1 || echo 0)
 endif
-ifeq ($(GPU),1)
-EXTRAS := dev,gpu
-else
-EXTRAS := dev
+ifneq ($(GPU),1)
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 REACH := import urllib.request; urllib.request.urlopen("$(CPU_INDEX)/torch/", timeout=3)
 # Asked only when setup runs: pip would retry an unreachable index for minutes.
@@ -27,7 +24,7 @@ setup: $(VENV)/ready  ## make .venv and install socialx into it
 
 $(VENV)/ready: pyproject.toml constraints-cpu.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH) -e '.[$(EXTRAS)]'
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH) -e '.[dev]'
 	@touch $@
 
 demo: setup        ## raw METR-LA excerpt -> HDF5 -> training -> profile -> scores -> forecast, about 3 minutes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,14 @@ import torch
 from torch import nn
 
 from socialx.batch import Batch
-from socialx.errors import Argument, SettingsError
+from socialx.errors import Argument, Command, Message, SettingsError
+from socialx.progress import note
+
+# As torch, CUDA, its libraries, Triton and the system put it.
+NO_MEMORY = re.compile(
+    "out.?of.?memory|not enough memory|(can't|cannot|failed to) allocate memory|alloc_failed|MemoryAllocation", re.I
+)
+FIRST_SCALE = 2.0**11  # of the gradients in fp16: those of an untrained model overflow at torch's 2**16
 
 
 @dataclass(frozen=True)
@@ -37,20 +45,22 @@ class Precision:
 
     def grad_scaler(self) -> torch.amp.GradScaler:
         """Live for fp16 alone: bf16 has fp32's range."""
-        return torch.amp.GradScaler(self.device.type, enabled=self.name == "16-mixed")
+        return torch.amp.GradScaler(self.device.type, FIRST_SCALE, enabled=self.name == "16-mixed")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device or the host ran out of memory; torch has an exception of its own for the first alone."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Whether a device or the host ran out of memory; torch has an exception of its own for its own allocator alone."""
+    return isinstance(error, torch.OutOfMemoryError) or bool(NO_MEMORY.search(str(error)))
 
 
 def resolve_device(name: str) -> torch.device:
     """auto | cpu | cuda | cuda:1 -> device; of several processes on a machine each has a card of its own.
 
-    Raises SettingsError where CUDA is asked for and not there.
+    auto is the CPU, with a note, where this torch has no code for the card.  Raises SettingsError where CUDA is asked
+    for and not there, or of no use.
     """
-    if name == "auto":
+    auto = name == "auto"
+    if auto:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda":
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
@@ -64,7 +74,23 @@ def resolve_device(name: str) -> torch.device:
                 f"{Argument('trainer.device', 'cpu')}, or {Argument('trainer.device', 'auto')}",
             )
         device = torch.device("cuda", device.index or 0)
+        if reason := no_code(device):
+            if not auto:
+                raise SettingsError(f"trainer.device {name}", reason, Argument("trainer.device", "cpu"))
+            note(Message(device, reason, f"going on on the CPU; {Command('doctor')}"))
+            return torch.device("cpu")
     return device
+
+
+def no_code(card: torch.device) -> str:
+    """Why this torch cannot run on a card; empty: it has code of the card's generation, or in a portable form."""
+    own = torch.cuda.get_device_capability(card)
+    built = re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(torch.cuda.get_arch_list()))  # of AMD's cards other names
+    codes = [(kind, (int(major), int(minor))) for kind, major, minor in built]
+    if not codes or any(code <= own and (kind == "compute" or code[0] == own[0]) for kind, code in codes):
+        return ""
+    name, what = torch.cuda.get_device_name(card), ", ".join(f"{kind}_{major}{minor}" for kind, (major, minor) in codes)
+    return f"this torch has no code for {name}, capability {own[0]}.{own[1]}, only {what}"
 
 
 def resolve_precision(name: str, device: torch.device) -> Precision:

@@ -82,6 +82,11 @@ OUTPUT_FULL = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)  # of standar
 
 def main() -> None:
     """The ``socialx`` entry point."""
+    try:
+        import_module("fcntl"), import_module("resource")
+    except ImportError:  # no file could be locked
+        typer.echo("error: socialx runs on Linux and macOS: use WSL2", err=True)
+        sys.exit(1)
     # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
     # sleep there cost little.  It is read when torch is loaded, which is later than this.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

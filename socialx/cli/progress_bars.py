@@ -94,7 +94,8 @@ class Show:
                 self._say(event.computes)
         elif isinstance(event, Epoch):
             mae = "-" if event.validation_mae is None else f"{event.validation_mae:.3f}"
-            rest = f"  {counted(event.skipped_steps, 'step')} skipped" if event.skipped_steps else ""
+            rest = "" if event.gpu_utilisation is None else f"  GPU {event.gpu_utilisation:.0f} %"
+            rest += f"  {counted(event.skipped_steps, 'step')} skipped" if event.skipped_steps else ""
             self._say(
                 f"epoch {event.epoch:>3}/{event.of}  train MAE {event.train_mae:.3f}  validation MAE {mae}  "
                 f"{event.windows_per_s:,.0f} windows/s{rest}{'  best' if event.best else ''}"

@@ -189,17 +189,21 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
     except (RuntimeError, TypeError, ValueError) as error:  # what cannot be counted or run on a CPU, or no memory
         reason = f"cannot be counted: {in_short(error)}"
         why |= dict.fromkeys(("throughput.flops_per_step", "throughput.bytes_per_step"), reason)
-    rates, rate = machine(learner.precision), measured.throughput.windows_per_s
+    rates = None
+    try:
+        rates = machine(learner.precision)
+    except RuntimeError as error:  # its matrices and copies may find no memory beside the training's
+        why |= dict.fromkeys(("machine", "throughput.mfu"), f"cannot be measured: {in_short(error)}")
+    rate = measured.throughput.windows_per_s
     own_rate = rate / learner.group.world  # of this process
     windows = own_rate * step_s
-    best = rates.peak_flops_per_s or rates.matmul_flops_per_s
     _, history, sensors, *_ = example.batch.history.shape
     throughput = Throughput(
         windows_per_s=rate,
         sensor_steps_per_s=rate * history * sensors,
         flops_per_step=None if flops is None else flops * windows,
         bytes_per_step=None if moved is None or learner.precision.low else moved * windows,
-        mfu=None if flops is None else flops * own_rate / best,
+        mfu=None if flops is None or rates is None else flops * own_rate / rates.best_flops_per_s,
     )
     clock, began = clock_for(device), time.perf_counter()
     for _ in range(CLOCK_STEPS):

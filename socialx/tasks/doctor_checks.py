@@ -40,7 +40,7 @@ from socialx.files.quantities import SPEED
 from socialx.files.store import open_store
 from socialx.files.writer import create
 from socialx.notebook import Shown
-from socialx.precision import Precision, resolve_device, resolve_precision
+from socialx.precision import Precision, no_code, resolve_device, resolve_precision
 from socialx.progress import Callback, listening, work
 from socialx.settings import Settings
 from socialx.settings_layers import DEFAULT, Layers, Loaded, flat, sees_card
@@ -275,19 +275,19 @@ def _device(setup: Setup) -> Answer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
         available = torch.cuda.is_available()
-    reason, remedy = ("", "") if available else _why_no_card()
+    reason, remedy = (no_code(torch.device("cuda", 0)), "another build of torch") if available else _why_no_card()
     try:
         device = setup.device
     except SettingsError as error:
         message = error.messages[0]
-        why = f" ({reason})" if reason else ""
+        why = f" ({reason})" if reason and not available else ""
         return "fail", f"{message.where}: {message.what}{why}", message.remedy
-    if available:
+    if available and not reason:
         cards = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         kinds = Counter(f"{c.name} ({c.total_memory / GIB:.0f} GiB, capability {c.major}.{c.minor})" for c in cards)
         listed = ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items())
         return "ok", f"{device} of {listed}; driver {_driver() or 'not known'}, torch for {torch.version.cuda}"
-    if not has_nvidia():
+    if not available and not has_nvidia():
         build = " (this torch is a build for the CPU)" if torch.version.cuda is None else ""
         return "ok", f"no CUDA device: everything runs on the CPU{build}"
     return "warn", f"there is an NVIDIA card or driver, but no CUDA device: {reason}", remedy

@@ -18,7 +18,7 @@ import torch
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL
-from socialx.errors import Argument, Message, SettingsError, SocialxError, counted
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.kinds import OwnModel, model_of
 from socialx.notebook import Shown, is_frame
 from socialx.precision import Precision
@@ -26,7 +26,7 @@ from socialx.progress import Callback, Start, note, say, work
 from socialx.scoring.intervals import calibrated
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, Settings
-from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, to_yaml
+from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, sees_card, to_yaml
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.pace import read_at_own_pace
 from socialx.tasks.trained import load_trained, moments_of, places_of, starting_from
@@ -384,6 +384,8 @@ def unrecorded(problem: Problem, processes: int) -> str:
 def starting(problem: Problem, loader: Loader, run_dir: Path, processes: int = 1) -> Start:
     """What is about to be trained, and on what; notes what is not wise, and what several processes share."""
     settings, precision = problem.settings, problem.precision
+    if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
+        note(Message("a card is here, and this torch cannot use it", "training on the CPU", Command("doctor")))
     if (
         precision.device.type == "cpu"
         and model_of(settings.model.kind).social

@@ -6,6 +6,7 @@ is recorded once and replayed; examples are copied into the buffers that the rec
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from socialx.batch import Batch, Example, Target
 from socialx.errors import fall_back, in_short
+from socialx.precision import is_out_of_memory
 
 Work = Callable[[Sequence[Example]], Tensor]
 WARMUP = 3  # real steps before a recording: libraries make their workspaces, optimizer and scaler their state
@@ -69,9 +71,9 @@ class CapturedStep:
         if of.recording is None:
             try:
                 of.recording = self._record(lambda: self._work(of.buffers))
-            except torch.OutOfMemoryError:
-                raise
             except RuntimeError as error:  # the step holds something that CUDA cannot record
+                if is_out_of_memory(error):
+                    raise
                 self._record = None
                 self._shapes.clear()  # recordings read the tensors that recover replaces
                 self._recover()
@@ -128,6 +130,7 @@ class CudaRecorder:
         main, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
         generator = torch.cuda.default_generators[device]
         before = generator.clone_state()
+        gc.collect()  # what autograd keeps of a stream in a cycle would draw the recording onto that stream
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream(), capture_error_mode="thread_local"):
                 result = work()
@@ -135,6 +138,7 @@ class CudaRecorder:
             torch.cuda.set_stream(main)
             with suppress(RuntimeError):  # the capture did end, and the pool with it
                 torch._C._cuda_endAllocateToPool(device, self._pool)
+                torch._C._cuda_releasePool(device, self._pool)  # or what the step held would never come back
             self._pool = None
             generator.graphsafe_set_state(before)
             torch.cuda.synchronize()

@@ -47,7 +47,7 @@ def sampling(device: torch.device) -> Iterator[DeviceSamples]:
     try:
         import pynvml
     except ImportError:
-        samples.why = "nvidia-ml-py is not installed: pip install 'socialx[gpu]'"
+        samples.why = "nvidia-ml-py is not installed: pip install nvidia-ml-py"
         yield samples
         return
     try:

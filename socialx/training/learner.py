@@ -17,7 +17,7 @@ from socialx.batch import Batch, Example
 from socialx.errors import SocialxError, fall_back, in_short
 from socialx.model.state import alike, check_state
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.precision import Precision
+from socialx.precision import Precision, is_out_of_memory
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.training.capture import CapturedStep, CudaRecorder
 from socialx.training.process_group import ALONE, ProcessGroup
@@ -191,10 +191,11 @@ class Learner:
         """A step while it is not known whether the model compiles: what fails here would fail in every step."""
         try:
             return self._on_device(examples)
-        except (torch.OutOfMemoryError, SocialxError):
+        except SocialxError:
             raise
         except Exception as error:  # those of torch.compile and Triton are of many kinds; the step as it is tells
-            if self._uncompiled or (self._cuda_graph and torch.cuda.is_current_stream_capturing()):
+            capturing = self._cuda_graph and torch.cuda.is_current_stream_capturing()
+            if capturing or self._uncompiled or is_out_of_memory(error):
                 raise  # a recording must end before anything else
             self._uncompiled, self._forecast = True, self.model
             if self._chunked is not None:

@@ -595,3 +595,13 @@ def test_swapped_tables_and_strange_run_folders_are_recognised(tmp_path: Path, d
     assert f"a table of positions, not of readings: socialx convert auto READINGS --meta-csv {LOCATIONS}" in swapped
     assert "a folder with other files in it" in refused("train", "--data", data, "--run-dir", tmp_path, *SMALL)
     assert [p.name for p in tmp_path.iterdir()] == ["s.csv"]
+
+
+@pytest.mark.parametrize("missing", ["fcntl", "resource"])
+@pytest.mark.parametrize("words", ["--help", "--version", "train --help", "doctor", "inspect city.h5"])
+def test_a_system_without_locks_is_told_what_to_use(words: str, missing: str) -> None:
+    """As Windows, which has neither module."""
+    code = f"import sys; sys.modules[{missing!r}] = None; sys.argv[1:] = {words.split()!r}; import socialx.__main__"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    said = "error: socialx runs on Linux and macOS: use WSL2\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)

@@ -7,10 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from socialx.cli import progress_bars
 from socialx.cli.progress_bars import Show
-from socialx.progress import Start, Work
+from socialx.model.xlstm import encoder as encoder_module
+from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.progress import Epoch, Start, Work, listening
 from socialx.training.run_folder import open_run
 from tests.commands import SMALL, small_file, socialx
 
@@ -66,3 +69,25 @@ def test_a_training_that_is_foretold_has_the_same_weights(tmp_path: Path, monkey
         assert len(SAID.findall(result.stderr)) == (seconds == 0)
         weights[seconds] = open_run(run).read_weights().fingerprint
     assert weights[0] == weights[1e9]
+
+
+@pytest.mark.parametrize(("utilisation", "words"), [(None, "12 windows/s\n"), (83.4, "12 windows/s  GPU 83 %\n")])
+def test_the_line_of_an_epoch_says_how_busy_the_card_was(
+    utilisation: float | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Show("train")(Epoch(5, False, 1, 10, 3.1, 3.2, 12.0, 1e-3, 1.0, 100.0, gpu_utilisation=utilisation))
+    assert capsys.readouterr().err.endswith(words)
+
+
+def test_compiling_kernels_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the lines that say what is trained."""
+    heard: list[object] = []
+    monkeypatch.setattr(encoder_module, "_unfit", lambda card: "")
+    encoder = SharedEncoder(32, 1, [], 2, 2)
+    card = SimpleNamespace(device=torch.device("cuda", 0), is_cuda=True, dtype=torch.float32)
+    with listening(heard.append):
+        assert encoder._failure(card).startswith("they cannot run here")  # type: ignore[arg-type]
+    assert [(event.name, event.finished) for event in heard if isinstance(event, Work)] == [
+        ("compiling kernels", False),
+        ("compiling kernels", True),
+    ]

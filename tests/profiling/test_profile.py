@@ -19,14 +19,16 @@ from torch import Tensor, nn
 from socialx.batch import Batch, Example
 from socialx.data.loaders import ResidentLoader
 from socialx.precision import Precision
-from socialx.profiling import measure
+from socialx.profiling import measure, work
 from socialx.profiling.analysis import grouped, outliers, partition, variation
 from socialx.profiling.measure import Lengths
 from socialx.profiling.profile import DeviceSummary, LoaderFacts, Machine, Profile, Window, number_names
+from socialx.profiling.rules import with_findings
 from socialx.profiling.work import machine, peak, repeated, work_of
 from socialx.training.capture import WARMUP
 from socialx.training.device import DeviceSamples, sampling
 from socialx.training.learner import Learner
+from socialx.views.profile_page import page
 from tests.fake_nvml import fake_nvml
 from tests.fake_time import FakeTime
 from tests.networks import CPU, learner, loader
@@ -122,10 +124,11 @@ def profiled(
     after: Callable[[], object] = lambda: None,
     steps: int = 6,
     warmup_steps: int = 2,
+    rates: Callable[[Precision], Machine] = lambda _: Machine(1e12, 1e11),
 ) -> Profile:
     fake = FakeTime(used=0.0)
     monkeypatch.setattr("socialx.training.clock.time", fake)
-    monkeypatch.setattr(measure, "machine", lambda _: Machine(1e12, 1e11))
+    monkeypatch.setattr(measure, "machine", rates)
     data = loader(batch_size=4)  # 404 windows
     data.__class__, data.time = SlowLoader, fake
     made = learner(kind=SlowLearner, accumulate_grad_batches=accumulate)
@@ -301,6 +304,28 @@ def test_what_cannot_be_counted_is_a_reason(error: Exception, reason: str, monke
     assert profile.why["throughput.flops_per_step"] == f"cannot be counted: {reason}"
 
 
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried\nto"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")]
+)
+def test_a_machine_without_room_for_its_own_rates_is_a_reason(
+    error: RuntimeError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(work, "_best", fails)
+    profile = profiled(monkeypatch, rates=machine)
+    assert profile.machine is None
+    assert profile.throughput.mfu is None
+    reason = f"cannot be measured: {str(error).splitlines()[0]}"
+    assert profile.why["machine"] == profile.why["throughput.mfu"] == reason
+    assert profile.throughput.windows_per_s > 0
+    assert profile.throughput.flops_per_step
+    found = with_findings(profile)
+    assert found.verdict
+    assert page(found)
+
+
 def test_the_same_windows_several_times_are_a_larger_batch() -> None:
     made = next(iter(loader(batch_size=3).epoch(0)))
     larger = repeated(made, 4)
@@ -393,4 +418,4 @@ def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.Monkey
     with sampling(torch.device("cuda", 0)) as samples:
         reasons.append(samples.why)
     assert DeviceSummary.of(samples) is None
-    assert reasons == ["no CUDA device", "nvidia-ml-py is not installed: pip install 'socialx[gpu]'", "NVML: Not Found"]
+    assert reasons == ["no CUDA device", "nvidia-ml-py is not installed: pip install nvidia-ml-py", "NVML: Not Found"]

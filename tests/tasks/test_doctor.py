@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import torch
 import socialx
 from socialx.tasks import doctor_checks
 from socialx.tasks.doctor_checks import DoctorLine, DoctorResult
-from tests.commands import ROOT, edited, process, works
+from tests.commands import ROOT, SMALL, edited, process, works
 from tests.commands import socialx as command
 
 NAMES = list(doctor_checks.CHECKS)
@@ -285,6 +286,29 @@ def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = {
+        "is_available": True,
+        "device_count": 1,
+        "get_device_capability": (7, 0),
+        "get_arch_list": ["sm_75", "compute_120"],
+        "get_device_name": "Tesla V100",
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    found = line(doctor(), "device")
+    assert found.state == "warn"
+    assert "this torch has no code for Tesla V100, capability 7.0, only sm_75, compute_120" in found.found
+    assert found.helps() == "another build of torch"
+    asked = command("doctor", "--device", "cuda")
+    assert asked.exit_code == 3
+    assert asked.stderr.startswith("error: device: trainer.device cuda:0: this torch has no code for Tesla V100")
+    assert asked.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_a_card_that_answers_nothing_is_lines_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     card = SimpleNamespace(name="Card", total_memory=80 << 30, major=9, minor=0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -336,3 +360,23 @@ def test_help_needs_no_torch() -> None:
     for flag in ("--data", "--device", "--precision", "--model", "--impl", "--set", "--json"):
         assert flag in done.stdout
     assert "--width" not in done.stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize(
+    ("device", "visible", "said"),
+    [("auto", None, True), ("auto", "-1", False), ("auto", "", False), ("cpu", None, False)],
+)
+def test_a_training_beside_a_card_that_torch_cannot_use_says_so(
+    device: str, visible: str | None, said: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one whose driver is too old."""
+    monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    words = ("train", "--data", data, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--device", device, *SMALL)
+    done = command(*words)
+    assert done.exit_code == 0, done.stderr
+    line = "a card is here, and this torch cannot use it: training on the CPU: socialx doctor"
+    assert (line in done.stderr) == said

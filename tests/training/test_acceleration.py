@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -115,12 +116,15 @@ def test_recordings_end_with_the_first_that_fails() -> None:
     assert all(torch.equal(a, b) for a, b in losses)
 
 
-def test_memory_that_runs_out_is_no_failed_recording() -> None:
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA error: out of memory")]
+)
+def test_memory_that_runs_out_is_no_failed_recording(error: RuntimeError) -> None:
     descent = Descent()
-    step = CapturedStep(descent, Playback(torch.OutOfMemoryError("CUDA out of memory")), descent.recover)
+    step = CapturedStep(descent, Playback(error), descent.recover)
     for _ in range(WARMUP):
         step([example()])
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(RuntimeError, match="out of memory"):
         step([example()])
 
 
@@ -187,11 +191,16 @@ class FakeGenerator:
         self.state = state
 
 
-def test_a_failed_recording_leaves_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_failed_recording_leaves_the_process_as_it_was(ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     generator, streams = FakeGenerator(), ["main"]
+    in_a_cycle = Descent()
+    in_a_cycle.itself, left = in_a_cycle, weakref.ref(in_a_cycle)  # type: ignore[attr-defined]
+    del in_a_cycle
 
     @contextmanager
     def graph(*arguments: object, **options: object) -> Iterator[None]:
+        assert left() is None  # nodes of autograd may be in one, which would spoil the recording
         streams.append("side")
         yield
         generator.state = "capturing"
@@ -210,10 +219,21 @@ def test_a_failed_recording_leaves_the_process_as_it_was(monkeypatch: pytest.Mon
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    calls: list[tuple[object, ...]] = []
+
+    def end(*pool: object) -> None:
+        calls.append(("end", *pool))
+        if ended:
+            raise RuntimeError("no allocation to this pool is under way")
+
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *pool: calls.append(("release", *pool)), raising=False)
     with pytest.raises(RuntimeError, match="previous error during capture"):
         CudaRecorder()(lambda: torch.zeros(()))
     assert streams[-1] == "main"
     assert generator.state == "before"
+    # A pool that torch has ended is torch's to release: twice would be once too often.
+    assert calls == [("end", 0, (0, 1))] if ended else [("end", 0, (0, 1)), ("release", 0, (0, 1))]
 
 
 def test_a_graph_without_a_cuda_device_is_said() -> None:
@@ -244,6 +264,20 @@ def test_a_model_that_does_not_compile_is_trained_as_it_is(
     expected_losses, expected = after(learner(precision, accumulate_grad_batches=2))
     assert losses == expected_losses
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_memory_that_runs_out_is_no_fault_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(model: torch.nn.Module, **options: object) -> Callable[[Batch], Tensor]:
+        def forward(one: Batch) -> Tensor:
+            raise RuntimeError("Triton Error [CUDA]: out of memory")
+
+        return forward
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    made = learner(compile="default")
+    monkeypatch.setattr(made, "_forecast", compiled(made.model))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        made._on_device_compiled([example()])
 
 
 def test_a_fault_of_the_model_is_not_taken_for_one_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

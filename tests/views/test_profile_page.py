@@ -131,7 +131,7 @@ def cpu() -> Profile:
         settings={"trainer": {"accelerator": "cpu"}},
         origin={"trainer.accelerator": "command line"},
         why=dict.fromkeys(("gpu_busy", "sm_efficiency", "kernels", "sync", "copy"), "no CUDA device")
-        | {"device": "nvidia-ml-py is not installed: pip install 'socialx[gpu]'"},
+        | {"device": "nvidia-ml-py is not installed: pip install nvidia-ml-py"},
     )
 
 

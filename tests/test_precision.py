@@ -1,0 +1,114 @@
+"""A device that is of use, the words of memory that runs out, and the first scale of fp16."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from socialx.errors import SettingsError
+from socialx.precision import Precision, is_out_of_memory, no_code, resolve_device
+from socialx.progress import Event, Note, listening
+from tests.networks import CPU, example, forecaster
+
+BUILD = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "Triton Error [CUDA]: out of memory",
+        "CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY",
+        "cudaErrorMemoryAllocation: out of memory",
+        "CUDA Error: cudaErrorMemoryAllocation",
+        "HIP out of memory. Tried to allocate 2.00 GiB",
+        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+        "unable to mmap 4096 bytes from file: Cannot allocate memory (12)",
+    ],
+)
+def test_memory_that_runs_out_is_known_by_its_words(words: str) -> None:
+    assert is_out_of_memory(RuntimeError(words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "shape '[2]' is invalid for input of size 3",
+        "out of resource: shared memory, Required: 147456, Hardware limit: 101376",
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: no kernel image is available for execution on the device",
+        "mat1 and mat2 must have the same dtype",
+    ],
+)
+def test_other_faults_are_no_lack_of_memory(words: str) -> None:
+    assert not is_out_of_memory(RuntimeError(words))
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A card of a capability, seen by a torch with code for some architectures."""
+    capability, built = request.param
+    answers = {
+        "is_available": True,
+        "device_count": 1,
+        "get_device_capability": capability,
+        "get_arch_list": built,
+        "get_device_name": "Card 7",
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+
+
+OF_USE = [
+    ((8, 0), BUILD),
+    ((8, 9), BUILD),  # by the code of an earlier one of its generation
+    ((9, 0), ["sm_90a"]),
+    ((10, 3), BUILD),
+    ((13, 0), BUILD),  # by the portable form
+    ((11, 0), ["compute_90"]),
+    ((9, 4), ["gfx90a", "gfx942"]),
+    ((9, 0), []),
+]
+NOT_OF_USE = [
+    ((7, 0), BUILD),
+    ((6, 1), BUILD),
+    ((7, 2), ["sm_75"]),  # later code of its generation
+    ((8, 0), ["sm_86", "sm_90"]),
+    ((11, 0), ["sm_100", "sm_120"]),
+    ((7, 5), ["sm_80", "compute_80"]),
+]
+
+
+@pytest.mark.parametrize("card", OF_USE, indirect=True)
+def test_a_card_with_code_is_used(card: None) -> None:
+    assert no_code(torch.device("cuda", 0)) == ""
+    assert resolve_device("auto") == resolve_device("cuda") == torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("card", NOT_OF_USE, indirect=True)
+def test_without_code_for_the_card_auto_is_the_cpu_with_a_note(card: None) -> None:
+    heard: list[Event] = []
+    with listening(heard.append):
+        assert resolve_device("auto") == CPU
+    (said,) = [str(event.message) for event in heard if isinstance(event, Note)]
+    assert said.startswith("cuda:0: this torch has no code for Card 7, capability ")
+    assert said.endswith("going on on the CPU; socialx.doctor()")
+    for asked in ("cuda", "cuda:0"):
+        with pytest.raises(SettingsError, match="this torch has no code for Card 7"):
+            resolve_device(asked)
+
+
+def test_the_first_steps_in_fp16_are_taken() -> None:
+    """The model as it is made, in the type whose largest number is 65,504."""
+    from socialx.training.learner import Learner
+
+    made = Learner(forecaster(width=64, social=2), Precision("16-mixed", CPU), **RATES)
+    for seed in range(6):
+        assert torch.isfinite(made.step([example(seed=seed)]))
+    assert made.skipped() == 0
+
+
+RATES = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 10}
