@@ -599,6 +599,8 @@ def pooling(kind: str, dense: bool, without: str = "") -> Iterator[dict[str, Any
     torch.manual_seed(0)
     made = POOLINGS[kind](width, Geometry(4, near)).to(DEVICE)
     made.geometry.prefers_dense = lambda: dense  # type: ignore[method-assign]
+    if isinstance(made, DotAttention):
+        made.fastest = lambda device: made.attend_fused if dense else made.attend_gathered  # type: ignore[method-assign]
     leave_out(without, made)
     state = torch.randn(windows, sensors, width, device=DEVICE, requires_grad=True)
 

@@ -32,6 +32,10 @@ from socialx.model.attention import attention
 # 2 K E numbers per sensor through memory, and its backward scatters them.  On a CPU, E = 64, K = 32: 8 times as fast
 # at N = 207, 2.2 times at 512, 1.6 times at 640, 0.9 times at 1000 (benchmarks/pooling_cpu.py).
 DENSE_UP_TO = 20
+# On CUDA attention keeps no N x N table of a window.  Counted, it moves a sixth to a half of what gathering moves up to
+# so many (tests/model/test_pooling.py); no card has measured it.  Its backward pass makes the gradient of the bias,
+# B H N^2 numbers: no more than the keys, the values and a gradient that gathering holds, B N K E each.
+CUDA_DENSE_UP_TO, GATHERED_TABLES = 40, 3
 OFFSET_WIDTH = 32  # hidden units of the network that reads an offset
 
 
@@ -253,9 +257,11 @@ class DotAttention(Attention):
 
     def fastest(self, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """The fastest of the three functions above on a device, for this number of sensors and neighbours."""
-        if not self.geometry.prefers_dense():
-            return self.attend_gathered
-        return self.attend_fused if device.type == "cuda" else self.attend_dense
+        if device.type != "cuda":
+            return self.attend_dense if self.geometry.prefers_dense() else self.attend_gathered
+        sensors, neighbours = self.geometry.index.shape
+        fits = self.heads * sensors <= GATHERED_TABLES * neighbours * self.value.out_features
+        return self.attend_fused if fits and sensors <= CUDA_DENSE_UP_TO * neighbours else self.attend_gathered
 
     def pool(self, state: Tensor, value: Tensor) -> Tensor:
         """As ``SocialPooling.pool``."""

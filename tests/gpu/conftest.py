@@ -28,10 +28,12 @@ def compiled_kernels() -> None:
 
 @pytest.fixture(autouse=True)
 def a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product and a copy of a size that the pseudo device does at once."""
+    """A product, a copy and a trial of the kernels of a size that the pseudo device does at once."""
+    from socialx.model.xlstm import encoder
     from socialx.profiling import work
     from tests.gpu.device import PSEUDO
 
     if PSEUDO:
         monkeypatch.setattr(work, "MATRIX", {"cuda": 64, "cpu": 64})
         monkeypatch.setattr(work, "COPY_BYTES", {"cuda": 1 << 16, "cpu": 1 << 16})
+        monkeypatch.setattr(encoder, "TRIED", (1, 2))

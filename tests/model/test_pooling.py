@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from benchmarks.step_bytes import Traffic, as_on_cuda
 from socialx.data import geo
 from socialx.model.pooling import (
     DotAttention,
@@ -184,6 +185,46 @@ def test_size_and_device_choose_the_fastest_of_three(
     monkeypatch.setattr(p, on_cpu, lambda *parts: (taken.append(on_cpu), real(*parts))[1])
     p(torch.randn(1, sensors, 16))
     assert taken == [on_cpu]
+
+
+def moved(way: str, sensors: int, neighbours: int, width: int, heads: int) -> int:
+    """Bytes that attention of 64 windows moves on CUDA forward and backward in bf16, counted without data."""
+    index, far = np.zeros((sensors, neighbours), np.int64), np.ones((sensors, neighbours), np.float32)
+    near = geo.Neighbours(index, index == 0, far, np.ones((*index.shape, 2), np.float32))
+    with as_on_cuda("fused"):
+        layer = DotAttention(width, Geometry(heads, near))
+        layer.geometry.index = torch.zeros(sensors, neighbours, dtype=torch.int64)
+        state = torch.zeros(64, sensors, width, requires_grad=True)
+        with Traffic() as traffic, torch.autocast("cpu", torch.bfloat16):
+            value = layer.value(state).unflatten(-1, (heads, -1))
+            getattr(layer, way)(*layer.query_and_key(state), value).sum().backward()
+    return sum(traffic.bytes.values())
+
+
+@pytest.mark.parametrize(
+    ("sensors", "neighbours", "width", "heads", "on_cuda"),
+    [
+        (2352, 64, 128, 4, "attend_fused"),  # 37 sensors per neighbour
+        (2352, 64, 64, 4, "attend_fused"),
+        (1000, 32, 64, 4, "attend_fused"),
+        (640, 16, 64, 4, "attend_fused"),
+        (3834, 64, 128, 4, "attend_gathered"),  # 60
+        (2352, 32, 64, 4, "attend_gathered"),  # 74
+        (2352, 64, 64, 16, "attend_gathered"),  # a bias of 4 channels per head would be larger than what is gathered
+    ],
+)
+def test_on_cuda_the_way_that_is_taken_moves_far_fewer_bytes_or_needs_less_memory(
+    sensors: int, neighbours: int, width: int, heads: int, on_cuda: str
+) -> None:
+    near = geo.nearest(positions(sensors), neighbours)
+    layer = DotAttention(width, Geometry(heads, near))
+    assert layer.fastest(torch.device("cuda")) == getattr(layer, on_cuda)
+    fused, gathered = (moved(f"attend_{way}", sensors, neighbours, width, heads) for way in ("fused", "gathered"))
+    if on_cuda == "attend_fused":
+        assert fused < 0.5 * gathered
+        assert heads * sensors**2 <= 3 * sensors * neighbours * width  # numbers of a window
+    else:
+        assert sensors > 40 * neighbours or heads * sensors**2 > 3 * sensors * neighbours * width
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "max"])

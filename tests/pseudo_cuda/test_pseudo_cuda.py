@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("name", ["commands", "loaders", "memory", "profile", "steps"])
+@pytest.mark.parametrize("name", ["commands", "loaders", "memory", "profile", "steps", "together"])
 @pytest.mark.timeout(400)
 def test_the_tests_of_a_card_pass(name: str) -> None:
     command = [

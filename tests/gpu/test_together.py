@@ -1,0 +1,47 @@
+"""Kernels, recordings and the loop of a training in one piece, tiny: the pseudo device interprets the kernels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from socialx.data.loaders import ResidentLoader
+from socialx.data.order import Order
+from socialx.data.series import Series
+from socialx.data.source import Arrays
+from socialx.precision import Precision
+from socialx.training.capture import WARMUP, CapturedStep
+from socialx.training.learner import Learner
+from socialx.training.loop import fit
+from tests.gpu.device import CUDA
+from tests.networks import forecaster, speeds
+
+pytestmark = pytest.mark.gpu
+SENSORS, STEPS = 2, WARMUP + 1
+
+
+def fitted(impl: str) -> Learner:
+    values, valid, seconds = speeds(60, SENSORS)
+    series = Series(Arrays(values[..., None], valid[..., None], seconds), 12, 12, CUDA)
+    train, validation = (
+        ResidentLoader(series, Order(torch.arange(first, first + STEPS).numpy(), 1, shuffle=False)) for first in (0, 20)
+    )
+    model = forecaster(SENSORS, width=32, neighbours=1, impl=impl)
+    rates = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0}
+    made = Learner(model, Precision("32-true", CUDA), **rates, cuda_graph=impl == "triton")  # type: ignore[arg-type]
+    fit(made, train, validation, horizon=12, max_epochs=1, patience=1)
+    return made
+
+
+@pytest.mark.timeout(380)
+@pytest.mark.filterwarnings("error::socialx.errors.Fallback")
+def test_a_training_replays_kernels() -> None:
+    """Trial, steps as they are, recording, replay, and the same of forecasts in a validation."""
+    kernels, plain = fitted("triton"), fitted("fused")
+    assert kernels.steps == plain.steps == STEPS
+    assert kernels.model.encoder._trials == {torch.float32: ""}  # type: ignore[union-attr]
+    for step in (kernels._device_step, kernels._forecast_of):
+        assert isinstance(step, CapturedStep)
+        assert [shape.recording is not None for shape in step._shapes.values()] == [True]
+    for ours, theirs in zip(kernels.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-3)
