@@ -59,21 +59,19 @@ def resolve_device(name: str) -> torch.device:
     auto is the CPU, with a note, where this torch has no code for the card.  Raises SettingsError where CUDA is asked
     for and not there, or of no use.
     """
-    auto = name == "auto"
-    if auto:
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+    auto = name == "auto" and torch.cuda.is_available()
+    name = {"auto": "cuda" if auto else "cpu"}.get(name, name)
     if name == "cuda":
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     device = torch.device(name)
     if device.type == "cuda":
         devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (device.index or 0) >= devices:
+        if device.index >= devices:
             raise SettingsError(
                 f"trainer.device {name}",
                 f"this torch sees {devices} CUDA devices",
                 f"{Argument('trainer.device', 'cpu')}, or {Argument('trainer.device', 'auto')}",
             )
-        device = torch.device("cuda", device.index or 0)
         if reason := no_code(device):
             if not auto:
                 raise SettingsError(f"trainer.device {name}", reason, Argument("trainer.device", "cpu"))

@@ -436,13 +436,9 @@ def size_here() -> str | None:
 
 
 def sees_card() -> bool:
-    """Whether the machine has the device of a card or the tool of its driver, and it is not hidden on purpose.
-
-    torch need not be loaded to tell.
-    """
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return False
-    return bool(shutil.which("nvidia-smi")) or any(Path("/dev").glob("nvidia[0-9]*"))
+    """Whether the machine has the device of a card or the tool of its driver and does not hide it; without torch."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and (bool(shutil.which("nvidia-smi")) or any(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def as_typed(value: Any) -> str:

@@ -194,7 +194,7 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
         rates = machine(learner.precision)
     except RuntimeError as error:  # its matrices and copies may find no memory beside the training's
         why |= dict.fromkeys(("machine", "throughput.mfu"), f"cannot be measured: {in_short(error)}")
-    rate = measured.throughput.windows_per_s
+    best, rate = rates and (rates.peak_flops_per_s or rates.matmul_flops_per_s), measured.throughput.windows_per_s
     own_rate = rate / learner.group.world  # of this process
     windows = own_rate * step_s
     _, history, sensors, *_ = example.batch.history.shape
@@ -203,7 +203,7 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
         sensor_steps_per_s=rate * history * sensors,
         flops_per_step=None if flops is None else flops * windows,
         bytes_per_step=None if moved is None or learner.precision.low else moved * windows,
-        mfu=None if flops is None or rates is None else flops * own_rate / rates.best_flops_per_s,
+        mfu=None if flops is None or best is None else flops * own_rate / best,
     )
     clock, began = clock_for(device), time.perf_counter()
     for _ in range(CLOCK_STEPS):

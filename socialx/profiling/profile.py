@@ -130,11 +130,6 @@ class Machine:
     copy_bytes_per_s: float
     peak_flops_per_s: float | None = None
 
-    @property
-    def best_flops_per_s(self) -> float:
-        """The vendor's peak, or what was measured where the table has none."""
-        return self.peak_flops_per_s or self.matmul_flops_per_s
-
 
 @dataclass(frozen=True)
 class Host:

@@ -129,12 +129,11 @@ class SharedEncoder(nn.Module):
         and not with a RuntimeError alone, without a C compiler, with an old driver, and where a kernel needs more
         shared memory than the card has.
         """
-        device = parameter.device
+        device, enabled = parameter.device, torch.is_grad_enabled()
         cards = [device] if parameter.is_cuda else []
         if cards and (reason := _unfit(device)):
             return reason
         bar = work("compiling kernels", None, "kernels") if cards else nullcontext()
-        enabled = torch.is_grad_enabled()
         try:  # a forecast in inference mode may be the first to ask
             with bar, torch.inference_mode(False), torch.set_grad_enabled(enabled), torch.random.fork_rng(cards):
                 with torch.autocast(device.type, enabled=False):
@@ -158,14 +157,11 @@ class SharedEncoder(nn.Module):
         """
         device, enabled = next(self.stack.parameters()).device, torch.is_grad_enabled()
         stack = copy.deepcopy(self.stack).to(dtype).train(drops).requires_grad_(enabled)
-        generator, (windows, sensors) = torch.Generator().manual_seed(0), TRIED
-        shapes = (windows, self.history, sensors, 3), (3, self.width), (windows, self.history, self.width)
-        numbers, *parts = (
-            torch.randn(shape, generator=generator).to(device, dtype)
-            for shape in (*shapes, (sensors, self.history, self.width))
-        )
-        for part in parts:
-            part.requires_grad_(enabled)
+        (windows, sensors), generator = TRIED, torch.Generator().manual_seed(0)
+        shapes = (3,), (windows, self.history), (sensors, self.history)
+        parts = [torch.randn(*shape, self.width, generator=generator).to(device, dtype) for shape in shapes]
+        parts = [part.requires_grad_(enabled) for part in parts]
+        numbers = torch.randn(windows, self.history, sensors, 3, generator=generator).to(device, dtype)
         add = exact.tokens if layers is None else layers.tokens
         y = encode(weights_of(stack), add(numbers, *parts).flatten(0, 1), layers=layers)
         if not enabled:
@@ -270,11 +266,10 @@ def _unfit(card: torch.device) -> str:
 
 def _cause(error: Exception) -> str:
     """Why a kernel could not be compiled or run, and what helps."""
-    no_header = isinstance(error, CalledProcessError)
-    if no_header or "Failed to find C compiler" in str(error):
-        what = "the C compiler fails, as it does without Python.h" if no_header else "there is no C compiler"
-        return f"{what}: apt install gcc python3-dev"
-    return in_short(error)
+    missing = "there is no C compiler" if "Failed to find C compiler" in str(error) else ""
+    if isinstance(error, CalledProcessError):
+        missing = "the C compiler fails, as it does without Python.h"
+    return f"{missing}: apt install gcc python3-dev" if missing else in_short(error)
 
 
 def _error(found: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
