@@ -296,6 +296,20 @@ def shipped(world: World) -> str:
     return world.says("calibrate", "any", "--data", world.data)
 
 
+def beside_a_card(w: World, seen: bool) -> str:
+    """A training on the CPU: torch sees a card that it has no code for, or does not see one."""
+    w.patch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}")
+    answers = {
+        "device_count": 1,
+        "get_device_capability": (7, 0),
+        "get_arch_list": ["sm_80"],
+        "get_device_name": "Card",
+    }
+    for name, answer in {"is_available": seen, **answers}.items():
+        w.patch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    return train(w)
+
+
 TO = ("--output-h5", "x.h5")
 FRAME = pd.DataFrame([[1.0]])
 # Where the command is made -> what makes it, and says what was printed.
@@ -327,6 +341,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.recognition.refuse_ours#2": lambda w: w.says("convert", "auto", w.older(older_files.v0), *TO),
     "files.store.open_store#1": lambda w: w.says("train", "--data", unstated(w)),
     "notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),
+    "precision.resolve_device#1": lambda w: beside_a_card(w, True),
     "scoring.protocol.ScoringProtocol.refuse_other#1": without_tables,
     "settings_layers._refuse_edited#1": lambda w: w.says("evaluate", edited_settings(w)),
     "tasks.calibration.calibrate#1": shipped,
@@ -337,6 +352,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.files.convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.prediction._note_known#1": lambda w: w.says("predict", "any", "--data", small_file(w.folder, 9 * 288, 4)),
     "tasks.trained.steps_in_one#1": coarse,
+    "tasks.training.starting#1": lambda w: beside_a_card(w, False),
     "tasks.user_data._converted.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
     "tasks.user_data._refuse_said#1": lambda w: w.says("predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS),
     "tasks.prediction._beyond#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),

@@ -194,7 +194,8 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
         rates = machine(learner.precision)
     except RuntimeError as error:  # its matrices and copies may find no memory beside the training's
         why |= dict.fromkeys(("machine", "throughput.mfu"), f"cannot be measured: {in_short(error)}")
-    best, rate = rates and (rates.peak_flops_per_s or rates.matmul_flops_per_s), measured.throughput.windows_per_s
+    best = None if rates is None else rates.peak_flops_per_s or rates.matmul_flops_per_s
+    rate = measured.throughput.windows_per_s
     own_rate = rate / learner.group.world  # of this process
     windows = own_rate * step_s
     _, history, sensors, *_ = example.batch.history.shape

@@ -286,7 +286,7 @@ def _device(setup: Setup) -> Answer:
         cards = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         kinds = Counter(f"{c.name} ({c.total_memory / GIB:.0f} GiB, capability {c.major}.{c.minor})" for c in cards)
         listed = ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items())
-        return "ok", f"{device} of {listed}; driver {_driver() or 'not known'}, torch for {torch.version.cuda}"
+        return "ok", f"{device} of {listed}; driver {_driver() or 'not known'}, torch for {torch.version.cuda or torch.version.hip}"
     if not available and not has_nvidia():
         build = " (this torch is a build for the CPU)" if torch.version.cuda is None else ""
         return "ok", f"no CUDA device: everything runs on the CPU{build}"
