@@ -282,13 +282,14 @@ def _device(setup: Setup) -> Answer:
         message = error.messages[0]
         why = f" ({reason})" if reason and not available else ""
         return "fail", f"{message.where}: {message.what}{why}", message.remedy
+    built = torch.version.cuda or torch.version.hip
     if available and not reason:
         cards = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         kinds = Counter(f"{c.name} ({c.total_memory / GIB:.0f} GiB, capability {c.major}.{c.minor})" for c in cards)
         listed = ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items())
-        return "ok", f"{device} of {listed}; driver {_driver() or 'not known'}, torch for {torch.version.cuda or torch.version.hip}"
+        return "ok", f"{device} of {listed}; driver {_driver() or 'not known'}, torch for {built}"
     if not available and not has_nvidia():
-        build = " (this torch is a build for the CPU)" if torch.version.cuda is None else ""
+        build = " (this torch is a build for the CPU)" if built is None else ""
         return "ok", f"no CUDA device: everything runs on the CPU{build}"
     return "warn", f"there is an NVIDIA card or driver, but no CUDA device: {reason}", remedy
 
