@@ -136,7 +136,7 @@ class CudaRecorder:
                 result = work()
         except BaseException:
             torch.cuda.set_stream(main)
-            with suppress(RuntimeError):  # the capture did end, and the pool with it
+            with suppress(RuntimeError, AttributeError):  # the pool did end; or a torch without these private names
                 torch._C._cuda_endAllocateToPool(device, self._pool)
                 torch._C._cuda_releasePool(device, self._pool)  # or what the step held would never come back
             self._pool = None

@@ -243,6 +243,7 @@ def install() -> None:
     for name, stand_in in stand_ins.items():
         setattr(torch.cuda, name, stand_in)
     torch._C._cuda_endAllocateToPool = lambda device, pool: ops.end_pool()  # type: ignore[attr-defined]
+    torch._C._cuda_releasePool = lambda device, pool: None  # type: ignore[attr-defined]
     plain_clone = torch.UntypedStorage.clone
 
     def clone(storage: Any) -> Any:
