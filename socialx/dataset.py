@@ -38,7 +38,9 @@ from socialx.environment import free_bytes
 from socialx.errors import Argument, Message, SocialxError
 from socialx.files.hdf5_layout import STATIC_UNITS, Sensors
 from socialx.files.holidays import holidays_of
+from socialx.files.published import without_skips
 from socialx.files.store import Store, open_store
+from socialx.files.time_axis import JITTER_S
 from socialx.progress import note, work
 
 GIB = 1 << 30
@@ -209,10 +211,7 @@ class Dataset:
             length = self._learned_from.stop
         ahead = following(int(source.seconds[-1]), self.store.step_minutes, self.horizon)
         seconds = np.concatenate([source.seconds, ahead])[: length + self.horizon]
-        issued = np.concatenate([seconds[: self.horizon] - step * self.horizon, seconds[: -self.horizon]])
-        if (np.diff(source.seconds) < 0).any():  # then an earlier issue may stand behind a later one
-            for later in range(1, min(self.history + self.horizon, len(seconds))):
-                issued[:-later] = np.minimum(issued[:-later], seconds[later:])
+        issued = seconds - step * self.horizon
         if days == (UNTIL_TRAINED,):
             issued, days = np.minimum(issued, source.seconds[self._learned_from.stop - 1]), (None,)
         shape = len(days), len(seconds), *source.shape
@@ -467,7 +466,7 @@ def open_dataset(
     if len(first.seconds) < history:
         reason = f"{len(first.seconds)} rows, and one history is {history}"
         raise SocialxError(path, reason, "use a file with more rows")
-    windows = None if split is None else split_windows(first.seconds, first.step_minutes, history, horizon, split)
+    windows = None if split is None else windows_of(first, history, horizon, split)
     columns = len(names) + len(targets) * len(met)
     loading = with_mode(loading or Loading(), path, first, columns, device) if windows else Loading("chunk")
     if windows is not None and moments is None:
@@ -476,6 +475,12 @@ def open_dataset(
     return Dataset(
         stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows, loading, met, known, days_off
     )
+
+
+def windows_of(store: Store, history: int, horizon: int, split: str) -> Windows:
+    """The windows of a file, as ``split_windows``: across no gap but that of a published data set."""
+    published = without_skips(store.sensors.ids, store.seconds)
+    return split_windows(store.seconds, store.step_minutes, history, horizon, split, JITTER_S, published)
 
 
 def with_mode(loading: Loading, path: Path, store: Store, columns: int, device: torch.device) -> Loading:

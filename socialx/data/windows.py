@@ -9,6 +9,7 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from socialx.errors import Argument, SocialxError
 
@@ -26,7 +27,8 @@ class Windows:
     history: int
     horizon: int
     rule: str
-    across_gaps: int  # windows kept although a time gap lies inside; always 0 under the strict rule
+    across_gaps: int  # windows kept although a time gap lies inside: that of a published data set
+    left_out: dict[str, int]  # windows of each part that a time gap lies in
 
     def part(self, name: str) -> np.ndarray:
         """The first rows of ``train``, ``validation`` or ``test``, or of ``all`` of them."""
@@ -50,43 +52,64 @@ class Windows:
         return slice(int(self.train[0]), int(self.train[-1]) + self.history + self.horizon)
 
 
-def split_windows(seconds: np.ndarray, step_minutes: int, history: int, horizon: int, rule: str) -> Windows:
-    """Cut a series into windows and share them out 70/10/20.
+def split_windows(
+    seconds: np.ndarray,
+    step_minutes: int,
+    history: int,
+    horizon: int,
+    rule: str,
+    slack_s: int = 0,
+    published: np.ndarray | None = None,
+) -> Windows:
+    """Cut a series into windows, share them out 70/10/20, and leave out those across a time gap.
 
-    seconds int64 [T]: the rows' wall time read as UTC.  ``canonical`` makes all T - history - horizon + 1 windows first
-    and splits their count with ``round``, as the published results do: windows at a border share rows, and windows
-    across a time gap are kept (``across_gaps`` says how many).  ``strict`` splits the rows first, int(0.7 T) and
-    int(0.1 T), so that no window crosses a border, and drops windows across a gap.  Raises SocialxError where a part
-    would be empty.
+    seconds int64 [T]: the rows' wall time read as UTC; a row may miss its time by slack_s.  ``canonical`` makes all T -
+    history - horizon + 1 windows first and splits their count with ``round``, as the published results do: windows at a
+    border share rows.  ``strict`` splits the rows first, int(0.7 T) and int(0.1 T), so that no window crosses a border.
+    published: the same times without the gap over which published results have windows, int64 [T]; canonical windows
+    across that one are kept (``across_gaps`` says how many).  Raises SocialxError where a part would be empty.
     """
     length, rows = history + horizon, len(seconds)
-    steps_differ = np.diff(seconds) != step_minutes * 60
-    gaps_before = np.concatenate([[0], np.cumsum(steps_differ)])  # gaps_before[b] - gaps_before[a]: gaps in rows a..b
-
-    def gapped(starts: np.ndarray) -> np.ndarray:
-        return gaps_before[starts + length - 1] != gaps_before[starts]
-
+    total = max(0, rows - length + 1)
+    step_s = 60 * step_minutes
     if rule == "canonical":
-        total = max(0, rows - length + 1)
         first, last = round(0.7 * total), total - round(0.2 * total)
-        starts = np.arange(total, dtype=np.int64)
-        parts = [starts[:first], starts[first:last], starts[last:]]
+        pairs = [(0, first), (first, last), (last, total)]
     elif rule == "strict":
         borders = [0, int(0.7 * rows), int(0.7 * rows) + int(0.1 * rows), rows]
-        parts = [
-            np.arange(first, max(first, last - length + 1), dtype=np.int64)
-            for first, last in itertools.pairwise(borders)
-        ]
-        parts = [starts[~gapped(starts)] for starts in parts]
+        pairs = [(first, max(first, last - length + 1)) for first, last in itertools.pairwise(borders)]
     else:
         raise ValueError(f"no split rule {rule!r}: canonical or strict")
+    whole = kept = consecutive(seconds, step_s, history, horizon, slack_s)
+    if published is not None and rule == "canonical":
+        kept = consecutive(published, step_s, history, horizon, slack_s)
+    parts = [np.flatnonzero(kept[first:last]) + first for first, last in pairs]
+    left_out = {name: last - first - len(part) for name, (first, last), part in zip(PARTS, pairs, parts, strict=True)}
     for name, starts in zip(PARTS, parts, strict=True):
         if not len(starts):
+            gaps = f": {left_out[name]:,} would cross a time gap" if left_out[name] else ""
             raise SocialxError(
                 f"data.split {rule}",
-                f"{rows} rows leave no {name} window of {history} + {horizon} steps",
+                f"{rows} rows leave no {name} window of {history} + {horizon} steps{gaps}",
                 f"use a longer file, or a smaller {Argument('data.history')} and {Argument('data.horizon')}",
             )
-    across = int(sum(gapped(starts).sum() for starts in parts))
     train, validation, test = parts
-    return Windows(train, validation, test, history, horizon, rule, across)
+    across = int(sum((~whole[starts]).sum() for starts in parts))
+    return Windows(train, validation, test, history, horizon, rule, across, left_out)
+
+
+def consecutive(seconds: np.ndarray, step_s: int, history: int, horizon: int, slack_s: int = 0) -> np.ndarray:
+    """Whether the rows of each window are those at its times, bool [T - history - horizon + 1].
+
+    Its times are ``step_s`` apart, from the last row of the history on; a row may miss its own by slack_s.  A row whose
+    time an earlier one has is in no such window: ``Histories`` finds the earlier one.
+    """
+    length, rows = history + horizon, len(seconds)
+    if rows < length:
+        return np.zeros(0, bool)
+    late = seconds - step_s * np.arange(rows)  # equal in rows that are a step apart
+    windows, issued = sliding_window_view(late, length), late[history - 1 : rows - horizon]
+    fits = (windows.max(axis=1) - issued <= slack_s) & (issued - windows.min(axis=1) <= slack_s)
+    order, again = np.argsort(seconds, kind="stable"), np.zeros(rows, bool)
+    again[order[1:][np.diff(seconds[order]) <= 2 * slack_s]] = True
+    return fits & ~sliding_window_view(again, length).any(axis=1)

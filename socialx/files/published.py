@@ -12,8 +12,13 @@ checked for being a table of locations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
+
+from socialx.files.locations import match_key
 
 SCORED_MINUTES = (15, 30, 60)
 RERUN = "Torch-MTS logs, one protocol for all, seed 233"
@@ -56,7 +61,7 @@ class PublishedDataset:
     sensors: int
     ids: range  # the ids of its sensors lie in it; with their number this tells it from other networks
     start: str
-    gapless: bool  # all rows are a step apart
+    skips: tuple[str, str] | None  # rows that are neighbours in published results, more than a step apart; None: all fit
     test_windows: int  # of the canonical split with 12 + 12 steps
     files: tuple[PublishedFile, ...]
     scores: tuple[PublishedScore, ...]
@@ -78,7 +83,7 @@ DATASETS = {
             sensors=207,
             ids=range(716328, 774204 + 1),
             start="2012-03-01 00:00:00",
-            gapless=True,
+            skips=None,
             test_windows=6_850,
             files=(
                 PublishedFile("METR-LA.csv", "d3adaa79856bf610f25558fc242c7190", f"{_RECORD}/METR-LA.csv", "speeds"),
@@ -114,7 +119,7 @@ DATASETS = {
             sensors=325,
             ids=range(400001, 414694 + 1),
             start="2017-01-01 00:00:00",
-            gapless=False,
+            skips=("2017-03-12 01:55:00", "2017-03-12 03:00:00"),  # clocks were put forward
             test_windows=10_419,
             files=(  # what has no md5 is last: a second run refuses it, and keeps the files before it
                 PublishedFile("PEMS-BAY.csv", "c8dea58987a5882e946217c22fdb8256", f"{_RECORD}/PEMS-BAY.csv", "speeds"),
@@ -146,3 +151,17 @@ def dataset(name: str) -> PublishedDataset | None:
     """The data set that a user calls ``name``, whatever its case and with ``_`` or ``-``; None for any other."""
     plain = name.strip().lower().replace("_", "-")
     return next((each for each in DATASETS.values() if plain in (each.name, *each.aliases)), None)
+
+
+def without_skips(ids: Sequence[str], seconds: np.ndarray) -> np.ndarray | None:
+    """The times int64 [T] of a published data set as if it skipped none, so that its windows are those of the papers.
+
+    ids: of its sensors, which may be some of the published ones.  None where the times are of no such data set.
+    """
+    for each in DATASETS.values():
+        if each.skips and all(match_key(vdid) in each.ids for vdid in ids):
+            before, after = np.array(each.skips, "datetime64[s]").astype(np.int64)
+            place = np.flatnonzero((seconds[:-1] == before) & (seconds[1:] == after))
+            if len(place):
+                return seconds - np.where(np.arange(len(seconds)) > place[0], after - before - each.step_s, 0)
+    return None

@@ -58,7 +58,7 @@ def read(kind: str, request: Request) -> SourceReadings:
     format = _format(named, request)
     _refuse_ignored(request, format)
     dataset = named if isinstance(named, PublishedDataset) else None
-    if dataset and "start" in format.takes and (dataset.gapless or format.has_clock):
+    if dataset and "start" in format.takes and (not dataset.skips or format.has_clock):
         step = request.step_s or (None if format.has_clock else dataset.step_s)
         published = request.start is None
         request = replace(request, start=request.start or dataset.start, step_s=step, published=published)

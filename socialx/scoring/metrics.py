@@ -18,6 +18,7 @@ from torch import Tensor
 from socialx.batch import Batch, Target
 
 SUMS = ("count", "absolute", "squared", "percent", "percent_count", "value", "value_squared")
+NEARLY_ZERO = 1e-3  # of the mean: METR-LA's lowest reading has 6e-3 of it, and a count of 1 where 200 are usual 5e-3
 MOST_ENTRIES = 1 << 20  # of a forecast that are added at a time: METR-LA has 158,976 in a batch of 64
 
 
@@ -33,13 +34,17 @@ def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor, weigh
 
 @dataclass(frozen=True)
 class Scores:
-    """The four measures over ``count`` valid entries; mae and rmse in the file's unit, mape in percent."""
+    """The four measures over ``count`` valid entries; mae and rmse in the file's unit, mape in percent.
+
+    undivided: of these, the truths that are so near to 0 that mape leaves them out.
+    """
 
     mae: float
     rmse: float
     mape: float
     r2: float
     count: int
+    undivided: int = 0
 
     @classmethod
     def of(cls, sums: Sequence[float]) -> Scores:
@@ -56,11 +61,12 @@ class Scores:
             mape=100 * ratio(percent, percent_count),
             r2=1 - ratio(squared, spread),
             count=int(count),
+            undivided=int(count - percent_count),
         )
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """For JSON, where NaN and infinity do not exist: None."""
-        return {k: v if math.isfinite(v) else None for k, v in asdict(self).items()}
+        """For JSON, where NaN and infinity do not exist: None; ``undivided`` only where there are any."""
+        return {k: v if math.isfinite(v) else None for k, v in asdict(self).items() if v or k != "undivided"}
 
 
 @dataclass(frozen=True)
@@ -74,11 +80,13 @@ class HorizonScores:
 class RunningScores:
     """Add batches, then compute: one transfer from the device, at the end."""
 
-    def __init__(self, horizon: int, targets: int, device: torch.device) -> None:
+    def __init__(self, horizon: int, targets: int, device: torch.device, means: Sequence[float] = (0.0,)) -> None:
+        """means: of the readings of each target; MAPE leaves out truths below a thousandth of them."""
         self.sums = torch.zeros(len(SUMS), horizon, targets, dtype=torch.float64, device=device)
+        self.least = NEARLY_ZERO * torch.tensor(list(means), dtype=torch.float64, device=device).abs()
 
     def add(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """forecast [B,P,N,G] of a batch.  MAPE skips targets that are exactly 0: nothing can be divided by them.
+        """forecast [B,P,N,G] of a batch.  MAPE leaves out targets that are 0 or nearly so: it would be of them alone.
 
         A large batch is added a few windows at a time: each of a dozen tables in float64 would be twice its size.
         """
@@ -88,7 +96,7 @@ class RunningScores:
             valid, truth = target.valid[part], target.values[part].double()
             error = torch.where(valid, forecast[part].double() - truth, 0.0)
             truth = torch.where(valid, truth, 0.0)
-            divisible = valid & (truth != 0)
+            divisible = valid & (truth != 0) & (truth.abs() >= self.least)
             percent = torch.where(divisible, error.abs() / torch.where(divisible, truth.abs(), 1.0), 0.0)
             terms = (valid.double(), error.abs(), error.square(), percent, divisible.double(), truth, truth.square())
             self.sums += torch.stack([term.sum(dim=(0, 2)) for term in terms])

@@ -69,8 +69,10 @@ class ScoringProtocol:
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  free_flow: target -> that of the network.  holidays: date -> the weekday that it
-    resembles, of the days of the data.  period: what of a part is scored, None: all of it.
+    data, in its own time zone.  windows_across_gaps: windows across a time gap that are kept, as published results do;
+    an older run kept all.  windows_left_out: the others of each part.  free_flow: target -> that of the network.
+    holidays: date -> the weekday that it resembles, of the days of the data.  period: what of a part is scored, None:
+    all of it.
     """
 
     dataset: str
@@ -98,6 +100,7 @@ class ScoringProtocol:
     timezone: str | None = None
     free_flow: dict[str, float] = field(default_factory=dict)
     averaging: str = AVERAGING
+    windows_left_out: dict[str, int] = field(default_factory=dict)
     holidays: dict[str, str] = field(default_factory=dict)
     period: Period | None = None
     trained: dict[str, Trained] = field(default_factory=dict)
@@ -131,6 +134,7 @@ class ScoringProtocol:
             split=w.rule if w else "none",
             windows=w.counts if w else {},
             windows_across_gaps=w.across_gaps if w else 0,
+            windows_left_out=w.left_out if w else {},
             missing={name: store.missing for name, store in data.stores.items()},
             imputed=store.imputed,
             distances=None if distances is None else distances_checksum(distances),
@@ -196,7 +200,15 @@ class ScoringProtocol:
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
+        if self.windows and self.crossed_more(then):
+            across = f"it was trained with {then.windows_across_gaps:,} windows across a time gap as well"
+            fall_back(run, across, "they are not scored; a run that is trained now leaves them out")
         self.compare_missing(then, run, path, same_missing)
+
+    def crossed_more(self, then: ScoringProtocol) -> bool:
+        """Whether a run of the same rows was trained with windows across a time gap that are left out now."""
+        same = (self.network, self.first_time) == (then.network, then.first_time)
+        return same and then.windows_across_gaps > self.windows_across_gaps
 
     def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.

@@ -127,7 +127,8 @@ class Evaluation(Shown, Mapping[str, ModelScores]):
             for target, scores in model.targets.items():
                 minutes = [self.protocol.step_minutes * (step + 1) for step in range(len(scores.by_step))]
                 for ahead, found in zip((*minutes, None), (*scores.by_step, scores.overall), strict=True):
-                    yield {"model": name, "target": target, "horizon": ahead, **found.as_dict()}
+                    measures = {name: value for name, value in found.as_dict().items() if name != "undivided"}
+                    yield {"model": name, "target": target, "horizon": ahead, **measures}
 
     def __getitem__(self, name: object) -> ModelScores:
         return self.models[str(name)]

@@ -31,8 +31,7 @@ from socialx.batch import Example
 from socialx.build import build, loading_of, met_by
 from socialx.data.calendar import DAY_S
 from socialx.data.normaliser import Moments, measure
-from socialx.data.windows import split_windows
-from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, with_mode
+from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, windows_of, with_mode
 from socialx.environment import MIB, cpu_field, free_bytes, usable_cores
 from socialx.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, counted, python
 from socialx.files.hdf5_layout import Block, Readings, Sensors
@@ -387,7 +386,7 @@ def _data(setup: Setup) -> Answer:
     stores = [open_store(path, name, settings.data.days) for name in names]
     first = stores[0]
     rows, sensors = len(first.seconds), len(first.sensors.ids)
-    windows = split_windows(first.seconds, first.step_minutes, section.history, section.horizon, section.split)
+    windows = windows_of(first, section.history, section.horizon, section.split)
     for store in stores:  # a damaged part of the file shows when it is read
         store.read(slice(0, length))
         store.read(slice(rows - length, rows))

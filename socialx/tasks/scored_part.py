@@ -81,7 +81,8 @@ class ScoredPart:
 
     def scores(self) -> RunningScores:
         """The question how large the errors of a model are."""
-        return RunningScores(self.data.horizon, len(self.data.targets), self.device)
+        means = [self.data.moments[name].mean for name in self.data.targets]
+        return RunningScores(self.data.horizon, len(self.data.targets), self.device, means)
 
     def with_known_days(self, known: Sequence[int | None] = (), frozen: bool = False) -> dict[str, ModelScores]:
         """The scores of the runs that know so many days before each day of issue, as ``Dataset.usual``, by their names.

@@ -225,6 +225,10 @@ def _plan(
         problem = starting_from(start, problem)
     if old:
         data, roads = problem.data.store.path, problem.settings.pooling.distances
+        if problem.protocol.crossed_more(old.protocol()):
+            found = f"it was trained with {old.protocol().windows_across_gaps:,} windows across a time gap"
+            fresh = Command("train", **{"data.path": data, "trainer.from_run": old.path})
+            raise SocialxError(old.path, f"{found}, which are left out now", f"start from its weights: {fresh}")
         old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
         problem.protocol.compare_missing(old.protocol(), old.path, data)
         old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
@@ -386,6 +390,9 @@ def starting(problem: Problem, loader: Loader, run_dir: Path, processes: int = 1
     settings, precision = problem.settings, problem.precision
     if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
         note(Message("a card is here, and this torch cannot use it", "training on the CPU", Command("doctor")))
+    if left_out := problem.protocol.windows_left_out["train"]:
+        across = f"{counted(left_out, 'training window')} would cross a time gap"
+        note(Message(problem.data.store.path, across, "left out"))
     if (
         precision.device.type == "cpu"
         and model_of(settings.model.kind).social

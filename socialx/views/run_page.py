@@ -20,7 +20,7 @@ from socialx.views.page import NBSP, files, known, number, percent, render, sett
 from socialx.views.page_picture import COLOURS, Line, clock_axes, inline
 from socialx.views.run_map import moving_map
 from socialx.views.run_report import RunReport
-from socialx.views.score_tables import OURS, ladder_rows, protocol_lines, reported_steps, verdicts
+from socialx.views.score_tables import OURS, ladder_rows, protocol_lines, reported_steps, undivided, verdicts
 from socialx.views.terminal import ahead, duration
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ class RunView:
         return [(*row, row[2] == OURS) for row in ladder_rows(evaluation, self.short)]
 
     def protocol(self) -> list[str]:
-        """The lines of the protocol."""
-        return protocol_lines(self.report.evaluation.protocol)
+        """The lines of the protocol, and what the MAPE leaves out."""
+        return [*protocol_lines(self.report.evaluation.protocol), *undivided(self.report.evaluation)]
 
     @cached_property
     def differing(self) -> set[str]:

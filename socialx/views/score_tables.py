@@ -15,7 +15,7 @@ from socialx.files.published import SCORED_MINUTES
 from socialx.scoring.difference import LEAST_DAYS, Difference
 from socialx.scoring.drift import LEAST_OF_SENSOR, LEVEL, WEEK, Drift
 from socialx.scoring.intervals import Coverage
-from socialx.scoring.metrics import HorizonScores, Scores
+from socialx.scoring.metrics import NEARLY_ZERO, HorizonScores, Scores
 from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
 from socialx.scoring.references import REFERENCES
 from socialx.scoring.results import FROZEN, ErrorOf, Evaluation, ModelScores
@@ -55,13 +55,25 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     if evaluation.published:
         print_ladder(ladder_rows(evaluation), out)
     print_protocol(evaluation.protocol, out)
-    for line in verdicts(evaluation):
+    for line in (*undivided(evaluation), *verdicts(evaluation)):
         print_line(out, line)
     if evaluation.difference and evaluation.difference.start:
         print_line(out, of_local_training(evaluation.difference))
     for name, drift in evaluation.drift.items():
         for line in drift_lines(name, drift):
             print_line(out, line)
+
+
+def undivided(evaluation: Evaluation) -> list[str]:
+    """How many readings the MAPE of each target leaves out, a line each where there are any."""
+    lines, several = [], len(evaluation.protocol.targets) > 1
+    for target in evaluation.protocol.targets:
+        whole = next(iter(evaluation.distinct.values())).overall(target)
+        if whole.undivided:
+            share = f"{whole.undivided:,} of {whole.count:,} readings ({100 * whole.undivided / whole.count:.2g} %)"
+            below = f"they are 0 or below {NEARLY_ZERO:g} of the mean reading"
+            lines.append(f"MAPE{f' of {target}' if several else ''} leaves out {share}: {below}")
+    return lines
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
@@ -293,18 +305,21 @@ def print_protocol(protocol: ScoringProtocol, console: Console | None = None) ->
 
 def protocol_lines(protocol: ScoringProtocol) -> list[str]:
     """What a comparison with these scores must agree on."""
-    w = protocol.windows
+    w, left_out, across = protocol.windows, protocol.windows_left_out, protocol.windows_across_gaps
     targets = ", ".join(f"{name} ({unit})" for name, unit in protocol.targets.items())
     read = "" if protocol.inputs == protocol.targets else f" from {', '.join(protocol.inputs)}"
     normalisers = "; ".join(
         f"{name if len(protocol.normaliser) > 1 else 'normaliser'} mean {fit.mean:.4f} std {fit.std:.4f}"
         for name, fit in protocol.normaliser.items()
     )
+    gaps = f", {across} across a time gap" if across or not any(left_out.values()) else ""
+    if any(left_out.values()):
+        gaps += f"; {left_out['train']} / {left_out['validation']} / {left_out['test']} across a time gap are left out"
     lines = [
         f"{protocol.dataset} {targets}{read}, {protocol.sensors} sensors, every "
         f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}",
         f"{protocol.split} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.history} + "
-        f"{protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap",
+        f"{protocol.horizon} steps{gaps}",
         f"missing: {missing_rule(protocol.missing)}; averaged over {protocol.averaging}",
         f"{normalisers}; {protocol.precision}; socialx {protocol.socialx} {protocol.commit or ''}".rstrip(),
     ]

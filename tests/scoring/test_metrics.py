@@ -84,3 +84,33 @@ def test_a_target_of_zero_counts_but_not_in_mape() -> None:
     scores = running.compute()[0].by_step[0]
     assert (scores.mae, scores.count) == (1.0, 2)
     assert scores.mape == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1.609344, 1e-3, 100.0])
+def test_mape_leaves_out_truths_that_are_nearly_zero_in_any_unit(unit: float) -> None:
+    """In each of two targets: those below a thousandth of its mean; MAE, RMSE and R2 count all of them."""
+    small = [1e-30, 1e-12, -1e-12, 1e-3, 0.0499]
+    truth = np.float32([*small, 0.051, 1.0, 50.0, 60.0, 0.0]) * np.float32(unit)
+    forecast = truth + np.float32(unit)
+    means = [50 * unit, -100 * 50 * unit]
+    running, plain = RunningScores(1, 2, CPU, means), RunningScores(1, 2, CPU)
+    f, y = (np.stack([each, 100 * each], axis=-1)[None, None] for each in (forecast, truth))
+    for each in (running, plain):
+        each.add(torch.from_numpy(f), BATCH, Target(torch.from_numpy(y), torch.ones(y.shape, dtype=torch.bool)))
+    for of_target, without in zip(running.compute(), plain.compute(), strict=True):
+        for scores in (*of_target.by_step, of_target.overall):
+            assert (scores.count, scores.undivided) == (10, 6)
+            assert scores.mape == pytest.approx(100 * np.mean([1 / 0.051, 1, 1 / 50, 1 / 60]), rel=1e-4)
+            assert scores.as_dict()["undivided"] == 6
+        assert (of_target.overall.mae, of_target.overall.rmse) == (without.overall.mae, without.overall.rmse)
+        assert without.overall.mape > 1e12
+        assert without.overall.undivided == 1  # 0 itself
+
+
+def test_a_count_of_one_is_not_nearly_zero() -> None:
+    running = RunningScores(1, 1, CPU, [900.0])
+    truth = torch.tensor([1.0, 900.0])[None, None, :, None]
+    running.add(truth + 1, BATCH, Target(truth, torch.ones_like(truth, dtype=torch.bool)))
+    scores = running.compute()[0].overall
+    assert scores.mape == pytest.approx(100 * (1 + 1 / 900) / 2)
+    assert "undivided" not in scores.as_dict()
