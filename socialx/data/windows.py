@@ -45,10 +45,7 @@ class Windows:
 
     @property
     def training_rows(self) -> slice:
-        """The rows from the first to the last training window: what normaliser and historical average may look at.
-
-        Under the strict rule that includes rows beside a gap that no window touches.
-        """
+        """The rows from the first to the last training window: what normaliser and historical average may look at."""
         return slice(int(self.train[0]), int(self.train[-1]) + self.history + self.horizon)
 
 
@@ -69,33 +66,30 @@ def split_windows(
     published: the same times without the gap over which published results have windows, int64 [T]; canonical windows
     across that one are kept (``across_gaps`` says how many).  Raises SocialxError where a part would be empty.
     """
-    length, rows = history + horizon, len(seconds)
+    length, rows, step_s = history + horizon, len(seconds), 60 * step_minutes
     total = max(0, rows - length + 1)
-    step_s = 60 * step_minutes
     if rule == "canonical":
-        first, last = round(0.7 * total), total - round(0.2 * total)
-        pairs = [(0, first), (first, last), (last, total)]
+        borders, shared = [0, round(0.7 * total), total - round(0.2 * total), total], 0
     elif rule == "strict":
-        borders = [0, int(0.7 * rows), int(0.7 * rows) + int(0.1 * rows), rows]
-        pairs = [(first, max(first, last - length + 1)) for first, last in itertools.pairwise(borders)]
+        borders, shared = [0, int(0.7 * rows), int(0.7 * rows) + int(0.1 * rows), rows], length - 1
     else:
         raise ValueError(f"no split rule {rule!r}: canonical or strict")
     whole = kept = consecutive(seconds, step_s, history, horizon, slack_s)
     if published is not None and rule == "canonical":
         kept = consecutive(published, step_s, history, horizon, slack_s)
-    parts = [np.flatnonzero(kept[first:last]) + first for first, last in pairs]
-    left_out = {name: last - first - len(part) for name, (first, last), part in zip(PARTS, pairs, parts, strict=True)}
-    for name, starts in zip(PARTS, parts, strict=True):
-        if not len(starts):
+    parts, left_out = {}, {}
+    for name, (first, end) in zip(PARTS, itertools.pairwise(borders), strict=True):
+        inside = kept[first : max(first, end - shared)]
+        parts[name], left_out[name] = first + np.flatnonzero(inside), int((~inside).sum())
+        if not len(parts[name]):
             gaps = f": {left_out[name]:,} would cross a time gap" if left_out[name] else ""
             raise SocialxError(
                 f"data.split {rule}",
                 f"{rows} rows leave no {name} window of {history} + {horizon} steps{gaps}",
                 f"use a longer file, or a smaller {Argument('data.history')} and {Argument('data.horizon')}",
             )
-    train, validation, test = parts
-    across = int(sum((~whole[starts]).sum() for starts in parts))
-    return Windows(train, validation, test, history, horizon, rule, across, left_out)
+    across = sum(int((~whole[starts]).sum()) for starts in parts.values())
+    return Windows(**parts, history=history, horizon=horizon, rule=rule, across_gaps=across, left_out=left_out)
 
 
 def consecutive(seconds: np.ndarray, step_s: int, history: int, horizon: int, slack_s: int = 0) -> np.ndarray:

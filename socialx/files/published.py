@@ -61,7 +61,7 @@ class PublishedDataset:
     sensors: int
     ids: range  # the ids of its sensors lie in it; with their number this tells it from other networks
     start: str
-    skips: tuple[str, str] | None  # rows that are neighbours in published results, more than a step apart; None: all fit
+    skips: tuple[str, str] | None  # its neighbouring rows that are more than a step apart
     test_windows: int  # of the canonical split with 12 + 12 steps
     files: tuple[PublishedFile, ...]
     scores: tuple[PublishedScore, ...]
@@ -161,7 +161,6 @@ def without_skips(ids: Sequence[str], seconds: np.ndarray) -> np.ndarray | None:
     for each in DATASETS.values():
         if each.skips and all(match_key(vdid) in each.ids for vdid in ids):
             before, after = np.array(each.skips, "datetime64[s]").astype(np.int64)
-            place = np.flatnonzero((seconds[:-1] == before) & (seconds[1:] == after))
-            if len(place):
+            if len(place := np.flatnonzero((seconds[:-1] == before) & (seconds[1:] == after))):
                 return seconds - np.where(np.arange(len(seconds)) > place[0], after - before - each.step_s, 0)
     return None

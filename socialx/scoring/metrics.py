@@ -34,17 +34,14 @@ def masked_absolute_error(forecast: Tensor, target: Tensor, valid: Tensor, weigh
 
 @dataclass(frozen=True)
 class Scores:
-    """The four measures over ``count`` valid entries; mae and rmse in the file's unit, mape in percent.
-
-    undivided: of these, the truths that are so near to 0 that mape leaves them out.
-    """
+    """The four measures over ``count`` valid entries; mae and rmse in the file's unit, mape in percent."""
 
     mae: float
     rmse: float
     mape: float
     r2: float
     count: int
-    undivided: int = 0
+    undivided: int = 0  # of these, truths so near to 0 that mape leaves them out
 
     @classmethod
     def of(cls, sums: Sequence[float]) -> Scores:

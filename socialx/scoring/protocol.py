@@ -200,15 +200,15 @@ class ScoringProtocol:
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
-        if self.windows and self.crossed_more(then):
-            across = f"it was trained with {then.windows_across_gaps:,} windows across a time gap as well"
-            fall_back(run, across, "they are not scored; a run that is trained now leaves them out")
+        self.note_crossed(then, run)
         self.compare_missing(then, run, path, same_missing)
 
-    def crossed_more(self, then: ScoringProtocol) -> bool:
-        """Whether a run of the same rows was trained with windows across a time gap that are left out now."""
-        same = (self.network, self.first_time) == (then.network, then.first_time)
-        return same and then.windows_across_gaps > self.windows_across_gaps
+    def note_crossed(self, then: ScoringProtocol, run: Path) -> None:
+        """Warn where a run of the same rows was trained with windows across a time gap that are none now."""
+        same = self.windows and (self.network, self.first_time) == (then.network, then.first_time)
+        if same and then.windows_across_gaps > self.windows_across_gaps:
+            across = f"{then.windows_across_gaps:,} windows across a time gap"
+            fall_back(run, f"it was trained with {across}, which are left out now", "a new training knows none of them")
 
     def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.

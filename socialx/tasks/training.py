@@ -18,7 +18,7 @@ import torch
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL
-from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
+from socialx.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.kinds import OwnModel, model_of
 from socialx.notebook import Shown, is_frame
 from socialx.precision import Precision
@@ -225,12 +225,9 @@ def _plan(
         problem = starting_from(start, problem)
     if old:
         data, roads = problem.data.store.path, problem.settings.pooling.distances
-        if problem.protocol.crossed_more(old.protocol()):
-            found = f"it was trained with {old.protocol().windows_across_gaps:,} windows across a time gap"
-            fresh = Command("train", **{"data.path": data, "trainer.from_run": old.path})
-            raise SocialxError(old.path, f"{found}, which are left out now", f"start from its weights: {fresh}")
         old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
         problem.protocol.compare_missing(old.protocol(), old.path, data)
+        problem.protocol.note_crossed(old.protocol(), old.path)
         old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
     return problem, loaded.origin, old, overwrite
 

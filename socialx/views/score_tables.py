@@ -66,13 +66,11 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
 
 def undivided(evaluation: Evaluation) -> list[str]:
     """How many readings the MAPE of each target leaves out, a line each where there are any."""
-    lines, several = [], len(evaluation.protocol.targets) > 1
-    for target in evaluation.protocol.targets:
-        whole = next(iter(evaluation.distinct.values())).overall(target)
-        if whole.undivided:
-            share = f"{whole.undivided:,} of {whole.count:,} readings ({100 * whole.undivided / whole.count:.2g} %)"
-            below = f"they are 0 or below {NEARLY_ZERO:g} of the mean reading"
-            lines.append(f"MAPE{f' of {target}' if several else ''} leaves out {share}: {below}")
+    lines = []
+    for target, scores in next(iter(evaluation.distinct.values())).targets.items():
+        if left_out := scores.overall.undivided:
+            share = f"{left_out:,} of {scores.overall.count:,} readings ({100 * left_out / scores.overall.count:.2g} %)"
+            lines.append(f"MAPE of {target} leaves out {share}, which are 0 or below {NEARLY_ZERO:g} of the mean")
     return lines
 
 
@@ -305,21 +303,19 @@ def print_protocol(protocol: ScoringProtocol, console: Console | None = None) ->
 
 def protocol_lines(protocol: ScoringProtocol) -> list[str]:
     """What a comparison with these scores must agree on."""
-    w, left_out, across = protocol.windows, protocol.windows_left_out, protocol.windows_across_gaps
+    w, left_out = protocol.windows, protocol.windows_left_out
     targets = ", ".join(f"{name} ({unit})" for name, unit in protocol.targets.items())
     read = "" if protocol.inputs == protocol.targets else f" from {', '.join(protocol.inputs)}"
     normalisers = "; ".join(
         f"{name if len(protocol.normaliser) > 1 else 'normaliser'} mean {fit.mean:.4f} std {fit.std:.4f}"
         for name, fit in protocol.normaliser.items()
     )
-    gaps = f", {across} across a time gap" if across or not any(left_out.values()) else ""
-    if any(left_out.values()):
-        gaps += f"; {left_out['train']} / {left_out['validation']} / {left_out['test']} across a time gap are left out"
+    gapped = f" ({' / '.join(map(str, left_out.values()))} are left out)" if any(left_out.values()) else ""
     lines = [
         f"{protocol.dataset} {targets}{read}, {protocol.sensors} sensors, every "
         f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}",
         f"{protocol.split} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.history} + "
-        f"{protocol.horizon} steps{gaps}",
+        f"{protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap{gapped}",
         f"missing: {missing_rule(protocol.missing)}; averaged over {protocol.averaging}",
         f"{normalisers}; {protocol.precision}; socialx {protocol.socialx} {protocol.commit or ''}".rstrip(),
     ]
