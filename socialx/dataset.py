@@ -38,7 +38,8 @@ from socialx.environment import free_bytes
 from socialx.errors import Argument, Message, SocialxError
 from socialx.files.hdf5_layout import STATIC_UNITS, Sensors
 from socialx.files.holidays import holidays_of
-from socialx.files.published import without_skips
+from socialx.files.locations import match_key
+from socialx.files.published import DATASETS
 from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S
 from socialx.progress import note, work
@@ -478,9 +479,14 @@ def open_dataset(
 
 
 def windows_of(store: Store, history: int, horizon: int, split: str) -> Windows:
-    """The windows of a file, as ``split_windows``: across no gap but that of a published data set."""
-    published = without_skips(store.sensors.ids, store.seconds)
-    return split_windows(store.seconds, store.step_minutes, history, horizon, split, JITTER_S, published)
+    """The windows of a file: across no gap but the one that published results of the same sensors have windows over."""
+    seconds, published = store.seconds, None
+    for each in DATASETS.values():
+        if each.skips and all(match_key(name) in each.ids for name in store.sensors.ids):
+            before, after = np.array(each.skips, "datetime64[s]").astype(np.int64)
+            for place in np.flatnonzero((seconds[:-1] == before) & (seconds[1:] == after)):
+                published = seconds - np.where(np.arange(len(seconds)) > place, after - before - each.step_s, 0)
+    return split_windows(seconds, store.step_minutes, history, horizon, split, JITTER_S, published)
 
 
 def with_mode(loading: Loading, path: Path, store: Store, columns: int, device: torch.device) -> Loading:

@@ -140,8 +140,8 @@ class DataSettings(Section):
     )
     split: Literal["canonical", "strict"] = setting(
         "canonical",
-        "canonical: cut windows, then split them 70/10/20 as the papers do; strict: split the rows first, and use no "
-        "window that crosses a border or a gap",
+        "canonical: cut windows, then split them 70/10/20 as the papers do; strict: split the rows first, so that no "
+        "window crosses a border",
         _WINDOWS,
     )
 

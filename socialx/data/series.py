@@ -16,6 +16,7 @@ from socialx.data.calendar import calendar, following
 from socialx.data.climatology import Usual
 from socialx.data.source import PAGE_ROWS, RowSource, pages
 
+TENSORS = ("readings", "ages", "latest", "calendar", "inputs", "targets", "usual", "trust", "taught")  # of a series
 OLD = 255  # rows of a block of look_back; as an age: no row of the block until here has a valid reading
 
 
@@ -103,7 +104,7 @@ class Series:
     def on(self, device: torch.device) -> Series:
         """The same on another device; from pinned memory the copies do not wait."""
         moved = copy.copy(self)
-        for name in ("readings", "ages", "latest", "calendar", "inputs", "targets", "usual", "trust", "taught"):
+        for name in TENSORS:
             tensor = getattr(self, name)
             setattr(moved, name, None if tensor is None else tensor.to(device, non_blocking=True))
         moved.device = device
@@ -111,11 +112,7 @@ class Series:
 
     def tensors(self) -> list[Tensor]:
         """All that it keeps on the device."""
-        kept = (
-            *(self.readings, self.ages, self.latest, self.calendar),
-            *(self.inputs, self.targets, self.usual, self.trust, self.taught),
-        )
-        return [tensor for tensor in kept if tensor is not None]
+        return [tensor for name in TENSORS if (tensor := getattr(self, name)) is not None]
 
     def window(self, starts: Tensor) -> Batch:
         """The windows whose first rows are ``starts`` int64 [B] -> Batch; no row after the history is read.

@@ -28,7 +28,7 @@ class Windows:
     horizon: int
     rule: str
     across_gaps: int  # windows kept although a time gap lies inside: that of a published data set
-    left_out: dict[str, int]  # windows of each part that a time gap lies in
+    left_out: dict[str, int]  # windows of each part that a time gap lies in; empty: there are none
 
     def part(self, name: str) -> np.ndarray:
         """The first rows of ``train``, ``validation`` or ``test``, or of ``all`` of them."""
@@ -66,17 +66,16 @@ def split_windows(
     published: the same times without the gap over which published results have windows, int64 [T]; canonical windows
     across that one are kept (``across_gaps`` says how many).  Raises SocialxError where a part would be empty.
     """
-    length, rows, step_s = history + horizon, len(seconds), 60 * step_minutes
-    total = max(0, rows - length + 1)
+    whole = kept = consecutive(seconds, step_minutes, history, horizon, slack_s)
+    if published is not None and rule == "canonical":
+        kept = consecutive(published, step_minutes, history, horizon, slack_s)
+    rows, total = len(seconds), len(whole)
     if rule == "canonical":
         borders, shared = [0, round(0.7 * total), total - round(0.2 * total), total], 0
     elif rule == "strict":
-        borders, shared = [0, int(0.7 * rows), int(0.7 * rows) + int(0.1 * rows), rows], length - 1
+        borders, shared = [0, int(0.7 * rows), int(0.7 * rows) + int(0.1 * rows), rows], history + horizon - 1
     else:
         raise ValueError(f"no split rule {rule!r}: canonical or strict")
-    whole = kept = consecutive(seconds, step_s, history, horizon, slack_s)
-    if published is not None and rule == "canonical":
-        kept = consecutive(published, step_s, history, horizon, slack_s)
     parts, left_out = {}, {}
     for name, (first, end) in zip(PARTS, itertools.pairwise(borders), strict=True):
         inside = kept[first : max(first, end - shared)]
@@ -89,19 +88,19 @@ def split_windows(
                 f"use a longer file, or a smaller {Argument('data.history')} and {Argument('data.horizon')}",
             )
     across = sum(int((~whole[starts]).sum()) for starts in parts.values())
+    left_out = left_out if any(left_out.values()) else {}
     return Windows(**parts, history=history, horizon=horizon, rule=rule, across_gaps=across, left_out=left_out)
 
 
-def consecutive(seconds: np.ndarray, step_s: int, history: int, horizon: int, slack_s: int = 0) -> np.ndarray:
-    """Whether the rows of each window are those at its times, bool [T - history - horizon + 1].
+def consecutive(seconds: np.ndarray, step_minutes: int, history: int, horizon: int, slack_s: int = 0) -> np.ndarray:
+    """Whether the rows of each window are those that ``Histories`` finds, bool [T - history - horizon + 1].
 
-    Its times are ``step_s`` apart, from the last row of the history on; a row may miss its own by slack_s.  A row whose
-    time an earlier one has is in no such window: ``Histories`` finds the earlier one.
+    Its times are a step apart, from the last row of the history on.  Of two rows at one time the first is found.
     """
     length, rows = history + horizon, len(seconds)
     if rows < length:
         return np.zeros(0, bool)
-    late = seconds - step_s * np.arange(rows)  # equal in rows that are a step apart
+    late = seconds - 60 * step_minutes * np.arange(rows)  # equal in rows that are a step apart
     windows, issued = sliding_window_view(late, length), late[history - 1 : rows - horizon]
     fits = (windows.max(axis=1) - issued <= slack_s) & (issued - windows.min(axis=1) <= slack_s)
     order, again = np.argsort(seconds, kind="stable"), np.zeros(rows, bool)

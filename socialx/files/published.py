@@ -12,13 +12,8 @@ checked for being a table of locations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-
-import numpy as np
-
-from socialx.files.locations import match_key
 
 SCORED_MINUTES = (15, 30, 60)
 RERUN = "Torch-MTS logs, one protocol for all, seed 233"
@@ -151,16 +146,3 @@ def dataset(name: str) -> PublishedDataset | None:
     """The data set that a user calls ``name``, whatever its case and with ``_`` or ``-``; None for any other."""
     plain = name.strip().lower().replace("_", "-")
     return next((each for each in DATASETS.values() if plain in (each.name, *each.aliases)), None)
-
-
-def without_skips(ids: Sequence[str], seconds: np.ndarray) -> np.ndarray | None:
-    """The times int64 [T] of a published data set as if it skipped none, so that its windows are those of the papers.
-
-    ids: of its sensors, which may be some of the published ones.  None where the times are of no such data set.
-    """
-    for each in DATASETS.values():
-        if each.skips and all(match_key(vdid) in each.ids for vdid in ids):
-            before, after = np.array(each.skips, "datetime64[s]").astype(np.int64)
-            if len(place := np.flatnonzero((seconds[:-1] == before) & (seconds[1:] == after))):
-                return seconds - np.where(np.arange(len(seconds)) > place[0], after - before - each.step_s, 0)
-    return None

@@ -69,10 +69,9 @@ class ScoringProtocol:
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  windows_across_gaps: windows across a time gap that are kept, as published results do;
-    an older run kept all.  windows_left_out: the others of each part.  free_flow: target -> that of the network.
-    holidays: date -> the weekday that it resembles, of the days of the data.  period: what of a part is scored, None:
-    all of it.
+    data, in its own time zone.  windows_across_gaps: windows over a time gap that are kept, as published results do;
+    windows_left_out: the others, by part.  free_flow: target -> that of the network.  holidays: date -> the weekday
+    that it resembles, of the days of the data.  period: what of a part is scored, None: all of it.
     """
 
     dataset: str
@@ -200,15 +199,11 @@ class ScoringProtocol:
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
-        self.note_crossed(then, run)
-        self.compare_missing(then, run, path, same_missing)
-
-    def note_crossed(self, then: ScoringProtocol, run: Path) -> None:
-        """Warn where a run of the same rows was trained with windows across a time gap that are none now."""
-        same = self.windows and (self.network, self.first_time) == (then.network, then.first_time)
-        if same and then.windows_across_gaps > self.windows_across_gaps:
+        same_rows = (self.network, self.first_time) == (then.network, then.first_time)
+        if self.windows and same_rows and then.windows_across_gaps > self.windows_across_gaps:
             across = f"{then.windows_across_gaps:,} windows across a time gap"
             fall_back(run, f"it was trained with {across}, which are left out now", "a new training knows none of them")
+        self.compare_missing(then, run, path, same_missing)
 
     def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.

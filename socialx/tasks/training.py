@@ -227,7 +227,6 @@ def _plan(
         data, roads = problem.data.store.path, problem.settings.pooling.distances
         old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
         problem.protocol.compare_missing(old.protocol(), old.path, data)
-        problem.protocol.note_crossed(old.protocol(), old.path)
         old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
     return problem, loaded.origin, old, overwrite
 
@@ -387,9 +386,8 @@ def starting(problem: Problem, loader: Loader, run_dir: Path, processes: int = 1
     settings, precision = problem.settings, problem.precision
     if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_card():
         note(Message("a card is here, and this torch cannot use it", "training on the CPU", Command("doctor")))
-    if left_out := problem.protocol.windows_left_out["train"]:
-        across = f"{counted(left_out, 'training window')} would cross a time gap"
-        note(Message(problem.data.store.path, across, "left out"))
+    if left_out := problem.protocol.windows_left_out.get("train"):
+        note(Message(problem.data.store.path, f"{counted(left_out, 'training window')} across a time gap", "left out"))
     if (
         precision.device.type == "cpu"
         and model_of(settings.model.kind).social

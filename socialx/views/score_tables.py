@@ -310,7 +310,7 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         f"{name if len(protocol.normaliser) > 1 else 'normaliser'} mean {fit.mean:.4f} std {fit.std:.4f}"
         for name, fit in protocol.normaliser.items()
     )
-    gapped = f" ({' / '.join(map(str, left_out.values()))} are left out)" if any(left_out.values()) else ""
+    gapped = f" ({' / '.join(map(str, left_out.values()))} are left out)" if left_out else ""
     lines = [
         f"{protocol.dataset} {targets}{read}, {protocol.sensors} sensors, every "
         f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}",

@@ -1,4 +1,4 @@
-"""Windows: the counts of the protocol, no leak, no window across a gap under the strict rule."""
+"""Windows: the counts of the protocol, no leak, no window across a gap."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.data.calendar import calendar, slots_per_day
+from socialx.data.history import Histories
 from socialx.data.normaliser import measure
 from socialx.data.source import Arrays
 from socialx.data.windows import PARTS, split_windows
@@ -48,19 +49,53 @@ def test_canonical_windows_are_all_windows_in_order(rows: int, history: int, hor
     assert windows.across_gaps == 0
 
 
-@given(rows=st.integers(250, 400), cut=st.integers(1, 240), minutes=st.integers(6, 600))
-def test_windows_and_a_gap(rows: int, cut: int, minutes: int) -> None:
-    seconds = every_five_minutes(rows)
-    seconds[cut:] += (minutes - 5) * 60
-    strict = split_windows(seconds, 5, 6, 4, "strict")
+STEPS = (60, 120, 299, 301, 304, 310, 600, 900, 3900, 36_300, 200_000, 0, -300, -3300)  # from a row to the next one
+
+
+@pytest.mark.parametrize("rule", ["canonical", "strict"])
+@given(
+    rows=st.integers(250, 400),
+    odd=st.dictionaries(st.integers(0, 398), st.sampled_from(STEPS), max_size=8),
+    slack_s=st.sampled_from([0, 5]),
+)
+def test_the_rows_of_a_window_are_those_that_its_times_find(
+    rows: int, odd: dict[int, int], slack_s: int, rule: str
+) -> None:
+    """Whatever the steps between rows are; all other windows are left out, and counted."""
+    steps = np.full(rows - 1, 300)
+    for place, step in odd.items():
+        steps[place % len(steps)] = step
+    seconds = MONDAY + np.concatenate([[0], np.cumsum(steps)])
+    even = split_windows(every_five_minutes(rows), 5, 6, 4, rule)
+    try:
+        windows = split_windows(seconds, 5, 6, 4, rule, slack_s)
+    except SocialxError as error:
+        assert "would cross a time gap" in str(error)  # noqa: PT017
+        return
+    nothing = np.zeros((rows, 1, 1))
+    histories = Histories(Arrays(nothing.astype(np.float32), nothing == 0, seconds), 6, 4, [0], [0], slack_s)
+    clear = (np.diff(np.sort(seconds)) > 2 * slack_s).all() or slack_s == 0
     for part in PARTS:
-        for start in strict.part(part):
-            assert (np.diff(seconds[start : start + 10]) == 300).all()
-    canonical = split_windows(seconds, 5, 6, 4, "canonical")
-    across = sum(
-        (np.diff(seconds[start : start + 10]) != 300).any() for part in PARTS for start in canonical.part(part)
-    )
-    assert canonical.across_gaps == across > 0
+        kept = set(windows.part(part).tolist())
+        for start in even.part(part).tolist():
+            found = histories.rows_at(seconds[start + 5] + 300 * np.arange(-5, 5))
+            found = found.tolist() == list(range(start, start + 10))
+            assert (start in kept) == found if clear else start not in kept or found
+        assert kept <= set(even.part(part).tolist())
+        assert windows.left_out.get(part, 0) == len(even.part(part)) - len(kept)
+    assert windows.across_gaps == 0
+
+
+@given(cut=st.integers(1, 240), minutes=st.integers(6, 600))
+def test_canonical_windows_over_a_gap_of_published_results_are_kept(cut: int, minutes: int) -> None:
+    even = every_five_minutes(250)
+    seconds = even + np.where(np.arange(250) >= cut, (minutes - 5) * 60, 0)
+    kept, strict = (split_windows(seconds, 5, 6, 4, rule, published=even) for rule in ("canonical", "strict"))
+    assert sum(kept.counts.values()) == 241
+    crossing = [start for start in range(241) if start < cut <= start + 9]
+    assert (kept.across_gaps, kept.left_out) == (len(crossing), {})
+    assert not {*crossing} & {*strict.part("all").tolist()}
+    assert strict.across_gaps == 0
 
 
 @given(rows=st.integers(150, 600))
