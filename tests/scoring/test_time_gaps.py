@@ -144,6 +144,17 @@ def test_what_is_saved_stands_beside_the_reading_of_its_time(whole: Path, tmp_pa
             np.testing.assert_allclose(made[time].reshape(-1), of_issue[time].clip(min=0), rtol=0, atol=2e-4)
 
 
+def test_predict_after_a_gap_says_what_it_lacks(gappy: tuple[Path, Path]) -> None:
+    """The readings before the gap are not taken for those of the last hour."""
+    path, run = gappy
+    store = open_store(path)
+    before = np.flatnonzero(np.diff(store.seconds) > 3600)[0]
+    at = str(store.seconds[before + 4].astype("datetime64[s]"))
+    said = said_by(api.predict, run, path, at=at)
+    assert any("8 of 12 rows of the history are not in the file" in line for line in said)
+    assert (api.predict(run, path, at=at).readings <= 4).all()
+
+
 def test_a_whole_file_loses_no_window(of_whole: Path) -> None:
     found = api.evaluate(of_whole)
     assert sum(found.protocol.windows.values()) == 9 * DAY - 23
