@@ -144,29 +144,15 @@ class Dataset:
         read = tuple(self.inputs.index(name) if name in self.inputs else None for name in self.targets)
         return Network(len(self.sensors.ids), self.history, self.horizon, slots, inputs, targets, read=read)
 
-    def given(self, sensors: Sequence[str], known: KnownDays, ratios: Sequence[float]) -> Dataset:
-        """The same with what a run of these sensors knows of those of this file, from the end of its days on.
+    def past(self, most: int = 0) -> PastDays:
+        """The climatology of the targets, day by day; most: as there."""
+        return PastDays(self.target_source, self.known, most)
 
-        ratios: what one unit of the run is in the unit of this file, for each target.
-        """
-        place = {name: number for number, name in enumerate(sensors)}
-        shared = [number for number, name in enumerate(self.sensors.ids) if name in place]
-        found = KnownDays.none(self.store.step_minutes, len(self.sensors.ids), len(self.targets), known.end)
-        like = found.sums.shape
-        if not shared or (*like[:2], len(sensors), like[3]) != known.sums.shape:
-            return self
-        columns = [place[self.sensors.ids[number]] for number in shared]
-        found.sums[:, :, shared] = known.sums[:, :, columns] * np.array(ratios, np.float32)
-        found.counts[:, :, shared] = known.counts[:, :, columns]
-        return replace(self, known=replace(found, first=known.first))
-
-    def past(self, most: int = 0, latest: bool = False) -> PastDays:
-        """The climatology of the targets, day by day; most: as there.
-
-        latest: what is issued before the last history is told what was known when that began.
-        """
-        span = 60 * self.store.step_minutes * (self.history + self.horizon) if latest else None
-        return PastDays(self.target_source, self.known, most, span)
+    @cached_property
+    def past_now(self) -> PastDays | None:
+        """The same for a server: what is issued before the last history is told what was known when that began."""
+        span = 60 * self.store.step_minutes * (self.history + self.horizon)
+        return PastDays(self.target_source, self.known, 0, span) if self.met else None
 
     @property
     def holidays_in_it(self) -> Holidays:
@@ -176,16 +162,16 @@ class Dataset:
 
     @property
     def known_now(self) -> KnownDays:
-        """What is known on the day of the last row."""
-        return self.past().before(int(self.store.seconds.max()) // DAY_S)
+        """What is known on the day of the last row, and the readings of that day so far."""
+        return self.past().now()
 
     def known_days(self, issued: int) -> int:
         """How many days are known before the day of an issue: those with rows, and those of a run before the file."""
-        seconds, before = self.store.seconds, issued // DAY_S * DAY_S
-        own = np.unique(seconds[seconds < before] // DAY_S)
-        if self.known is None or self.known.end * DAY_S > before:
-            return len(own)
-        return int((own >= self.known.end).sum()) + self.known.end - self.known.first
+        known, today, days = self.known, issued // DAY_S, set(np.unique(self.store.seconds // DAY_S).tolist())
+        if known is not None and known.end <= today:
+            of_run = range(known.first, known.end + (known.last is not None))
+            days = {day for day in days if day >= known.end} | {*of_run}
+        return sum(day < today for day in days)
 
     @cached_property
     def _usual(self) -> dict[tuple[int | None, ...], Usual]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,17 +37,29 @@ class Usual(NamedTuple):
     trust: np.ndarray
 
 
+class OneDay(NamedTuple):
+    """The valid readings of a day, counted from 1970: its kind, and their sums and counts, float32 [slots,N,G]."""
+
+    day: int
+    kind: int
+    sums: np.ndarray
+    counts: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class KnownDays:
     """What is known of some days: sums of valid readings and their counts, float32 [3,slots,N,G].
 
-    first: the first of these days, counted from 1970.  end: the day after the last of them.
+    They are as of a day: each reading counts as much as on ``end``, the day after the last of these days.  first: the
+    first of them, counted from 1970.  last: the readings of the day ``end`` itself so far, which count from the next
+    day on.
     """
 
     sums: np.ndarray
     counts: np.ndarray
     first: int
     end: int
+    last: OneDay | None = None
 
     @classmethod
     def none(cls, step_minutes: int, sensors: int, targets: int, day: int) -> KnownDays:
@@ -55,33 +67,92 @@ class KnownDays:
         shape = KINDS_OF_DAY, slots_per_day(step_minutes), sensors, targets
         return cls(np.zeros(shape, np.float32), np.zeros(shape, np.float32), day, day)
 
-    def usual(self, kind: int) -> Usual:
-        """What is usual on a kind of day, [slots,N,G], from the valid readings within four slots.
+    def on(self, day: int) -> KnownDays:
+        """The same as of a later day, on which it counts less.  ValueError for an earlier one."""
+        if day == self.end:
+            return self
+        known = self if self.last is None else self.plus(self.last)
+        share = _share_on(day, self.end)
+        return KnownDays(known.sums * share, known.counts * share, self.first, day)
 
-        usual = (sum + w others + mean / 2) / (count + w + 1 / 2).  others is the mean reading within four slots on
-        other kinds of day.  w falls from 2 to 0 as the first day of this kind is known.  mean is that of the sensor.  A
-        sensor without any reading has the mean of all sensors.
+    def plus(self, *days: OneDay) -> KnownDays:
+        """The same with these days, as of the same day.  ValueError for a day after that."""
+        known = replace(self, sums=self.sums.copy(), counts=self.counts.copy(), last=None)
+        for one in days:
+            share = _share_on(self.end, one.day)
+            known.sums[one.kind] += share * one.sums
+            known.counts[one.kind] += share * one.counts
+        return known
+
+    def taking(self, other: KnownDays) -> KnownDays:
+        """What another one knows of the sensors that it knows, and this one of the others, as of the day of the other.
+
+        ValueError where this one is of a later day.
         """
+        own, has = self.on(other.end), np.asarray(other.counts.any(axis=(0, 1, 3)))[:, None]  # [N,1]
+        sums, counts = np.where(has, other.sums, own.sums), np.where(has, other.counts, own.counts)
+        return replace(other, sums=sums, counts=counts, first=min(own.first, other.first))
+
+    def of_sensors(self, places: Sequence[int], ratios: Sequence[float]) -> KnownDays:
+        """The same for other sensors, in other units.
+
+        places: of each of them among those of this one, -1: it is new.  ratios: what one unit is there, per target.
+        """
+        kept, units = np.array(places)[:, None] >= 0, np.array(ratios, np.float32)
+
+        def taken(of: KnownDays | OneDay) -> dict[str, Any]:
+            sums, counts = (
+                np.where(kept, table[..., list(places), :], np.float32(0)) for table in (of.sums, of.counts)
+            )
+            return {"sums": sums * units, "counts": counts}
+
+        last = None if self.last is None else self.last._replace(**taken(self.last))
+        return replace(self, **taken(self), last=last)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean reading of each sensor, [N,G]; that of all sensors where it has none."""
         count, total = self.counts.sum((0, 1)), self.sums.sum((0, 1))  # [N,G]
-        with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN: nothing is known
-            everywhere = total.sum(0) / count.sum(0)  # [G]
-            mean = np.where(count > 0, total / count, everywhere)
-            sums, counts = _near(self.sums[kind]), _near(self.counts[kind])
-            other_sums, other_counts = _near(self.sums.sum(0)) - sums, _near(self.counts.sum(0)) - counts
-            share = np.where(other_counts > 0.5, OF_OTHERS * (1 - counts / (2 * REACH + 1)).clip(min=0), 0.0)
-            others = np.where(share > 0, share * other_sums / other_counts, 0.0)
-            readings = (sums + others + OF_SENSOR * mean) / (counts + share + OF_SENSOR)
-        days = (counts + 0.1 * other_counts.clip(min=0)) / (2 * REACH + 1)
-        trust = np.round(255 * days / (days + TRUSTED_DAYS)).astype(np.uint8)
-        return Usual(readings.astype(np.float32), trust)
+        with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: nothing is known
+            return np.where(count > 0, total / count, total.sum(0) / count.sum(0))
+
+    def usual(self, kind: int) -> Usual:
+        """What is usual on a kind of day, [slots,N,G], as ``usual_of`` says."""
+        own = near(self.sums[kind]), near(self.counts[kind])
+        others = near(self.sums.sum(0)) - own[0], near(self.counts.sum(0)) - own[1]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            readings, trust = usual_of(np, own, others, self.mean)
+        return Usual(readings.astype(np.float32), trust.astype(np.uint8))
 
 
-def _near(table: np.ndarray) -> np.ndarray:
-    """The sum over the slots within reach; the slots of a day are a circle."""
-    near = table.copy()
+def usual_of(module: Any, own: Sequence[Any], other: Sequence[Any], mean: Any) -> tuple[Any, Any]:
+    """What is usual, and the trust in it in 255ths; module: numpy or torch, of which the other arguments are.
+
+    usual = (sum + w others + mean / 2) / (count + w + 1 / 2).  own: sum and count of the valid readings within four
+    slots on this kind of day; other: the same on other kinds, whose mean is others.  w falls from 2 to 0 as the first
+    day of this kind is known.  mean is that of the sensor.
+    """
+    (sums, counts), (other_sums, other_counts) = own, other
+    share = module.where(other_counts > 0.5, OF_OTHERS * (1 - counts / (2 * REACH + 1)).clip(min=0), 0.0)
+    others = module.where(share > 0, share * other_sums / other_counts, 0.0)
+    readings = (sums + others + OF_SENSOR * mean) / (counts + share + OF_SENSOR)
+    days = (counts + 0.1 * other_counts.clip(min=0)) / (2 * REACH + 1)
+    return readings, module.round(255 * days / (days + TRUSTED_DAYS))
+
+
+def near(table: np.ndarray) -> np.ndarray:
+    """The sum over the slots within reach, [slots,...]; the slots of a day are a circle."""
+    total = table.copy()
     for shift in range(1, REACH + 1):
-        near += np.roll(table, shift, axis=0) + np.roll(table, -shift, axis=0)
-    return near
+        total += np.roll(table, shift, axis=0) + np.roll(table, -shift, axis=0)
+    return total
+
+
+def _share_on(day: int, of: int) -> np.float32:
+    """How much what counts on a day still counts on a later one.  ValueError for an earlier one."""
+    if day < of:
+        raise ValueError(f"what is known on day {of} is no knowledge of day {day}")
+    return np.float32(0.5 ** ((day - of) / HALF_LIFE_DAYS))
 
 
 class PastDays:
@@ -105,45 +176,37 @@ class PastDays:
         self._begin()
 
     def _begin(self) -> None:
-        self._known = KnownDays.none(self.source.step_minutes, *self.source.shape, int(self._days[0]))
-        self._row, self._joined = 0, self.given is None
-        self._recent: deque[tuple[int, int, np.ndarray, np.ndarray]] = deque()  # day, kind, sums, counts [slots,N,G]
+        first = int(self._days[0]) if self.given is None else min(int(self._days[0]), self.given.end)
+        self._known = KnownDays.none(self.source.step_minutes, *self.source.shape, first)
+        self._recent: deque[OneDay] = deque()
         self._tables: dict[tuple[int, int | None, int], Usual] = {}
-
-    def of(self, source: RowSource) -> PastDays:
-        """The same for a source that goes on with the rows of this one; days that were counted stay so."""
-        other = PastDays(source, self.given, self.most, self.present)
-        with self._lock:
-            other._known, other._tables, other._recent = self._known, {**self._tables}, self._recent.copy()
-            other._joined = self._joined
-        other._row = int(np.searchsorted(other._days, self._known.end))
-        return other
 
     def before(self, day: int) -> KnownDays:
         """What is known on a day, counted from 1970, of all days before it."""
         if day < self._known.end:
             self._begin()
-        while self._row < len(self._days) and self._days[self._row] < day:
-            self._count_day(int(self._days[self._row]))
+        rows = slice(*np.searchsorted(self._days, [self._known.end, day]))
+        for each in np.unique(self._days[rows]).tolist():
+            self._count_day(each)
         self._go_to(max(day, self._known.end))
         return self._known
 
-    def _go_to(self, day: int) -> None:
-        """Fade what is known to a day, and join what is given on its own."""
-        if self.given is not None and not self._joined and self.given.end <= day:
-            self._fade(max(self.given.end, self._known.end))
-            own, given = self._known, self.given
-            has = np.asarray(given.counts.any(axis=(0, 1, 3)))[:, None]  # [N,1]
-            sums, counts = np.where(has, given.sums, own.sums), np.where(has, given.counts, own.counts)
-            self._known, self._joined = KnownDays(sums, counts, min(given.first, own.first), own.end), True
-        self._fade(day)
+    def now(self) -> KnownDays:
+        """What is known on the day of the last row, and the readings of that day so far."""
+        day = int(self._days[-1])
+        return replace(self.before(day), last=self._one(day))
 
-    def _count_day(self, day: int) -> None:
-        """Count the next rows, which are those of this day."""
-        end = int(np.searchsorted(self._days, day, side="right"))
-        rows = self._order[self._row : end]
-        first, last = int(rows.min()), int(rows.max()) + 1
-        values, valid = (part[rows - first] for part in self.source.read(slice(first, last)))
+    def _go_to(self, day: int) -> None:
+        """What is known as of a day; what is given joins it on its own day."""
+        if self.given is not None and self._known.end <= self.given.end <= day:
+            self._known = self._known.taking(self.given)
+        self._known = self._known.on(day)
+
+    def _one(self, day: int) -> OneDay:
+        """The readings of a day with rows, as of which ``_known`` is; where they lack one, that which is given."""
+        rows = self._order[slice(*np.searchsorted(self._days, [day, day + 1]))]
+        first = int(rows.min())
+        values, valid = (part[rows - first] for part in self.source.read(slice(first, int(rows.max()) + 1)))
         slot, weekday = calendar(self.source.seconds[rows], self.source.step_minutes, self.source.holidays)
         sums, counts = (np.zeros(self._known.sums.shape[1:], np.float32) for _ in range(2))
         # Slots that increase are all different, so that a plain addition counts every row; np.add.at is slow.
@@ -151,23 +214,18 @@ class PastDays:
         for start, stop in zip([0, *ends], ends, strict=False):
             sums[slot[start:stop]] += np.where(valid[start:stop], values[start:stop], 0.0)
             counts[slot[start:stop]] += valid[start:stop]
-        self._go_to(day)
-        kind, before = kind_of(int(weekday[0])), self._known
-        self._known = KnownDays(before.sums.copy(), before.counts.copy(), before.first, day)
-        self._known.sums[kind] += sums
-        self._known.counts[kind] += counts
-        self._fade(day + 1)
-        self._recent.append((day, kind, sums, counts))
-        while self._recent and self._recent[0][0] < day - self.most:
-            self._recent.popleft()
-        self._row = end
+        if (last := self._known.last) is not None:
+            sums, counts = (np.where(counts > 0, *pair) for pair in ((sums, last.sums), (counts, last.counts)))
+        return OneDay(day, kind_of(int(weekday[0])), sums, counts)
 
-    def _fade(self, day: int) -> None:
-        """What is known counts only so much on a later day."""
-        known = self._known
-        if day > known.end:
-            share = np.float32(0.5 ** ((day - known.end) / HALF_LIFE_DAYS))
-            self._known = KnownDays(known.sums * share, known.counts * share, known.first, day)
+    def _count_day(self, day: int) -> None:
+        """Count the next rows, which are those of this day."""
+        self._go_to(day)
+        one = self._one(day)
+        self._known = self._known.plus(one).on(day + 1)
+        self._recent.append(one)
+        while self._recent and self._recent[0].day < day - self.most:
+            self._recent.popleft()
 
     def table(self, day: int, days: int | None, kind: int) -> Usual:
         """What is usual on a kind of day, [slots,N,G], as known on a day of so many days before it, None: of all."""
@@ -175,12 +233,8 @@ class PastDays:
         if key not in self._tables:
             known = self.before(day)
             if days is not None:
-                known = KnownDays.none(self.source.step_minutes, *self.source.shape, day)
-                for place, of, sums, counts in self._recent:
-                    if day - days <= place < day:
-                        share = np.float32(0.5 ** ((day - place) / HALF_LIFE_DAYS))
-                        known.sums[of] += share * sums
-                        known.counts[of] += share * counts
+                recent = [one for one in self._recent if day - days <= one.day < day]
+                known = KnownDays.none(self.source.step_minutes, *self.source.shape, day).plus(*recent)
             while len(self._tables) >= TABLES:
                 del self._tables[next(iter(self._tables))]
             self._tables[key] = known.usual(kind)
@@ -199,12 +253,11 @@ class PastDays:
         if self.present is not None:
             last = self.source.seconds[self._order[-1]]
             day = np.maximum(day, (last - self.present) // DAY_S)
-        for one in np.unique(day).tolist():
-            for kind in np.unique(kinds[day == one]).tolist():
-                rows = np.flatnonzero((day == one) & (kinds == kind))
-                for place, each in enumerate(days):
-                    with self._lock:
-                        tables = self.table(one, each, kind)
-                    for part, table in zip(usual, tables, strict=True):
-                        part[place, rows] = table[slot[rows]]
+        for one, kind in np.unique([day, kinds], axis=1).T.tolist():
+            rows = np.flatnonzero((day == one) & (kinds == kind))
+            for place, each in enumerate(days):
+                with self._lock:
+                    tables = self.table(one, each, kind)
+                for part, table in zip(usual, tables, strict=True):
+                    part[place, rows] = table[slot[rows]]
         return usual

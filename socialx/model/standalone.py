@@ -14,8 +14,8 @@ from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
 from socialx.batch import Batch
-from socialx.data.calendar import DAY_S, Holidays
-from socialx.data.climatology import Usual
+from socialx.data.calendar import DAY_S, KINDS_OF_DAY, Holidays
+from socialx.data.climatology import HALF_LIFE_DAYS, KnownDays, near, usual_of
 from socialx.data.network import Network
 
 INPUTS, OUTPUT = ("history", "carried", "issued_at"), "forecast"
@@ -28,8 +28,8 @@ class Standalone(nn.Module):
     only what is not finite does.  not_negative: of each target, whether a forecast below 0 becomes 0.
     """
 
-    usual: Tensor | None
-    trust: Tensor | None
+    known: Tensor | None
+    mean: Tensor
     missing: Tensor
     holidays: Tensor
     since_issue: Tensor
@@ -43,17 +43,19 @@ class Standalone(nn.Module):
         step_minutes: int,
         missing: Sequence[float | None],
         not_negative: Sequence[bool],
-        usual: Sequence[Usual] = (),
+        known: KnownDays | None = None,
         holidays: Holidays | None = None,
     ) -> None:
-        """usual: what is usual on each kind of day, [slots,N,G]; nothing for a model that does not read it."""
+        """known: what is known on the day of the last row; None for a model that does not read it."""
         super().__init__()
         self.model, self.network, self.step_s = model, network, 60 * step_minutes
         none = len(network.inputs)  # the place of a column of NaN behind the inputs
         steps = torch.arange(1 - network.history, network.horizon + 1)
-        readings, trust = (np.stack(part) for part in zip(*usual, strict=True)) if usual else (None, None)
-        self.register_buffer("usual", None if readings is None else torch.from_numpy(readings))  # [3,slots,N,G]
-        self.register_buffer("trust", None if trust is None else torch.from_numpy(trust.astype(np.float32) / 255))
+        stages = [known, known.on(known.end + 1)] if known else []  # as of this day, and with its own readings
+        tables = [near(np.stack([each.sums, each.counts]).swapaxes(0, 2)) for each in stages]
+        self.register_buffer("known", torch.from_numpy(np.stack(tables)) if tables else None)  # [2,slots,3,2,N,G]
+        self.register_buffer("mean", torch.from_numpy(np.stack([each.mean for each in stages])) if stages else None)
+        self.as_of = known.end if known else 0
         self.register_buffer("missing", torch.tensor([torch.nan if value is None else value for value in missing]))
         self.register_buffer("holidays", torch.tensor(list((holidays or {}).items()), dtype=torch.int64).view(-1, 2))
         self.register_buffer("since_issue", self.step_s * steps)
@@ -102,7 +104,7 @@ class Standalone(nn.Module):
         if len(self.holidays):  # ONNX runtimes differ in what they make of no holidays
             holiday = (day[..., None] == self.holidays[:, 0]).long()  # [B,R,H]
             weekday = torch.where(holiday.sum(-1) > 0, (holiday * self.holidays[:, 1]).sum(-1), weekday)
-        kind, nothing = (weekday - 4).clamp(min=0), clean.new_empty(*slot.shape, clean.shape[2], 0)
+        usual, trust = self.usual(seconds, slot, weekday)
         return Batch(
             history=clean,
             valid=valid,
@@ -110,9 +112,23 @@ class Standalone(nn.Module):
             carried=torch.where(carried.isnan(), self.latest(clean, valid), carried),
             slot=slot,
             weekday=weekday,
-            usual=nothing if self.usual is None else self.usual[kind, slot],
-            trust=nothing if self.trust is None else self.trust[kind, slot],
+            usual=usual,
+            trust=trust,
         )
+
+    def usual(self, seconds: Tensor, slot: Tensor, weekday: Tensor) -> tuple[Tensor, Tensor]:
+        """What is usual at rows [B,R] and the trust in it, [B,R,N,G], as known on the day of the first issue there."""
+        if self.known is None:
+            nothing = self.missing.new_empty(*slot.shape, self.network.sensors, 0)
+            return nothing, nothing
+        day = (seconds - self.network.horizon * self.step_s) // DAY_S
+        stage = (day > self.as_of).long()
+        share = 0.5 ** ((day - self.as_of - stage).clamp(min=0) / HALF_LIFE_DAYS)
+        tables = self.known[stage, slot] * share[..., None, None, None, None]  # [B,R,3,2,N,G]
+        of_kind = (weekday - 4).clamp(min=0)[..., None] == torch.arange(KINDS_OF_DAY, device=slot.device)
+        own = torch.where(of_kind[..., None, None, None], tables, 0.0).sum(2)
+        readings, trust = usual_of(torch, own.unbind(2), (tables.sum(2) - own).unbind(2), self.mean[stage])
+        return readings, trust / 255
 
     def latest(self, clean: Tensor, valid: Tensor) -> Tensor:
         """The latest valid reading of each target in the history, [B,N,G]; NaN where it has none."""

@@ -20,7 +20,6 @@ from starlette.requests import ClientDisconnect
 
 import socialx
 from socialx.build import Problem
-from socialx.data.climatology import PastDays
 from socialx.errors import SocialxError
 from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import Latest, dumped, said
@@ -106,17 +105,16 @@ class Refusal(BaseModel):
 class Service:
     """All that the endpoints share.
 
-    run: the name that answers give.  past: the climatology where no file is forecast from.  band: the prediction
-    intervals of every answer; None: none.  follow: whether the data file and the run are looked at.  origins: pages
-    that may ask.  free_flow: of each sensor in the file that was read first, float32 [N]; None for what is no speed.
-    newer: the service of a run that took the place of this one; None: there is none.  trouble: why it is not used.
+    run: the name that answers give.  band: the prediction intervals of every answer; None: none.  follow: whether the
+    data file and the run are looked at.  origins: pages that may ask.  free_flow: of each sensor in the file that was
+    read first, float32 [N]; None for what is no speed.  newer: the service of a run that took the place of this one;
+    None: there is none.  trouble: why it is not used.
     """
 
     problem: Problem
     run: str
     worker: Worker
     metrics: Metrics
-    past: PastDays | None = None
     band: Band | None = None
     latest: Latest | None = None
     free_flow: np.ndarray | None = None
@@ -196,7 +194,7 @@ class Service:
         self.trouble = ""
         if other is not None:
             self.problem, self.run, self.worker.forward = other.problem, other.run, other.worker.forward
-            self.past, self.band, self.latest, self.free_flow = other.past, other.band, other.latest, other.free_flow
+            self.band, self.latest, self.free_flow = other.band, other.latest, other.free_flow
 
     async def body(self, request: Request) -> tuple[str, bytes]:
         """The content type and the body of a request.  Raises HTTPException for one that is refused.
@@ -226,8 +224,8 @@ class Service:
 
     async def answer(self, kind: str, body: bytes) -> bytes:
         """The forecast for the readings of a body, as JSON.  Raises SocialxError for one that is refused."""
-        known, past = (self.problem, self.past) if self.latest is None else (self.latest.problem, self.latest.past)
-        issue = await asyncio.to_thread(issue_of, known, kind, body, past)
+        problem = self.problem if self.latest is None else self.latest.problem
+        issue = await asyncio.to_thread(issue_of, problem, kind, body)
         values = await self.worker.ask(issue.batch)
         if not np.isfinite(values).all():
             raise SocialxError("readings", "numbers so large that the forecast overflows", "send plain numbers")
@@ -241,8 +239,7 @@ def make_service(problem: Problem, run: str, places: int) -> Service:
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
     most = problem.settings.loader.batch_size
     worker = Worker(partial(problem.precision.infer, problem.model), most, places, metrics.batches.add, begins)
-    past = problem.data.past(latest=True) if problem.data.met else None
-    return Service(problem, run, worker, metrics, past)
+    return Service(problem, run, worker, metrics)
 
 
 def make_app(service: Service) -> FastAPI:

@@ -19,7 +19,6 @@ import torch
 from socialx.batch import Batch
 from socialx.build import Problem
 from socialx.data.calendar import DAY_S, following
-from socialx.data.climatology import PastDays
 from socialx.disk import version_of
 from socialx.errors import SocialxError
 from socialx.files.store import open_store
@@ -35,15 +34,13 @@ Ask = Callable[[Batch], Awaitable[np.ndarray]]
 class Latest:
     """A data file of the run's network and the latest forecast from it; a file that cannot be read changes nothing.
 
-    past: the climatology of the file, as known on the day of its last row.  trouble: why the file, as it is now, was
-    not read; empty where it was.
+    trouble: why the file, as it is now, was not read; empty where it was.
     """
 
     problem: Problem
     run: str
     path: Path
     band: Band | None = None
-    past: PastDays | None = None
     answer: bytes = b""  # the forecast as JSON
     made: float = 0.0  # when, in seconds since 1970
     trouble: str = ""
@@ -62,10 +59,7 @@ class Latest:
                 found = f"it is another kind of file now ({'; '.join(differ)})"
                 raise SocialxError(store.path, found, "start the server again")
         problem = replace(self.problem, data=replace(data, stores=stores))
-        past = problem.data.past(latest=True) if data.met else None
-        if self.past is not None:
-            past = self.past.of(problem.data.target_source)
-        histories = problem.data.histories(JITTER_S, past)
+        histories = problem.data.histories(JITTER_S, problem.data.past_now)
         issued = issues(problem, histories, requested_times(problem, histories))
         return Issue.of(problem, histories, issued)
 
@@ -81,7 +75,6 @@ class Latest:
         now[now != now] = None
         readings = {name: now[..., place].tolist() for place, name in enumerate(forecast.targets)}
         self.answer = dumped({**forecast.as_dict(), "now": readings})
-        self.past = issue.histories.past
         self.problem, self.made, self._version = issue.problem, time.time(), issue.problem.data.store.version
 
     def _score(self, issue: Issue) -> None:

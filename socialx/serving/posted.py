@@ -16,7 +16,6 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from socialx.build import Problem
-from socialx.data.climatology import PastDays
 from socialx.data.history import Histories
 from socialx.data.source import Arrays
 from socialx.errors import ITEM, SocialxError, sample, shortened
@@ -47,8 +46,8 @@ class LastHour(BaseModel):
     )
 
 
-def issue_of(problem: Problem, kind: str, body: bytes, past: PastDays | None = None) -> Issue:
-    """The history that a body of a content type holds.  past: the climatology of the problem's data.
+def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
+    """The history that a body of a content type holds.
 
     Raises SocialxError for the first thing that is wrong with it.  Sizes are compared before anything is parsed, and
     rows are counted before a number is looked at: what is wrong a million times costs what one mistake costs.  A sensor
@@ -74,10 +73,10 @@ def issue_of(problem: Problem, kind: str, body: bytes, past: PastDays | None = N
     place = {vdid: column for column, vdid in enumerate(ids)}
     values = np.full((1 + len(times), len(ids), 1), np.nan, np.float32)
     values[1:, [place[vdid] for vdid in rows], 0] = numbers
-    values[0] = data.histories(JITTER_S).latest_before(int(seconds[0]))
+    values[0] = data.histories(JITTER_S, data.past_now).latest_before(int(seconds[0]))
     seconds = np.concatenate([seconds[:1] - 60 * data.store.step_minutes, seconds])
     source = Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes, data.holidays)
-    histories = Histories(source, data.history, data.horizon, (0,), (0,), past=past)
+    histories = Histories(source, data.history, data.horizon, (0,), (0,), past=data.past_now)
     if not histories.read(np.arange(len(seconds) - data.history, len(seconds)))[1].any():
         found = f"no sensor has a reading in the last {data.history} rows"
         raise SocialxError("readings", found, "send at least one")

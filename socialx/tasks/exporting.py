@@ -18,7 +18,6 @@ from torch.onnx import ONNXProgram
 
 import socialx
 from socialx.build import Problem
-from socialx.data.calendar import KINDS_OF_DAY
 from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.exports import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
@@ -182,8 +181,7 @@ def standalone(problem: Problem) -> Standalone:
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
     known = data.known_now if data.met else None
-    usual = [known.usual(kind) for kind in range(KINDS_OF_DAY)] if known else ()
-    return Standalone(problem.model, data.network, data.store.step_minutes, missing, not_negative, usual, data.holidays)
+    return Standalone(problem.model, data.network, data.store.step_minutes, missing, not_negative, known, data.holidays)
 
 
 @contextmanager

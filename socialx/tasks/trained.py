@@ -194,10 +194,11 @@ def load_trained(
         finer=finer,
     )
     same = tied or then.dataset == problem.protocol.dataset  # with tables another is refused
-    if known and same and problem.data.met:
+    places, slots = places_of(problem.data.sensors.ids, known[0] if known else ()), problem.data.network.slots
+    if known and same and problem.data.met and max(places) >= 0 and len(known[1].sums[0]) == slots:
         units = problem.protocol.targets.items()
         ratios = [ratio_of_units(then.targets.get(name, unit), unit) for name, unit in units]
-        problem = replace(problem, data=problem.data.given(*known, ratios))
+        problem = replace(problem, data=replace(problem.data, known=known[1].of_sensors(places, ratios)))
     state = weights.state
     if effective.model.any_network:
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))

@@ -41,7 +41,7 @@ from torch import Tensor
 
 import socialx
 from socialx.data.calendar import KINDS_OF_DAY
-from socialx.data.climatology import KnownDays
+from socialx.data.climatology import KnownDays, OneDay
 from socialx.disk import (
     check_name,
     check_regular,
@@ -76,7 +76,7 @@ TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 
 CPU = torch.device("cpu")
 UNSEEN_SCHEMA, UNSEEN_TENSORS = "socialx.unseen/2", ("lower", "upper")
 MOST_DAYS, MOST_READING = 4_000_000, 1e9  # from 1970, and of a mean: what is more is no climatology
-KNOWN_SCHEMA, KNOWN_TENSORS = "socialx.climatology/1", ("sums", "counts")
+KNOWN_SCHEMAS, KNOWN_TENSORS = ("socialx.climatology/1", "socialx.climatology/2"), ("sums", "counts")
 INTERVALS_SCHEMA, INTERVALS_TENSORS = "socialx.intervals/1", ("lower", "upper", "free_flow")
 UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
 
@@ -364,8 +364,6 @@ class RunFolder:
             raise SocialxError(self.path, "it has no prediction intervals", f"make them with {again}")
         try:
             tensors, described = _safetensors(self.intervals)
-            if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
-                raise ValueError("they do not have their sha256")
             if described["schema"] != INTERVALS_SCHEMA or set(tensors) != set(INTERVALS_TENSORS):
                 raise ValueError("they are of another version")
             protocol, of_run = ScoringProtocol.from_dict(json.loads(described["protocol"])), self.protocol()
@@ -390,8 +388,12 @@ class RunFolder:
         """Write climatology.safetensors, whole or not at all."""
         if not self.writes:
             return
-        described = {"schema": KNOWN_SCHEMA, "first": str(known.first), "end": str(known.end)}
-        tensors = {name: torch.from_numpy(getattr(known, name)) for name in KNOWN_TENSORS}
+        described = {"schema": KNOWN_SCHEMAS[-1], "first": str(known.first), "end": str(known.end)}
+        parts = {name: [*getattr(known, name)] for name in KNOWN_TENSORS}
+        if known.last is not None:  # the readings of the day ``end`` so far come behind those of the kinds of day
+            described["kind"] = str(known.last.kind)
+            parts = {name: [*part, getattr(known.last, name)] for name, part in parts.items()}
+        tensors = {name: torch.from_numpy(np.stack(part)) for name, part in parts.items()}
         with replacing(self.climatology) as temporary:
             temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
 
@@ -405,21 +407,21 @@ class RunFolder:
             return None
         try:
             tensors, described = _safetensors(self.climatology)
-            if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
-                raise ValueError("it does not have its sha256")
             sums, counts = (tensors[name].float().numpy() for name in KNOWN_TENSORS)
-            if described["schema"] != KNOWN_SCHEMA or sums.ndim != 4 or sums.shape != counts.shape:
+            if described["schema"] not in KNOWN_SCHEMAS or sums.ndim != 4 or sums.shape != counts.shape:
                 raise ValueError("it is of another version")
             if not (np.isfinite(sums).all() and np.isfinite(counts).all() and (counts >= 0).all()):
                 raise ValueError("its numbers are not finite, or below 0")
             if sums.shape[2] != len(sensors):
                 raise ValueError(f"it is of {sums.shape[2]} sensors, and sensors.json has {len(sensors)}")
-            first, end = int(described["first"]), int(described["end"])
-            if not -MOST_DAYS < first <= end < MOST_DAYS or sums.shape[0] != KINDS_OF_DAY:
+            first, end, kind = int(described["first"]), int(described["end"]), int(described.get("kind", 0))
+            kinds = len(sums) - ("kind" in described)
+            if not -MOST_DAYS < first <= end < MOST_DAYS or kinds != KINDS_OF_DAY or not 0 <= kind < kinds:
                 raise ValueError("its days are none")
             if not (np.abs(sums) <= MOST_READING * counts).all():
                 raise ValueError("its sums are not of readings")
-            return sensors, KnownDays(sums, counts, first, end)
+            last = OneDay(end, kind, sums[-1], counts[-1]) if "kind" in described else None
+            return sensors, KnownDays(sums[:kinds], counts[:kinds], first, end, last)
         except UNREADABLE as error:
             what = f"not a readable climatology ({_in_short(error)})"
             raise SocialxError(self.climatology, what, "copy the whole run folder again, or train again") from None
@@ -446,8 +448,6 @@ class RunFolder:
             return None
         try:
             tensors, described = _safetensors(self.unseen)
-            if described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
-                raise ValueError("they do not have their sha256")
             if described["schema"] != UNSEEN_SCHEMA or set(tensors) != set(UNSEEN_TENSORS):
                 raise ValueError("they are of another version")
             if described["weights"] != weights:
@@ -470,7 +470,7 @@ class RunFolder:
         epoch: int | None
         if self.best.exists():
             try:
-                state, described = _safetensors(self.best)
+                state, described = _safetensors(self.best, signed=False)
                 epoch = int(described.get("epoch", ""))
             except UNREADABLE as error:
                 what = f"not readable weights ({_in_short(error)})"
@@ -503,12 +503,15 @@ class RunFolder:
         return self._today("last.pt", content)
 
 
-def _safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file, and what describes them; raises one of ``UNREADABLE``."""
+def _safetensors(path: Path, signed: bool = True) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a file, and what describes them; raises one of ``UNREADABLE``, also without a right sha256."""
     check_regular(path)
     content = path.read_bytes()  # safetensors opens no path that is not UTF-8
     tensors = load(content)
-    return tensors, json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+    described = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+    if signed and described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
+        raise ValueError("it does not have its sha256")
+    return tensors, described
 
 
 def _in_short(error: Exception) -> str:

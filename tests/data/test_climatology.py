@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -107,13 +108,72 @@ def test_the_order_of_questions_does_not_matter() -> None:
         assert all(map(np.array_equal, found, alone, [True, False]))
 
 
-def test_a_source_that_grows_goes_on_where_it_was() -> None:
-    source = made(8, 2)
-    shorter = Arrays(source.values[: 5 * DAY + 40], source.valid[: 5 * DAY + 40], source.seconds[: 5 * DAY + 40], 5)
-    past = PastDays(shorter)
-    past.before(MONDAY // 86_400 + 5)
-    found, alone = (each.table(MONDAY // 86_400 + 8, None, 0) for each in (past.of(source), PastDays(source)))
-    np.testing.assert_allclose(found.readings, alone.readings, rtol=1e-6)
+def with_gap(source: Arrays, row: int, days: int) -> Arrays:
+    """The same where the rows from this one on are so many days later."""
+    seconds = source.seconds + np.where(np.arange(len(source.seconds)) < row, 0, 86_400 * days)
+    return Arrays(source.values, source.valid, seconds, source.step_minutes)
+
+
+def rows_of(source: Arrays, rows: slice) -> Arrays:
+    return Arrays(source.values[rows], source.valid[rows], source.seconds[rows], source.step_minutes)
+
+
+def assert_same(found: PastDays, wanted: PastDays, days: Iterable[int]) -> None:
+    """What is usual on any kind of day, as known on these days."""
+    for day in days:
+        for kind in range(3):
+            one, two = (past.table(day, None, kind) for past in (found, wanted))
+            np.testing.assert_allclose(one.readings, two.readings, rtol=2e-5)
+            np.testing.assert_allclose(one.trust.astype(int), two.trust.astype(int), atol=1)
+
+
+GAPS = [0, 1, 2, 14, 45, 92, 366]
+HALF_HOURS = 48  # of a day
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9 * HALF_HOURS - 1), st.integers(1, 9 * HALF_HOURS - 1), st.sampled_from(GAPS), st.booleans())
+def test_a_file_that_is_cut_anywhere_is_known_like_the_whole(cut: int, place: int, gap: int, lost: bool) -> None:
+    """A gap may lie before, at and behind the cut; the days before the cut are those that a run remembers."""
+    whole = with_gap(made(9, 3, 0.3, 30, lost), place, gap)
+    remembered, later = PastDays(rows_of(whole, slice(cut))).now(), rows_of(whole, slice(cut, None))
+    first, last = (int(later.seconds[row]) // 86_400 for row in (0, -1))
+    days = sorted({first, first + 1, last, last + 1, last + 30})
+    assert_same(PastDays(later, remembered), PastDays(whole), days)
+    middle = int(whole.seconds[cut - 1]) // 86_400  # the day of the last row of the first part is known already
+    assert_same(PastDays(later, remembered), PastDays(whole), [middle])
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_what_is_remembered_passes_on_through_several_files(gap: int) -> None:
+    whole = with_gap(made(9, 3, 0.3, 30), 200, gap)
+    remembered = None
+    for rows in (slice(100), slice(100, 101), slice(101, 200), slice(200, 260)):
+        remembered = PastDays(rows_of(whole, rows), remembered).now()
+    wanted = PastDays(rows_of(whole, slice(260))).now()
+    assert (remembered.first, remembered.end, remembered.last.kind) == (wanted.first, wanted.end, wanted.last.kind)
+    for one, two in ((remembered, wanted), (remembered.last, wanted.last)):
+        np.testing.assert_allclose(one.sums, two.sums, rtol=1e-5)
+        np.testing.assert_allclose(one.counts, two.counts, rtol=1e-5)
+    assert_same(PastDays(rows_of(whole, slice(260, None)), remembered), PastDays(whole), [wanted.end, wanted.end + 9])
+
+
+def test_a_file_that_holds_the_remembered_days_too_counts_them_once() -> None:
+    whole = made(9, 3, 0.3, 30)
+    for rows in (200, 240):  # in the middle of a day, and at its end
+        remembered = PastDays(rows_of(whole, slice(rows))).now()
+        assert_same(PastDays(whole, remembered), PastDays(whole), range(remembered.end, remembered.end + 6))
+
+
+def test_what_is_known_on_a_day_is_not_taken_for_that_of_an_earlier_one() -> None:
+    known = PastDays(made(5, 2)).now()
+    later = known.on(known.end + 3)
+    for wrong in (lambda: known.on(known.end - 1), lambda: known.plus(known.last._replace(day=known.end + 1)),
+                  lambda: later.taking(known)):  # fmt: skip
+        with pytest.raises(ValueError, match="is no knowledge of day"):
+            wrong()
+    share = 0.5 ** (3 / HALF_LIFE_DAYS)
+    np.testing.assert_allclose(later.counts.sum(0), share * (known.counts.sum(0) + known.last.counts), rtol=1e-5)
 
 
 def test_what_a_run_knows_counts_like_the_rows_themselves() -> None:
