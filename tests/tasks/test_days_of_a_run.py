@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -28,7 +29,7 @@ def whole(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def early(whole: Path, folder: Path) -> Path:
-    """The first three days and a half: what a run of them knows ends with the third."""
+    """The first three days and a half."""
     return part_of(whole, folder / "early.h5", slice(0, 3 * DAY + 144))
 
 
@@ -37,7 +38,7 @@ def run(early: Path, folder: Path) -> Path:
     return small_run(early, folder / "run", "--any-network")
 
 
-def part_of(data: Path, path: Path, rows: slice) -> Path:
+def part_of(data: Path, path: Path, rows: slice | np.ndarray) -> Path:
     with edited(data, path) as file:
         keep_rows(file, rows)
     return path
@@ -53,6 +54,44 @@ def test_a_file_that_goes_on_is_forecast_as_the_whole_one(run: Path, whole: Path
     for row in (3 * DAY + 30, 3 * DAY + 250, 5 * DAY + 100):
         found, wanted = (socialx.predict(run, data, at=time_of(whole, row)).values for data in (later, whole))
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def moved(data: Path, path: Path, row: int, days: int) -> Path:
+    """A copy of a file whose rows from this one on are so many days later."""
+    with edited(data, path) as file:
+        times = file["metadata/timestamps"].asstr()[:].astype("datetime64[s]")
+        times[row:] += np.timedelta64(days, "D")
+        file["metadata/timestamps"][:] = np.char.replace(times.astype("S19"), b"T", b" ")
+        file["metadata/timestamps_epoch"][:] = times.astype(np.int64)
+    return path
+
+
+def frame_of(data: Path) -> pd.DataFrame:
+    with h5py.File(data) as file:
+        times = pd.to_datetime(file["metadata/timestamps"].asstr()[:])
+        return pd.DataFrame(file["data/features"][:, :, 0], times, file["metadata/vdids"].asstr()[:])
+
+
+@pytest.mark.parametrize("days", [0, 1, 2, 14, 92, 366])
+@pytest.mark.parametrize("row", [3 * DAY + 144, 4 * DAY, 5 * DAY - 6])
+def test_an_hour_is_forecast_as_by_the_whole_file_however_late_it_is(
+    run: Path, whole: Path, tmp_path: Path, row: int, days: int
+) -> None:
+    """The hour comes directly after the days of the run, from midnight on, and over midnight."""
+    known = part_of(whole, tmp_path / "known.h5", np.r_[0 : 3 * DAY + 144, row : row + 12])
+    moved(known, tmp_path / "long.h5", 3 * DAY + 144, days)
+    hour = part_of(tmp_path / "long.h5", tmp_path / "hour.h5", slice(-12, None))
+    wanted = socialx.predict(run, tmp_path / "long.h5").values
+    for found in (socialx.predict(run, hour), socialx.predict(run, frame_of(hour))):
+        np.testing.assert_allclose(found.values, wanted, rtol=1e-5, err_msg=str(hour))
+
+
+@pytest.mark.parametrize(("row", "days"), [(3 * DAY + 200, 3), (4 * DAY + 100, 4), (5 * DAY + 100, 4)])
+def test_a_note_counts_the_last_day_of_a_run(run: Path, whole: Path, tmp_path: Path, row: int, days: int) -> None:
+    said: list[str] = []
+    hour = part_of(whole, tmp_path / "hour.h5", slice(row, row + 12))
+    socialx.predict(run, hour, progress=lambda event: said.append(str(getattr(event, "message", ""))))
+    assert f"{days} days of it known before the first forecast" in " ".join(said)
 
 
 def test_at_a_file_that_begins_inside_of_its_days_it_knows_nothing_that_came_later(
@@ -109,6 +148,69 @@ def test_a_server_forecasts_as_predict_does_just_after_midnight(run: Path, whole
     issue = Latest(problem, "run", path).read()
     values = problem.precision.infer(problem.model.eval(), issue.batch)
     np.testing.assert_allclose(values, socialx.predict(run, path).values, rtol=1e-6)
+
+
+def without(rows: slice) -> Callable[[Path, Path], None]:
+    """The file before somebody filled these rows."""
+
+    def write(data: Path, path: Path) -> None:
+        with edited(data, path) as file:
+            keep_rows(file, np.delete(np.arange(len(file["data/features"])), rows))
+
+    return write
+
+
+def other_readings(rows: slice, reading: float) -> Callable[[Path, Path], None]:
+    """The file before somebody put the readings of these rows right."""
+
+    def write(data: Path, path: Path) -> None:
+        with edited(data, path) as file:
+            file["data/features"][rows, :, 0] = reading
+
+    return write
+
+
+BEFORE = {
+    "days were silent": other_readings(slice(DAY, 5 * DAY), np.nan),
+    "days were lacking": without(slice(DAY, 5 * DAY)),
+    "a day was half there": without(slice(4 * DAY + 100, 5 * DAY)),
+    "readings were wrong": other_readings(slice(4 * DAY + 60, 5 * DAY), 5.0),
+    "a reading was wrong": other_readings(slice(4 * DAY + 96, 4 * DAY + 97), 1.0),
+    "rows came at the end": without(slice(5 * DAY + 60, None)),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, whole: Path, tmp_path: Path) -> None:
+    """After an answer for tomorrow, for which it has counted today as far as it was."""
+    from socialx.serving.latest import Latest
+    from socialx.serving.posted import issue_of
+    from socialx.settings_layers import Layers
+    from socialx.tasks.trained import load_trained
+
+    path = tmp_path / "live.h5"
+    BEFORE[name](whole, path)
+    problem, _ = load_trained(run, Layers.of(None, {"data": path}), split=False)
+    latest = Latest(problem, "run", path)
+
+    def forecasts() -> tuple[np.ndarray, np.ndarray]:
+        """After the last row, and for an hour of tomorrow."""
+        issue = latest.read()
+        latest.keep(issue, problem.precision.infer(problem.model.eval(), issue.batch))
+        times = [f"2012-05-09 08:{minute:02}" for minute in range(0, 60, 5)]
+        body = {"times": times, "readings": {name: [60.0] * 12 for name in problem.data.sensors.ids}}
+        posted = issue_of(latest.problem, "application/json", json.dumps(body).encode())
+        return tuple(problem.precision.infer(problem.model, each.batch) for each in (issue, posted))
+
+    before = forecasts()
+    path.unlink()
+    path.write_bytes(whole.read_bytes())
+    after = forecasts()
+    np.testing.assert_allclose(after[0], socialx.predict(run, path).values, rtol=1e-6)
+    anew = Latest(load_trained(run, Layers.of(None, {"data": path}), split=False)[0], "run", path)
+    latest = anew
+    np.testing.assert_array_equal(after[1], forecasts()[1])
+    assert np.abs(after[1] - before[1]).max() > 1e-3
 
 
 def test_intervals_of_another_step_are_refused_and_nothing_is_replaced(run: Path, tmp_path: Path) -> None:
