@@ -94,10 +94,7 @@ class KnownDays:
         return replace(other, sums=sums, counts=counts, first=min(own.first, other.first))
 
     def of_sensors(self, places: Sequence[int], ratios: Sequence[float]) -> KnownDays:
-        """The same for other sensors, in other units.
-
-        places: of each of them among those of this one, -1: it is new.  ratios: what one unit is there, per target.
-        """
+        """The same for sensors at these places among its own, -1: a new one; ratios: a unit in theirs, per target."""
         kept, units = np.array(places)[:, None] >= 0, np.array(ratios, np.float32)
 
         def taken(of: KnownDays | OneDay) -> dict[str, Any]:
@@ -187,7 +184,11 @@ class PastDays:
             self._begin()
         rows = slice(*np.searchsorted(self._days, [self._known.end, day]))
         for each in np.unique(self._days[rows]).tolist():
-            self._count_day(each)
+            self._go_to(each)
+            self._recent.append(self._one(each))
+            self._known = self._known.plus(self._recent[-1]).on(each + 1)
+            while self._recent[0].day < each - self.most:
+                self._recent.popleft()
         self._go_to(max(day, self._known.end))
         return self._known
 
@@ -217,15 +218,6 @@ class PastDays:
         if (last := self._known.last) is not None:
             sums, counts = (np.where(counts > 0, *pair) for pair in ((sums, last.sums), (counts, last.counts)))
         return OneDay(day, kind_of(int(weekday[0])), sums, counts)
-
-    def _count_day(self, day: int) -> None:
-        """Count the next rows, which are those of this day."""
-        self._go_to(day)
-        one = self._one(day)
-        self._known = self._known.plus(one).on(day + 1)
-        self._recent.append(one)
-        while self._recent and self._recent[0].day < day - self.most:
-            self._recent.popleft()
 
     def table(self, day: int, days: int | None, kind: int) -> Usual:
         """What is usual on a kind of day, [slots,N,G], as known on a day of so many days before it, None: of all."""

@@ -32,10 +32,7 @@ Ask = Callable[[Batch], Awaitable[np.ndarray]]
 
 @dataclass(eq=False)
 class Latest:
-    """A data file of the run's network and the latest forecast from it; a file that cannot be read changes nothing.
-
-    trouble: why the file, as it is now, was not read; empty where it was.
-    """
+    """A data file of the run's network and the latest forecast from it; a file that cannot be read changes nothing."""
 
     problem: Problem
     run: str
@@ -43,7 +40,7 @@ class Latest:
     band: Band | None = None
     answer: bytes = b""  # the forecast as JSON
     made: float = 0.0  # when, in seconds since 1970
-    trouble: str = ""
+    trouble: str = ""  # why the file, as it is now, was not read; empty where it was
     _version: tuple[int, ...] = ()
     _due: dict[int, list[np.ndarray]] = field(default_factory=dict)  # issued -> both ends of its 50 % intervals [P,N]
     _scored: deque[tuple[int, int, int]] = field(default_factory=deque)  # issued, readings in them, readings

@@ -22,6 +22,7 @@ from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.exports import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
 from socialx.files.quantities import NOT_NEGATIVE
+from socialx.files.time_axis import as_text
 from socialx.model.standalone import INPUTS, OUTPUT, Standalone, traced
 from socialx.notebook import Shown
 from socialx.precision import is_out_of_memory
@@ -52,6 +53,7 @@ class Export(Shown):
         about = self.about
         targets = ", ".join(f"{name} ({unit})" for name, unit in about["targets"].items())
         steps = f"{about['horizon']} steps of {about['step_minutes']} min from {about['history']}"
+        steps += f", past days until {about['known_until']}" if about["known_until"] else ""
         return f"{self.format}, {targets} of {len(about['sensors']):,} sensors, {steps}, {self.bytes / 1e6:.1f} MB"
 
 
@@ -152,6 +154,7 @@ def _about(problem: Problem, trained: ScoringProtocol) -> dict[str, Any]:
         "history": data.history,
         "horizon": data.horizon,
         "timezone": data.store.timezone,
+        "known_until": as_text(int(data.store.seconds.max())) if data.met else None,
         "protocol": trained.as_dict(),
     }
 

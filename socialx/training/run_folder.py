@@ -389,11 +389,11 @@ class RunFolder:
         if not self.writes:
             return
         described = {"schema": KNOWN_SCHEMAS[-1], "first": str(known.first), "end": str(known.end)}
-        parts = {name: [*getattr(known, name)] for name in KNOWN_TENSORS}
+        tensors = {name: torch.from_numpy(getattr(known, name)) for name in KNOWN_TENSORS}
         if known.last is not None:  # the readings of the day ``end`` so far come behind those of the kinds of day
             described["kind"] = str(known.last.kind)
-            parts = {name: [*part, getattr(known.last, name)] for name, part in parts.items()}
-        tensors = {name: torch.from_numpy(np.stack(part)) for name, part in parts.items()}
+            for name, table in tensors.items():
+                tensors[name] = torch.cat([table, torch.from_numpy(getattr(known.last, name))[None]])
         with replacing(self.climatology) as temporary:
             temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
 

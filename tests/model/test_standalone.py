@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 
 from socialx.batch import Batch
 from socialx.data.calendar import calendar
-from socialx.data.climatology import Usual
+from socialx.data.climatology import KnownDays, OneDay, PastDays
 from socialx.data.geo import nearest
 from socialx.data.history import Histories
 from socialx.data.network import Network
@@ -45,10 +45,10 @@ class Seen(nn.Module):
 
 
 def around(
-    model: nn.Module, of: Network | None = None, bounded: bool = True, usual: Sequence[Usual] = ()
+    model: nn.Module, of: Network | None = None, bounded: bool = True, known: KnownDays | None = None
 ) -> Standalone:
     of = of or replace(network(), read=(0,))
-    return Standalone(model, of, 5, [0.0] * len(of.inputs), [bounded] * len(of.targets), usual)
+    return Standalone(model, of, 5, [0.0] * len(of.inputs), [bounded] * len(of.targets), known)
 
 
 def histories(sensors: int = 5) -> tuple[Histories, np.ndarray]:
@@ -69,6 +69,34 @@ def test_a_model_sees_the_batch_of_predict() -> None:
         around(model)(marked, batch.carried, torch.from_numpy(issued))
         for name in ("history", "valid", "carried", "slot", "weekday"):
             torch.testing.assert_close(getattr(model.batch, name), getattr(batch, name), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("holiday", [False, True])
+def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: bool) -> None:
+    """On the day of the last row and on later ones, just after midnight too; lost: a sensor that was never read."""
+    values, valid, seconds = speeds(2000, 5, missing=0.3)  # almost seven days
+    valid[:, 2] &= not lost
+    last = int(seconds[-1])
+    holidays = {last // 86_400 - 1: 6, last // 86_400: 5, last // 86_400 + 2: 6} if holiday else {}
+    source = Arrays(values[..., None], valid[..., None], seconds, holidays=holidays)
+    known, model = PastDays(source).now(), Seen()
+    program = Standalone(model, replace(network(), read=(0,)), 5, [0.0], [True], known, holidays)
+    midnight = last // 86_400 * 86_400
+    for issued in (
+        last,
+        *(midnight + 86_400 * days + 300 * row for days in (1, 2, 3, 15, 92, 366) for row in (5, 200)),
+    ):
+        later = np.concatenate([seconds, [issued] if issued > last else []]).astype(np.int64)  # a row without readings
+        rows = np.zeros((len(later), 5, 1), np.float32)
+        rows[: len(seconds)] = values[..., None]
+        whole = Arrays(rows, np.pad(valid, ((0, len(later) - len(seconds)), (0, 0)))[..., None], later, 5, holidays)
+        found = Histories(whole, 12, 12, (0,), (0,), past=PastDays(whole))
+        ((_, batch),) = found.batches(np.array([issued]), 1)
+        program(batch.history, batch.carried, torch.tensor([issued]))
+        torch.testing.assert_close(model.batch.usual, batch.usual, rtol=2e-5, atol=0, equal_nan=True)
+        torch.testing.assert_close(model.batch.trust, batch.trust, rtol=0, atol=1.01 / 255)
+    assert batch.trust.max() == 0  # a year later nothing is left
 
 
 def test_a_latest_reading_that_is_not_given_is_that_of_the_history() -> None:
@@ -140,9 +168,10 @@ def made(kind: str, pooling: str, sensors: int, interleaved: bool = False, encod
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     rng = np.random.default_rng(0)
-    of_kinds = (rng.normal(55, 8, (288, sensors, 1)).astype(np.float32) for _ in range(3))
-    usual = [Usual(readings, rng.integers(0, 255, readings.shape, np.uint8)) for readings in of_kinds]
-    return around(model.eval(), of, usual=usual if kind == "xlstm" else ())
+    counts = rng.uniform(0, 9, (4, 288, sensors, 1)).astype(np.float32)
+    sums = (counts * rng.normal(55, 8, counts.shape)).astype(np.float32)
+    known = KnownDays(sums[:3], counts[:3], 11_000, 12_000, OneDay(12_000, 1, sums[3], counts[3]))
+    return around(model.eval(), of, known=known if kind == "xlstm" else None)
 
 
 CASES = [

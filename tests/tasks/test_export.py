@@ -13,6 +13,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import onnxruntime
 import pytest
 from safetensors import safe_open
 
@@ -20,7 +21,7 @@ import socialx as api
 from socialx.errors import SettingsError
 from socialx.tasks import exporting
 from socialx.training.run_folder import open_run
-from tests.commands import ROOT, refused, small_file, small_run, works
+from tests.commands import ROOT, edited, keep_rows, refused, small_file, small_run, works
 from tests.networks import carry_forward
 
 FORMATS = {"torch": "metr_la.pt2", "onnx": "metr_la.onnx", "safetensors": "metr_la.safetensors"}
@@ -143,6 +144,7 @@ def exported(xlstm: Path, linear: Path, data: Path, tmp_path_factory: pytest.Tem
             output = folder / run.name / FORMATS[name]
             result = works("export", run, output)
             assert result.stdout.startswith(f"wrote {output}: {name}, avg_speed (mph) of 4 sensors, ")
+            assert ("past days until 2012-05-04 09:15:00" in result.stdout) == (run == xlstm)
             assert result.stderr == ""
         write_inputs(run, data, features, folder / run.name / "inputs.npz")
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/export.md").read_text(), re.DOTALL)
@@ -168,6 +170,28 @@ def test_programs_forecast_as_predict_does(name: str, found: dict[str, Any]) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("days", [0, 1, 2, 20, 92, 366])
+def test_a_program_forgets_as_the_run_does(days: int, xlstm: Path, data: Path, exported: Path, tmp_path: Path) -> None:
+    """Of the same readings on a later day, in the first minutes of it and in the afternoon.
+
+    Its first minutes on the day of the last row are left out: there the run knows the days before yesterday alone.
+    """
+    session = onnxruntime.InferenceSession(exported / "xlstm" / FORMATS["onnx"])
+    day = np.datetime64("2012-05-04T00:00") + np.timedelta64(days, "D")
+    for time in (day + np.timedelta64(minutes, "m") for minutes in (10, 1000)[days == 0 :]):
+        with edited(data, tmp_path / "later.h5") as file:
+            keep_rows(file, slice(300, 303))
+            times = time.astype("datetime64[s]") + 300 * np.arange(-2, 1)
+            file["metadata/timestamps"][:] = np.char.replace(times.astype("S19"), b"T", b" ")
+            file["metadata/timestamps_epoch"][:] = times.astype(np.int64)
+            readings = file["data/features"][:, :, :1].astype(np.float32)
+        carried = carry_forward(readings, np.isfinite(readings) & (readings != 0))
+        given = {"history": readings[None], "carried": carried[-1:], "issued_at": times[-1:].astype(np.int64)}
+        wanted = api.predict(xlstm, tmp_path / "later.h5").values
+        np.testing.assert_allclose(session.run(["forecast"], given)[0], wanted, rtol=1e-4)
+
+
+@pytest.mark.slow
 def test_a_file_says_what_it_holds(xlstm: Path, found: dict[str, Any]) -> None:
     texts = found["xlstm"]["texts"]
     assert texts[0] == texts[1] == texts[2]
@@ -185,6 +209,7 @@ def test_a_file_says_what_it_holds(xlstm: Path, found: dict[str, Any]) -> None:
         "history": 3,
         "horizon": 2,
         "timezone": protocol.timezone,
+        "known_until": "2012-05-04 09:15:00",
     }
     assert found["xlstm"]["ends"] == [
         ["history", "tensor(float)", ["batch", 3, 4, 1]],
@@ -192,7 +217,8 @@ def test_a_file_says_what_it_holds(xlstm: Path, found: dict[str, Any]) -> None:
         ["issued_at", "tensor(int64)", ["batch"]],
         ["forecast", "tensor(float)", ["batch", 2, 4, 1]],
     ]
-    assert json.loads(found["linear"]["texts"][0])["missing"] == {"avg_speed": 0.0, "latitude": None}
+    of_linear = json.loads(found["linear"]["texts"][0])
+    assert (of_linear["missing"], of_linear["known_until"]) == ({"avg_speed": 0.0, "latitude": None}, None)
 
 
 @pytest.mark.slow
