@@ -8,7 +8,7 @@ sensors.json       ids of the sensors, in the order of the model
 protocol.json      data, checksum, split, normaliser, seed: what its scores depend on; settings that training fixed
 metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
-climatology.safetensors  readings of the data by kind of day and slot, as sums that fade, with their sha256
+climatology.safetensors  readings by kind of day and slot, as sums that fade, those of the last day apart; their sha256
 intervals.safetensors  prediction intervals of these weights, with their sha256
 unseen.safetensors  of a run that comes with the package: its errors on networks that training had not seen
 last.pt            everything that resuming needs
