@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from socialx.disk import exclusive, temporary_for
 from socialx.errors import SocialxError
-from socialx.training.run_folder import open_run
+from socialx.training.run_folder import fingerprint, open_run
 from tests.commands import SMALL, process, refused, small_run, socialx, works
 
 Content = dict[str, Any]
@@ -352,6 +352,16 @@ def test_a_damaged_climatology_is_refused(run: Path) -> None:
     error = " ".join(refused("predict", run).split())
     assert f"error: {path}: not a readable climatology" in error
     assert "sha256" in error
+
+
+@pytest.mark.parametrize("kind", ["-1", "3", "9", "1.5", None])
+def test_a_climatology_whose_last_day_is_none_is_refused(run: Path, kind: str | None) -> None:
+    path = run / "climatology.safetensors"
+    tensors = load_file(path)
+    described = {"schema": "socialx.climatology/2", "first": "1", "end": "2"} | ({} if kind is None else {"kind": kind})
+    signed = {**described, "sha256": fingerprint(tensors, json.dumps(described, sort_keys=True))}
+    save_file(tensors, path, signed)
+    assert "not a readable climatology" in " ".join(refused("predict", run).split())
 
 
 def test_a_climatology_of_other_sensors_is_refused(run: Path) -> None:
