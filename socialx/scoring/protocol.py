@@ -16,10 +16,10 @@ from socialx import __version__
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset
 from socialx.environment import commit
-from socialx.errors import Argument, Command, SocialxError, fall_back
+from socialx.errors import Argument, Command, Remedy, SocialxError, fall_back
 from socialx.files.distances import distances_checksum
 from socialx.files.holidays import as_dates
-from socialx.files.time_axis import same_clock
+from socialx.files.time_axis import is_utc, same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"
 
@@ -69,8 +69,9 @@ class ScoringProtocol:
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  free_flow: target -> that of the network.  holidays: date -> the weekday that it
-    resembles, of the days of the data.  period: what of a part is scored, None: all of it.
+    data, in its own time zone.  local_zone: by whose clock people live, beside times in UTC.  free_flow: target -> that
+    of the network.  holidays: date -> the weekday that it resembles, of the days of the data.  period: what of a part
+    is scored, None: all of it.
     """
 
     dataset: str
@@ -96,6 +97,7 @@ class ScoringProtocol:
     first_time: str | None = None
     last_time: str | None = None
     timezone: str | None = None
+    local_zone: str | None = None
     free_flow: dict[str, float] = field(default_factory=dict)
     averaging: str = AVERAGING
     holidays: dict[str, str] = field(default_factory=dict)
@@ -142,6 +144,7 @@ class ScoringProtocol:
             first_time=store.timestamps[0].decode(),
             last_time=store.timestamps[-1].decode(),
             timezone=store.timezone,
+            local_zone=store.local_zone,
             free_flow=dict(zip(data.targets, free_flow, strict=True)),
             holidays=as_dates(data.holidays_in_it),
         )
@@ -181,22 +184,38 @@ class ScoringProtocol:
                     own = Command("train", **{"data.path": "FILE.h5", "model.any_network": True})
                     remedy = f"train a run on such data: {own}"
             raise SocialxError(path, other, remedy)
-        same: bool | None = True
-        if self.timezone != then.timezone:
-            times = [datetime.fromisoformat(time) for time in (self.first_time, self.last_time) if time]
-            seconds = [int(time.replace(tzinfo=UTC).timestamp()) for time in times]
-            same = same_clock(self.timezone, then.timezone, seconds[0], seconds[-1]) if times else None
-        if not same:  # a model knows the usual reading of a time of day: in another zone it would be of another hour
-            now, before = (zone or "an unknown zone" for zone in (self.timezone, then.timezone))
-            clocks = f"its times are of {now}, those that {run} was trained on of {before}"
-            if same is False and self.network == then.network:
-                remedy = "convert the readings again, with the times as they were for the training"
-                raise SocialxError(path, f"{clocks}: every reading would stand at another time of day", remedy)
-            fall_back(path, clocks, "its forecasts are right if both are local times")
+        self.compare_clocks(then, run, path)
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
         self.compare_missing(then, run, path, same_missing)
+
+    @property
+    def clock(self) -> str | None:
+        """The zone of the clock whose days and hours the data has; None: it is not known."""
+        return self.local_zone or self.timezone
+
+    def compare_clocks(self, then: ScoringProtocol, run: Path, path: Path) -> None:
+        """Raise SocialxError where days and hours of the same network are of another clock than in training.
+
+        A line says so where the network or a zone is another one, or unknown.
+        """
+        if self.clock == then.clock:
+            return
+        times = [datetime.fromisoformat(time) for time in (self.first_time, self.last_time) if time]
+        seconds = [int(time.replace(tzinfo=UTC).timestamp()) for time in times]
+        same = same_clock(self.clock, then.clock, seconds[0], seconds[-1]) if seconds else None
+        if same:
+            return
+        # A model knows the usual reading of a time of day: in another zone it would be of another hour.
+        now, before = (zone or "an unknown zone" for zone in (self.clock, then.clock))
+        clocks = f"its times are of {now}, those that {run} was trained on of {before}"
+        if same is False and self.network == then.network:
+            remedy: Remedy = "convert the readings again, with the times as they were for the training"
+            if is_utc(self.timezone) and self.local_zone is None:
+                remedy = Command("backfill", path, local_zone=before)
+            raise SocialxError(path, f"{clocks}: every reading would stand at another time of day", remedy)
+        fall_back(path, clocks, "its forecasts are right if both are local times")
 
     def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.

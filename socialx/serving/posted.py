@@ -76,7 +76,7 @@ def issue_of(problem: Problem, kind: str, body: bytes, past: PastDays | None = N
     values[1:, [place[vdid] for vdid in rows], 0] = numbers
     values[0] = data.histories(JITTER_S).latest_before(int(seconds[0]))
     seconds = np.concatenate([seconds[:1] - 60 * data.store.step_minutes, seconds])
-    source = Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes, data.holidays)
+    source = Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes, data.calendar)
     histories = Histories(source, data.history, data.horizon, (0,), (0,), past=past)
     if not histories.read(np.arange(len(seconds) - data.history, len(seconds)))[1].any():
         found = f"no sensor has a reading in the last {data.history} rows"

@@ -13,16 +13,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch.export import ExportedProgram
 from torch.onnx import ONNXProgram
 
 import socialx
 from socialx.build import Problem
-from socialx.data.calendar import KINDS_OF_DAY
+from socialx.data.calendar import DAY_S, KINDS_OF_DAY, shifts
 from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.exports import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
 from socialx.files.quantities import NOT_NEGATIVE
+from socialx.files.time_axis import clock_changes
 from socialx.model.standalone import INPUTS, OUTPUT, Standalone, traced
 from socialx.notebook import Shown
 from socialx.precision import is_out_of_memory
@@ -36,6 +38,7 @@ from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
 
 # What an exported model computes in; whoever loads it chooses the device.
+KNOWN_DAYS = 20 * 366  # whose holidays and clock changes an exported model knows, after the data
 FIXED = {"trainer.device": "cpu", "trainer.precision": "32-true", "model.impl": "fused"}
 
 
@@ -153,6 +156,7 @@ def _about(problem: Problem, trained: ScoringProtocol) -> dict[str, Any]:
         "history": data.history,
         "horizon": data.horizon,
         "timezone": data.store.timezone,
+        "local_zone": data.store.local_zone,
         "protocol": trained.as_dict(),
     }
 
@@ -183,7 +187,14 @@ def standalone(problem: Problem) -> Standalone:
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
     known = data.known_now if data.met else None
     usual = [known.usual(kind) for kind in range(KINDS_OF_DAY)] if known else ()
-    return Standalone(problem.model, data.network, data.store.step_minutes, missing, not_negative, usual, data.holidays)
+    first, last = (data.calendar.day_of(int(second)) for second in (data.store.seconds.min(), data.store.seconds.max()))
+    days, changes = np.arange(first, last + KNOWN_DAYS), []
+    if (zone := data.calendar.zone) is not None:
+        begin = DAY_S * (first - 2)
+        changes = [(begin, int(shifts(zone, np.array(begin))))]
+        changes += [(moment, after - before) for moment, before, after in clock_changes(zone, days)]
+    holidays, step_minutes = data.calendar.holidays_among(days), data.store.step_minutes
+    return Standalone(problem.model, data.network, step_minutes, missing, not_negative, usual, holidays, changes)
 
 
 @contextmanager

@@ -54,6 +54,7 @@ from socialx.disk import (
 )
 from socialx.environment import environment
 from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError
+from socialx.files.holidays import KeptHolidays
 from socialx.precision import Precision
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import ScoringProtocol
@@ -235,6 +236,17 @@ class RunFolder:
             raise SocialxError(path, "not as train writes it", NAME_A_RUN)
         return recorded
 
+    def kept_holidays(self) -> KeptHolidays:
+        """The holidays that the run keeps; of an older run those of its protocol."""
+        path, then = self._existing("protocol.json"), self.protocol()
+        kept = self.read_json(path.name).get("kept_holidays")
+        try:
+            if kept is None:
+                return KeptHolidays.of_dates(then.holidays, then.first_time, then.last_time)
+            return TypeAdapter(KeptHolidays).validate_python(kept)
+        except ValueError:
+            raise SocialxError(path, "not as train writes it", NAME_A_RUN) from None
+
     def job(self) -> str:
         """The job of torchrun that began this run, empty where it was begun otherwise."""
         try:
@@ -257,15 +269,19 @@ class RunFolder:
         sensors: tuple[str, ...],
         job: str = "",
         fixed: Mapping[str, Any] | None = None,
+        kept: KeptHolidays | None = None,
     ) -> None:
         """Write what a new run depends on.
 
-        job: of torchrun, whose restarts may go on with it.  fixed: what the training fixes, as ``trained_with``.
+        job: of torchrun, whose restarts may go on with it.  fixed: what the training fixes, as ``trained_with``.  kept:
+        the holidays, as ``kept_holidays``.
         """
         if job:
             self.write_text("job.txt", f"{job}\n")
         self.write_text("format.txt", f"{FORMAT}\n")
-        self.write_json("protocol.json", {**asdict(protocol), "settings": fixed})
+        self.write_json(
+            "protocol.json", {**asdict(protocol), "settings": fixed, "kept_holidays": kept and asdict(kept)}
+        )
         self.write_json("sensors.json", sensors)
         self._write_settings(settings, origin, [environment(precision)])
 

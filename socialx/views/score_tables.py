@@ -300,9 +300,10 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         f"{name if len(protocol.normaliser) > 1 else 'normaliser'} mean {fit.mean:.4f} std {fit.std:.4f}"
         for name, fit in protocol.normaliser.items()
     )
+    local = f", days of {protocol.local_zone}" if protocol.local_zone else ""
     lines = [
         f"{protocol.dataset} {targets}{read}, {protocol.sensors} sensors, every "
-        f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}",
+        f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}{local}",
         f"{protocol.split} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.history} + "
         f"{protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap",
         f"missing: {missing_rule(protocol.missing)}; averaged over {protocol.averaging}",

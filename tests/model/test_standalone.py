@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from socialx.batch import Batch
-from socialx.data.calendar import calendar
+from socialx.data.calendar import WALL
 from socialx.data.climatology import Usual
 from socialx.data.geo import nearest
 from socialx.data.history import Histories
@@ -106,7 +106,7 @@ def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> 
     model = Seen()
     standalone = Standalone(model, replace(network(), read=(0,)), step_minutes, [None], [False])
     standalone(torch.zeros(1, 12, 5, 1), torch.zeros(1, 5, 1), torch.from_numpy(issued))
-    slot, weekday = calendar(issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes, {})
+    slot, weekday = WALL.at(issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes)
     assert model.batch.slot.tolist() == slot.tolist()
     assert model.batch.weekday.tolist() == weekday.tolist()
     assert int(model.batch.weekday[0, 11]) == time.weekday()
