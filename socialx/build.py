@@ -85,10 +85,8 @@ def build(
             met=met,
             holidays=holidays,
         )
-        data.note_clock()
     elif met and not data.met:  # of a model that does not read the climatology
         data = replace(data, met=met)
-        data.note_clock()
     roads = None if "pooling.distances" in settings.unread() else settings.pooling.distances
     graph = (settings.pooling.neighbours, settings.pooling.reach_km, roads, settings.pooling.strict)
     network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))

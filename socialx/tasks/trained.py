@@ -229,6 +229,8 @@ def load_trained(
     if effective.model.any_network:
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))
     problem.protocol.refuse_other(then, path, problem.data.store.path, tied and not free, same_missing)
+    if not first or (problem.data.met and not first.data.met):
+        problem.data.note_clock()
     if problem.protocol.network == then.network and problem.protocol.timezone != then.timezone:
         then = replace(then, first_time=None, last_time=None)  # which are of another clock than those of the file
     if free:

@@ -241,6 +241,7 @@ def _plan(
         problem.protocol.compare_clocks(old.protocol(), old.path, data)
         problem.protocol.compare_missing(old.protocol(), old.path, data)
         old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
+    problem.data.note_clock()
     return problem, loaded.origin, old, overwrite
 
 
@@ -291,6 +292,7 @@ def other_networks(problem: Problem) -> list[Problem]:
                 found = f"{counted(len(shared), 'sensor')} of {file} again"
                 raise SocialxError(path, found, "name each network once", sample=shared)
         networks[path] = places
+        other.data.note_clock()
         read_at_own_pace(other, problem.protocol)
         other.model.to(other.precision.device)
         others.append(other)
