@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
-from socialx.data.calendar import Holidays
 from socialx.data.climatology import MET_DAYS
 from socialx.data.geo import itself
 from socialx.data.loaders import Loading
@@ -51,14 +50,13 @@ def build(
     moments: Mapping[str, Moments] | None = None,
     sensors: tuple[str, ...] | None = None,
     finer: int = 1,
-    holidays: Holidays | None = None,
 ) -> Problem:
     """Open the data, unless it is given, and build the model for it.
 
     split: whether the file is cut into train, validation and test.  moments: of a trained run, in place of those of
     this file.  sensors: the ids that the file must have, in the order of the model.  finer: how many steps of the model
-    are one of the file.  holidays: of a run, in place of those that its settings name.  Raises SettingsError where
-    settings do not fit together and SocialxError where the file does not fit them.
+    are one of the file.  Raises SettingsError where settings do not fit together and SocialxError where the file does
+    not fit them.
     """
     settings.refuse_conflicts()
     precision = _prepared(settings)
@@ -68,8 +66,6 @@ def build(
         if settings.data.path is None:
             remedy = f"{Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
             raise SettingsError("data.path", "no data file", remedy)
-        if holidays is None and settings.data.holidays is not None:
-            holidays = holidays_of(settings.data.holidays)
         data = open_dataset(
             settings.data.path,
             targets=settings.data.targets,
@@ -83,7 +79,7 @@ def build(
             sensors=sensors,
             loading=loading_of(settings),
             met=met,
-            holidays=holidays,
+            holidays=holidays_of(settings.data.holidays) if settings.data.holidays else None,
         )
     elif met and not data.met:  # of a model that does not read the climatology
         data = replace(data, met=met)

@@ -5,65 +5,20 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field
 
-from socialx.data.calendar import WEEKDAYS, Calendar, Holidays
+from socialx.data.calendar import WEEKDAYS, Holidays
 from socialx.disk import read_text
 from socialx.errors import Argument, SettingsError, SocialxError, shortened
 
 SUNDAY = 6
-NONE: dict[int, int] = {}  # of holidays
-KEPT_DAYS = 36_525  # after the data, of a list that is a file
 COUNTRY = re.compile(r"([A-Za-z]{2})(?:-([A-Za-z0-9]{1,3}))?")  # US, DE-BY
 MOST_BYTES = 1 << 20
 ADVICE = "a CSV with a date and a weekday in each line is needed, such as 2012-05-28,Sunday"
-
-
-@dataclass(frozen=True)
-class KeptHolidays:
-    """The holidays that a run keeps: those of the days of its data, first to last, and what its list had after them.
-
-    days: as ``Holidays``.  first, last: counted from 1970.  path: of the list, None where it is that of a country.
-    """
-
-    days: dict[int, Annotated[int, Field(ge=0, lt=len(WEEKDAYS))]]
-    first: int
-    last: int
-    path: Path | None = None
-
-    @classmethod
-    def of(cls, named: str | None, calendar: Calendar, seconds: np.ndarray) -> KeptHolidays:
-        """Those that a run keeps of the holidays that were named, for data of these seconds."""
-        first, last = (calendar.day_of(int(second)) for second in (seconds.min(), seconds.max()))
-        path = None if named is None or COUNTRY.fullmatch(named) else Path(named).absolute()
-        later = 0 if path is None else KEPT_DAYS
-        return cls(calendar.holidays_among(np.arange(first, last + 1 + later)), first, last, path)
-
-    @classmethod
-    def of_dates(cls, dates: Mapping[str, str], *ends: str | None) -> KeptHolidays:
-        """Those of an older run, whose protocol has dates as ``as_dates``, and its first and last time."""
-        days = {_day(date.fromisoformat(each)): WEEKDAYS.index(like) for each, like in dates.items()}
-        first, last = (_day(date.fromisoformat((time or "1970-01-01")[:10])) for time in ends)
-        return cls(days, first, last)
-
-    def changed(self, listed: Holidays | None) -> list[str]:
-        """The dates of the run's data of which a list says something else."""
-        now, days = listed or NONE.get, range(self.first, self.last + 1)
-        return list(as_dates({day: 0 for day in days if self.days.get(day) != now(day)}))
-
-    def before(self, listed: Holidays) -> Holidays:
-        """The run's own holidays until its data ends, and those of a list on all other days."""
-        return partial(self._of, listed)
-
-    def _of(self, listed: Holidays, day: int) -> int | None:
-        return self.days.get(day) if self.first <= day <= self.last else listed(day)
 
 
 def holidays_of(named: str) -> Holidays:
@@ -77,6 +32,11 @@ def holidays_of(named: str) -> Holidays:
         _of_year(found[1], found[2], 2000)
         return partial(_of_country, found[1], found[2])
     return _of_file(Path(named)).get
+
+
+def list_of(named: str | None) -> Path | None:
+    """The file of this name, wherever the current folder is later; None for a country, and for no name."""
+    return None if named is None or COUNTRY.fullmatch(named) else Path(named).absolute()
 
 
 def _of_country(country: str, region: str | None, day: int) -> int | None:

@@ -16,7 +16,7 @@ from socialx import __version__
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset
 from socialx.environment import commit
-from socialx.errors import Argument, Command, Remedy, SocialxError, fall_back
+from socialx.errors import Argument, Command, SocialxError, fall_back
 from socialx.files.distances import distances_checksum
 from socialx.files.holidays import as_dates
 from socialx.files.time_axis import is_utc, same_clock
@@ -184,7 +184,22 @@ class ScoringProtocol:
                     own = Command("train", **{"data.path": "FILE.h5", "model.any_network": True})
                     remedy = f"train a run on such data: {own}"
             raise SocialxError(path, other, remedy)
-        self.compare_clocks(then, run, path)
+        same: bool | None = True
+        if self.clock != then.clock:
+            times = [datetime.fromisoformat(time) for time in (self.first_time, self.last_time) if time]
+            seconds = [int(time.replace(tzinfo=UTC).timestamp()) for time in times]
+            same = same_clock(self.clock, then.clock, seconds[0], seconds[-1]) if times else None
+        if not same:  # a model knows the usual reading of a time of day: in another zone it would be of another hour
+            now, before = (zone or "an unknown zone" for zone in (self.clock, then.clock))
+            clocks = f"its times are of {now}, those that {run} was trained on of {before}"
+            if same is False and self.network == then.network:
+                remedy = "convert the readings again, with the times as they were for the training"
+                if is_utc(self.timezone) and self.local_zone is None:
+                    remedy = str(Command("backfill", path, local_zone=before))
+                raise SocialxError(path, f"{clocks}: every reading would stand at another time of day", remedy)
+            fall_back(path, clocks, "its forecasts are right if both are local times")
+        if self.network == then.network and (dates := self.other_holidays(then)):
+            fall_back(path, f"its holidays are not those that {run} was trained with", sample=dates)
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
@@ -195,27 +210,14 @@ class ScoringProtocol:
         """The zone of the clock whose days and hours the data has; None: it is not known."""
         return self.local_zone or self.timezone
 
-    def compare_clocks(self, then: ScoringProtocol, run: Path, path: Path) -> None:
-        """Raise SocialxError where days and hours of the same network are of another clock than in training.
-
-        A line says so where the network or a zone is another one, or unknown.
-        """
-        if self.clock == then.clock:
-            return
-        times = [datetime.fromisoformat(time) for time in (self.first_time, self.last_time) if time]
-        seconds = [int(time.replace(tzinfo=UTC).timestamp()) for time in times]
-        same = same_clock(self.clock, then.clock, seconds[0], seconds[-1]) if seconds else None
-        if same:
-            return
-        # A model knows the usual reading of a time of day: in another zone it would be of another hour.
-        now, before = (zone or "an unknown zone" for zone in (self.clock, then.clock))
-        clocks = f"its times are of {now}, those that {run} was trained on of {before}"
-        if same is False and self.network == then.network:
-            remedy: Remedy = "convert the readings again, with the times as they were for the training"
-            if is_utc(self.timezone) and self.local_zone is None:
-                remedy = Command("backfill", path, local_zone=before)
-            raise SocialxError(path, f"{clocks}: every reading would stand at another time of day", remedy)
-        fall_back(path, clocks, "its forecasts are right if both are local times")
+    def other_holidays(self, then: ScoringProtocol) -> list[str]:
+        """The dates of which this and another protocol say something else, of the days that both have."""
+        first, last = (
+            pick(str(each)[:10] for each in ends)
+            for pick, ends in ((max, (self.first_time, then.first_time)), (min, (self.last_time, then.last_time)))
+        )
+        dates = sorted({**self.holidays, **then.holidays})
+        return [date for date in dates if first <= date <= last and self.holidays.get(date) != then.holidays.get(date)]
 
     def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.

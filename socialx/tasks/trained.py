@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,10 +10,8 @@ import torch
 from torch import Tensor
 
 from socialx.build import Problem, build
-from socialx.data.calendar import Holidays
 from socialx.data.normaliser import Moments
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
-from socialx.files.holidays import holidays_of
 from socialx.files.quantities import KMH, ratio_of_units
 from socialx.files.store import open_store
 from socialx.model.coarser import Coarser
@@ -23,7 +20,7 @@ from socialx.progress import note
 from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.settings import SCORING, Settings
-from socialx.settings_layers import DEFAULT, Layers, differences
+from socialx.settings_layers import Layers, differences
 from socialx.tasks.pace import pace_of, read_at_own_pace
 from socialx.training.run_folder import RunFolder, open_run
 
@@ -80,20 +77,6 @@ def moments_of(run: RunFolder, settings: Settings) -> dict[str, Moments]:
     if lacking := [name for name in dict.fromkeys(features) if name not in found]:
         raise SocialxError(run.path, f"its protocol has no mean and deviation of {', '.join(lacking)}", "train again")
     return found
-
-
-def holidays_of_run(run: RunFolder, settings: Settings, own: bool) -> tuple[Holidays | None, list[str]]:
-    """The holidays of a run, and the dates within its data on which the list is another one than it was.
-
-    own: nobody has named another list.  The run's own days then hold within its data, and those of its list, or those
-    that it keeps where that is gone, on later ones.
-    """
-    kept, named = run.kept_holidays(), settings.data.holidays
-    listed = None
-    if named is not None:
-        file = kept.path if own else None
-        listed = kept.days.get if file and not os.access(file, os.R_OK) else holidays_of(str(file or named))
-    return kept.before(listed) if own and listed else listed, kept.changed(listed)
 
 
 def starting_from(run: RunFolder, problem: Problem) -> Problem:
@@ -197,12 +180,13 @@ def load_trained(
         raise SocialxError(file, f"no such file, on which {path} was trained", remedy)
     finer = steps_in_one(effective, then)
     lengths = {name: getattr(effective.data, name) // finer for name in ("history", "horizon")}
-    effective = effective.model_copy(update={"data": effective.data.model_copy(update=lengths)})
+    own = {}
+    if loaded.origin["data.holidays"] == str(run.settings):
+        own["holidays"] = run.holidays(effective.data.holidays)
+    effective = effective.model_copy(update={"data": effective.data.model_copy(update={**lengths, **own})})
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
     moments = moments_of(run, effective)
-    own = loaded.origin["data.holidays"] in (str(run.settings), DEFAULT)
-    holidays, changed = holidays_of_run(run, effective, own)
     tied, free = effective.sensor_tables(), effective.takes_new_sensors() and sensors is not None
     problem = build(
         effective,
@@ -211,15 +195,7 @@ def load_trained(
         moments=None if split else moments,
         sensors=sensors if tied and not free and not split else None,
         finer=finer,
-        holidays=holidays,
     )
-    of_run = replace(problem.data, calendar=replace(problem.data.calendar, holidays=holidays))
-    if of_run.holidays_in_it != problem.data.holidays_in_it:
-        raise SettingsError(path, "other holidays than the first run", "score them one by one")
-    if changed and not first and problem.protocol.network == then.network:
-        dates = counted(len(changed), "day of its training is", "days of its training are")
-        hold = "those of its training count" if own else "the new list counts"
-        note(Message(path, f"{dates} not what the list of holidays says now", hold, changed))
     same = tied or then.dataset == problem.protocol.dataset  # with tables another is refused
     if known and same and problem.data.met:
         units = problem.protocol.targets.items()

@@ -19,7 +19,7 @@ from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL
 from socialx.errors import Argument, Message, SettingsError, SocialxError, counted
-from socialx.files.holidays import KeptHolidays
+from socialx.files.holidays import list_of
 from socialx.kinds import OwnModel, model_of
 from socialx.notebook import Shown, is_frame
 from socialx.precision import Precision
@@ -31,7 +31,7 @@ from socialx.settings_layers import Layers, differences, fixed, flat, own_settin
 from socialx.tasks.first_steps import first_steps
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.pace import read_at_own_pace
-from socialx.tasks.trained import holidays_of_run, load_trained, moments_of, places_of, starting_from
+from socialx.tasks.trained import load_trained, moments_of, places_of, starting_from
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
@@ -154,8 +154,8 @@ def train(
             else:
                 before = None
                 ids, fixes = data.sensors.ids, fixed(effective)
-                kept = KeptHolidays.of(effective.data.holidays, data.calendar, data.store.seconds)
-                run.write_start(to_yaml(effective), origin, precision, protocol, ids, group.job, fixes, kept)
+                holidays = list_of(effective.data.holidays)
+                run.write_start(to_yaml(effective), origin, precision, protocol, ids, group.job, fixes, holidays)
                 if data.met and run.writes:
                     run.write_known(data.known_now)
         group.copy_first(problem.model.state_dict().values())
@@ -226,21 +226,22 @@ def _plan(
     loaded.note_size(None if old else layers.size)
     loaded.note_unread()
     source = old if old and loaded.settings.trainer.from_run else start
-    moments = moments_of(source, loaded.settings) if source else None
-    holidays, changed = holidays_of_run(old, loaded.settings, True) if old else (None, [])
-    problem = build(loaded.settings, moments=moments, holidays=holidays)
+    settings = loaded.settings
+    if old:
+        own = {"holidays": old.holidays(settings.data.holidays)}
+        settings = settings.model_copy(update={"data": settings.data.model_copy(update=own)})
+    problem = build(settings, moments=moments_of(source, settings) if source else None)
+    problem = replace(problem, settings=loaded.settings)
     if start and not old:
         problem = starting_from(start, problem)
     if old:
         data, roads = problem.data.store.path, problem.settings.pooling.distances
         old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
-        if changed:
-            what = f"it is not the list that {old.path} was trained with"
-            asked = Argument("data.holidays", loaded.settings.data.holidays)
-            raise SocialxError(asked, what, "write these days as they were, or train another run", sample=changed)
-        problem.protocol.compare_clocks(old.protocol(), old.path, data)
-        problem.protocol.compare_missing(old.protocol(), old.path, data)
         old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
+        if changed := problem.protocol.other_holidays(old.protocol()):
+            what = f"{old.path} was trained with other holidays"
+            raise SocialxError(settings.data.holidays, what, "write these days as they were", sample=changed)
+        problem.protocol.refuse_other(old.protocol(), old.path, data, True, True)
     problem.data.note_clock()
     return problem, loaded.origin, old, overwrite
 
