@@ -171,10 +171,7 @@ class Dataset:
         return self.calendar.holidays_among(self.calendar.day(self.store.seconds))
 
     def note_clock(self, divided: bool = False) -> None:
-        """Say that the days and hours are those of UTC, where nobody said by which clock people live.
-
-        divided: scores are divided by them; without it, a climatology or holidays are made of them.
-        """
+        """Say where a climatology or holidays, or divided scores alone, are of UTC, without the clock of people."""
         store, made = self.store, bool(self.met or self.calendar.holidays)
         if made is not divided and is_utc(store.timezone) and store.local_zone is None:
             local = Command("backfill", store.path, local_zone="ZONE")
@@ -184,11 +181,11 @@ class Dataset:
     @property
     def known_now(self) -> KnownDays:
         """What is known on the day of the last row."""
-        return self.past().before(self.calendar.day_of(int(self.store.seconds.max())))
+        return self.past().before(int(self.calendar.day(self.store.seconds.max())))
 
     def known_days(self, issued: int) -> int:
         """How many days are known before the day of an issue: those with rows, and those of a run before the file."""
-        days, today = self.calendar.day(self.store.seconds), self.calendar.day_of(issued)
+        days, today = self.calendar.day(self.store.seconds), int(self.calendar.day(issued))
         own = np.unique(days[days < today])
         if self.known is None or self.known.end > today:
             return len(own)

@@ -28,17 +28,14 @@ class Calendar:
     zone: ZoneInfo | None = None
     holidays: Holidays | None = None
 
-    def local(self, seconds: np.ndarray) -> np.ndarray:
+    def local(self, seconds: np.ndarray | int) -> np.ndarray:
         """The times of rows int64 [...] on the clock that people live by, read as UTC, int64 [...]."""
-        return seconds if self.zone is None else seconds + shifts(self.zone, seconds)
+        times = np.asarray(seconds)
+        return times if self.zone is None else times + shifts(self.zone, times)
 
-    def day(self, seconds: np.ndarray) -> np.ndarray:
-        """The day of each row, counted from 1970, int64 [...]."""
+    def day(self, seconds: np.ndarray | int) -> np.ndarray:
+        """The day of each row, or of one time, counted from 1970, int64 [...]."""
         return self.local(seconds) // DAY_S
-
-    def day_of(self, second: int) -> int:
-        """The day of one time."""
-        return int(self.day(np.array([second]))[0])
 
     def at(self, seconds: np.ndarray, step_minutes: int) -> tuple[np.ndarray, np.ndarray]:
         """Where in the day and in the week each row lies.

@@ -199,7 +199,7 @@ class PastDays:
         usual = Usual(np.empty(shape, np.float32), np.empty(shape, np.uint8))
         if self.present is not None:
             last = self.source.seconds[self._order[-1]]
-            day = np.maximum(day, self.source.calendar.day_of(int(last - self.present)))
+            day = np.maximum(day, self.source.calendar.day(last - self.present))
         for one in np.unique(day).tolist():
             for kind in np.unique(kinds[day == one]).tolist():
                 rows = np.flatnonzero((day == one) & (kinds == kind))

@@ -83,10 +83,7 @@ class Store(Shown):
         return values, self.is_reading(values)
 
     def local_clock(self) -> ZoneInfo | None:
-        """The clock that people live by, where the times are in UTC; None: the times are those of that clock.
-
-        Raises SocialxError where the file names none that can be read.
-        """
+        """The clock that people live by, where the times are in UTC; None: the times are those of that clock."""
         zone = known_zone(self.local_zone)
         if self.local_zone is not None and (zone is None or not is_utc(self.timezone)):
             what = f"its local zone {shortened(self.local_zone, ITEM)!a} is not known, or its times are not in UTC"

@@ -212,12 +212,11 @@ class ScoringProtocol:
 
     def other_holidays(self, then: ScoringProtocol) -> list[str]:
         """The dates of which this and another protocol say something else, of the days that both have."""
-        first, last = (
-            pick(str(each)[:10] for each in ends)
-            for pick, ends in ((max, (self.first_time, then.first_time)), (min, (self.last_time, then.last_time)))
-        )
+        first, last = max(str(self.first_time), str(then.first_time)), min(str(self.last_time), str(then.last_time))
         dates = sorted({**self.holidays, **then.holidays})
-        return [date for date in dates if first <= date <= last and self.holidays.get(date) != then.holidays.get(date)]
+        return [
+            date for date in dates if first[:10] <= date <= last and self.holidays.get(date) != then.holidays.get(date)
+        ]
 
     def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.

@@ -187,10 +187,10 @@ def standalone(problem: Problem) -> Standalone:
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
     known = data.known_now if data.met else None
     usual = [known.usual(kind) for kind in range(KINDS_OF_DAY)] if known else ()
-    first, last = (data.calendar.day_of(int(second)) for second in (data.store.seconds.min(), data.store.seconds.max()))
-    days, changes = np.arange(first, last + KNOWN_DAYS), []
+    own = data.calendar.day(data.store.seconds)
+    days, changes = np.arange(own.min(), own.max() + KNOWN_DAYS), []
     if (zone := data.calendar.zone) is not None:
-        begin = DAY_S * (first - 2)
+        begin = DAY_S * (int(days[0]) - 2)
         changes = [(begin, int(shifts(zone, np.array(begin))))]
         changes += [(moment, after - before) for moment, before, after in clock_changes(zone, days)]
     holidays, step_minutes = data.calendar.holidays_among(days), data.store.step_minutes
