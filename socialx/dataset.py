@@ -170,10 +170,11 @@ class Dataset:
         """The holidays on which the file has rows."""
         return self.calendar.holidays_among(self.calendar.day(self.store.seconds))
 
-    def note_clock(self, divided: bool = False) -> None:
-        """Say where a climatology or holidays, or divided scores alone, are of UTC, without the clock of people."""
+    def note_clock(self, by: Sequence[str] | None = None) -> None:
+        """Say where a climatology or holidays, or else scores that are divided by them, are of UTC alone."""
         store, made = self.store, bool(self.met or self.calendar.holidays)
-        if made is not divided and is_utc(store.timezone) and store.local_zone is None:
+        counts = made if by is None else not made and {"hour", "weekday"} & set(by)
+        if counts and is_utc(store.timezone) and store.local_zone is None:
             local = Command("backfill", store.path, local_zone="ZONE")
             found = "its times are in UTC, and so are its days and hours"
             note(Message(store.path, found, f"{local} says by which clock people live"))

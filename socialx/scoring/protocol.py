@@ -159,11 +159,18 @@ class ScoringProtocol:
         return replace(self, trained=trained, normaliser=normaliser, period=period)
 
     def refuse_other(
-        self, then: ScoringProtocol, run: Path, path: Path, sensor_tables: bool, same_missing: bool = False
+        self,
+        then: ScoringProtocol,
+        run: Path,
+        path: Path,
+        sensor_tables: bool,
+        same_missing: bool = False,
+        holidays: str | None = None,
     ) -> None:
         """Raise SocialxError where a model that was trained under ``then`` does not fit the data of this protocol.
 
-        sensor_tables: the model has weights per sensor.  same_missing: as in ``compare_missing``.  Warns where
+        sensor_tables: the model has weights per sensor.  same_missing: as in ``compare_missing``.  holidays: the
+        list of a run that goes on, which must be the same; without it a line says which days differ.  Warns where
         neighbours are found in another way, and where the clocks of another network may be other ones.
         """
         differ = _other_features("inputs", self.inputs, then.inputs)
@@ -198,8 +205,11 @@ class ScoringProtocol:
                     remedy = str(Command("backfill", path, local_zone=before))
                 raise SocialxError(path, f"{clocks}: every reading would stand at another time of day", remedy)
             fall_back(path, clocks, "its forecasts are right if both are local times")
-        if self.network == then.network and (dates := self.other_holidays(then)):
-            fall_back(path, f"its holidays are not those that {run} was trained with", sample=dates)
+        if dates := self.other_holidays(then):
+            what = f"{run} was trained with other holidays"
+            if holidays is not None:
+                raise SocialxError(holidays, what, "write these days as they were", sample=dates)
+            fall_back(path, what, sample=dates)
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
@@ -210,8 +220,15 @@ class ScoringProtocol:
         """The zone of the clock whose days and hours the data has; None: it is not known."""
         return self.local_zone or self.timezone
 
+    def beside(self, now: ScoringProtocol) -> ScoringProtocol:
+        """The same without its first and last time, where those of the same network are of another clock now."""
+        other = self.network == now.network and self.timezone != now.timezone
+        return replace(self, first_time=None, last_time=None) if other else self
+
     def other_holidays(self, then: ScoringProtocol) -> list[str]:
         """The dates of which this and another protocol say something else, of the days that both have."""
+        if self.network != then.network:
+            return []
         first, last = max(str(self.first_time), str(then.first_time)), min(str(self.last_time), str(then.last_time))
         dates = sorted({**self.holidays, **then.holidays})
         return [

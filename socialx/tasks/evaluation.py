@@ -88,8 +88,7 @@ def evaluate(
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.problem))
         dataset, step_minutes = scored.data, scored.data.store.step_minutes
-        if {"hour", "weekday"} & set(by):
-            dataset.note_clock(divided=True)
+        dataset.note_clock(by)
         models = (scored.baselines() if baselines else {}) | scored.models()
         scores = {name: scored.scores() for name in models}
         errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}

@@ -143,6 +143,7 @@ def scored_part(
     several = sorted(problems.values(), key=lambda each: not each.data.met)  # first those that read the climatology
     problem = next(iter(problems.values()), None) or build(layers.load().in_full_precision())
     problem = replace(problem, data=several[0].data) if several else problem
+    problem.data.note_clock()
     _note_days(problem, layers)
     places, period = windows_within(problem.data, part, start, end)
     made = {name: read_forecasts(Path(name), about(problem.data, part, places, name)) for name in files}

@@ -31,7 +31,7 @@ from socialx.settings_layers import Layers, differences, fixed, flat, own_settin
 from socialx.tasks.first_steps import first_steps
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.pace import read_at_own_pace
-from socialx.tasks.trained import load_trained, moments_of, places_of, starting_from
+from socialx.tasks.trained import load_trained, moments_of, places_of, starting_from, with_own_list
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
@@ -226,10 +226,7 @@ def _plan(
     loaded.note_size(None if old else layers.size)
     loaded.note_unread()
     source = old if old and loaded.settings.trainer.from_run else start
-    settings = loaded.settings
-    if old:
-        own = {"holidays": old.holidays(settings.data.holidays)}
-        settings = settings.model_copy(update={"data": settings.data.model_copy(update=own)})
+    settings = with_own_list(loaded.settings, loaded.origin, old)
     problem = build(settings, moments=moments_of(source, settings) if source else None)
     problem = replace(problem, settings=loaded.settings)
     if start and not old:
@@ -238,10 +235,7 @@ def _plan(
         data, roads = problem.data.store.path, problem.settings.pooling.distances
         old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
         old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
-        if changed := problem.protocol.other_holidays(old.protocol()):
-            what = f"{old.path} was trained with other holidays"
-            raise SocialxError(settings.data.holidays, what, "write these days as they were", sample=changed)
-        problem.protocol.refuse_other(old.protocol(), old.path, data, True, True)
+        problem.protocol.refuse_other(old.protocol(), old.path, data, True, True, settings.data.holidays)
     problem.data.note_clock()
     return problem, loaded.origin, old, overwrite
 

@@ -19,7 +19,7 @@ from socialx.tasks.trained import load_trained
 from tests.commands import refused, small_file, small_run, works
 
 LIST = "2012-05-04,Sunday\n2012-05-10,Saturday\n"
-TOLD = "its holidays are not those that"
+TOLD = "was trained with other holidays"
 EDITS = {
     "another weekday": "2012-05-04,Saturday\n2012-05-10,Saturday\n",
     "a day less": "2012-05-10,Saturday\n",
@@ -58,7 +58,7 @@ def test_other_days_of_the_training_are_told_and_never_trained_on(folder: Path) 
     for name, edit in EDITS.items():
         Path("h.csv").write_text(edit)
         assert works("predict", "run").stderr.count(TOLD) == 1, name
-        assert "run was trained with other holidays" in refused("train", "--resume", "run", "--max-epochs", "2")
+        assert TOLD in refused("train", "--resume", "run", "--max-epochs", "2")
     assert works("evaluate", "run").stderr.count(TOLD) == 1
     assert works("explain", "run").stderr.count(TOLD) == 1
     Path("h.csv").write_text(LIST)
@@ -107,7 +107,7 @@ def test_runs_of_other_holidays_are_scored_together_with_a_line(folder: Path) ->
     small_run(Path("m.h5"), "same", "--holidays", "h.csv")
     assert TOLD not in works("evaluate", "run", "same").stderr
     for pair in (["run", "plain"], ["plain", "run"]):
-        assert f"{TOLD} {pair[1]} was" in works("evaluate", *pair).stderr
+        assert f"{pair[1]} {TOLD}" in works("evaluate", *pair).stderr
 
 
 def test_an_older_run_is_compared_by_the_days_of_its_protocol(folder: Path) -> None:
