@@ -231,9 +231,8 @@ class ScoringProtocol:
             return []
         first, last = max(str(self.first_time), str(then.first_time)), min(str(self.last_time), str(then.last_time))
         dates = sorted({**self.holidays, **then.holidays})
-        return [
-            date for date in dates if first[:10] <= date <= last and self.holidays.get(date) != then.holidays.get(date)
-        ]
+        differ = [date for date in dates if self.holidays.get(date) != then.holidays.get(date)]
+        return differ if self.checksum == then.checksum else [date for date in differ if first[:10] <= date <= last]
 
     def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.

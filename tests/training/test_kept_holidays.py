@@ -123,7 +123,7 @@ def test_an_older_run_is_compared_by_the_days_of_its_protocol(folder: Path) -> N
 
 def test_a_new_run_in_the_folder_does_not_keep_the_list(folder: Path) -> None:
     assert Path("run/holidays.csv").read_text() == LIST
-    works("train", "m.h5", "--run-dir", "run", "--overwrite", "--max-epochs", "1", "--size", "small")
+    works("train", "--data", "m.h5", "--run-dir", "run", "--overwrite", "--max-epochs", "1", "--size", "small")
     assert not Path("run/holidays.csv").exists()
 
 
