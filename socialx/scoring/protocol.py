@@ -202,7 +202,7 @@ class ScoringProtocol:
             if same is False and self.network == then.network:
                 remedy = "convert the readings again, with the times as they were for the training"
                 if is_utc(self.timezone) and self.local_zone is None:
-                    remedy = str(Command("backfill", path, local_zone=before))
+                    remedy += f", or where they are in UTC {Command('backfill', path, local_zone=before)}"
                 raise SocialxError(path, f"{clocks}: every reading would stand at another time of day", remedy)
             fall_back(path, clocks, "its forecasts are right if both are local times")
         if dates := self.other_holidays(then):

@@ -144,7 +144,9 @@ def _format(output: Path, format: str | None) -> str:
 def _about(problem: Problem, trained: ScoringProtocol) -> dict[str, Any]:
     """What the file says of itself; trained: the protocol of the run."""
     data = problem.data
+    local = {} if data.store.local_zone is None else {"local_zone": data.store.local_zone}
     return {
+        **local,
         "schema": "socialx.export/1",
         "socialx": socialx.__version__,
         "dataset": data.store.dataset_name,
@@ -156,7 +158,6 @@ def _about(problem: Problem, trained: ScoringProtocol) -> dict[str, Any]:
         "history": data.history,
         "horizon": data.horizon,
         "timezone": data.store.timezone,
-        "local_zone": data.store.local_zone,
         "protocol": trained.as_dict(),
     }
 
