@@ -17,10 +17,11 @@ import numpy as np
 import torch
 
 from socialx.data import climatology
-from socialx.data.calendar import DAY_S
+from socialx.data.calendar import Calendar
 from socialx.data.climatology import PastDays
 from socialx.data.source import RowSource
 from socialx.dataset import Columns, Dataset, open_dataset
+from socialx.files.holidays import holidays_of
 
 DAYS = (1, 2, 3, 7, 14, 28, None)
 TRIED = {
@@ -57,7 +58,7 @@ def tried() -> Iterator[tuple[str, dict[str, float]]]:
 def opened(path: Path, holidays: str | None = None) -> Dataset:
     """A file with windows of an hour."""
     names = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12, "split": "canonical"}
-    return open_dataset(path, device=torch.device("cpu"), holidays=holidays, **names)  # type: ignore[arg-type]
+    return open_dataset(path, device=torch.device("cpu"), holidays=holidays and holidays_of(holidays), **names)  # type: ignore[arg-type]
 
 
 def table(path: Path) -> Iterator[Sequence[str]]:
@@ -78,8 +79,8 @@ def of_holidays(path: Path, named: str) -> Iterator[Sequence[str]]:
     data = opened(path, named)
     yield [f"{path.stem}: holiday", "as a day like others", "as the weekday that it resembles"]
     for day in data.holidays_in_it:
-        first, last = np.searchsorted(data.store.seconds, [day * DAY_S, (day + 1) * DAY_S])
-        sources = (Columns(data.target_source.stores, holidays) for holidays in ({}, data.holidays))
+        first, last = np.searchsorted(data.calendar.day(data.store.seconds), [day, day + 1])
+        sources = (Columns(data.target_source.stores, calendar) for calendar in (Calendar(), data.calendar))
         yield [str(np.datetime64(day, "D")), *(f"{error(each, range(first, last, 288), None):.2f}" for each in sources)]
 
 

@@ -22,6 +22,7 @@ from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset, open_dataset
 from socialx.environment import keep_freed_memory
 from socialx.errors import Argument, Command, SettingsError, SocialxError
+from socialx.files.holidays import holidays_of
 from socialx.files.neighbours import neighbours_of
 from socialx.kinds import POOLINGS, OwnModel, model_of
 from socialx.model.pooling import Geometry, Social
@@ -78,7 +79,7 @@ def build(
             sensors=sensors,
             loading=loading_of(settings),
             met=met,
-            holidays=settings.data.holidays,
+            holidays=holidays_of(settings.data.holidays) if settings.data.holidays else None,
         )
     elif met and not data.met:  # of a model that does not read the climatology
         data = replace(data, met=met)

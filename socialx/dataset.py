@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from socialx.data.augmentation import Augmented
-from socialx.data.calendar import DAY_S, Holidays, following, slots_per_day
+from socialx.data.calendar import WALL, Calendar, Holidays, following, slots_per_day
 from socialx.data.climatology import UNTIL_TRAINED, KnownDays, PastDays, Usual
 from socialx.data.history import Histories
 from socialx.data.loaders import (
@@ -35,13 +35,12 @@ from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS, RowSource, pages
 from socialx.data.windows import Windows, split_windows
 from socialx.environment import free_bytes
-from socialx.errors import Argument, Message, SocialxError
+from socialx.errors import Argument, Command, Message, SocialxError
 from socialx.files.hdf5_layout import STATIC_UNITS, Sensors
-from socialx.files.holidays import holidays_of
 from socialx.files.locations import match_key
 from socialx.files.published import DATASETS
 from socialx.files.store import Store, open_store
-from socialx.files.time_axis import JITTER_S
+from socialx.files.time_axis import JITTER_S, is_utc
 from socialx.progress import note, work
 
 GIB = 1 << 30
@@ -59,7 +58,7 @@ class Columns:
     """Several features of one file as a source, one behind the other."""
 
     stores: tuple[Store, ...]
-    holidays: Holidays = field(default_factory=dict)
+    calendar: Calendar = WALL
 
     @property
     def seconds(self) -> np.ndarray:
@@ -97,7 +96,7 @@ class Dataset:
     where the file was not split, because only its latest history is asked for.  loading: with the mode that was chosen.
     met: how many days before the day of issue training windows know, None: all; one after the other has each number.
     Nothing: no model reads the climatology.  known: what a run knows of days that this file lacks.
-    holidays: days whose traffic resembles that of another weekday.  taught: what other models forecast for the training
+    calendar: the clock that people live by, and their holidays.  taught: what other models forecast for the training
     window that begins at each row, float16 [t,P*N*G].
     """
 
@@ -112,7 +111,7 @@ class Dataset:
     loading: Loading
     met: tuple[int | None, ...] = ()
     known: KnownDays | None = None
-    holidays: Holidays = field(default_factory=dict)
+    calendar: Calendar = WALL
     taught: np.ndarray | None = field(default=None, compare=False)
 
     @property
@@ -155,10 +154,18 @@ class Dataset:
         return PastDays(self.target_source, self.known, 0, span) if self.met else None
 
     @property
-    def holidays_in_it(self) -> Holidays:
+    def holidays_in_it(self) -> dict[int, int]:
         """The holidays on which the file has rows."""
-        with_rows = set(np.unique(self.store.seconds // DAY_S).tolist())
-        return {day: like for day, like in sorted(self.holidays.items()) if day in with_rows}
+        return self.calendar.holidays_among(self.calendar.day(self.store.seconds))
+
+    def note_clock(self, by: Sequence[str] | None = None) -> None:
+        """Say where a climatology or holidays, or else scores that are divided by them, are of UTC alone."""
+        store, made = self.store, bool(self.met or self.calendar.holidays)
+        counts = made if by is None else not made and {"hour", "weekday"} & set(by)
+        if counts and is_utc(store.timezone) and store.local_zone is None:
+            local = Command("backfill", store.path, local_zone="ZONE")
+            found = "its times are in UTC, and so are its days and hours"
+            note(Message(store.path, found, f"{local} says by which clock people live"))
 
     @property
     def known_now(self) -> KnownDays:
@@ -167,7 +174,8 @@ class Dataset:
 
     def known_days(self, issued: int) -> int:
         """How many days are known before the day of an issue: those with rows, and those of a run before the file."""
-        known, today, days = self.known, issued // DAY_S, set(np.unique(self.store.seconds // DAY_S).tolist())
+        known, today = self.known, int(self.calendar.day(issued))
+        days = set(np.unique(self.calendar.day(self.store.seconds)).tolist())
         if known is not None and known.end <= today:
             of_run = range(known.first, known.end + (known.last is not None))
             days = {day for day in days if day >= known.end} | {*of_run}
@@ -247,12 +255,12 @@ class Dataset:
     @property
     def target_source(self) -> Columns:
         """The targets by row."""
-        return Columns(tuple(self.stores[name] for name in self.targets), self.holidays)
+        return Columns(tuple(self.stores[name] for name in self.targets), self.calendar)
 
     @cached_property
     def source(self) -> Columns:
         """All features by row."""
-        return Columns(tuple(self.stores.values()), self.holidays)
+        return Columns(tuple(self.stores.values()), self.calendar)
 
     @cached_property
     def series(self) -> Series:
@@ -436,13 +444,13 @@ def open_dataset(
     loading: Loading | None = None,
     met: tuple[int | None, ...] = (),
     known: KnownDays | None = None,
-    holidays: str | None = None,
+    holidays: Holidays | None = None,
 ) -> Dataset:
     """Open a file, split it, measure its moments and choose how it is loaded.
 
     inputs None: the targets.  split: canonical or strict; None: not split, and ``moments`` are needed.  days: the first
     so many calendar days of the file, None: all of it.  sensors: ids that the file must have; other sensors are left
-    out and these put into this order.  met, known: as in ``Dataset``.  holidays: as in ``holidays_of``.
+    out and these put into this order.  met, known: as in ``Dataset``.  holidays: as in ``Calendar``.
     """
     inputs = tuple(inputs or targets)
     names = tuple(dict.fromkeys([*targets, *inputs]))
@@ -458,9 +466,9 @@ def open_dataset(
     loading = with_mode(loading or Loading(), path, first, columns, device) if windows else Loading("chunk")
     if windows is not None and moments is None:
         moments = dict(zip(names, measure(Columns(tuple(stores.values())), windows.training_rows, path), strict=True))
-    days_off = holidays_of(holidays, int(first.seconds[0]), int(first.seconds[-1])) if holidays else {}
+    calendar = Calendar(first.local_clock(), holidays)
     return Dataset(
-        stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows, loading, met, known, days_off
+        stores, inputs, tuple(targets), history, horizon, device, moments or {}, windows, loading, met, known, calendar
     )
 
 

@@ -158,6 +158,9 @@ def backfill(
     timezone: Annotated[
         str | None, _text("--timezone", "ZONE", "time zone of the times, where a file lacks it, such as Europe/Paris")
     ] = None,
+    local_zone: Annotated[
+        str | None, _text("--local-zone", "ZONE", "by whose clock people live, where the times are in UTC")
+    ] = None,
     backup: Annotated[bool, typer.Option("--backup", help="keep the old file as FILE.bak")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan and change nothing")] = False,
 ) -> None:
@@ -183,6 +186,7 @@ def backfill(
             without_positions=without_positions,
             units=units,
             timezone=timezone,
+            local_zone=local_zone,
             backup=backup,
             dry_run=dry_run,
             progress=Show("backfill"),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from socialx.data.calendar import Holidays
+from socialx.data.calendar import Calendar
 from socialx.data.source import PAGE_ROWS, RowSource, latest_after, pages
 
 BLOCK_ROWS = 255  # of one kind of detector: as in the file, smoother or noisier
@@ -41,9 +41,9 @@ class Augmented:
         return self.source.step_minutes
 
     @property
-    def holidays(self) -> Holidays:
+    def calendar(self) -> Calendar:
         """Days whose traffic resembles that of another weekday."""
-        return self.source.holidays
+        return self.source.calendar
 
     @property
     def shape(self) -> tuple[int, int]:

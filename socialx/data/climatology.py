@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from socialx.data.calendar import DAY_S, KINDS_OF_DAY, calendar, kind_of, slots_per_day
+from socialx.data.calendar import KINDS_OF_DAY, kind_of, slots_per_day
 from socialx.data.source import RowSource
 
 REACH = 4  # slots before and after that count too
@@ -169,7 +169,8 @@ class PastDays:
         self.source, self.given, self.most, self.present = source, given, most, present
         self._lock = Lock()
         self._order = np.argsort(source.seconds, kind="stable")
-        self._days = source.seconds[self._order] // DAY_S
+        # A zone may put its clock back over midnight: no reading of that hour counts before the day after it.
+        self._days = np.maximum.accumulate(source.calendar.day(source.seconds[self._order]))
         self._begin()
 
     def _begin(self) -> None:
@@ -208,7 +209,7 @@ class PastDays:
         rows = self._order[slice(*np.searchsorted(self._days, [day, day + 1]))]
         first = int(rows.min())
         values, valid = (part[rows - first] for part in self.source.read(slice(first, int(rows.max()) + 1)))
-        slot, weekday = calendar(self.source.seconds[rows], self.source.step_minutes, self.source.holidays)
+        slot, weekday = self.source.calendar.at(self.source.seconds[rows], self.source.step_minutes)
         sums, counts = (np.zeros(self._known.sums.shape[1:], np.float32) for _ in range(2))
         # Slots that increase are all different, so that a plain addition counts every row; np.add.at is slow.
         ends = [*(np.flatnonzero(np.diff(slot) <= 0) + 1), len(slot)]
@@ -238,13 +239,13 @@ class PastDays:
         days: V numbers of days before the day of issue, None: all.  A day of issue that lies before those of earlier
         calls makes it count from the first row again.
         """
-        slot, weekday = calendar(seconds, self.source.step_minutes, self.source.holidays)
-        day, kinds = issued // DAY_S, np.maximum(weekday - 4, 0)
+        slot, weekday = self.source.calendar.at(seconds, self.source.step_minutes)
+        day, kinds = self.source.calendar.day(issued), np.maximum(weekday - 4, 0)
         shape = len(days), len(seconds), *self.source.shape
         usual = Usual(np.empty(shape, np.float32), np.empty(shape, np.uint8))
         if self.present is not None:
             last = self.source.seconds[self._order[-1]]
-            day = np.maximum(day, (last - self.present) // DAY_S)
+            day = np.maximum(day, self.source.calendar.day(last - self.present))
         for one, kind in np.unique([day, kinds], axis=1).T.tolist():
             rows = np.flatnonzero((day == one) & (kinds == kind))
             for place, each in enumerate(days):

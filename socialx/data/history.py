@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from socialx.batch import Batch
-from socialx.data.calendar import calendar
 from socialx.data.climatology import PastDays
 from socialx.data.source import PAGE_ROWS, RowSource, latest_after
 
@@ -89,7 +88,7 @@ class Histories:
             values, valid = self.read(self.rows_at(self.seconds_until(issued[places], self.history)))  # [B,T,N,C]
             clean = np.where(valid, values, np.float32(0))
             times = issued[places, None] + steps
-            slot, weekday = calendar(times, self.step_minutes, self.source.holidays)  # [B,R]
+            slot, weekday = self.source.calendar.at(times, self.step_minutes)  # [B,R]
             usual, trust = self._usual(times)
             yield (
                 places,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from socialx.batch import Batch, Target
-from socialx.data.calendar import calendar, following
+from socialx.data.calendar import following
 from socialx.data.climatology import Usual
 from socialx.data.source import PAGE_ROWS, RowSource, pages
 
@@ -65,7 +65,7 @@ class Series:
         # The calendar goes on after the last row: a forecast from there is of days that are not in the file.
         seconds = source.seconds[span.start : span.stop + horizon]
         beyond = following(int(seconds[-1]), source.step_minutes, self.rows + horizon - len(seconds))
-        dates = calendar(np.concatenate([seconds, beyond]), source.step_minutes, source.holidays)
+        dates = source.calendar.at(np.concatenate([seconds, beyond]), source.step_minutes)
         self.calendar = torch.from_numpy(np.stack(dates, axis=1)).to(device)  # [T+P,2]
         self.usual: Tensor | None = None
         self.trust: Tensor | None = None

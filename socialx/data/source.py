@@ -9,12 +9,12 @@ reading of each sensor, is known at the first row of every page.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from socialx.data.calendar import Holidays
+from socialx.data.calendar import WALL, Calendar
 
 PAGE_ROWS = 1020  # 3.5 days of 5-minute rows; a multiple of the blocks of series.look_back
 
@@ -22,7 +22,7 @@ PAGE_ROWS = 1020  # 3.5 days of 5-minute rows; a multiple of the blocks of serie
 class RowSource(Protocol):
     """Readings of N sensors and C features by row.
 
-    seconds int64 [T], wall time read as UTC; shape (N, C).
+    seconds int64 [T], the time in the file read as UTC; shape (N, C).
     """
 
     @property
@@ -41,8 +41,8 @@ class RowSource(Protocol):
         ...
 
     @property
-    def holidays(self) -> Holidays:
-        """Days whose traffic resembles that of another weekday."""
+    def calendar(self) -> Calendar:
+        """The clock that people live by, and their holidays."""
         ...
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +62,7 @@ class Arrays:
     valid: np.ndarray
     seconds: np.ndarray
     step_minutes: int = 5
-    holidays: Holidays = field(default_factory=dict)
+    calendar: Calendar = WALL
 
     @property
     def shape(self) -> tuple[int, int]:

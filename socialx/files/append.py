@@ -251,7 +251,7 @@ def _readings(store: Store, request: Request, contents: Contents) -> Readings:
         note(message if isinstance(message, Message) else Message("", message))
     if store.timezone == "UTC" and not contents.timezone and zone is None:
         what = f"its times do not say their zone, and {store.path} is in UTC"
-        either = f"{Argument('timezone', 'ZONE')} says it, or {Argument('timezone', 'UTC')}"
+        either = f"{Argument('timezone', store.local_zone or 'ZONE')} says it, or {Argument('timezone', 'UTC')}"
         raise SocialxError(where, what, either)
     facts = (store.unit, store.missing, store.timezone, str(where), "")
     readings = Readings(store.dataset_name, "", store.sensors, contents.blocks, *facts)

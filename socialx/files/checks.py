@@ -14,7 +14,7 @@ from socialx.files.hdf5_layout import ROWS_ATTR
 from socialx.files.inspect import Report
 from socialx.files.locations import near
 from socialx.files.quantities import LARGEST_SPEED, SPEED
-from socialx.files.time_axis import known_zone, no_such_hour
+from socialx.files.time_axis import is_utc, known_zone, no_such_hour
 from socialx.notebook import names_in
 
 ALL = "all"  # stands for every check
@@ -205,11 +205,11 @@ def _timezone(report: Report) -> str | None:
         return f"it does not say in which time zone its wall times are: {backfill}"
     if report.centre is not None:
         place = (report.centre[0], report.centre[1])
-        if found := far_from_zone(place, report.timezone, report.first_timestamp, report.path):
+        if found := far_from_zone(place, report.local_zone or report.timezone, report.first_timestamp, report.path):
             return found
-    unknown = f"its time zone {report.timezone!a} is not in this machine's time zone data"
-    if report.nonexistent_rows is None:
-        return unknown
+    for zone in (report.timezone, report.local_zone or report.timezone):
+        if known_zone(zone) is None:
+            return f"its time zone {zone!a} is not in this machine's time zone data"
     if report.first_nonexistent_read is None:
         return None
     return ": ".join(no_such_hour(report.nonexistent_rows_read or 0, report.first_nonexistent_read, report.timezone))
@@ -221,7 +221,7 @@ def far_from_zone(place: tuple[float, float], timezone: str | None, moment: str,
     It names an exchange of the two where the place is then nearer to the sun of the zone, in its standard time, and not
     near a pole.  moment: of the first row.  path: of the file.
     """
-    if timezone == "UTC" or (zone := known_zone(timezone)) is None:
+    if is_utc(timezone) or (zone := known_zone(timezone)) is None:
         return None
     then = datetime.fromisoformat(moment)
     offset, summer = zone.utcoffset(then) or timedelta(), zone.dst(then) or timedelta()

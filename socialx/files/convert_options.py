@@ -108,11 +108,11 @@ def _missing(value: float | str | Sequence[float]) -> tuple[float, ...]:
     return tuple(numbers)
 
 
-def zone_name(name: str) -> str:
+def zone_name(name: str, argument: str = "timezone") -> str:
     """A zone that this machine's time zone data have, if there are any."""
     if (zones := available_timezones()) and name not in zones:
         near = difflib.get_close_matches(name, zones, 1) or ["Europe/Paris"]
-        raise SettingsError(Argument("timezone", name), "no such zone", f"for example {near[0]}")
+        raise SettingsError(Argument(argument, name), "no such zone", f"for example {near[0]}")
     return name
 
 

@@ -69,5 +69,6 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
         source_data="a pandas frame",
         source_meta=str(like.path),
         feature=like.feature,
+        local_zone=like.local_zone,
     )
     write(path, readings)

@@ -22,6 +22,7 @@ UNITS = "metadata/units"
 COMBINED = "metadata/combined_lanes"  # the names of the lanes of which each sensor's readings were made
 PARTS = (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS, SECONDS, UNITS, COMBINED, *FLAT)  # every dataset that is read
 ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
+LOCAL_ZONE_ATTR = "local_zone"  # by whose clock people live, in a file of times in UTC
 CODES_ATTR = "missing_codes"  # numbers that stood for no reading too; they are NaN in the file, and append applies them
 DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
 STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
@@ -82,6 +83,7 @@ class Readings:
     others: Mapping[str, str] = field(default_factory=dict)  # features behind the first in the blocks, with their units
     inputs: tuple[Path, ...] = ()  # all files that are read, so that none is overwritten
     lanes: tuple[str, ...] | None = None  # the names of those that are combined to each sensor
+    local_zone: str | None = None  # by whose clock people live, where the times are in UTC
     codes: tuple[float, ...] = ()  # further numbers that stood for "no reading", which are NaN in the blocks
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
-from datetime import UTC, date, datetime
+from collections.abc import Mapping
+from datetime import date
+from functools import lru_cache, partial
 from pathlib import Path
 
-from socialx.data.calendar import DAY_S, WEEKDAYS, Holidays
+import numpy as np
+
+from socialx.data.calendar import WEEKDAYS, Holidays
 from socialx.disk import read_text
 from socialx.errors import Argument, SettingsError, SocialxError, shortened
 
@@ -17,31 +21,40 @@ MOST_BYTES = 1 << 20
 ADVICE = "a CSV with a date and a weekday in each line is needed, such as 2012-05-28,Sunday"
 
 
-def holidays_of(named: str, first: int, last: int) -> dict[int, int]:
-    """Day, counted from 1970 -> the weekday that its traffic resembles, 0 = Monday.
+def holidays_of(named: str) -> Holidays:
+    """The holidays of a country such as US, a region such as US-CA, or a CSV file.
 
-    named: a country such as US, a region such as US-CA, or a CSV file.  Public holidays resemble Sundays; they are
-    those of the years of first to last, in seconds, and of the year after.  A line of a file has a date and the weekday
-    that it resembles, Sunday where none is named.  Raises SettingsError for a country that nobody knows, and
-    SocialxError for a file that is no such list.
+    Public holidays resemble Sundays; those of a year are made when one of its days is asked for.  A line of a file has
+    a date and the weekday that it resembles, Sunday where none is named.  Raises SettingsError for a country that
+    nobody knows, and SocialxError for a file that is no such list.
     """
     if found := COUNTRY.fullmatch(named):
-        years = [datetime.fromtimestamp(second, UTC).year for second in (first, last)]
-        return _of_country(found[1], found[2], range(years[0], years[1] + 2))
-    return _of_file(Path(named))
+        _of_year(found[1], found[2], 2000)
+        return partial(_of_country, found[1], found[2])
+    return _of_file(Path(named)).get
 
 
-def _of_country(country: str, region: str | None, years: range) -> dict[int, int]:
+def list_of(named: str | None) -> Path | None:
+    """The file of this name, wherever the current folder is later; None for a country, and for no name."""
+    return None if named is None or COUNTRY.fullmatch(named) else Path(named).absolute()
+
+
+def _of_country(country: str, region: str | None, day: int) -> int | None:
+    of = date.fromordinal(min(max(1, day + date(1970, 1, 1).toordinal()), date.max.toordinal()))
+    return SUNDAY if of in _of_year(country, region, of.year) else None
+
+
+@lru_cache(maxsize=256)
+def _of_year(country: str, region: str | None, year: int) -> frozenset[date]:
     where = Argument("data.holidays", "-".join(filter(None, (country, region))))
     try:
         import holidays
     except ModuleNotFoundError:
         raise SettingsError(where, "it needs the package holidays", "pip install 'socialx[holidays]'") from None
     try:
-        days = holidays.country_holidays(country.upper(), subdiv=region and region.upper(), years=years)
+        return frozenset(holidays.country_holidays(country.upper(), subdiv=region and region.upper(), years=year))
     except NotImplementedError as error:  # the package's own words name the regions that it knows
         raise SettingsError(where, shortened(str(error), 300), "name another one, or a CSV file of dates") from None
-    return dict.fromkeys(map(_day, days), SUNDAY)
 
 
 def _of_file(path: Path) -> dict[int, int]:
@@ -77,9 +90,6 @@ def _day(of: date) -> int:
     return (of - date(1970, 1, 1)).days
 
 
-def as_dates(holidays: Holidays) -> dict[str, str]:
+def as_dates(days: Mapping[int, int]) -> dict[str, str]:
     """``2012-05-28`` -> ``Sunday``: days and the weekdays that they resemble, in words."""
-    return {
-        datetime.fromtimestamp(day * DAY_S, UTC).date().isoformat(): WEEKDAYS[like]
-        for day, like in sorted(holidays.items())
-    }
+    return {str(np.datetime64(day, "D")): WEEKDAYS[like] for day, like in sorted(days.items())}

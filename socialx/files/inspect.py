@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from socialx.data.calendar import DAY_S, KINDS_OF_DAY, WEEKDAYS, kind_of
+from socialx.data.calendar import DAY_S, KINDS_OF_DAY, WEEKDAYS, Calendar, kind_of
 from socialx.data.geo import nearest, to_plane
 from socialx.errors import SocialxError, counted
 from socialx.files.hdf5_layout import (
@@ -64,6 +64,7 @@ class Report(Shown):
     features: list[str]
     units: dict[str, str]  # feature -> unit, or "unknown"
     timezone: str | None
+    local_zone: str | None  # by whose clock people live, beside times in UTC
     epoch_basis: str | None
     missing: float | None
     imputed: bool | None  # None = whether zeros had been replaced cannot be told
@@ -144,6 +145,7 @@ def examine(store: Store) -> Report:
         feature=store.feature,
         unit=store.unit,
         timezone=store.timezone,
+        local_zone=store.local_zone,
         missing=store.missing,
         imputed=store.imputed,
         checksum=store.checksum,
@@ -357,8 +359,9 @@ def _unusual_days(store: Store) -> dict[str, str]:
     The course of a day is the mean reading of the network in each hour, and that of a kind of day the median of
     the others of this kind.
     """
-    days, first = store.seconds // DAY_S, int(store.seconds.min()) // DAY_S
-    cells = (days - first) * HOURS + store.seconds % DAY_S * HOURS // DAY_S
+    local = Calendar(known_zone(store.local_zone)).local(store.seconds)
+    days, first = local // DAY_S, int(local.min()) // DAY_S
+    cells = (days - first) * HOURS + local % DAY_S * HOURS // DAY_S
     totals, counts = (np.zeros((int(days.max()) - first + 1) * HOURS) for _ in range(2))
     np.add.at(totals, cells, np.where(store.valid, store.values, 0).sum(axis=1, dtype=np.float64))
     np.add.at(counts, cells, store.valid.sum(axis=1))

@@ -142,7 +142,8 @@ def in_order(
     """The readings with times that can be trusted, and a note for each change.
 
     Times are moved to whole steps if that was asked for.  If the user names their zone, wall times with an hour that
-    comes twice are written in UTC.  Times in UTC without such an hour are then written as wall times of that zone.
+    comes twice are written in UTC.  Times in UTC without such an hour are then written as wall times of that zone.  A
+    file in UTC keeps the zone as the one that people live by.
 
     in_utc_always: wall times of a zone that the user names are written in UTC, whether they have such an hour or not.
 
@@ -165,12 +166,14 @@ def in_order(
         wall = in_zone(times, zone)
         if goes_back(wall):
             found = f"times that come twice at the end of daylight saving time in {zone}"
-            return replace(readings, timezone="UTC"), (*notes, Message(path, found, "all times are written in UTC"))
+            readings = replace(readings, timezone="UTC", local_zone=zone)
+            return readings, (*notes, Message(path, found, "all times are written in UTC"))
         readings = replace(readings, blocks=retimed(readings.blocks, times, wall, path), timezone=zone)
         notes += [Message(path, f"its times are written as wall times of {zone}")] if zone != "UTC" else []
     elif zone and not zoned and (in_utc_always or goes_back(times)):
         utc, note = in_utc(times, zone, path)
-        readings = replace(readings, blocks=retimed(readings.blocks, times, utc, path), timezone="UTC")
+        blocks = retimed(readings.blocks, times, utc, path)
+        readings = replace(readings, blocks=blocks, timezone="UTC", local_zone=zone)
         notes += [note]
     if readings.timezone not in (None, "UTC"):
         readings = replace(readings, blocks=existing(readings.blocks, path, readings.timezone, readings.missing))
@@ -280,6 +283,7 @@ def _readings(
     elif dataset is None:
         zero = "0 counts as no reading, as in the published data sets"
         notes.append(Message("", zero, f"{Argument('missing', 'none')} if 0 is one"))
+    zone = request.timezone or contents.timezone or (dataset.timezone if dataset else None)
     readings = Readings(
         dataset_name=name,
         feature_set=dataset.feature_set if dataset and not request.name else f"{name}_v1",
@@ -287,7 +291,8 @@ def _readings(
         blocks=contents.blocks,
         units=units.pop(contents.feature),
         missing=missing,
-        timezone=request.timezone or contents.timezone or (dataset.timezone if dataset else None),
+        timezone=zone,
+        local_zone=dataset.timezone if dataset and zone == "UTC" else None,
         source_data=str(request.data),
         source_meta=positions,
         feature=contents.feature,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import h5py
 import numpy as np
@@ -16,10 +17,11 @@ from socialx.data.calendar import DAY_S
 from socialx.data.geo import on_earth
 from socialx.data.source import latest_after, pages
 from socialx.disk import version_of
-from socialx.errors import Argument, Command, SocialxError, sample
+from socialx.errors import ITEM, Argument, Command, SocialxError, sample, shortened
 from socialx.files.hdf5_layout import (
     FEATURES,
     IMPUTED_ATTR,
+    LOCAL_ZONE_ATTR,
     MISSING_ATTR,
     SENSOR_INFO,
     STATIC_UNITS,
@@ -33,7 +35,7 @@ from socialx.files.hdf5_layout import (
 )
 from socialx.files.open_hdf5 import open_hdf5
 from socialx.files.quantities import LARGEST_SPEED, NOT_NEGATIVE, SPEED
-from socialx.files.time_axis import timestamp_seconds, whole_minutes
+from socialx.files.time_axis import is_utc, known_zone, timestamp_seconds, whole_minutes
 from socialx.notebook import Shown, files_in
 from socialx.progress import work
 
@@ -59,6 +61,7 @@ class Store(Shown):
     step_minutes: int
     missing: float | None
     timezone: str | None
+    local_zone: str | None  # by whose clock people live, beside times in UTC
     imputed: bool | None  # its zeros had been replaced before it was written; None = that cannot be told
     failed_rows: int  # rows without a time, which a crawler's failed steps leave; they are dropped
     place: int  # of the feature in the file
@@ -78,6 +81,14 @@ class Store(Shown):
             return self.values[rows], self.valid[rows]
         values = self._read(rows)
         return values, self.is_reading(values)
+
+    def local_clock(self) -> ZoneInfo | None:
+        """The clock that people live by, where the times are in UTC; None: the times are those of that clock."""
+        zone = known_zone(self.local_zone)
+        if self.local_zone is not None and (zone is None or not is_utc(self.timezone)):
+            what = f"its local zone {shortened(self.local_zone, ITEM)!a} is not known, or its times are not in UTC"
+            raise SocialxError(self.path, what, f"install the package tzdata, or {AGAIN}")
+        return zone
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -188,7 +199,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
             rows, seconds = rows[:last], seconds[:last]
         dataset_name = read_text(file.attrs.get("dataset_name", "unknown"))
         missing = np.nan if feature in STATIC_UNITS else read_number(rules[MISSING_ATTR])  # direction 0 is north
-        timezone = read_text(rules.get("timezone", "")) or None
+        timezone, local_zone = (read_text(rules.get(name, "")) or None for name in ("timezone", LOCAL_ZONE_ATTR))
         sensors, unit = _read_sensors(file, ids), read_unit(file, feature)
         imputed = rules.get(IMPUTED_ATTR)
     return Store(
@@ -202,6 +213,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         step_minutes=whole_minutes(seconds, str(path)),
         missing=None if np.isnan(missing) else missing,
         timezone=timezone,
+        local_zone=local_zone,
         imputed=None if imputed is not None and read_text(imputed) == UNKNOWN else bool(imputed),
         failed_rows=int(rows[-1]) + 1 - len(rows),
         place=names.index(feature),

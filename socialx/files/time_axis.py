@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from socialx.data.calendar import DAY_S
+from socialx.data.calendar import DAY_S, QUARTER_S, shifts
 from socialx.errors import Argument, SettingsError, SocialxError, counted, sample
 
 Time = str | datetime | np.datetime64
@@ -132,13 +132,20 @@ def known_zone(name: str | None) -> ZoneInfo | None:
         return None
 
 
+def is_utc(name: str | None) -> bool:
+    """Whether a zone is UTC under one of its names."""
+    zone = known_zone(name)
+    return zone is not None and zone.utcoffset(None) == timedelta()
+
+
 def same_clock(one: str | None, other: str | None, first: int, last: int) -> bool | None:
     """Whether two zones show the same wall time all days from ``first`` to ``last``; None where a zone is not known."""
     zones = known_zone(one), known_zone(other)
     if None in zones:
         return True if one is not None and one == other else None
-    days = (datetime.fromtimestamp(second, UTC) for second in range(first, last + 1, DAY_S))
-    return all(day.replace(tzinfo=zones[0]).utcoffset() == day.replace(tzinfo=zones[1]).utcoffset() for day in days)
+    days = np.arange(first, last + 1, DAY_S)
+    here, there = (shifts(zone, days) for zone in zones if zone)
+    return np.array_equal(here, there)
 
 
 def clock_changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]]:
@@ -146,22 +153,13 @@ def clock_changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]
 
     About 1 us for a day of the file.  Two changes within one day that undo each other are not seen.
     """
-
-    def offset(second: int) -> int:
-        shift = datetime.fromtimestamp(second, UTC).astimezone(zone).utcoffset()
-        return int((shift or timedelta()).total_seconds())
-
-    near = np.unique(days[:, None] + np.arange(-1, 2))
+    near = np.unique(days[:, None] + np.arange(-1, 2)) * DAY_S
     changes = []
-    for day in near[(near > -700_000) & (near < 2_900_000)].tolist():  # far inside the years that datetime can hold
-        low, high = day * DAY_S, (day + 1) * DAY_S
-        before, after = offset(low), offset(high)
-        if before == after:
-            continue
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if offset(middle) == before else (low, middle)
-        changes.append((high, before, after))
+    for begin in near[shifts(zone, near) != shifts(zone, near + DAY_S)].tolist():
+        moments = np.arange(begin, begin + DAY_S + 1, QUARTER_S)
+        offsets = shifts(zone, moments)
+        place = int((offsets != offsets[0]).argmax())
+        changes.append((int(moments[place]), int(offsets[0]), int(offsets[-1])))
     return changes
 
 

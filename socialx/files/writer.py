@@ -25,6 +25,7 @@ from socialx.files.hdf5_layout import (
     DIRECTIONS,
     FEATURE_NAMES,
     FEATURES,
+    LOCAL_ZONE_ATTR,
     MISSING_ATTR,
     PACKED,
     ROWS_ATTR,
@@ -231,6 +232,8 @@ def _write_metadata(
     metadata["source"] = np.bytes_(f"{source_data} with positions of {source_meta}".encode())
     metadata.attrs["epoch_basis"] = "naive-utc"
     metadata.attrs["timezone"] = readings.timezone or ""
+    if readings.local_zone is not None:
+        metadata.attrs[LOCAL_ZONE_ATTR] = readings.local_zone
     metadata.attrs[MISSING_ATTR] = np.nan if readings.missing is None else readings.missing
     if readings.lanes is not None:
         file.create_dataset(COMBINED, data=list(readings.lanes), dtype=h5py.string_dtype())

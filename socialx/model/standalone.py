@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
 from socialx.batch import Batch
-from socialx.data.calendar import DAY_S, KINDS_OF_DAY, Holidays
+from socialx.data.calendar import DAY_S, KINDS_OF_DAY
 from socialx.data.climatology import HALF_LIFE_DAYS, KnownDays, near, usual_of
 from socialx.data.network import Network
 
@@ -32,6 +32,7 @@ class Standalone(nn.Module):
     mean: Tensor
     missing: Tensor
     holidays: Tensor
+    changes: Tensor
     since_issue: Tensor
     places: Tensor
     not_negative: Tensor
@@ -44,9 +45,13 @@ class Standalone(nn.Module):
         missing: Sequence[float | None],
         not_negative: Sequence[bool],
         known: KnownDays | None = None,
-        holidays: Holidays | None = None,
+        holidays: Mapping[int, int] | None = None,
+        changes: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """known: what is known on the day of the last row; None for a model that does not read it."""
+        """known: what is known on the day of the last row; None for a model that does not read it.
+
+        changes: where times are in UTC, when the clock that people live by is put forward, and by how many seconds.
+        """
         super().__init__()
         self.model, self.network, self.step_s = model, network, 60 * step_minutes
         none = len(network.inputs)  # the place of a column of NaN behind the inputs
@@ -58,6 +63,7 @@ class Standalone(nn.Module):
         self.as_of = known.end if known else 0
         self.register_buffer("missing", torch.tensor([torch.nan if value is None else value for value in missing]))
         self.register_buffer("holidays", torch.tensor(list((holidays or {}).items()), dtype=torch.int64).view(-1, 2))
+        self.register_buffer("changes", torch.tensor(list(changes), dtype=torch.int64).view(-1, 2))
         self.register_buffer("since_issue", self.step_s * steps)
         self.register_buffer("places", torch.tensor([none if place is None else place for place in network.read]))
         self.register_buffer("not_negative", torch.tensor(list(not_negative)))
@@ -67,8 +73,8 @@ class Standalone(nn.Module):
 
         history float32 [B,T,N,F]: the readings, oldest row first; NaN, infinity or the missing value of an input:
         no reading.  carried float32 [B,N,G]: the latest valid reading of each target, however old; where it is NaN, the
-        latest one of the history counts.  issued_at int64 [B]: the wall time of the last row, in seconds since 1970
-        without a time zone.
+        latest one of the history counts.  issued_at int64 [B]: the time of the last row as in the data file, in seconds
+        since 1970 without a time zone.
         """
         forecast = self.model(self.batch_of(history, carried, issued_at))
         return torch.where((forecast < 0) & self.not_negative, 0.0, forecast)
@@ -77,8 +83,8 @@ class Standalone(nn.Module):
         """The batch of B windows that ``model`` takes, from arrays or tensors, on the device of the model.
 
         history [B,T,N,F] and carried [B,N,G]: as in ``forward``; without carried the history has the latest readings.
-        issued_at [B]: the wall time of the last row, as datetime64, as text or as seconds since 1970.  Another shape is
-        a ValueError.
+        issued_at [B]: the time of the last row as in the data file, as datetime64, as text or as seconds since 1970.
+        Another shape is a ValueError.
         """
         network, device = self.network, self.missing.device
         seconds = np.asarray(issued_at)
@@ -98,13 +104,15 @@ class Standalone(nn.Module):
         """The batch of the tensors that ``forward`` takes."""
         valid = history.isfinite() & (history != self.missing)
         clean = torch.where(valid, history, 0.0)
-        seconds = issued_at[:, None] + self.since_issue  # [B,R]
+        rows = issued_at[:, None] + self.since_issue  # [B,R]
+        seconds = self.local(rows)
         slot, day = seconds % DAY_S // self.step_s, seconds // DAY_S
         weekday = (day + 3) % 7
         if len(self.holidays):  # ONNX runtimes differ in what they make of no holidays
             holiday = (day[..., None] == self.holidays[:, 0]).long()  # [B,R,H]
             weekday = torch.where(holiday.sum(-1) > 0, (holiday * self.holidays[:, 1]).sum(-1), weekday)
-        usual, trust = self.usual(seconds, slot, weekday)
+        first_issue = self.local(rows - self.network.horizon * self.step_s) // DAY_S
+        usual, trust = self.usual(first_issue, slot, weekday)
         return Batch(
             history=clean,
             valid=valid,
@@ -116,12 +124,17 @@ class Standalone(nn.Module):
             trust=trust,
         )
 
-    def usual(self, seconds: Tensor, slot: Tensor, weekday: Tensor) -> tuple[Tensor, Tensor]:
+    def local(self, seconds: Tensor) -> Tensor:
+        """The times of rows on the clock that people live by."""
+        if not len(self.changes):
+            return seconds
+        return seconds + ((seconds[..., None] >= self.changes[:, 0]).long() * self.changes[:, 1]).sum(-1)
+
+    def usual(self, day: Tensor, slot: Tensor, weekday: Tensor) -> tuple[Tensor, Tensor]:
         """What is usual at rows [B,R] and the trust in it, [B,R,N,G], as known on the day of the first issue there."""
         if self.known is None:
             nothing = self.missing.new_empty(*slot.shape, self.network.sensors, 0)
             return nothing, nothing
-        day = (seconds - self.network.horizon * self.step_s) // DAY_S
         stage = (day > self.as_of).long()
         share = 0.5 ** ((day - self.as_of - stage).clamp(min=0) / HALF_LIFE_DAYS)
         tables = self.known[stage, slot] * share[..., None, None, None, None]  # [B,R,3,2,N,G]

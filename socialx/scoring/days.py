@@ -42,10 +42,11 @@ def telling_days(source: RowSource, rows: np.ndarray) -> list[slice]:
     6:00 to 22:00 where there are any.  A day varies by the standard deviation of each sensor's valid readings of the
     first target, a mean over the sensors.
     """
-    second = source.seconds[rows] % DAY_S
+    local = source.calendar.local(source.seconds[rows])
+    second = local % DAY_S
     used = np.flatnonzero((second >= MORNING_S) & (second <= EVENING_S))
     places = used if len(used) else np.arange(len(rows))
-    day_of = source.seconds[rows[places]] // DAY_S
+    day_of = local[places] // DAY_S
     days, firsts, counts = np.unique(day_of, return_index=True, return_counts=True)
     spans = [
         slice(int(places[first]), int(places[first + count - 1]) + 1)

@@ -19,7 +19,7 @@ from socialx.environment import commit
 from socialx.errors import Argument, Command, SocialxError, fall_back
 from socialx.files.distances import distances_checksum
 from socialx.files.holidays import as_dates
-from socialx.files.time_axis import same_clock
+from socialx.files.time_axis import is_utc, same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"
 
@@ -69,9 +69,10 @@ class ScoringProtocol:
 
     inputs, targets: feature -> unit.  missing: feature -> the value that stands for no reading.  checksum: of the
     readings; network: of the sensors' ids; distances: of the file of road distances.  first_time, last_time: of the
-    data, in its own time zone.  windows_across_gaps: windows over a time gap that are kept, as published results do;
-    windows_left_out: the others, by part.  free_flow: target -> that of the network.  holidays: date -> the weekday
-    that it resembles, of the days of the data.  period: what of a part is scored, None: all of it.
+    data, in its own time zone.  local_zone: by whose clock people live, beside times in UTC.  windows_across_gaps:
+    windows over a time gap that are kept, as published results do; windows_left_out: the others, by part.  free_flow:
+    target -> that of the network.  holidays: date -> the weekday that it resembles, of the days of the data.  period:
+    what of a part is scored, None: all of it.
     """
 
     dataset: str
@@ -97,6 +98,7 @@ class ScoringProtocol:
     first_time: str | None = None
     last_time: str | None = None
     timezone: str | None = None
+    local_zone: str | None = None
     free_flow: dict[str, float] = field(default_factory=dict)
     averaging: str = AVERAGING
     windows_left_out: dict[str, int] = field(default_factory=dict)
@@ -145,6 +147,7 @@ class ScoringProtocol:
             first_time=store.timestamps[0].decode(),
             last_time=store.timestamps[-1].decode(),
             timezone=store.timezone,
+            local_zone=store.local_zone,
             free_flow=dict(zip(data.targets, free_flow, strict=True)),
             holidays=as_dates(data.holidays_in_it),
         )
@@ -159,11 +162,18 @@ class ScoringProtocol:
         return replace(self, trained=trained, normaliser=normaliser, period=period)
 
     def refuse_other(
-        self, then: ScoringProtocol, run: Path, path: Path, sensor_tables: bool, same_missing: bool = False
+        self,
+        then: ScoringProtocol,
+        run: Path,
+        path: Path,
+        sensor_tables: bool,
+        same_missing: bool = False,
+        holidays: str | None = None,
     ) -> None:
         """Raise SocialxError where a model that was trained under ``then`` does not fit the data of this protocol.
 
-        sensor_tables: the model has weights per sensor.  same_missing: as in ``compare_missing``.  Warns where
+        sensor_tables: the model has weights per sensor.  same_missing: as in ``compare_missing``.  holidays: the
+        list of a run that goes on, which must be the same; without it a line says which days differ.  Warns where
         neighbours are found in another way, and where the clocks of another network may be other ones.
         """
         differ = _other_features("inputs", self.inputs, then.inputs)
@@ -185,17 +195,24 @@ class ScoringProtocol:
                     remedy = f"train a run on such data: {own}"
             raise SocialxError(path, other, remedy)
         same: bool | None = True
-        if self.timezone != then.timezone:
+        if self.clock != then.clock:
             times = [datetime.fromisoformat(time) for time in (self.first_time, self.last_time) if time]
             seconds = [int(time.replace(tzinfo=UTC).timestamp()) for time in times]
-            same = same_clock(self.timezone, then.timezone, seconds[0], seconds[-1]) if times else None
+            same = same_clock(self.clock, then.clock, seconds[0], seconds[-1]) if times else None
         if not same:  # a model knows the usual reading of a time of day: in another zone it would be of another hour
-            now, before = (zone or "an unknown zone" for zone in (self.timezone, then.timezone))
+            now, before = (zone or "an unknown zone" for zone in (self.clock, then.clock))
             clocks = f"its times are of {now}, those that {run} was trained on of {before}"
             if same is False and self.network == then.network:
                 remedy = "convert the readings again, with the times as they were for the training"
+                if is_utc(self.timezone) and self.local_zone is None:
+                    remedy += f", or where they are in UTC {Command('backfill', path, local_zone=before)}"
                 raise SocialxError(path, f"{clocks}: every reading would stand at another time of day", remedy)
             fall_back(path, clocks, "its forecasts are right if both are local times")
+        if dates := self.other_holidays(then):
+            what = f"{run} was trained with other holidays"
+            if holidays is not None:
+                raise SocialxError(holidays, what, "write these days as they were", sample=dates)
+            fall_back(path, what, sample=dates)
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
@@ -204,6 +221,25 @@ class ScoringProtocol:
             across = f"{then.windows_across_gaps:,} windows across a time gap"
             fall_back(run, f"it was trained with {across}, which are left out now", "a new training knows none of them")
         self.compare_missing(then, run, path, same_missing)
+
+    @property
+    def clock(self) -> str | None:
+        """The zone of the clock whose days and hours the data has; None: it is not known."""
+        return self.local_zone or self.timezone
+
+    def beside(self, now: ScoringProtocol) -> ScoringProtocol:
+        """The same without its first and last time, where those of the same network are of another clock now."""
+        other = self.network == now.network and self.timezone != now.timezone
+        return replace(self, first_time=None, last_time=None) if other else self
+
+    def other_holidays(self, then: ScoringProtocol) -> list[str]:
+        """The dates of which this and another protocol say something else, of the days that both have."""
+        if self.network != then.network:
+            return []
+        first, last = max(str(self.first_time), str(then.first_time)), min(str(self.last_time), str(then.last_time))
+        dates = sorted({**self.holidays, **then.holidays})
+        differ = [date for date in dates if self.holidays.get(date) != then.holidays.get(date)]
+        return differ if self.checksum == then.checksum else [date for date in differ if first[:10] <= date <= last]
 
     def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.

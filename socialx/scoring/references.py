@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
-from socialx.data.calendar import Holidays, calendar, slots_per_day
+from socialx.data.calendar import Calendar, slots_per_day
 from socialx.dataset import Dataset
 
 ZEROS_COPIED, LAST_VALID, AVERAGE = REFERENCES = (
@@ -54,7 +54,7 @@ class HistoricalAverage(nn.Module):
         rows: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
         shape: tuple[int, int],
         step_minutes: int,
-        holidays: Holidays,
+        calendar: Calendar,
     ) -> None:
         """rows: values, valid [t,N,G] and seconds [t] of what may be looked at, in pieces.  shape: (N, G)."""
         super().__init__()
@@ -62,7 +62,7 @@ class HistoricalAverage(nn.Module):
         total = np.zeros((7 * self.slots, *shape))
         count = np.zeros(total.shape, np.uint32)
         for values, valid, seconds in rows:
-            slot, weekday = calendar(seconds, step_minutes, holidays)
+            slot, weekday = calendar.at(seconds, step_minutes)
             for row, cell in enumerate(weekday * self.slots + slot):
                 np.add(total[cell], values[row], out=total[cell], where=valid[row])
                 count[cell] += valid[row]
@@ -98,7 +98,7 @@ class Recorded(nn.Module):
 def references(data: Dataset) -> dict[str, nn.Module]:
     """The reference forecasts for this data, by the name of their row."""
     horizon, shape = data.horizon, (len(data.sensors.ids), len(data.targets))
-    average = HistoricalAverage(data.training_readings(), shape, data.store.step_minutes, data.holidays)
+    average = HistoricalAverage(data.training_readings(), shape, data.store.step_minutes, data.calendar)
     means = [data.moments[name].mean for name in data.targets]
     return {
         ZEROS_COPIED: CopyLast(horizon, zeros=True, fallback=means),

@@ -73,6 +73,7 @@ class NetworkAnswer(BaseModel):
     run: str
     dataset: str
     timezone: str | None
+    local_zone: str | None = Field(description="by whose clock people live, where times are in UTC")
     feature: str
     unit: str
     step_minutes: int
@@ -151,6 +152,7 @@ class Service:
             "run": self.run,
             "dataset": store.dataset_name,
             "timezone": store.timezone,
+            "local_zone": store.local_zone,
             "feature": data.targets[0],
             "unit": store.unit,
             "step_minutes": store.step_minutes,

@@ -50,7 +50,7 @@ class Latest:
         data = self.problem.data
         stores = {name: open_store(self.path, name).with_sensors(data.sensors.ids) for name in data.stores}
         for store, first in zip(stores.values(), data.stores.values(), strict=True):  # of the kind of the first file
-            names = ("unit", "step_minutes", "timezone", "missing")
+            names = ("unit", "step_minutes", "timezone", "local_zone", "missing")
             pairs = {name: (getattr(store, name), getattr(first, name)) for name in names}
             if differ := [f"{name} {now}, not {before}" for name, (now, before) in pairs.items() if now != before]:
                 found = f"it is another kind of file now ({'; '.join(differ)})"

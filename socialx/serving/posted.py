@@ -75,7 +75,7 @@ def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
     values[1:, [place[vdid] for vdid in rows], 0] = numbers
     values[0] = data.histories(JITTER_S, data.past_now).latest_before(int(seconds[0]))
     seconds = np.concatenate([seconds[:1] - 60 * data.store.step_minutes, seconds])
-    source = Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes, data.holidays)
+    source = Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes, data.calendar)
     histories = Histories(source, data.history, data.horizon, (0,), (0,), past=data.past_now)
     if not histories.read(np.arange(len(seconds) - data.history, len(seconds)))[1].any():
         found = f"no sensor has a reading in the last {data.history} rows"

@@ -88,13 +88,14 @@ def evaluate(
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.problem))
         dataset, step_minutes = scored.data, scored.data.store.step_minutes
+        dataset.note_clock(by)
         models = (scored.baselines() if baselines else {}) | scored.models()
         scores = {name: scored.scores() for name in models}
         errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}
-        issued_on, runs_of = scored.issued // DAY_S, scored.problems
+        issued_on, runs_of = dataset.calendar.day(scored.issued), scored.problems
         days = {name: DailyErrors(issued_on, dataset.horizon, scored.device) for name in names if compare}
         inside = {name: RunningCoverage(scored.intervals(name), scored.device) for name in runs_of if intervals}
-        begun_on = (scored.issued + 60 * step_minutes) // DAY_S
+        begun_on = dataset.calendar.day(scored.issued + 60 * step_minutes)
         daily = {name: DailyCoverage(scored.intervals(name), begun_on, scored.device) for name in runs_of if drift}
         saved = {} if save is None else {names[0]: _saved(stack, Path(save), names[0], scored)}
         survey_each(models, scored.loader, scored.problem.precision, scores, errors, days, inside, daily, saved)

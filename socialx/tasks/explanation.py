@@ -53,6 +53,7 @@ def explain(
         scored = scored_part([name], layers, part, start, end)
         dataset, precision, model = scored.data, scored.problem.precision, scored.problem.model
         step_minutes = dataset.store.step_minutes
+        dataset.note_clock(("hour",))
         where = None if geojson is None else places(dataset.sensors, dataset.store.path)
         with when_memory_runs_out(scored.problem):
             errors, weights, of_baselines = scored.errors(), AttentionWeights(model), {}

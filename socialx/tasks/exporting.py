@@ -13,16 +13,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch.export import ExportedProgram
 from torch.onnx import ONNXProgram
 
 import socialx
 from socialx.build import Problem
+from socialx.data.calendar import DAY_S, shifts
 from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.exports import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
 from socialx.files.quantities import NOT_NEGATIVE
-from socialx.files.time_axis import as_text
+from socialx.files.time_axis import as_text, clock_changes
 from socialx.model.standalone import INPUTS, OUTPUT, Standalone, traced
 from socialx.notebook import Shown
 from socialx.precision import is_out_of_memory
@@ -36,6 +38,7 @@ from socialx.tasks.training import Run
 from socialx.training.run_folder import open_run
 
 # What an exported model computes in; whoever loads it chooses the device.
+KNOWN_DAYS = 20 * 366  # whose holidays and clock changes an exported model knows, after the data
 FIXED = {"trainer.device": "cpu", "trainer.precision": "32-true", "model.impl": "fused"}
 
 
@@ -142,7 +145,9 @@ def _format(output: Path, format: str | None) -> str:
 def _about(problem: Problem, trained: ScoringProtocol) -> dict[str, Any]:
     """What the file says of itself; trained: the protocol of the run."""
     data = problem.data
+    local = {} if data.store.local_zone is None else {"local_zone": data.store.local_zone}
     return {
+        **local,
         "schema": "socialx.export/1",
         "socialx": socialx.__version__,
         "dataset": data.store.dataset_name,
@@ -184,7 +189,14 @@ def standalone(problem: Problem) -> Standalone:
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
     known = data.known_now if data.met else None
-    return Standalone(problem.model, data.network, data.store.step_minutes, missing, not_negative, known, data.holidays)
+    own = data.calendar.day(data.store.seconds)
+    days, changes = np.arange(own.min(), own.max() + KNOWN_DAYS), []
+    if (zone := data.calendar.zone) is not None:
+        begin = DAY_S * (int(days[0]) - 2)
+        changes = [(begin, int(shifts(zone, np.array(begin))))]
+        changes += [(moment, after - before) for moment, before, after in clock_changes(zone, days)]
+    holidays, step_minutes = data.calendar.holidays_among(days), data.store.step_minutes
+    return Standalone(problem.model, data.network, step_minutes, missing, not_negative, known, holidays, changes)
 
 
 @contextmanager

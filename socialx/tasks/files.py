@@ -161,6 +161,7 @@ def backfill(
     without_positions: bool = False,
     units: str | None = None,
     timezone: str | None = None,
+    local_zone: str | None = None,
     backup: bool = False,
     dry_run: bool = False,
     progress: Callback | None = None,
@@ -170,6 +171,7 @@ def backfill(
     paths: files, or folders of them.  meta: exact locations, joined by id; they win over the file.  rewrite: also write
     files of the two oldest layouts anew.  without_positions: complete files of sensors without a position too.  units,
     timezone: of the readings and of their times, where a file does not say them; others than it has are refused.
+    local_zone: by whose clock people live, for a file whose times are in UTC; its days and hours are those of that one.
     backup: keep the old file as FILE.bak.  dry_run: plan only.
 
     The readings are not touched by a byte, and a second run changes nothing.  A file whose sensors stay without a
@@ -181,6 +183,7 @@ def backfill(
         table = None if meta is None else Path(meta)
         known = read_locations(table) if table else {}
         unit, zone = None if units is None else free_unit(units), None if timezone is None else zone_name(timezone)
+        local = None if local_zone is None else zone_name(local_zone, "local_zone")
         plans: list[older.Plan] = []
         failures: list[Message] = []
         with work("backfill", len(files), "files") as bar:
@@ -194,6 +197,7 @@ def backfill(
                         without_positions=without_positions,
                         units=unit,
                         timezone=zone,
+                        local_zone=local,
                         backup=backup,
                         dry_run=dry_run,
                     )

@@ -70,6 +70,7 @@ def report(
         dataset, protocol, minutes = scored.data, scored.protocol, scored.data.store.step_minutes
         step = max(1, min(dataset.horizon, round(MINUTES_AHEAD / minutes)))  # of the horizon
         rows = dataset.forecast_rows(part, scored.places)[0] + step - 1
+        dataset.note_clock(("hour",))
         spans = telling_days(dataset.target_source, rows)
         scores: dict[str, ModelScores] = {}
         errors: dict[str, Breakdown] = {}

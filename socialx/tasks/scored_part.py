@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from socialx.build import Problem, build
-from socialx.data.calendar import DAY_S
 from socialx.data.climatology import UNTIL_TRAINED
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL, PARTS
@@ -106,8 +105,8 @@ class ScoredPart:
         data = self.data
         free_flow = torch.from_numpy(data.free_flow).to(self.device) if congestion else None
         first = data.forecast_rows(self.part, self.places)[0]
-        days = data.store.seconds[first[:, None] + np.arange(data.horizon)] // DAY_S  # [W,P]
-        off = np.isin(days, list(data.holidays))
+        days = data.calendar.day(data.store.seconds[first[:, None] + np.arange(data.horizon)])  # [W,P]
+        off = np.isin(days, list(data.calendar.holidays_among(days)))
         holiday = torch.from_numpy(off).to(self.device) if off.any() else None
         sensors, step_minutes = len(data.sensors.ids), data.store.step_minutes
         return RunningErrors(data.horizon, sensors, step_minutes, self.device, free_flow, holiday)
@@ -145,6 +144,7 @@ def scored_part(
     several = sorted(problems.values(), key=lambda each: not each.data.met)  # first those that read the climatology
     problem = next(iter(problems.values()), None) or build(layers.load().in_full_precision())
     problem = replace(problem, data=several[0].data) if several else problem
+    problem.data.note_clock()
     _note_days(problem, layers)
     places, period = windows_within(problem.data, part, start, end)
     made = {name: read_forecasts(Path(name), about(problem.data, part, places, name)) for name in files}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -77,6 +77,14 @@ def moments_of(run: RunFolder, settings: Settings) -> dict[str, Moments]:
     if lacking := [name for name in dict.fromkeys(features) if name not in found]:
         raise SocialxError(run.path, f"its protocol has no mean and deviation of {', '.join(lacking)}", "train again")
     return found
+
+
+def with_own_list(settings: Settings, origin: Mapping[str, str], run: RunFolder | None) -> Settings:
+    """The settings with the list of holidays where it is, if a run's own file of settings names it."""
+    if run is None or origin["data.holidays"] != str(run.settings):
+        return settings
+    where = {"holidays": run.holidays(settings.data.holidays)}
+    return settings.model_copy(update={"data": settings.data.model_copy(update=where)})
 
 
 def starting_from(run: RunFolder, problem: Problem) -> Problem:
@@ -181,6 +189,7 @@ def load_trained(
     finer = steps_in_one(effective, then)
     lengths = {name: getattr(effective.data, name) // finer for name in ("history", "horizon")}
     effective = effective.model_copy(update={"data": effective.data.model_copy(update=lengths)})
+    effective = with_own_list(effective, loaded.origin, run)
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
     moments = moments_of(run, effective)
@@ -203,6 +212,9 @@ def load_trained(
     if effective.model.any_network:
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))
     problem.protocol.refuse_other(then, path, problem.data.store.path, tied and not free, same_missing)
+    if not split:
+        problem.data.note_clock()
+    then = then.beside(problem.protocol)
     if free:
         state = _of_sensors(state, problem.data.sensors.ids, sensors or (), path, problem.data.store.path)
     try:

@@ -18,7 +18,8 @@ import torch
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL
-from socialx.errors import Argument, Message, SettingsError, SocialxError, counted
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
+from socialx.files.holidays import list_of
 from socialx.kinds import OwnModel, model_of
 from socialx.notebook import Shown, is_frame
 from socialx.precision import Precision
@@ -29,7 +30,7 @@ from socialx.settings import RESUME, Settings
 from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, sees_card, to_yaml
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.pace import read_at_own_pace
-from socialx.tasks.trained import load_trained, moments_of, places_of, starting_from
+from socialx.tasks.trained import load_trained, moments_of, places_of, starting_from, with_own_list
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
@@ -150,7 +151,8 @@ def train(
             else:
                 before = None
                 ids, fixes = data.sensors.ids, fixed(effective)
-                run.write_start(to_yaml(effective), origin, precision, protocol, ids, group.job, fixes)
+                holidays = list_of(effective.data.holidays)
+                run.write_start(to_yaml(effective), origin, precision, protocol, ids, group.job, fixes, holidays)
                 if data.met and run.writes:
                     run.write_known(data.known_now)
         group.copy_first(problem.model.state_dict().values())
@@ -220,14 +222,17 @@ def _plan(
     loaded.note_size(None if old else layers.size)
     loaded.note_unread()
     source = old if old and loaded.settings.trainer.from_run else start
-    problem = build(loaded.settings, moments=moments_of(source, loaded.settings) if source else None)
+    settings = with_own_list(loaded.settings, loaded.origin, old)
+    problem = build(settings, moments=moments_of(source, settings) if source else None)
+    problem = replace(problem, settings=loaded.settings)
     if start and not old:
         problem = starting_from(start, problem)
     if old:
         data, roads = problem.data.store.path, problem.settings.pooling.distances
         old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
-        problem.protocol.compare_missing(old.protocol(), old.path, data)
         old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
+        problem.protocol.refuse_other(old.protocol(), old.path, data, True, True, settings.data.holidays)
+    problem.data.note_clock()
     return problem, loaded.origin, old, overwrite
 
 
@@ -278,6 +283,7 @@ def other_networks(problem: Problem) -> list[Problem]:
                 found = f"{counted(len(shared), 'sensor')} of {file} again"
                 raise SocialxError(path, found, "name each network once", sample=shared)
         networks[path] = places
+        other.data.note_clock()
         read_at_own_pace(other, problem.protocol)
         other.model.to(other.precision.device)
         others.append(other)

@@ -6,6 +6,7 @@ origin.json        where each setting came from
 environment.json   versions, device, precision in effect, command line; one entry per start
 sensors.json       ids of the sensors, in the order of the model
 protocol.json      data, checksum, split, normaliser, seed: what its scores depend on; settings that training fixed
+holidays.csv       the list of holidays, where it is a file
 metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
 climatology.safetensors  readings by kind of day and slot, as sums that fade, those of the last day apart; their sha256
@@ -24,6 +25,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -67,7 +69,7 @@ NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
     *("format.txt", "settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
-    *("climatology.safetensors", "unseen.safetensors"),
+    *("holidays.csv", "climatology.safetensors", "unseen.safetensors"),
     *OLDER_NAMES.values(),
 )
 STATE = re.compile(r"epoch-\d{4,9}\.pt")
@@ -235,6 +237,13 @@ class RunFolder:
             raise SocialxError(path, "not as train writes it", NAME_A_RUN)
         return recorded
 
+    def holidays(self, named: str | None) -> str | None:
+        """Where the holidays are that its settings name: in the file of its training, or in the copy of that."""
+        file = self.read_json(self._existing("protocol.json").name).get("holidays_file")
+        if named is None or not isinstance(file, str):
+            return named
+        return file if os.access(file, os.R_OK) else str(self.path / "holidays.csv")
+
     def job(self) -> str:
         """The job of torchrun that began this run, empty where it was begun otherwise."""
         try:
@@ -257,15 +266,19 @@ class RunFolder:
         sensors: tuple[str, ...],
         job: str = "",
         fixed: Mapping[str, Any] | None = None,
+        holidays: Path | None = None,
     ) -> None:
         """Write what a new run depends on.
 
         job: of torchrun, whose restarts may go on with it.  fixed: what the training fixes, as ``trained_with``.
+        holidays: the file of them.
         """
         if job:
             self.write_text("job.txt", f"{job}\n")
         self.write_text("format.txt", f"{FORMAT}\n")
-        self.write_json("protocol.json", {**asdict(protocol), "settings": fixed})
+        self.write_json("protocol.json", {**asdict(protocol), "settings": fixed, "holidays_file": holidays})
+        if holidays is not None:
+            self.write_text("holidays.csv", read_text(holidays, TEXT_BYTES))
         self.write_json("sensors.json", sensors)
         self._write_settings(settings, origin, [environment(precision)])
 

@@ -140,7 +140,7 @@ def _draw_hours(axes: Axes, explanation: Explanation) -> None:
     title(axes, "MAE by hour of the day", f"{explanation.unit}; dashed: all hours")
     if explanation.mae is not None:
         axes.axhline(explanation.mae, color=GREY, linestyle="--", linewidth=1)
-    zone = explanation.protocol.timezone
+    zone = explanation.protocol.clock
     axes.set(xlabel=f"hour that is forecast{f', {zone}' if zone else ''}", xlim=(0, 24), xticks=range(0, 25, 6))
     plain(axes, "y")
 

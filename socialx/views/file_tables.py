@@ -55,10 +55,11 @@ def _about_times(r: Report) -> dict[str, str]:
             f"{counted(r.nonexistent_rows, 'row')} in skipped hours, {r.nonexistent_rows_read} of them with a reading; "
         )
         clock += f"{r.ambiguous_rows} in repeated hours"
+    zone = f"{r.timezone or ''}{f', days of {r.local_zone}' if r.local_zone else ''}"
     without = f", {r.failed_rows} without a time" if r.failed_rows else ""
     odd = f"{counted(r.duplicates, 'duplicate')}, {counted(r.irregular_steps, 'irregular step')}"
     return {
-        "rows": f"{r.rows:,}, every {r.step_minutes} min, {r.first_timestamp} .. {r.last_timestamp} {r.timezone or ''}",
+        "rows": f"{r.rows:,}, every {r.step_minutes} min, {r.first_timestamp} .. {r.last_timestamp} {zone}",
         "time axis": f"{gaps}, {odd}{without}",
         "daylight saving": clock,
     }

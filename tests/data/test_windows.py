@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.data.calendar import calendar, slots_per_day
+from socialx.data.calendar import WALL, slots_per_day
 from socialx.data.history import Histories
 from socialx.data.normaliser import measure
 from socialx.data.source import Arrays
@@ -140,7 +140,7 @@ def test_carry_forward_is_the_latest_valid_reading_and_never_looks_ahead() -> No
 
 def test_calendar_reads_the_wall_clock() -> None:
     times = np.array(["2012-03-01T00:00:00", "2012-03-04T23:55:00", "2012-03-05T08:30:00"], "datetime64[s]")
-    slot, weekday = calendar(times.astype(np.int64), 5, {})
+    slot, weekday = WALL.at(times.astype(np.int64), 5)
     assert slot.tolist() == [0, 287, 102]
     assert weekday.tolist() == [3, 6, 0]  # Thursday, Sunday, Monday
     assert slots_per_day(5) == 288

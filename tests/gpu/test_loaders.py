@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from socialx.data.calendar import WALL
 from socialx.data.loaders import ChunkLoader, Loader, Loading, ResidentLoader, WorkerLoader
 from socialx.data.order import Order, Share
 from socialx.data.series import Series
@@ -80,7 +81,7 @@ def test_scores_of_the_baselines_equal_the_cpus() -> None:
     for model in (
         CopyLast(12, True, [50.0]),
         CopyLast(12, False, [50.0]),
-        HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5, {}),
+        HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5, WALL),
     ):
         maes = []
         for device in (CPU, CUDA):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from socialx.batch import Batch
-from socialx.data.calendar import calendar
+from socialx.data.calendar import WALL, Calendar
 from socialx.data.climatology import KnownDays, OneDay, PastDays
 from socialx.data.geo import nearest
 from socialx.data.history import Histories
@@ -79,7 +79,8 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
     valid[:, 2] &= not lost
     last = int(seconds[-1])
     holidays = {last // 86_400 - 1: 6, last // 86_400: 5, last // 86_400 + 2: 6} if holiday else {}
-    source = Arrays(values[..., None], valid[..., None], seconds, holidays=holidays)
+    calendar = Calendar(holidays=holidays.get)
+    source = Arrays(values[..., None], valid[..., None], seconds, calendar=calendar)
     known, model = PastDays(source).now(), Seen()
     program = Standalone(model, replace(network(), read=(0,)), 5, [0.0], [True], known, holidays)
     midnight = last // 86_400 * 86_400
@@ -90,7 +91,7 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
         later = np.concatenate([seconds, [issued] if issued > last else []]).astype(np.int64)  # a row without readings
         rows = np.zeros((len(later), 5, 1), np.float32)
         rows[: len(seconds)] = values[..., None]
-        whole = Arrays(rows, np.pad(valid, ((0, len(later) - len(seconds)), (0, 0)))[..., None], later, 5, holidays)
+        whole = Arrays(rows, np.pad(valid, ((0, len(later) - len(seconds)), (0, 0)))[..., None], later, 5, calendar)
         found = Histories(whole, 12, 12, (0,), (0,), past=PastDays(whole))
         ((_, batch),) = found.batches(np.array([issued]), 1)
         program(batch.history, batch.carried, torch.tensor([issued]))
@@ -134,7 +135,7 @@ def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> 
     model = Seen()
     standalone = Standalone(model, replace(network(), read=(0,)), step_minutes, [None], [False])
     standalone(torch.zeros(1, 12, 5, 1), torch.zeros(1, 5, 1), torch.from_numpy(issued))
-    slot, weekday = calendar(issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes, {})
+    slot, weekday = WALL.at(issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes)
     assert model.batch.slot.tolist() == slot.tolist()
     assert model.batch.weekday.tolist() == weekday.tolist()
     assert int(model.batch.weekday[0, 11]) == time.weekday()

@@ -18,7 +18,7 @@ import torch
 from socialx.batch import Batch
 from socialx.build import build
 from socialx.cli.progress_bars import Show
-from socialx.data.calendar import calendar
+from socialx.data.calendar import WALL
 from socialx.data.network import Network
 from socialx.data.normaliser import Moments
 from socialx.model.plain import Linear, SharedLstm, Stid
@@ -62,8 +62,8 @@ def pieces(
 def test_historical_average_is_the_mean_of_sensor_weekday_and_slot() -> None:
     rows = 15 * 288
     values, valid, seconds = speeds(rows, 2, missing=0.3)
-    slot, weekday = calendar(seconds, 5, {})
-    average = HistoricalAverage(pieces(values[:4000], valid[:4000], seconds[:4000], 1000), (2, 1), 5, {})
+    slot, weekday = WALL.at(seconds, 5)
+    average = HistoricalAverage(pieces(values[:4000], valid[:4000], seconds[:4000], 1000), (2, 1), 5, WALL)
     made = series(values, valid, seconds)
     forecast = average(made.window(torch.tensor([4100, 4203])))
     for window, start in enumerate((4100, 4203)):
@@ -81,7 +81,7 @@ def test_historical_average_is_the_mean_of_sensor_weekday_and_slot() -> None:
 def test_a_sensor_that_was_never_observed_gets_the_mean_of_all() -> None:
     values, valid, seconds = speeds(400, 2, missing=0.0)
     values[:, 1], valid[:, 1] = 0, False
-    average = HistoricalAverage(pieces(values[:300], valid[:300], seconds[:300], 70), (2, 1), 5, {})
+    average = HistoricalAverage(pieces(values[:300], valid[:300], seconds[:300], 70), (2, 1), 5, WALL)
     forecast = average(series(values, valid, seconds).window(torch.tensor([310])))
     assert forecast[0, 0, 1, 0].item() == pytest.approx(values[:300, 0].astype(np.float64).mean())
 

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from socialx.data.calendar import WALL
 from socialx.data.loaders import ResidentLoader
 from socialx.data.order import Order
 from socialx.scoring.metrics import RunningScores, masked_absolute_error
@@ -62,7 +63,7 @@ def models() -> dict[str, nn.Module]:
         "dense and gathered": forecaster(social=1, neighbours=1),
         "copy-last": CopyLast(12, False, [50.0]),
         "zeros copied": CopyLast(12, True, [50.0]),
-        "historical average": HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5, {}),
+        "historical average": HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5, WALL),
     }
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from socialx.data.calendar import DAY_S, calendar
+from socialx.data.calendar import DAY_S, Calendar
 from socialx.data.climatology import PastDays
 from socialx.data.series import Series
 from socialx.data.source import Arrays
@@ -46,7 +46,7 @@ def run(data: Path, days: Path) -> Path:
 
 def test_a_holiday_is_the_weekday_that_it_resembles() -> None:
     seconds = MONDAY + 1800 * np.arange(3 * 48).reshape(3, 48)
-    slot, weekday = calendar(seconds, 30, {MONDAY // DAY_S + 1: 6})
+    slot, weekday = Calendar(holidays={MONDAY // DAY_S + 1: 6}.get).at(seconds, 30)
     assert (slot == np.arange(48)).all()
     assert [set(day) for day in weekday.tolist()] == [{0}, {6}, {2}]
 
@@ -56,7 +56,7 @@ def test_the_climatology_counts_a_holiday_with_the_kind_of_day_that_it_resembles
     seconds = MONDAY + 1800 * np.arange(9 * 48)
     first = MONDAY // DAY_S
     arrays = values[..., None], valid[..., None], seconds, 30
-    plain, off = (PastDays(Arrays(*arrays, holidays=days)) for days in ({}, {first + 1: 6, first + 9: 6}))
+    plain, off = (PastDays(Arrays(*arrays, Calendar(holidays=days.get))) for days in ({}, {first + 1: 6, first + 9: 6}))
     known, without = off.before(first + 9), plain.before(first + 9)
     np.testing.assert_allclose(known.counts.sum(0), without.counts.sum(0), rtol=1e-6)
     faded = 0.5 ** (8 / 14) * valid[48:96, :, None]
@@ -68,7 +68,8 @@ def test_the_climatology_counts_a_holiday_with_the_kind_of_day_that_it_resembles
 
 def test_windows_have_it_in_their_calendar() -> None:
     values, valid, _ = speeds(96, 3, 0.1)
-    source = Arrays(values[..., None], valid[..., None], MONDAY + 1800 * np.arange(96), 30, {MONDAY // DAY_S + 1: 5})
+    calendar = Calendar(holidays={MONDAY // DAY_S + 1: 5}.get)
+    source = Arrays(values[..., None], valid[..., None], MONDAY + 1800 * np.arange(96), 30, calendar)
     batch = Series(source, 2, 3, CPU).window(torch.tensor([44]))
     assert batch.weekday.tolist() == [[0, 0, 0, 0, 5]]
 
@@ -107,7 +108,7 @@ def test_the_export_knows_them(run: Path) -> None:
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-10T00:30"], "datetime64[s]").astype(np.int64)
     batch = standalone(problem).batch(np.full((3, 12, 4, 1), 60.0), issued)
     times = issued[:, None] + 300 * np.arange(-11, 13)
-    expected = calendar(times, 5, problem.data.holidays)[1]
+    expected = problem.data.calendar.at(times, 5)[1]
     assert batch.weekday.tolist() == expected.tolist()
     assert (set(expected[1]), expected[2, -1]) == ({6}, 5)
 

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import numpy as np
 
-from socialx.data.calendar import DAY_S
+from socialx.data.calendar import DAY_S, shifts
 from socialx.errors import Argument, Message, Remedy, SettingsError, SocialxError, counted
 from socialx.files.formats.contents import as_timestamps
 from socialx.files.hdf5_layout import Block, is_reading
@@ -74,10 +74,8 @@ def in_utc(timestamps: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, 
 
 def in_zone(timestamps: np.ndarray, name: str) -> np.ndarray:
     """Times in UTC, S19 [T] -> wall times of the zone ``name``, S19 [T]."""
-    import pandas as pd
-
-    utc = pd.to_datetime(timestamps.astype(str)).tz_localize("UTC")
-    return as_timestamps(utc.tz_convert(_zone(name)).tz_localize(None).to_numpy("datetime64[s]").astype(np.int64))
+    utc = timestamp_seconds(timestamps, name)
+    return as_timestamps(utc + shifts(_zone(name), utc))
 
 
 def free_step(seconds: np.ndarray) -> int:

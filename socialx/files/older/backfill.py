@@ -28,6 +28,7 @@ from socialx.files.hdf5_layout import (
     FEATURES,
     FLAT,
     IMPUTED_ATTR,
+    LOCAL_ZONE_ATTR,
     MISSING_ATTR,
     SECONDS,
     SENSOR_INFO,
@@ -49,7 +50,7 @@ from socialx.files.open_hdf5 import open_hdf5, reserve
 from socialx.files.published import DATASETS
 from socialx.files.quantities import SPEED, SPEED_UNITS
 from socialx.files.readings import stored_unit
-from socialx.files.time_axis import timestamp_seconds
+from socialx.files.time_axis import is_utc, timestamp_seconds
 from socialx.files.writer import ENTRIES, write
 
 CRS_ATTR, CRS = "coord_crs", "EPSG:4326"
@@ -100,6 +101,7 @@ def backfill(
     without_positions: bool = False,
     units: str | None = None,
     timezone: str | None = None,
+    local_zone: str | None = None,
     backup: bool = False,
     dry_run: bool = False,
 ) -> Plan:
@@ -107,10 +109,10 @@ def backfill(
 
     meta: a table of locations; it wins over what the file holds.  known: what is in it, where that was read before.
     rewrite: write files of the two oldest layouts anew.  without_positions: sensors may stay without one.  units,
-    timezone: of the first measured feature and of the times, where the file does not say them; alone they ask no
-    positions of a current file.  backup: keep the old file as ``NAME.bak``.  The file is left as
-    it was, with a SocialxError, where a sensor stays without a position or the file says another unit or zone.  So it
-    is where somebody else has it open or the disk fails.
+    timezone, local_zone: of the first measured feature, of the times, and of the clock that people live by where these
+    are in UTC; each where the file does not say it, and alone they ask no positions of a current file.  backup: keep
+    the old file as ``NAME.bak``.  The file is left as it was, with a SocialxError, where a sensor stays without a
+    position or the file says another unit or zone.  So it is where somebody else has it open or the disk fails.
     """
     if known is None:
         known = read_locations(meta) if meta else {}
@@ -118,8 +120,8 @@ def backfill(
         check_writable(path)
     with nullcontext() if dry_run else exclusive(path, WAIT_S):
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
-            plan = _told(_plan(path, file, known), file, units, timezone)
-            alone = meta is None and plan.variant.name == CURRENT and (units or timezone) is not None
+            plan = _told(_plan(path, file, known), file, units, timezone, local_zone)
+            alone = meta is None and plan.variant.name == CURRENT and (units or timezone or local_zone) is not None
             plan = replace(plan, meta=meta, rewrite=rewrite, without_positions=without_positions or alone)
             if plan.actions and not plan.variant.rewrite:
                 _read_all(path, file[FEATURES])
@@ -215,15 +217,24 @@ def _plan(path: Path, file: h5py.File, known: Mapping[int | str, Location]) -> P
     )
 
 
-def _told(plan: Plan, file: h5py.File, units: str | None, timezone: str | None) -> Plan:
-    """The plan with the unit and the time zone that the caller says; refuses others than the file has."""
+def _told(plan: Plan, file: h5py.File, units: str | None, timezone: str | None, local_zone: str | None) -> Plan:
+    """The plan with the unit and the time zones that the caller says; refuses others than the file has."""
     bay = DATASETS["pems-bay"]  # which all files that are written anew are
-    if timezone is not None:
-        zone = bay.timezone if plan.variant.rewrite else read_text(file["metadata"].attrs.get("timezone", ""))
-        _refuse_other(plan.path, "its times are of", zone, "not of", Argument("timezone"), timezone)
-        if not zone:
-            told = f"time zone {timezone}"
-            plan = replace(plan, actions=(*plan.actions, told), attributes={**plan.attributes, "timezone": timezone})
+    stated = {} if plan.variant.rewrite else file["metadata"].attrs
+    zone = bay.timezone if plan.variant.rewrite else read_text(stated.get("timezone", ""))
+    if timezone is not None and is_utc(zone) and not is_utc(timezone):
+        clock = f"{Argument('local_zone', timezone)} says that people live by that clock"
+        raise SocialxError(plan.path, f"its times are in UTC, not of {timezone}", f"{clock}, or {ADVICE}")
+    if local_zone is not None and not is_utc(zone or timezone):
+        what = f"its times are of {zone or 'an unknown zone'}, and a local zone stands beside times in UTC"
+        raise SocialxError(plan.path, what, f"drop {Argument('local_zone')}, or {ADVICE}")
+    local = read_text(stated.get(LOCAL_ZONE_ATTR, ""))
+    for name, of, told, now in (("timezone", "times", timezone, zone), ("local_zone", "days", local_zone, local)):
+        if told is not None:
+            _refuse_other(plan.path, f"its {of} are of", now, "not of", Argument(name), told)
+        if told is not None and not now:
+            action = f"{name.removesuffix('zone').strip('_')} zone {told}"
+            plan = replace(plan, actions=(*plan.actions, action), attributes={**plan.attributes, name: told})
     if units is not None:
         names = [] if plan.variant.rewrite else [read_text(name) for name in file[FEATURE_NAMES][:]]
         measured = [name for name in names if name not in STATIC_UNITS]

@@ -1,0 +1,162 @@
+"""A run keeps its holidays: which days count, whatever the list says now and wherever the run is called from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import socialx
+from socialx.data.calendar import DAY_S
+from socialx.serving.posted import JSON, issue_of
+from socialx.settings_layers import Layers
+from socialx.tasks.exporting import standalone
+from socialx.tasks.trained import load_trained
+from tests.commands import refused, small_file, small_run, works
+
+LIST = "2012-05-04,Sunday\n2012-05-10,Saturday\n"
+TOLD = "was trained with other holidays"
+EDITS = {
+    "another weekday": "2012-05-04,Saturday\n2012-05-10,Saturday\n",
+    "a day less": "2012-05-10,Saturday\n",
+    "a day more": f"{LIST}2012-05-05\n",
+    "its first day more": f"{LIST}2012-05-03\n",
+    "its last day more": f"{LIST}2012-05-08\n",
+    "another day": "2012-05-03,Sunday\n2012-05-10,Saturday\n",
+    "Sunday named Sunday": f"{LIST}2012-05-06,Sunday\n",
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """From Thursday, the third of May 2012, to Tuesday."""
+    return small_file(tmp_path_factory.mktemp("data"), 1560)
+
+
+@pytest.fixture
+def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, in which a run was trained with a list and a file of relative names."""
+    shutil.copy(data, tmp_path / "m.h5")
+    monkeypatch.chdir(tmp_path)
+    Path("h.csv").write_text(LIST)
+    small_run(Path("m.h5"), "run", "--learning-rate", "0.01", "--holidays", "h.csv")
+    return tmp_path
+
+
+def weekdays(run: Path | str, *dates: str, **data: str) -> list[int]:
+    """The weekday of each date, 0 = Monday, as a run of this folder sees it."""
+    problem, _ = load_trained(Path(run), Layers.of(None, {"data": data}), split=False)
+    seconds = np.array(dates, "datetime64[s]").astype(np.int64)
+    return [int(day) for day in problem.data.calendar.at(seconds, 5)[1]]
+
+
+def test_other_days_of_the_training_are_told_and_never_trained_on(folder: Path) -> None:
+    for name, edit in EDITS.items():
+        Path("h.csv").write_text(edit)
+        assert works("predict", "run").stderr.count(TOLD) == 1, name
+        assert TOLD in refused("train", "--resume", "run", "--max-epochs", "2")
+    assert works("evaluate", "run").stderr.count(TOLD) == 1
+    assert works("explain", "run").stderr.count(TOLD) == 1
+    Path("h.csv").write_text(LIST)
+    works("train", "--resume", "run", "--max-epochs", "2")
+
+
+def test_later_days_may_be_added(folder: Path) -> None:
+    assert weekdays("run", "2012-05-04", "2012-05-10", "2012-05-11", "2013-01-01") == [6, 5, 4, 1]
+    Path("h.csv").write_text(f"2011-12-24\n{LIST}2013-01-01\n")
+    assert weekdays("run", "2012-05-04", "2012-05-10", "2012-05-11", "2013-01-01") == [6, 5, 4, 6]
+    for command in (["predict", "run"], ["evaluate", "run"], ["train", "--resume", "run", "--max-epochs", "2"]):
+        assert TOLD not in works(*command).stderr
+
+
+@pytest.mark.parametrize("other", [None, "2012-05-03,Sunday\n2012-05-11,Sunday\n"])
+def test_a_run_has_its_own_list_wherever_it_is_called_from(
+    other: str | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = folder / "elsewhere" / "deep"
+    there.mkdir(parents=True)
+    before = socialx.predict("run")
+    monkeypatch.chdir(there)
+    if other:
+        Path("h.csv").write_text(other)
+    run = folder / "run"
+    assert weekdays(run, "2012-05-04", "2012-05-03", "2012-05-10", "2012-05-11") == [6, 3, 5, 4]
+    np.testing.assert_array_equal(socialx.predict(run, folder / "m.h5").values, before.values)
+    assert TOLD not in works("evaluate", run, "--data", folder / "m.h5").stderr
+    (folder / "h.csv").unlink()
+    assert weekdays(run, "2012-05-04", "2012-05-03", "2012-05-10", "2012-05-11") == [6, 3, 5, 4]
+    monkeypatch.chdir(folder)
+    assert "h.csv" not in works("train", "--resume", "run", "--max-epochs", "2").stderr
+
+
+def test_a_list_that_is_named_counts_and_a_line_says_so(folder: Path) -> None:
+    Path("other.csv").write_text("2012-05-03\n")
+    assert TOLD in works("evaluate", "run", "--holidays", "other.csv").stderr
+    assert weekdays("run", "2012-05-04", "2012-05-03", holidays="other.csv") == [4, 6]
+    assert "No such file" in refused("predict", "run", "--holidays", "none.csv")
+    plain = small_run(Path("m.h5"), "plain")
+    assert TOLD in works("evaluate", plain, "--holidays", "other.csv").stderr
+
+
+def test_runs_of_other_holidays_are_scored_together_with_a_line(folder: Path) -> None:
+    small_run(Path("m.h5"), "plain")
+    small_run(Path("m.h5"), "same", "--holidays", "h.csv")
+    assert TOLD not in works("evaluate", "run", "same").stderr
+    for pair in (["run", "plain"], ["plain", "run"]):
+        assert f"{pair[1]} {TOLD}" in works("evaluate", *pair).stderr
+
+
+def test_an_older_run_is_compared_by_the_days_of_its_protocol(folder: Path) -> None:
+    path = Path("run/protocol.json")
+    content = json.loads(path.read_text())
+    del content["holidays_file"]
+    path.write_text(json.dumps(content))
+    assert TOLD not in works("predict", "run").stderr
+    Path("h.csv").write_text(EDITS["another day"])
+    assert TOLD in works("predict", "run").stderr
+    assert "other holidays" in refused("train", "--resume", "run", "--max-epochs", "2")
+
+
+def test_a_new_run_in_the_folder_does_not_keep_the_list(folder: Path) -> None:
+    assert Path("run/holidays.csv").read_text() == LIST
+    works("train", "--data", "m.h5", "--run-dir", "run", "--overwrite", "--max-epochs", "1", "--size", "small")
+    assert not Path("run/holidays.csv").exists()
+
+
+@pytest.fixture(scope="module")
+def of_country(data: Path) -> Path:
+    return small_run(data, "of_country", "--holidays", "US-CA")
+
+
+def posted(date: str, ids: tuple[str, ...]) -> bytes:
+    times = [str(each) for each in pd.date_range(f"{date} 12:00", periods=12, freq="5min")]
+    return json.dumps({"times": times, "readings": {ids[0]: [60.0] * 12}}).encode()
+
+
+@pytest.mark.parametrize("year", [2005, 2012, 2013, 2014, 2026, 2039])
+def test_a_server_knows_the_holidays_of_every_year(year: int, of_country: Path) -> None:
+    problem, _ = load_trained(of_country, Layers.of(None, {}), split=False)
+    for day, like in ((f"{year}-12-25", 6), (f"{year}-07-04", 6), (f"{year}-12-20", None)):
+        batch = issue_of(problem, JSON, posted(day, problem.data.sensors.ids)).batch
+        own = (int(np.datetime64(day, "D").astype(np.int64)) + 3) % 7
+        assert set(batch.weekday.ravel().tolist()) == {own if like is None else like}, day
+
+
+def test_all_that_forecasts_later_agrees(of_country: Path) -> None:
+    problem, _ = load_trained(of_country, Layers.of(None, {}), split=False)
+    alone = standalone(problem)
+    for day in ("2012-12-25", "2014-12-25", "2031-12-25", "2031-12-20"):
+        second = int(np.datetime64(day, "s").astype(np.int64)) + DAY_S // 2
+        batch = alone.batch(np.zeros((1, 12, 4, 1)), [second])
+        (expected,) = problem.data.calendar.at(np.array([second]), 5)[1]
+        assert set(batch.weekday.ravel().tolist()) == {expected}
+
+
+def test_years_are_made_once_whoever_asks(of_country: Path) -> None:
+    one, other = (load_trained(of_country, Layers.of(None, {}), split=False)[0].data.calendar for _ in range(2))
+    days = np.arange(10_000, 30_000, 7)
+    assert one.holidays_among(days) == other.holidays_among(days[::-1])

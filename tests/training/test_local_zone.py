@@ -1,0 +1,264 @@
+"""A file in UTC with the zone that people live by: what a run of wall times makes of it, and where the zone goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import socialx
+from socialx.data.calendar import shifts
+from socialx.errors import SocialxError
+from socialx.files.hdf5_layout import read_text
+from socialx.files.inspect import inspect
+from socialx.files.store import open_store
+from socialx.files.time_axis import known_zone
+from socialx.settings_layers import Layers
+from socialx.tasks.exporting import standalone
+from socialx.tasks.trained import load_trained
+from tests.commands import edited, refused, small_file, small_run, works
+
+LA = "America/Los_Angeles"
+ASKS = "--local-zone ZONE says by which clock people live"
+
+
+def zones(path: Path) -> tuple[str, str]:
+    with h5py.File(path) as file:
+        attributes = file["metadata"].attrs
+        return read_text(attributes["timezone"]), read_text(attributes.get("local_zone", ""))
+
+
+def moved(data: Path, path: Path, local_zone: str | None) -> Path:
+    """A copy of a file of wall times in Los Angeles, in May, in UTC."""
+    with edited(data, path) as file:
+        metadata = file["metadata"]
+        metadata["timestamps_epoch"][:] += 7 * 3600
+        times = metadata["timestamps_epoch"][:].astype("datetime64[s]")
+        metadata["timestamps"][:] = np.array([str(time).replace("T", " ") for time in times], "S19")
+        metadata.attrs["timezone"] = "UTC"
+        if local_zone:
+            metadata.attrs["local_zone"] = local_zone
+    return path
+
+
+@pytest.fixture(scope="module")
+def wall(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_file(tmp_path_factory.mktemp("wall"), 1560)
+
+
+@pytest.fixture(scope="module")
+def utc(wall: Path) -> Path:
+    return moved(wall, wall.with_name("utc.h5"), LA)
+
+
+@pytest.fixture(scope="module")
+def run(wall: Path) -> Path:
+    days = wall.with_name("days.csv")
+    days.write_text("2012-05-07,Sunday\n2012-05-04,Saturday\n")
+    return small_run(wall, "run", "--learning-rate", "0.01", "--holidays", days)
+
+
+def test_a_file_in_utc_is_that_of_wall_times_where_the_zone_is_kept(run: Path, wall: Path, utc: Path) -> None:
+    for asked in ({}, {"at": "2012-05-06 12:00"}):
+        of_utc = dict(asked)
+        if asked:
+            of_utc["at"] = "2012-05-06 19:00"
+        there, here = socialx.predict(run, **asked), socialx.predict(run, utc, **of_utc)
+        np.testing.assert_array_equal(here.values, there.values)
+        assert (here.times - there.times == np.timedelta64(7, "h")).all()
+    by = "hour,weekday"
+    there, here = (socialx.evaluate(run, data=data, by=by, baselines=True) for data in (wall, utc))
+    assert here.by == there.by
+    assert here[run].overall().mae == there[run].overall().mae
+    assert [row.key for row in here.by[str(run)]["weekday"]][-1] == "holiday"
+    explained = [socialx.explain(run, data=data) for data in (wall, utc)]
+    assert explained[0].by_hour == explained[1].by_hour
+    drift = [socialx.evaluate(run, data=data, drift=True).drift[str(run)] for data in (wall, utc)]
+    assert drift[0].days == drift[1].days
+
+
+def test_training_on_either_is_the_same(run: Path, utc: Path) -> None:
+    days = utc.with_name("days.csv")
+    other = small_run(utc, "of_utc", "--learning-rate", "0.01", "--holidays", days)
+    assert socialx.load_run(other).epochs[0].validation_mae == socialx.load_run(run).epochs[0].validation_mae
+    assert socialx.load_run(other).protocol.holidays == socialx.load_run(run).protocol.holidays
+    assert f"days of {LA}" in works("evaluate", other).stdout
+
+
+def test_another_clock_is_refused(run: Path, wall: Path, tmp_path: Path) -> None:
+    without = moved(wall, tmp_path / "without.h5", None)
+    line = refused("predict", run, "--data", without)
+    assert "its times are of UTC, those that" in line
+    assert f"socialx backfill {without} --local-zone {LA}" in line
+    works("backfill", without, "--local-zone", LA)
+    works("predict", run, "--data", without)
+    paris = moved(wall, tmp_path / "paris.h5", "Europe/Paris")
+    assert "its times are of Europe/Paris" in refused("predict", run, "--data", paris)
+    assert "its times are of Europe/Paris" in refused("evaluate", run, "--data", paris)
+    copy = tmp_path / "copy"
+    small = small_run(moved(wall, tmp_path / "own.h5", LA), copy, "--max-epochs", "2")
+    with h5py.File(tmp_path / "own.h5", "r+") as file:
+        file["metadata"].attrs["local_zone"] = "Europe/Paris"
+    assert "its times are of Europe/Paris" in refused("train", "--resume", small, "--max-epochs", "3")
+
+
+def test_a_file_in_utc_without_a_zone_says_so_where_days_and_hours_count(run: Path, wall: Path, tmp_path: Path) -> None:
+    without = moved(wall, tmp_path / "without.h5", None)
+    told = works("train", "--data", without, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--size", "small")
+    assert told.stderr.count(ASKS) == 1
+    plain = small_run(without, tmp_path / "plain", "--no-climatology")
+    assert ASKS not in works("evaluate", plain, "--by", "horizon").stderr
+    assert works("evaluate", plain, "--by", "hour").stderr.count(ASKS) == 1
+    assert works("evaluate", plain, "--by", "weekday", "--holidays", "US").stderr.count(ASKS) == 1
+    with h5py.File(without, "r+") as file:
+        file["metadata"].attrs["timezone"] = ""
+    assert ASKS not in works("evaluate", plain, "--by", "hour").stderr
+    assert ASKS not in works("evaluate", run, "--by", "hour").stderr
+
+
+def table(path: Path, zone: str, begins: str, steps: int, offset: bool = False) -> Path:
+    """Readings every half hour: at each hour of the zone the number of the hour and 20."""
+    times = pd.date_range(begins, periods=steps, freq="30min", tz="UTC").tz_convert(zone)
+    texts = [str(time) for time in (times if offset else times.tz_localize(None))]
+    rows = [f"{text},{20 + hour},{40 + hour}\n" for text, hour in zip(texts, times.hour, strict=True)]
+    path.write_text("time,a1,a2\n" + "".join(rows))
+    return path
+
+
+def converted(path: Path, csv: Path, *options: str) -> Path:
+    meta = path.with_name("meta.csv")
+    meta.write_text("sensor_id,latitude,longitude\na1,10,20\na2,10,20.1\n")
+    works("convert", "auto", csv, "--meta-csv", meta, "--units", "mph", "--output-h5", path, *options)
+    return path
+
+
+CHANGES = [
+    ("America/Los_Angeles", "2012-11-01 07:00", "2013-03-08"),
+    ("Australia/Sydney", "2013-04-04 13:00", "2013-10-01"),
+    ("Australia/Lord_Howe", "2013-04-04 13:00", "2013-10-01"),
+    ("Pacific/Chatham", "2013-04-04 10:15", "2013-09-25"),
+]
+
+
+@pytest.mark.parametrize(("zone", "autumn", "spring"), CHANGES)
+def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, spring: str, tmp_path: Path) -> None:
+    path = converted(tmp_path / "city.h5", table(tmp_path / "city.csv", zone, autumn, 48 * 6), "--timezone", zone)
+    offsets = converted(
+        tmp_path / "offsets.h5", table(tmp_path / "offsets.csv", zone, autumn, 48 * 6, True), "--timezone", zone
+    )
+    assert zones(path) == zones(offsets) == ("UTC", zone)
+    assert f"days of {zone}" in works("inspect", path).stdout
+    assert inspect(path).local_zone == zone
+    later = table(tmp_path / "later.csv", zone, str(pd.Timestamp(autumn) + pd.Timedelta(days=6)), 48)
+    line = refused("append", path, later)
+    assert f"--timezone {zone} says it, or --timezone UTC" in line
+    works("append", path, later, "--timezone", zone)
+    assert zones(path) == ("UTC", zone)
+    run = small_run(path, "run", "--history", "2", "--horizon", "2", "--batch-size", "8")
+    saved = tmp_path / "all.parquet"
+    found = socialx.evaluate(run, part="all", by="hour,weekday", save=saved)
+    frame = pd.read_parquet(saved)
+    times = pd.to_datetime(frame["time"]).dt.tz_localize("UTC").dt.tz_convert(zone)
+    assert (frame["truth"] - times.dt.hour).isin([20, 40]).all()
+    error = (frame["value"] - frame["truth"]).abs()
+    for row in found.by[str(run)]["hour"]:
+        assert row.mae == pytest.approx(error[times.dt.hour == row.key].mean(), rel=1e-4)
+    for row, (_, of_day) in zip(found.by[str(run)]["weekday"], error.groupby(times.dt.day_of_week), strict=False):
+        assert row.count == len(of_day)
+    problem, _ = load_trained(run, Layers.of(None, {}), split=False)
+    usual = problem.data.past().at(open_store(path).seconds[-48:], np.full(48, open_store(path).seconds[-1]))
+    hours = pd.to_datetime(open_store(path).seconds[-48:], unit="s", utc=True).tz_convert(zone).hour
+    middle = np.isin(hours, range(8, 17))  # nothing of midnight within four slots
+    np.testing.assert_allclose(usual.readings[0][middle, 0, 0], 20 + hours[middle], atol=1.5)
+
+
+def test_backfill_adds_the_zone_and_refuses_what_has_two_readings(wall: Path, tmp_path: Path) -> None:
+    path = moved(wall, tmp_path / "utc.h5", None)
+    assert f"its times are in UTC, not of {LA}: --local-zone {LA} says" in refused("backfill", path, "--timezone", LA)
+    assert "local zone America/Los_Angeles" in works("backfill", path, "--local-zone", LA).stdout
+    assert zones(path) == ("UTC", LA)
+    assert "nothing is missing" in works("backfill", path, "--local-zone", LA).stdout
+    assert f"its days are of {LA}, not of Europe/Paris" in refused("backfill", path, "--local-zone", "Europe/Paris")
+    assert "no such zone" in refused("backfill", path, "--local-zone", "Europe/Pariss", code=2)
+    line = refused("backfill", wall, "--local-zone", "Europe/Paris")
+    assert f"its times are of {LA}, and a local zone stands beside times in UTC" in line
+    with edited(path, tmp_path / "unknown.h5") as file:
+        file["metadata"].attrs["timezone"] = ""
+        del file["metadata"].attrs["local_zone"]
+    assert "an unknown zone" in refused("backfill", tmp_path / "unknown.h5", "--local-zone", LA)
+    works("backfill", tmp_path / "unknown.h5", "--timezone", "UTC", "--local-zone", LA)
+    assert zones(tmp_path / "unknown.h5") == ("UTC", LA)
+
+
+@pytest.mark.parametrize(("timezone", "local_zone"), [(LA, LA), ("", LA), ("UTC", "No/Where"), ("UTC", "../../etc")])
+def test_a_zone_that_cannot_be_is_refused_where_days_count(
+    timezone: str, local_zone: str, run: Path, utc: Path, tmp_path: Path
+) -> None:
+    with edited(utc, tmp_path / "odd.h5") as file:
+        file["metadata"].attrs.update(timezone=timezone, local_zone=local_zone)
+    assert f"its local zone {local_zone!r}" in refused("predict", run, "--data", tmp_path / "odd.h5")
+    works("inspect", tmp_path / "odd.h5")
+
+
+def test_a_frame_and_a_table_have_the_zone_of_the_run(wall: Path, utc: Path, tmp_path: Path) -> None:
+    run = small_run(utc, tmp_path / "run")
+    store = open_store(wall)
+    frame = pd.DataFrame(store.values, pd.to_datetime(store.seconds, unit="s"), list(store.sensors.ids))
+    frame = frame.where(store.valid).iloc[-400:]
+    told: list[Any] = []
+    with_zone = socialx.predict(run, frame.tz_localize(LA), progress=told.append)
+    in_utc = socialx.predict(run, frame.tz_localize(LA).tz_convert("UTC").tz_localize(None))
+    np.testing.assert_array_equal(with_zone.values, in_utc.values)
+    assert not [each for each in told if "in UTC" in str(each)]
+    csv = tmp_path / "table.csv"
+    frame.to_csv(csv, index_label="time")
+    meta = tmp_path / "meta.csv"
+    places = zip(store.sensors.ids, store.sensors.latitude, store.sensors.longitude, strict=True)
+    meta.write_text("sensor_id,latitude,longitude\n" + "".join(f"{a},{b},{c}\n" for a, b, c in places))
+    of_table = socialx.predict(run, csv, meta_csv=meta, units="mph", timezone=LA)
+    np.testing.assert_allclose(of_table.values, with_zone.values, rtol=1e-5)
+
+
+@pytest.fixture
+def problems(run: Path, utc: Path) -> Any:
+    return load_trained(run, Layers.of(None, {"data": utc}), split=False)[0]
+
+
+def test_an_export_has_the_clock_for_years(problems: Any, run: Path, utc: Path) -> None:
+    data, zone = problems.data, known_zone(LA)
+    alone = standalone(problems)
+    year = 366 * 86_400
+    for moment in ("2012-03-01", "2012-05-07 06:00", "2012-11-04 08:00", "2012-11-04 10:00", "2020-03-08 11:00"):
+        issued = np.array([moment], "datetime64[s]").astype(np.int64) + 300 * np.arange(0, 80, 7)
+        batch = alone.batch(np.full((len(issued), 12, 4, 1), 60.0), issued)
+        times = issued[:, None] + 300 * np.arange(-11, 13)
+        if moment > "2012-03-10":  # the clock before the file is that of its first day
+            slot, weekday = data.calendar.at(times, 5)
+            assert batch.slot.tolist() == slot.tolist()
+            assert batch.weekday.tolist() == weekday.tolist()
+            assert torch.equal(batch.slot, torch.from_numpy((times + shifts(zone, times)) % 86_400 // 300))
+    last = int(data.store.seconds.max()) + 19 * year
+    assert (
+        alone.batch(np.zeros((1, 12, 4, 1)), [last]).slot.tolist()
+        == data.calendar.at(last + 300 * np.arange(-11, 13)[None], 5)[0].tolist()
+    )
+
+
+def test_a_server_tells_the_zone_and_refuses_a_file_of_another(problems: Any, wall: Path) -> None:
+    from socialx.serving.endpoints import make_service
+    from socialx.serving.latest import Latest
+
+    assert make_service(problems, "run", 4).network()["local_zone"] == LA
+    path = wall.with_name("follow.h5")
+    path.write_bytes(problems.data.store.path.read_bytes())
+    latest = Latest(problems, "run", path)
+    latest.read()
+    with h5py.File(path, "r+") as file:
+        file["metadata"].attrs["local_zone"] = "Europe/Paris"
+    with pytest.raises(SocialxError, match="local_zone Europe/Paris, not America/Los_Angeles"):
+        latest.read()
