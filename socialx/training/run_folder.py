@@ -580,14 +580,14 @@ def old_run(run: RunFolder) -> Iterator[RunFolder]:
         yield run
 
 
-def open_run(path: Path) -> RunFolder:
+def open_run(path: Path, remedy: str = "train writes one under runs/") -> RunFolder:
     """An existing run folder, or a run that comes with the package, by its name; SocialxError if it is none."""
     if path.parts == (path.name,) and not path.exists() and path.name in {each.name for each in TRAINED.iterdir()}:
         path = TRAINED / path.name
     run = RunFolder(path)
     check_name(run.settings)
     if not run.settings.is_file() or not run.settings.stat().st_size:
-        raise SocialxError(path, "not a run folder (no settings.yaml)", "train writes one under runs/")
+        raise SocialxError(path, "not a run folder (no settings.yaml)", remedy)
     run.format()
     return run
 
@@ -597,9 +597,12 @@ def open_to_resume(path: Path) -> RunFolder:
     if STATE.fullmatch(path.name) and path.is_file():
         run = replace(open_run(path.parent), state=path)
     else:
-        run = open_run(path)
-        if not run.last.is_file():
-            raise SocialxError(path, "no last.pt in it", f"start anew: {Command('train', settings=run.settings)}")
+        again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
+        run = open_run(path, f"train again, with {again} where a training ended before its first save")
+        if not run.last.is_file():  # a run with weights is not replaced
+            place = {} if run.best.exists() else {"trainer.run_dir": path, "overwrite": True}
+            start = Command("train", settings=run.settings, **place)
+            raise SocialxError(path, "no last.pt in it", f"start anew: {start}")
     _refuse_folders(run.path, "remove or rename it")
     return run
 
