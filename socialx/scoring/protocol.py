@@ -16,12 +16,21 @@ from socialx import __version__
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset
 from socialx.environment import commit
-from socialx.errors import Argument, Command, SocialxError, fall_back
+from socialx.errors import Argument, Command, SocialxError, fall_back, shortened
 from socialx.files.distances import distances_checksum
 from socialx.files.holidays import as_dates
 from socialx.files.time_axis import same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"
+
+SHOWN = 100  # letters of what differs
+# What a score depends on, but what does not tell whether data are those of a training: ``compare_rest`` has no line.
+NO_FACTS = (
+    *("inputs", "targets", "step_minutes", "timezone", "distances", "missing"),  # compared one by one
+    *("seed", "precision", "socialx", "commit"),  # other weights, machines and versions are sound
+    *("normaliser", "free_flow", "period", "trained"),  # of the weights, and of the part that is read
+)
+OF_PARTS = ("split", "windows", "windows_across_gaps")
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,7 @@ class ScoringProtocol:
         return cls(
             dataset=store.dataset_name,
             checksum=checksum,
-            network=hashlib.sha256("\n".join(store.sensors.ids).encode()).hexdigest()[:12],
+            network=network_of(store.sensors.ids),
             sensors=len(store.sensors.ids),
             inputs={name: data.stores[name].unit for name in data.inputs},
             targets={name: data.stores[name].unit for name in data.targets},
@@ -196,13 +205,19 @@ class ScoringProtocol:
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
-        self.compare_missing(then, run, path, same_missing)
+        self.compare_rest(then, run, path, same_missing)
 
-    def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
+    def compare_rest(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.
 
         The rule of the file is the one that is applied: whether it or the run's is wrong, nobody but the user knows.
+        Warns where the same readings have something else that a score depends on.
         """
+        rest = {f.name for f in fields(self)}.difference(NO_FACTS, () if self.windows else OF_PARTS)
+        other = [name for name in sorted(rest) if getattr(self, name) != getattr(then, name)]
+        if other and self.checksum == then.checksum:
+            now, before = (", ".join(f"{name} {getattr(each, name)}" for name in other) for each in (self, then))
+            fall_back(run, f"its training had {shortened(before, SHOWN)}, here {shortened(now, SHOWN)}")
         if not (differ := other_missing(self.missing, then.missing)):
             return
         rule = next(then.missing[name] for name, now in self.missing.items() if now != then.missing.get(name, now))
@@ -233,6 +248,11 @@ class ScoringProtocol:
             raise ValueError(f"not a protocol ({wrong})") from None
         except (TypeError, ValueError, RecursionError) as error:  # ValueError: a number that is not finite
             raise ValueError(f"not a protocol ({error})") from None
+
+
+def network_of(sensors: Sequence[str]) -> str:
+    """What tells a network by the ids of its sensors, in their order."""
+    return hashlib.sha256("\n".join(sensors).encode()).hexdigest()[:12]
 
 
 def missing_rule(rules: Mapping[str, float | None]) -> str:

@@ -30,7 +30,7 @@ from socialx.settings_layers import Layers, differences, fixed, flat, own_settin
 from socialx.tasks.first_steps import first_steps
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.pace import read_at_own_pace
-from socialx.tasks.trained import load_trained, moments_of, places_of, starting_from
+from socialx.tasks.trained import load_trained, places_of, settings_of, starting_from
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
@@ -92,12 +92,10 @@ def names_of(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
 def load_run(path: str | Path) -> Run:
     """A run that was trained before.  Raises SocialxError where the folder is none."""
     folder = open_run(Path(path))
-    return Run(
-        folder.path,
-        own_settings(folder.settings, folder.read_settings()).settings,
-        folder.protocol(),
-        tuple(folder.rows()),
-    )
+    own = folder.read_settings()
+    if named := own.get("data.path"):
+        own["data.path"] = str(folder.own_file(str(named)) or named)
+    return Run(folder.path, own_settings(folder.settings, own).settings, folder.protocol(), tuple(folder.rows()))
 
 
 def train(
@@ -211,7 +209,7 @@ def _plan(
     if old and old.trained_with().get("trainer.only_new_sensors"):
         raise SettingsError(Argument("resume"), f"{resume} learnt new sensors alone", "train it again")
     if old:
-        loaded = layers.of_run(old.settings, old.read_settings(), RESUME, old.trained_with())
+        loaded = settings_of(old, layers, RESUME)
     elif start:
         loaded = layers.starting_from(start.settings, start.read_settings(), start.trained_with())
         if (path := loaded.settings.trainer.run_dir) and path.resolve() == start.path.resolve():
@@ -224,14 +222,14 @@ def _plan(
     loaded.note_size(None if old else layers.size)
     loaded.note_unread()
     source = old if old and loaded.settings.trainer.from_run else start
-    problem = build(loaded.settings, moments=moments_of(source, loaded.settings) if source else None)
+    problem = build(loaded.settings, moments=source.protocol().normaliser if source else None)
     if start and not old:
         problem = starting_from(start, problem)
     if old:
         data, roads = problem.data.store.path, problem.settings.pooling.distances
         old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
-        problem.protocol.compare_missing(old.protocol(), old.path, data)
         old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
+        problem.protocol.refuse_other(old.protocol(), old.path, data, old.sensors() is not None, same_missing=True)
     return problem, loaded.origin, old, overwrite
 
 
@@ -324,7 +322,8 @@ def taught(problem: Problem) -> Problem:
     settings, device, teachers = problem.settings, problem.precision.device, []
     layers = Layers.of(None, {"data": settings.data.path, "device": str(device)})
     for name in settings.trainer.teacher:
-        then = load_run(name).settings
+        folder = open_run(Path(name))
+        then = own_settings(folder.settings, folder.read_settings()).settings
         then = then.model_copy(update={"data": then.data.model_copy(update={"path": settings.data.path})})
         if differ := differences(settings, then):
             advice = "name runs of the same windows"
