@@ -41,6 +41,7 @@ from torch import Tensor
 import socialx
 from socialx.dataset import open_dataset
 from socialx.environment import cpu_field
+from socialx.files.store import open_store
 from socialx.scoring.intervals import LEVELS, SHARES, SignedErrors, bounds_by_group
 from socialx.scoring.references import REFERENCES, references
 from socialx.scoring.scoring_pass import survey
@@ -254,8 +255,13 @@ def ship(run: str, name: str, unseen: Sequence[str], data: str | None) -> None:
     settings["data"]["also"] = []
     (target / "settings.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     with_network = ("sensors.json", "climatology.safetensors", "intervals.safetensors") if data else ()
-    for file in ("format.txt", "protocol.json", "metrics.jsonl", *with_network):
+    for file in ("format.txt", "metrics.jsonl", *with_network):
         shutil.copy(source.path / file, target / file)
+    protocol = source.read_json("protocol.json")
+    protocol.pop("place", None)
+    if data:  # its file is an excerpt of that of the training
+        protocol["excerpt"] = open_store(target / settings["data"]["path"]).checksum
+    (target / "protocol.json").write_text(json.dumps(protocol, indent=2) + "\n")
     weights = source.read_weights()
     best = source.rows()[(weights.epoch or 1) - 1].validation_mae or 0.0
     RunFolder(target).write_weights(weights.state, weights.epoch or 0, best)

@@ -12,12 +12,18 @@ socialx evaluate "$current" --data "$file" --part all --from "$day" --drift  # f
 socialx train --from "$current" --data "$file" --run-dir "$new" --overwrite --max-epochs 1
 
 # Both runs forecast the same test part; the new one must not have a larger error.
-limit=$(socialx evaluate "$current" --data "$file" --json |
-    python3 -c 'import json, sys
+scores=$(socialx evaluate "$current" --data "$file" --json)
+limit=$(printf %s "$scores" | python3 -c 'import json, sys
 (run,) = json.load(sys.stdin)["scores"].values()
 print(next(iter(run.values()))["all"]["mae"])')
-if socialx evaluate "$new" --data "$file" --max-mae "all=$limit"; then
+code=0
+socialx evaluate "$new" --data "$file" --max-mae "all=$limit" || code=$?
+case $code in
+0)
     ln -sfn "$day" "$runs/next"
     mv -T "$runs/next" "$current"  # in one step: who reads it sees the old run or the new one
-fi
+    ;;
+3) ;;  # it was scored, and its error is larger
+*) exit "$code" ;;
+esac
 echo "every-night: $(readlink "$current") is in service"

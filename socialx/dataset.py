@@ -305,8 +305,7 @@ class Dataset:
     @cached_property
     def checksum(self) -> str:
         """Of the readings of the only feature, or of all of them."""
-        sums = [store.checksum for store in self.stores.values()]
-        return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+        return checksum_of([store.checksum for store in self.stores.values()])
 
     def loader(
         self,
@@ -427,6 +426,11 @@ class Dataset:
 
 
 HOST = torch.device("cpu")
+
+
+def checksum_of(sums: Sequence[str]) -> str:
+    """One checksum of those of all features."""
+    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
 def open_dataset(

@@ -203,6 +203,12 @@ class Layers:
         value = self.values.get(key)
         return value.value if value and value.origin in (flag_of(key), ARGUMENT) else None
 
+    @property
+    def data(self) -> Any:
+        """The data that a user of a run names; None: its own.  The environment names no file of a run."""
+        said = self.values.get("data.path")
+        return said.value if said and not said.origin.startswith("$") else None
+
     def load(self) -> Loaded:
         """``merged``, and a model of the user's own must be named by a flag or an argument of this call."""
         loaded = self.merged()
@@ -262,10 +268,6 @@ class Layers:
         kind = self.of_call("model.kind")
         if purpose == SCORING and then.settings.model.kind in MODELS and OWN.fullmatch(str(kind)):
             del values["model.kind"]  # it allows the code of another run
-        found = then.settings.data.path
-        if "data.path" not in values and found is not None and found != Path(str(own.get("data.path"))):
-            own = {**own, "data.path": str(found)}
-            note(Message(saved.parent, f"its file is read from {found}"))
         of_run = _with_origin(own, str(saved))
         now = _validated({**of_run, **values})
         now.refuse_unnamed_model()
@@ -285,14 +287,7 @@ class Layers:
 
 
 def own_settings(saved: Path, own: Mapping[str, Any]) -> Loaded:
-    """The settings that a run was trained with; saved: its own file of settings, and own: what it says.
-
-    A data file whose path is relative to another folder than this is looked up beside and above the run.
-    """
-    named = own.get("data.path")
-    if isinstance(named, str) and not Path(named).is_absolute() and not Path(named).exists():
-        above = (folder / named for folder in saved.resolve().parents)
-        own = {**own, "data.path": next((str(file) for file in above if file.is_file()), named)}
+    """The settings that a run was trained with; saved: its own file of settings, and own: what it says."""
     return _validated(_with_origin(own, str(saved)))
 
 

@@ -102,13 +102,16 @@ class Store(Shown):
 
     @cached_property
     def _scan(self) -> tuple[str, np.ndarray]:
-        """The checksum, and the latest valid reading before each page [pages,N]: one walk over all rows."""
+        return self._walk(slice(0, len(self.rows)))
+
+    def _walk(self, span: slice) -> tuple[str, np.ndarray]:
+        """The checksum of these rows, and the latest valid reading before each page of them [pages,N]."""
         digest = hashlib.sha256("".join(f"{vdid}\n" for vdid in self.sensors.ids).encode())
-        digest.update(np.ascontiguousarray(self.timestamps, "S19").data)
+        digest.update(np.ascontiguousarray(self.timestamps[span], "S19").data)
         latest = np.full(len(self.sensors.ids), np.nan, np.float32)
         before = []
-        with work(f"read {self.path}", len(self.rows), "rows") as bar:
-            for rows in pages(0, len(self.rows)):
+        with work(f"read {self.path}", span.stop - span.start, "rows") as bar:
+            for rows in pages(span.start, span.stop):
                 before.append(latest)
                 values, valid = self.read(rows)
                 digest.update(np.ascontiguousarray(values, "<f4").data)
@@ -120,6 +123,15 @@ class Store(Shown):
     def checksum(self) -> str:
         """sha256 of what is scored: two conversions of one source agree whatever their dates and file names."""
         return self._scan[0]
+
+    def checksum_of(self, ids: tuple[str, ...], first: str | None, last: str | None) -> str:
+        """The same of these sensors alone, from one time to another, None: of all rows; empty: it lacks them."""
+        begin = 0 if first is None else int(np.searchsorted(self.timestamps, first.encode()))
+        end = len(self.rows) if last is None else int(np.searchsorted(self.timestamps, last.encode(), "right"))
+        if begin >= end or not set(ids) <= set(self.sensors.ids):
+            return ""
+        whole = ids == self.sensors.ids and (begin, end) == (0, len(self.rows))
+        return self.checksum if whole else self.with_sensors(ids)._walk(slice(begin, end))[0]
 
     @property
     def largest(self) -> float:

@@ -16,12 +16,22 @@ from socialx import __version__
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset
 from socialx.environment import commit
-from socialx.errors import Argument, Command, SocialxError, fall_back
+from socialx.errors import Argument, Command, SocialxError, fall_back, shortened
 from socialx.files.distances import distances_checksum
 from socialx.files.holidays import as_dates
 from socialx.files.time_axis import is_utc, same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"
+
+SHOWN = 100  # letters of what differs
+# What a score depends on, but what does not tell whether data are those of a training: ``compare_rest`` has no line.
+NO_FACTS = (
+    *("inputs", "targets", "step_minutes", "timezone", "local_zone", "distances", "holidays", "missing"),  # one by one
+    *("seed", "precision", "socialx", "commit"),  # other weights, machines and versions are sound
+    *("normaliser", "free_flow", "period", "trained"),  # of the weights, and of the part that is read
+)
+OF_PARTS = ("split", "windows", "windows_across_gaps", "windows_left_out")
+OF_ZONE = ("first_time", "last_time")
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ class ScoringProtocol:
         return cls(
             dataset=store.dataset_name,
             checksum=checksum,
-            network=hashlib.sha256("\n".join(store.sensors.ids).encode()).hexdigest()[:12],
+            network=network_of(store.sensors.ids),
             sensors=len(store.sensors.ids),
             inputs={name: data.stores[name].unit for name in data.inputs},
             targets={name: data.stores[name].unit for name in data.targets},
@@ -172,7 +182,7 @@ class ScoringProtocol:
     ) -> None:
         """Raise SocialxError where a model that was trained under ``then`` does not fit the data of this protocol.
 
-        sensor_tables: the model has weights per sensor.  same_missing: as in ``compare_missing``.  holidays: the
+        sensor_tables: the model has weights per sensor.  same_missing: as in ``compare_rest``.  holidays: the
         list of a run that goes on, which must be the same; without it a line says which days differ.  Warns where
         neighbours are found in another way, and where the clocks of another network may be other ones.
         """
@@ -216,11 +226,7 @@ class ScoringProtocol:
         if self.network == then.network and self.distances != then.distances:
             along = "other roads" if self.distances else "straight lines"
             fall_back(run, f"neighbours are found along {along}, not as in its training")
-        same_rows = (self.network, self.first_time) == (then.network, then.first_time)
-        if self.windows and same_rows and then.windows_across_gaps > self.windows_across_gaps:
-            across = f"{then.windows_across_gaps:,} windows across a time gap"
-            fall_back(run, f"it was trained with {across}, which are left out now", "a new training knows none of them")
-        self.compare_missing(then, run, path, same_missing)
+        self.compare_rest(then, run, path, same_missing)
 
     @property
     def clock(self) -> str | None:
@@ -241,11 +247,24 @@ class ScoringProtocol:
         differ = [date for date in dates if self.holidays.get(date) != then.holidays.get(date)]
         return differ if self.checksum == then.checksum else [date for date in differ if first[:10] <= date <= last]
 
-    def compare_missing(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
+    def compare_rest(self, then: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
         """Raise SocialxError where data and training have other rules for missing readings; warn without ``same``.
 
         The rule of the file is the one that is applied: whether it or the run's is wrong, nobody but the user knows.
+        Warns where the same readings have something else that a score depends on.
         """
+        other_zone = OF_ZONE if self.timezone != then.timezone else ()
+        same_readings = self.checksum == then.checksum
+        crossed = same_readings and bool(self.windows) and then.windows_across_gaps > self.windows_across_gaps
+        if crossed:
+            across = f"{then.windows_across_gaps:,} windows across a time gap"
+            fall_back(run, f"it was trained with {across}, which are left out now", "a new training knows none of them")
+        of_parts = OF_PARTS if crossed or not self.windows else ()
+        rest = {f.name for f in fields(self)}.difference(NO_FACTS, of_parts, other_zone)
+        other = [name for name in sorted(rest) if getattr(self, name) != getattr(then, name)]
+        if other and same_readings:
+            now, before = (", ".join(f"{name} {getattr(each, name)}" for name in other) for each in (self, then))
+            fall_back(run, f"its training had {shortened(before, SHOWN)}, here {shortened(now, SHOWN)}")
         if not (differ := other_missing(self.missing, then.missing)):
             return
         rule = next(then.missing[name] for name, now in self.missing.items() if now != then.missing.get(name, now))
@@ -276,6 +295,11 @@ class ScoringProtocol:
             raise ValueError(f"not a protocol ({wrong})") from None
         except (TypeError, ValueError, RecursionError) as error:  # ValueError: a number that is not finite
             raise ValueError(f"not a protocol ({error})") from None
+
+
+def network_of(sensors: Sequence[str]) -> str:
+    """What tells a network by the ids of its sensors, in their order."""
+    return hashlib.sha256("\n".join(sensors).encode()).hexdigest()[:12]
 
 
 def missing_rule(rules: Mapping[str, float | None]) -> str:

@@ -91,6 +91,7 @@ def inputs_of(
 
             folder = RunFolder(run)
             entered.append(own_settings(folder.settings, folder.read_settings()).settings)
+            yield from folder.places(str(entered[-1].data.path))
     for settings in entered:
         yield from filter(None, (settings.data.path, settings.pooling.distances))
         for other in (*settings.trainer.teacher, *filter(None, [settings.trainer.from_run])):

@@ -13,14 +13,14 @@ from socialx.build import Problem, build
 from socialx.data.normaliser import Moments
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.files.quantities import KMH, ratio_of_units
-from socialx.files.store import open_store
+from socialx.files.store import Store, open_store
 from socialx.model.coarser import Coarser
 from socialx.model.state import check_state, for_sensors, learn_only, starting_state
 from socialx.progress import note
 from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.settings import SCORING, Settings
-from socialx.settings_layers import Layers, differences
+from socialx.settings_layers import Layers, Loaded, differences
 from socialx.tasks.pace import pace_of, read_at_own_pace
 from socialx.training.run_folder import RunFolder, open_run
 
@@ -69,14 +69,6 @@ def steps_in_one(settings: Settings, then: ScoringProtocol) -> int:
         fitting = Command("train", **{"data.path": settings.data.path, "model.any_network": True})
         raise SocialxError(settings.data.path, asked, f"train a run on such data: {fitting}")
     return step // own
-
-
-def moments_of(run: RunFolder, settings: Settings) -> dict[str, Moments]:
-    """Mean and deviation of each feature in the training of a run.  Raises SocialxError where one is lacking."""
-    found, features = run.protocol().normaliser, (*settings.data.targets, *(settings.data.inputs or ()))
-    if lacking := [name for name in dict.fromkeys(features) if name not in found]:
-        raise SocialxError(run.path, f"its protocol has no mean and deviation of {', '.join(lacking)}", "train again")
-    return found
 
 
 def with_own_list(settings: Settings, origin: Mapping[str, str], run: RunFolder | None) -> Settings:
@@ -167,6 +159,31 @@ def _of_sensors(
     return for_sensors(state, places)
 
 
+def settings_of(run: RunFolder, layers: Layers, purpose: str) -> Loaded:
+    """The settings of a run, as ``Layers.of_run``, with its own file where that is now, unless the user names another.
+
+    Whoever reads that file asks ``refuse_other_file``.  Raises SocialxError where it is nowhere.
+    """
+    own = run.read_settings()
+    if (named := own.get("data.path")) and layers.data is None:
+        if (file := run.own_file(str(named))) is None:
+            remedy = f"say where it is now: {Argument('data.path', 'FILE')}"
+            raise SocialxError(named, f"no such file, on which {run.path} was trained", remedy)
+        if file != Path(str(named)):
+            note(Message(run.path, f"its file is read from {file}"))
+        own["data.path"] = str(file)
+    return layers.of_run(run.settings, own, purpose, run.trained_with())
+
+
+def refuse_other_file(run: RunFolder, stores: Mapping[str, Store]) -> None:
+    """Raise SocialxError where a file that nobody named has other readings than the one that a run was trained on."""
+    if run.has_readings_of_training(stores):
+        return
+    then, path = run.protocol(), next(iter(stores.values())).path
+    other = f"not the file that {run.path} was trained on: from {then.first_time} to {then.last_time} it differs"
+    raise SocialxError(path, other, f"name the data to use, this file or another: {Argument('data.path', path)}")
+
+
 def load_trained(
     path: Path, layers: Layers, first: Problem | None = None, *, split: bool = True, same_missing: bool = False
 ) -> tuple[Problem, Trained]:
@@ -178,30 +195,27 @@ def load_trained(
     sensor tables in the model, another network, and where the weights are not those of the settings.
     """
     run = open_run(path)
-    sensors, weights, settings = run.sensors(), run.read_weights(), run.read_settings()
-    fixes, then, known = run.trained_with(), run.protocol(), None if split else run.read_known()
-    loaded = layers.of_run(run.settings, settings, SCORING, fixes)
+    sensors, weights = run.sensors(), run.read_weights()
+    then, known = run.protocol(), None if split else run.read_known()
+    loaded = settings_of(run, layers, SCORING)
     effective = loaded.in_full_precision(run.settings)
-    file = effective.data.path
-    if file is not None and loaded.origin["data.path"] == str(run.settings) and not file.exists():
-        remedy = f"say where it is now: {Argument('data.path', 'FILE')}"
-        raise SocialxError(file, f"no such file, on which {path} was trained", remedy)
     finer = steps_in_one(effective, then)
     lengths = {name: getattr(effective.data, name) // finer for name in ("history", "horizon")}
     effective = effective.model_copy(update={"data": effective.data.model_copy(update=lengths)})
     effective = with_own_list(effective, loaded.origin, run)
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
-    moments = moments_of(run, effective)
     tied, free = effective.sensor_tables(), effective.takes_new_sensors() and sensors is not None
     problem = build(
         effective,
         first.data if first else None,
         split=split,
-        moments=None if split else moments,
+        moments=None if split else then.normaliser,
         sensors=sensors if tied and not free and not split else None,
         finer=finer,
     )
+    if layers.data is None:
+        refuse_other_file(run, problem.data.stores)
     same = tied or then.dataset == problem.protocol.dataset  # with tables another is refused
     places, slots = places_of(problem.data.sensors.ids, known[0] if known else ()), problem.data.network.slots
     if known and same and problem.data.met and max(places) >= 0 and len(known[1].sums[0]) == slots:

@@ -30,7 +30,7 @@ from socialx.settings import RESUME, Settings
 from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, sees_card, to_yaml
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.pace import read_at_own_pace
-from socialx.tasks.trained import load_trained, moments_of, places_of, starting_from, with_own_list
+from socialx.tasks.trained import load_trained, places_of, settings_of, starting_from, with_own_list
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
@@ -92,12 +92,10 @@ def names_of(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
 def load_run(path: str | Path) -> Run:
     """A run that was trained before.  Raises SocialxError where the folder is none."""
     folder = open_run(Path(path))
-    return Run(
-        folder.path,
-        own_settings(folder.settings, folder.read_settings()).settings,
-        folder.protocol(),
-        tuple(folder.rows()),
-    )
+    own = folder.read_settings()
+    if named := own.get("data.path"):
+        own["data.path"] = str(folder.own_file(str(named)) or named)
+    return Run(folder.path, own_settings(folder.settings, own).settings, folder.protocol(), tuple(folder.rows()))
 
 
 def train(
@@ -209,7 +207,7 @@ def _plan(
     if old and old.trained_with().get("trainer.only_new_sensors"):
         raise SettingsError(Argument("resume"), f"{resume} learnt new sensors alone", "train it again")
     if old:
-        loaded = layers.of_run(old.settings, old.read_settings(), RESUME, old.trained_with())
+        loaded = settings_of(old, layers, RESUME)
     elif start:
         loaded = layers.starting_from(start.settings, start.read_settings(), start.trained_with())
         if (path := loaded.settings.trainer.run_dir) and path.resolve() == start.path.resolve():
@@ -223,7 +221,7 @@ def _plan(
     loaded.note_unread()
     source = old if old and loaded.settings.trainer.from_run else start
     settings = with_own_list(loaded.settings, loaded.origin, old)
-    problem = build(settings, moments=moments_of(source, settings) if source else None)
+    problem = build(settings, moments=source.protocol().normaliser if source else None)
     problem = replace(problem, settings=loaded.settings)
     if start and not old:
         problem = starting_from(start, problem)
@@ -231,7 +229,8 @@ def _plan(
         data, roads = problem.data.store.path, problem.settings.pooling.distances
         old.check_same(problem.protocol, "checksum", data, Argument("data.path"))
         old.check_same(problem.protocol, "distances", roads, Argument("pooling.distances"))
-        problem.protocol.refuse_other(old.protocol(), old.path, data, True, True, settings.data.holidays)
+        tied = old.sensors() is not None
+        problem.protocol.refuse_other(old.protocol(), old.path, data, tied, True, settings.data.holidays)
     problem.data.note_clock()
     return problem, loaded.origin, old, overwrite
 
@@ -326,7 +325,8 @@ def taught(problem: Problem) -> Problem:
     settings, device, teachers = problem.settings, problem.precision.device, []
     layers = Layers.of(None, {"data": settings.data.path, "device": str(device)})
     for name in settings.trainer.teacher:
-        then = load_run(name).settings
+        folder = open_run(Path(name))
+        then = own_settings(folder.settings, folder.read_settings()).settings
         then = then.model_copy(update={"data": then.data.model_copy(update={"path": settings.data.path})})
         if differ := differences(settings, then):
             advice = "name runs of the same windows"

@@ -28,6 +28,7 @@ from socialx.files.store import AGAIN, open_store
 from socialx.progress import note
 from socialx.settings import SCORING
 from socialx.settings_layers import Layers
+from socialx.tasks.trained import refuse_other_file, settings_of
 from socialx.training.run_folder import open_run
 
 Data = str | Path | Frame | Mapping[str, Any] | None
@@ -45,7 +46,7 @@ def as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> I
     said = {name: value for name, value in said.items() if value is not None}
     framed = not (data is None or isinstance(data, str | Path | Mapping))
     named = layers if framed else Layers.of(layers, {"data": data})
-    path = None if framed else _path_of(named)
+    path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
     there = path is not None and _is_there(path)
     table = path if path and there and not is_ours(read_head(path, AGAIN)) else None
     if said and table is None and (there or path is None):
@@ -57,25 +58,20 @@ def as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> I
     with _temporary_folder() as place:
         file = place / "readings.h5"
         if table is None:
-            own = layers.of_run(folder.settings, folder.read_settings(), SCORING, folder.trained_with()).settings.data
+            own = settings_of(folder, layers, SCORING).settings.data
             features = dict.fromkeys((*own.targets, *(own.inputs or ())))
             if own.path is None or len(features) > 1:
                 found = f"{run} reads {', '.join(features)}, and a frame holds readings of one feature"
                 raise SocialxError("data", found, "write them to a file with all features")
-            write_frame(file, cast("Frame", data), open_store(own.path, own.targets[0]))
+            store = open_store(own.path, own.targets[0])
+            if layers.data is None:
+                refuse_other_file(folder, {store.feature: store})
+            write_frame(file, cast("Frame", data), store)
             naming = retold(partial(_without, file, "the frame", Path("FILE.h5")))
         else:
             naming = _converted(table, file, said)
         with naming:
             yield {**(data if isinstance(data, Mapping) else {}), "path": file}, named
-
-
-def _path_of(layers: Layers) -> Path | None:
-    """The data that the user names; the environment does not count, as for the settings of a run."""
-    said = layers.values.get("data.path")
-    if said is None or said.origin.startswith("$") or not isinstance(said.value, str | Path) or not str(said.value):
-        return None
-    return Path(said.value)
 
 
 def _is_there(path: Path) -> bool:

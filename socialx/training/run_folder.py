@@ -5,7 +5,8 @@ settings.yaml      all settings, merged; training with this file repeats the run
 origin.json        where each setting came from
 environment.json   versions, device, precision in effect, command line; one entry per start
 sensors.json       ids of the sensors, in the order of the model
-protocol.json      data, checksum, split, normaliser, seed: what its scores depend on; settings that training fixed
+protocol.json      data, checksum, split, normaliser, seed: what its scores depend on, with its sha256; settings that
+                    training fixed, and its place; of a run that comes with the package the checksum of its excerpt
 holidays.csv       the list of holidays, where it is a file
 metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
@@ -29,8 +30,8 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +45,7 @@ from torch import Tensor
 import socialx
 from socialx.data.calendar import KINDS_OF_DAY
 from socialx.data.climatology import KnownDays, OneDay
+from socialx.dataset import checksum_of
 from socialx.disk import (
     check_name,
     check_regular,
@@ -55,10 +57,11 @@ from socialx.disk import (
     version_of,
 )
 from socialx.environment import environment
-from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError
+from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted
+from socialx.files.store import Store, open_store
 from socialx.precision import Precision
 from socialx.scoring.intervals import Intervals
-from socialx.scoring.protocol import ScoringProtocol
+from socialx.scoring.protocol import ScoringProtocol, network_of
 from socialx.scoring.unseen import Unseen
 from socialx.settings_file import read_settings
 from socialx.training import checkpoint
@@ -72,6 +75,7 @@ NAMES = (
     *("holidays.csv", "climatology.safetensors", "unseen.safetensors"),
     *OLDER_NAMES.values(),
 )
+OTHER_FILES = ("data.also", "pooling.distances", "trainer.teacher")  # settings that name files beside the data
 STATE = re.compile(r"epoch-\d{4,9}\.pt")
 LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.pattern})\..*\.tmp")  # a temporary file
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
@@ -117,6 +121,16 @@ class RunWeights:
         return fingerprint(self.state, self.epoch)
 
 
+class InFolder:
+    """A file of a run folder, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: RunFolder, _: type[RunFolder]) -> Path:
+        return run.path / self.name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Paths inside a run folder, and what is written there.
@@ -129,46 +143,19 @@ class RunFolder:
     state: Path | None = None
     writes: bool = True
 
-    @property
-    def settings(self) -> Path:
-        """All settings of the run."""
-        return self.path / "settings.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """A line of JSON per epoch."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def best(self) -> Path:
-        """Weights of the best epoch."""
-        return self.path / "best.safetensors"
+    settings = InFolder("settings.yaml")  # all settings of the run
+    metrics = InFolder("metrics.jsonl")  # a line of JSON per epoch
+    best = InFolder("best.safetensors")  # weights of the best epoch
+    intervals = InFolder("intervals.safetensors")  # prediction intervals of these weights
+    unseen = InFolder("unseen.safetensors")  # errors of the weights on networks that training had not seen
+    climatology = InFolder("climatology.safetensors")  # what is known of the days of its data
+    last = InFolder("last.pt")  # the state to resume from
 
     @property
     def version(self) -> tuple[object, ...]:
         """What tells what is in the folder from what another training leaves there, or in the folder of a new link."""
         files = (self.settings, self.best, self.intervals, self.climatology)
         return self.path.resolve(), *(version_of(file) for file in files if file.exists())
-
-    @property
-    def intervals(self) -> Path:
-        """Prediction intervals of these weights."""
-        return self.path / "intervals.safetensors"
-
-    @property
-    def unseen(self) -> Path:
-        """Errors of the weights on networks that training had not seen, where they were measured."""
-        return self.path / "unseen.safetensors"
-
-    @property
-    def climatology(self) -> Path:
-        """What is known of the days of its data."""
-        return self.path / "climatology.safetensors"
-
-    @property
-    def last(self) -> Path:
-        """The state to resume from."""
-        return self.path / "last.pt"
 
     def write_text(self, name: str, text: str) -> None:
         """Write ``name`` whole or not at all."""
@@ -205,7 +192,59 @@ class RunFolder:
 
     def read_settings(self) -> dict[str, Any]:
         """What settings.yaml says, by dotted key.  Raises SettingsError where it cannot be read."""
-        return self._today("settings.yaml", read_settings(self.settings))
+        values = self._today("settings.yaml", read_settings(self.settings))
+        return values | {key: self._found(values[key]) for key in OTHER_FILES if values.get(key)}
+
+    def _found(self, named: Any) -> Any:
+        if isinstance(named, list):
+            return [self._found(each) for each in named]
+        return str(next(iter(self.places(named)), named)) if isinstance(named, str) else named
+
+    def places(self, named: str) -> list[Path]:
+        """Where a file may be that the settings name: different files that exist.
+
+        Where it was in training, where it is if it moved as far as the run, in the run, beside it, and here.  A run
+        that does not say where it was trained is taken for one under runs/.
+        """
+        run = self.path.resolve()
+        folder, then = run.parent.parent, run
+        match self._record().get("place"):
+            case {"folder": str(trained_in), "run": str(trained)}:
+                folder, then = Path(trained_in), Path(trained)
+        moved = os.path.normpath(run / os.path.relpath(folder / named, then))
+        found: dict[tuple[int, ...], Path] = {}
+        for place in (folder / named, Path(moved), run / named, run.parent / named, Path(named)):
+            with suppress(OSError, ValueError):  # nothing is there
+                found[version_of(place)[:2]] = place  # of two names of a file the one that was typed is last
+        return list(found.values())
+
+    def own_file(self, named: str) -> Path | None:
+        """Where the data file is that the settings name; None: nowhere.  Of several that with the training's readings.
+
+        Raises SocialxError for several that have them and are not the same.
+        """
+        places = self.places(named)
+        if len(places) < 2:
+            return next(iter(places), None)
+        then, whole = self.protocol(), dict[str, Path]()
+        for place in places:
+            with suppress(SocialxError):
+                stores = {name: open_store(place, name) for name in (*then.targets, *then.inputs)}
+                if self.has_readings_of_training(stores):
+                    whole.setdefault(checksum_of([store.checksum for store in stores.values()]), place)
+        if len(whole) > 1:
+            both = " and ".join(map(str, whole.values()))
+            found = f"{both} have the readings that {self.path} was trained on, and differ in others"
+            raise SocialxError(named, found, f"name one of them with {Argument('data.path')}")
+        return next(iter(whole.values()), places[0])
+
+    def has_readings_of_training(self, stores: Mapping[str, Store]) -> bool:
+        """Whether these features of a file have the readings of the training; more rows and sensors may be there."""
+        then = self.protocol()
+        ids, span = self.sensors() or next(iter(stores.values())).sensors.ids, (then.first_time, then.last_time)
+        names = dict.fromkeys((*then.targets, *then.inputs))
+        found = checksum_of([stores[name].checksum_of(ids, *span) for name in names])
+        return found in (then.checksum, self._record().get("excerpt"))
 
     def read_json(self, name: str, kind: type = dict) -> Any:
         """Read ``name``; SocialxError if it is not there, not JSON or of another kind."""
@@ -219,19 +258,25 @@ class RunFolder:
 
     def protocol(self) -> ScoringProtocol:
         """What the scores of this run depend on."""
-        path = self._existing("protocol.json")
-        content = self._today("protocol.json", self.read_json(path.name))
+        path, content = self._existing("protocol.json"), self._today("protocol.json", self._record())
+        again = f"train again: {Command('train', settings=self.settings)}"
         try:
-            return ScoringProtocol.from_dict(content)
+            protocol = ScoringProtocol.from_dict(content)
         except ValueError as error:
-            again = Command("train", settings=self.settings)
-            raise SocialxError(path, str(error), f"train again: {again}") from None
+            raise SocialxError(path, str(error), again) from None
+        if lacking := [name for name in (*protocol.targets, *protocol.inputs) if name not in protocol.normaliser]:
+            raise SocialxError(path, f"no mean and deviation of {', '.join(dict.fromkeys(lacking))}", again)
+        if content.get("sha256", sealed := _seal(content)) != sealed:
+            raise SocialxError(path, "not as its training wrote it", f"copy the whole run folder again, or {again}")
+        return protocol
+
+    def _record(self) -> dict[str, Any]:
+        return self.read_json(self._existing("protocol.json").name)
 
     def trained_with(self) -> dict[str, Any]:
         """The settings that the training fixed, by dotted key; of an older run those that its protocol has."""
-        path = self._existing("protocol.json")
-        content = self.read_json(path.name)
-        known = {"data.split": "split", "trainer.seed": "seed"}
+        path, content = self._existing("protocol.json"), self._record()
+        known = {f"data.{name}": name for name in ("split", "history", "horizon")} | {"trainer.seed": "seed"}
         recorded = content.get("settings") or {key: content[name] for key, name in known.items() if name in content}
         if not isinstance(recorded, dict):
             raise SocialxError(path, "not as train writes it", NAME_A_RUN)
@@ -239,7 +284,7 @@ class RunFolder:
 
     def holidays(self, named: str | None) -> str | None:
         """Where the holidays are that its settings name: in the file of its training, or in the copy of that."""
-        file = self.read_json(self._existing("protocol.json").name).get("holidays_file")
+        file = self._record().get("holidays_file")
         if named is None or not isinstance(file, str):
             return named
         return file if os.access(file, os.R_OK) else str(self.path / "holidays.csv")
@@ -255,7 +300,11 @@ class RunFolder:
         """The ids of the sensors in the order of training; None where there is no such file."""
         if not (self.path / "sensors.json").exists():
             return None
-        return tuple(str(vdid) for vdid in self.read_json("sensors.json", list))
+        ids = tuple(str(vdid) for vdid in self.read_json("sensors.json", list))
+        if network_of(ids) != self.protocol().network:
+            found = f"it has {counted(len(ids), 'sensor')}, not those of protocol.json in their order"
+            raise SocialxError(self.path / "sensors.json", found, "copy the whole run folder again, or train again")
+        return ids
 
     def write_start(
         self,
@@ -276,7 +325,10 @@ class RunFolder:
         if job:
             self.write_text("job.txt", f"{job}\n")
         self.write_text("format.txt", f"{FORMAT}\n")
-        self.write_json("protocol.json", {**asdict(protocol), "settings": fixed, "holidays_file": holidays})
+        place = {"folder": str(Path.cwd()), "run": str(self.path.resolve())}
+        content = asdict(protocol)
+        content |= {"sha256": _seal(content), "settings": fixed, "place": place, "holidays_file": holidays}
+        self.write_json("protocol.json", content)
         if holidays is not None:
             self.write_text("holidays.csv", read_text(holidays, TEXT_BYTES))
         self.write_json("sensors.json", sensors)
@@ -532,7 +584,12 @@ def _in_short(error: Exception) -> str:
     return " ".join(str(error).split())[:120]
 
 
-def _as_text(described: Mapping[str, str]) -> str:
+def _seal(protocol: Mapping[str, Any]) -> str:
+    """sha256 of a protocol, without what else its file says."""
+    return fingerprint({}, _as_text({f.name: protocol[f.name] for f in fields(ScoringProtocol) if f.name in protocol}))
+
+
+def _as_text(described: Mapping[str, Any]) -> str:
     return json.dumps(described, sort_keys=True)
 
 
@@ -596,14 +653,14 @@ def old_run(run: RunFolder) -> Iterator[RunFolder]:
         yield run
 
 
-def open_run(path: Path) -> RunFolder:
+def open_run(path: Path, remedy: str = "train writes one under runs/") -> RunFolder:
     """An existing run folder, or a run that comes with the package, by its name; SocialxError if it is none."""
     if path.parts == (path.name,) and not path.exists() and path.name in {each.name for each in TRAINED.iterdir()}:
         path = TRAINED / path.name
     run = RunFolder(path)
     check_name(run.settings)
     if not run.settings.is_file() or not run.settings.stat().st_size:
-        raise SocialxError(path, "not a run folder (no settings.yaml)", "train writes one under runs/")
+        raise SocialxError(path, "not a run folder (no settings.yaml)", remedy)
     run.format()
     return run
 
@@ -613,9 +670,12 @@ def open_to_resume(path: Path) -> RunFolder:
     if STATE.fullmatch(path.name) and path.is_file():
         run = replace(open_run(path.parent), state=path)
     else:
-        run = open_run(path)
-        if not run.last.is_file():
-            raise SocialxError(path, "no last.pt in it", f"start anew: {Command('train', settings=run.settings)}")
+        again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
+        run = open_run(path, f"train again, with {again} where a training ended before its first save")
+        if not run.last.is_file():  # a run with weights is not replaced
+            place = {} if run.best.exists() else {"trainer.run_dir": path, "overwrite": True}
+            start = Command("train", settings=run.settings, **place)
+            raise SocialxError(path, "no last.pt in it", f"start anew: {start}")
     _refuse_folders(run.path, "remove or rename it")
     return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,14 +20,85 @@ from tests.commands import LOCATIONS, ROOT, cut_csv, small_run, works
 
 DAY = 288  # rows
 KNOWN = 5  # days that the first run is trained on
-pytestmark = pytest.mark.slow
+REAL = Path(sys.executable).parent
+SCORES = '{"scores": {"current": {"avg_speed": {"all": {"mae": 3.5}}}}}'  # of evaluate with --json
 
 
-def night(folder: Path, rows: str, day: str) -> subprocess.CompletedProcess[str]:
-    """As cron runs it, in the folder of the file."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+def night(folder: Path, rows: str, day: str, programs: Path = REAL) -> subprocess.CompletedProcess[str]:
+    """As cron runs it, in the folder of the file; programs: where ``socialx`` is looked up first."""
+    path = f"{programs}:{REAL}:{os.environ['PATH']}"
     command = [ROOT / "examples/every-night.sh", "live.h5", rows, day]
     return subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+
+
+def socialx_that(folder: Path, text: str) -> Path:
+    """A folder with a script that takes the place of the command."""
+    folder.mkdir()
+    script = folder / "socialx"
+    script.write_text(f"#!/bin/sh\n{text}\n")
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "service"),
+    [
+        ("exit 0", 0, "day"),
+        ("exit 3", 0, "first"),
+        ("exit 1", 1, "first"),
+        ("exit 2", 2, "first"),
+        ("exit 4", 4, "first"),
+        ("exit 127", 127, "first"),
+        ("kill -KILL $$", 137, "first"),
+        ("kill -TERM $$", 143, "first"),
+    ],
+)
+@pytest.mark.parametrize("step", ["append", "--drift", "train", "--json", "--max-mae"])
+def test_only_a_larger_error_is_no_failure(step: str, does: str, code: int, service: str, tmp_path: Path) -> None:
+    """Whatever a step ends with; 3 of the last one alone says that the new run was scored and is not better."""
+    if step != "--max-mae":
+        code, service = (3, "first") if does == "exit 3" else (code, service)
+    (tmp_path / "runs/first").mkdir(parents=True)
+    (tmp_path / "runs/current").symlink_to("first")
+    steps = f"""case "$*" in *--json*) echo '{SCORES}' ;; esac\ncase "$*" in *{step}*) {does} ;; esac"""
+    done = night(tmp_path, "rows.csv", "day", socialx_that(tmp_path / "bin", steps))
+    assert (done.returncode, str((tmp_path / "runs/current").readlink())) == (code, service)
+    assert done.stdout == ("" if code else f"every-night: {service} is in service\n")
+    assert done.stderr.endswith(f"every-night: stopped, {service} stays in service\n") == bool(code)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("train", "evaluate", "said"),
+    [
+        ("echo damaged > $new/best.safetensors", "", "not readable weights"),
+        ("rm $new/best.safetensors $new/last.pt", "", "no weights in it"),
+        ("rm $new/settings.yaml", "", "not a run folder"),
+        ("rm -r $new", "", "not a run folder"),
+        ("echo {} > $new/protocol.json", "", "not a protocol"),
+        (":", "exec > /dev/full;", "No space left"),
+    ],
+)
+def test_a_new_run_that_cannot_be_scored_is_a_failure(
+    train: str, evaluate: str, said: str, run: Path, data: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(run, tmp_path / "runs/first")
+    (tmp_path / "runs/current").symlink_to("first")
+    (tmp_path / "live.h5").symlink_to(data)
+    programs = socialx_that(
+        tmp_path / "bin",
+        f"""new=runs/day
+        case "$*" in
+        train*) cp -r runs/first $new; {train} ;;
+        *--json*) echo '{SCORES}' ;;
+        *--max-mae*) {evaluate} exec {REAL}/socialx "$@" ;;
+        esac""",
+    )
+    done = night(tmp_path, "rows.csv", "day", programs)
+    assert done.returncode not in (0, 3)
+    assert said in done.stderr
+    assert done.stderr.endswith("every-night: stopped, first stays in service\n")
+    assert str((tmp_path / "runs/current").readlink()) == "first"
 
 
 def followed(service: Service) -> tuple[str, str]:
@@ -44,6 +116,7 @@ def followed(service: Service) -> tuple[str, str]:
     return service.run, service.latest.answer.decode().partition('"issued_at":["')[2][:19]
 
 
+@pytest.mark.slow
 def test_three_nights_and_two_that_fail(tmp_path: Path) -> None:
     head, *lines = cut_csv(tmp_path / "all.csv", (KNOWN + 4) * DAY, 6).read_text().splitlines()
     (tmp_path / "known.csv").write_text("\n".join([head, *lines[: KNOWN * DAY]]) + "\n")

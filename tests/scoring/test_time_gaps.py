@@ -224,7 +224,7 @@ def older(run: Path, folder: Path, crossed: int) -> Path:
     """The run as one from before would be: with the windows across gaps."""
     copy = Path(shutil.copytree(run, folder / "older"))
     content = json.loads((copy / "protocol.json").read_text())
-    del content["windows_left_out"]
+    del content["windows_left_out"], content["sha256"]
     content["windows_across_gaps"] = crossed
     (copy / "protocol.json").write_text(json.dumps(content))
     return copy
