@@ -53,7 +53,7 @@ from socialx.disk import (
     version_of,
 )
 from socialx.environment import environment
-from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError
+from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError, plain
 from socialx.precision import Precision
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import ScoringProtocol
@@ -208,7 +208,7 @@ class RunFolder:
     def read_json(self, name: str, kind: type = dict) -> Any:
         """Read ``name``; SocialxError if it is not there, not JSON or of another kind."""
         try:
-            content = json.loads(read_text(self.path / name, TEXT_BYTES))
+            content = plain(json.loads(read_text(self.path / name, TEXT_BYTES)))
         except (OSError, ValueError, RecursionError) as error:
             raise SocialxError(self.path / name, f"not readable ({error})", NAME_A_RUN) from None
         if not isinstance(content, kind):

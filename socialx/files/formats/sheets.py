@@ -334,28 +334,18 @@ def typed(head: FileHead, rows: int | None = None) -> dict[str, pd.DataFrame]:
     return {"": frame if rows is None else frame.head(rows)}
 
 
-def _is_plain(kind: Any) -> bool:
-    """Whether cells of a type of Arrow are numbers, texts or times, and neither lists, objects nor bytes."""
-    from pyarrow import types
-
-    kind = getattr(kind, "storage_type", kind)  # that of an extension
-    if types.is_dictionary(kind):
-        return _is_plain(kind.value_type)
-    bytes_ = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
-    return not (types.is_nested(kind) or bytes_)
-
-
 def _check_columns(path: Path) -> None:
     """Refuse a Parquet file with lists, of which each byte stands for hundreds of cells, or too large for memory."""
     from pyarrow.parquet import ParquetFile
+    from pyarrow.types import is_nested
 
     from socialx.environment import free_memory  # which loads torch: few tables need it
 
     with ParquetFile(path) as file:
         cells = file.metadata.num_rows * file.metadata.num_columns
-        nested = [f"{each.name}: {each.type}" for each in file.schema_arrow if not _is_plain(each.type)]
-    if nested:
-        found = f"columns that hold more than a number, a text or a time in a cell ({sample(nested)})"
+        kinds = {each.name: each.type for each in file.schema_arrow}
+    if odd := [f"{name}: {kind}" for name, kind in kinds.items() if is_nested(kind) or "binary" in str(kind)]:
+        found = f"columns that hold more than a number, a text or a time in a cell ({sample(odd)})"
         raise SocialxError(path, found, "write a row per time, sensor and reading, or leave such columns out")
     need, free = CELL_BYTES * cells, free_memory()
     if need > PARQUET_BYTES and cells > CELLS_OF_BYTE * path.stat().st_size:

@@ -42,7 +42,17 @@ from socialx.files.formats.columns import (
 )
 from socialx.files.formats.contents import Contents, Format, as_timestamps
 from socialx.files.formats.matrices import refuse_numbers, two_lines
-from socialx.files.formats.moments import COPIED, MOMENT, ONLY_CLOCK, PLAIN, TIMES, UNKNOWN, Times, candidates, unit_since_1970
+from socialx.files.formats.moments import (
+    COPIED,
+    MOMENT,
+    ONLY_CLOCK,
+    PLAIN,
+    TIMES,
+    UNKNOWN,
+    Times,
+    candidates,
+    unit_since_1970,
+)
 from socialx.files.formats.roles import READING
 from socialx.files.formats.sheets import TITLE_ROWS, Sheet, cells_of, check_ids, is_json, look, typed, written
 from socialx.files.formats.text_cells import Piece, cells_of_object, pieces
