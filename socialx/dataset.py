@@ -55,7 +55,7 @@ CHUNK_ON_CPU = GIB // 8  # more would take memory from other programs, and make 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Several features of one file as a source, one behind the other."""
+    """Several features of one file as a source, one behind the other; numbers that can be no readings are refused."""
 
     stores: tuple[Store, ...]
     calendar: Calendar = WALL
@@ -78,6 +78,8 @@ class Columns:
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Values float32 and valid bool [t,N,C] of neighbouring rows."""
         parts = [store.read(rows) for store in self.stores]
+        for store, (numbers, known) in zip(self.stores, parts, strict=True):
+            store.check_readings(np.where(known, numbers, np.float32(np.nan)), store.seconds[rows])
         if len(parts) == 1:  # which needs no copy
             return parts[0][0][..., None], parts[0][1][..., None]
         values, valid = (np.stack(part, axis=-1) for part in zip(*parts, strict=True))
@@ -85,7 +87,11 @@ class Columns:
 
     def latest_before(self, page: int) -> np.ndarray:
         """The latest valid reading before the first row of a page, float32 [N,C]."""
-        return np.stack([store.latest_before(page) for store in self.stores], axis=-1)
+        parts = [store.latest_before(page) for store in self.stores]
+        if any(store.cannot_be(part).any() for store, part in zip(self.stores, parts, strict=True)):
+            for rows in pages(0, page * PAGE_ROWS):
+                self.read(rows)  # which says where it stands
+        return np.stack(parts, axis=-1)
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,15 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
+def plain(content: Any) -> Any:
+    """What was read from JSON, each text of it printable."""
+    if isinstance(content, dict):
+        return {printable(name): plain(value) for name, value in content.items()}
+    if isinstance(content, list):
+        return list(map(plain, content))
+    return printable(content) if isinstance(content, str) else content
+
+
 def printable(text: str) -> str:
     """The text with an escape for whatever would end the line, or command the terminal."""
     if text.isprintable():

@@ -237,6 +237,20 @@ def named(world: World, *words: str) -> Path:
     return path
 
 
+def unchecked(world: World) -> str:
+    """A file that is too large to be looked at where it is written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("socialx.tasks.files.LOOKED_BYTES", 0)
+        return world.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO)
+
+
+def larger(world: World) -> str:
+    """A forecast from a file of more sensors than the run has."""
+    path = world.folder / "larger.h5"
+    world.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO[:1], path)
+    return world.says("predict", world.run, "--data", path)
+
+
 def put_back(world: World) -> str:
     """Rows of a file in the hour that comes twice at the end of daylight saving time."""
     header, *rows = world.fill["OLD"].read_text().splitlines()[:49]
@@ -347,10 +361,12 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.calibration.calibrate#1": shipped,
     "tasks.doctor_checks._answers#1": lambda w: w.says("doctor", "--set", "model.width=-1"),
     "tasks.doctor_checks._data#1": lambda w: w.says("doctor"),
-    "tasks.files.convert#1": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),
-    "tasks.files.convert#2": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
+    "tasks.files.convert#1": unchecked,
+    "tasks.files.convert#2": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),
     "tasks.files.convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
+    "tasks.files.convert#4": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.prediction._note_known#1": lambda w: w.says("predict", "any", "--data", small_file(w.folder, 9 * 288, 4)),
+    "tasks.trained._new_sensors#1": larger,
     "tasks.trained.steps_in_one#1": coarse,
     "tasks.training.starting#1": lambda w: beside_a_card(w, False),
     "tasks.user_data._converted.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),

@@ -104,7 +104,7 @@ def convert(
         times = f"{summary.first_timestamp} .. {summary.last_timestamp}, {counted(summary.gaps, 'gap')}"
         typer.echo(f"wrote {done.output}: {done.dataset}, {size}, {times}, {place}{summary.elapsed_s:.1f} s")
     if done.problems:
-        raise GateError.together(Message(done.output, problem) for problem in done.problems)
+        raise GateError.together(done.problems)
     if done.problems is not None:
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
     if any("size" in task.options for task in done.next):

@@ -275,6 +275,7 @@ def predict(
     meta_csv: Annotated[Path | None, _of_table("meta", "--meta-csv")] = None,
     units: Annotated[str | None, _of_table("units", "--units")] = None,
     timezone: Annotated[str | None, _of_table("timezone", "--timezone")] = None,
+    missing: Annotated[str | None, _of_table("missing", "--missing")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace an existing output")] = False,
     as_json: Json = False,
 ) -> None:
@@ -311,6 +312,7 @@ def predict(
         meta_csv=meta_csv,
         units=units,
         timezone=timezone,
+        missing=missing,
         settings=layers,
         progress=Show("predict"),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -22,6 +22,7 @@ FAR_HOURS = 3.0  # of a zone from the sun: China has one for 5 hours
 # Latitude and longitude may be exchanged where the sun is so many hours off the zone, and would be that much nearer.
 ODD_HOURS, NEARER_HOURS = 1.5, 0.4  # Madrid, the farthest of large cities, is 1.25 h off its zone
 HABITABLE = 65.0  # degrees of latitude that have a network of sensors
+NO_READINGS = ("range", "negative", "odd_values")  # checks that find what cannot be readings
 ZERO_SHARE = 0.01  # of speeds that are exactly 0
 Severity = Literal["problem", "remark"]
 Find = Callable[[Report], str | None]
@@ -33,7 +34,7 @@ class FileCheck:
 
     name: str
     asks: str
-    severity: Severity  # a problem fails convert --validate, a remark only what asks for it
+    severity: Severity  # of a problem no reading is the cause
     find: Find
 
 
@@ -243,19 +244,23 @@ def far_from_zone(place: tuple[float, float], timezone: str | None, moment: str,
 
 
 def problems(report: Report) -> list[str]:
-    """What a file must not have to pass ``convert --validate``, one line each; empty when it passes."""
+    """What is wrong with a file whatever its readings are, one line each."""
     return _lines(report, [check for check in CHECKS.values() if check.severity == "problem"])
 
 
 def remarks(report: Report, write: Write = python) -> list[str]:
-    """What is worth knowing of a file that passes, one line each."""
+    """What is worth knowing of a file without problems, one line each."""
     return _lines(report, [check for check in CHECKS.values() if check.severity == "remark"], write)
 
 
-def doubts(report: Report, where: object) -> list[Message]:
-    """Remarks on readings that may not be any, which a new conversion can settle."""
-    lines = (CHECKS[name].find(report) for name in ("negative", "zeros", "odd_values"))
-    return [Message(where, line) for line in lines if line]
+def messages(report: Report, where: object, names: Collection[str]) -> list[Message]:
+    """What the named checks find."""
+    return [Message(where, line) for name in names if (line := CHECKS[name].find(report))]
+
+
+def of_validate() -> list[str]:
+    """The checks that fail ``convert --validate``: the problems, and readings of which some cannot be any."""
+    return [name for name, check in CHECKS.items() if check.severity == "problem" or name in NO_READINGS]
 
 
 def parse(names: str | Sequence[str]) -> list[str]:

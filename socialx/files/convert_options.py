@@ -24,6 +24,8 @@ from socialx.files.file_head import FileHead, read_head
 from socialx.files.quantities import QUANTITIES, SPEED
 from socialx.notebook import files_in
 
+# What helps where times have no date.
+DATED = f"write the date into each row, as for {Argument('time_format', '%d/%m/%Y %H:%M')}, or into a column before it"
 UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
 Function = TypeVar("Function", bound=Callable)
 
@@ -57,14 +59,18 @@ def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
 
 
 def _time_format(text: str) -> str:
-    """A format of strptime that says date and time."""
-    complete = False
+    """A format of strptime that says the whole date and, if it says the hour, the half of the day."""
+    moment, read = datetime(2023, 3, 30, 13, 5, tzinfo=UTC), None
     with suppress(ValueError):
-        datetime.strptime(datetime(2024, 1, 31, 13, 5, tzinfo=UTC).strftime(text), text)
-        complete = "%" in text
-    if not complete:
+        read = datetime.strptime(moment.strftime(text), text) if "%" in text else None
+    if read is None:
         example = f"for example {Argument('time_format', '%d/%m/%Y %H:%M')}"
         raise SettingsError(Argument("time_format", text), "not a format of times", example)
+    lacking = [part for part in ("year", "month", "day") if getattr(read, part) != getattr(moment, part)]
+    if lacking:
+        raise SettingsError(Argument("time_format", text), f"a format without {' and '.join(lacking)}", DATED)
+    if read.hour == moment.hour - 12:
+        raise SettingsError(Argument("time_format", text), "hours of 12 without AM or PM", "write %H, or %I with %p")
     return text
 
 

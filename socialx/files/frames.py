@@ -52,7 +52,7 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
         numbers = frame.to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise SocialxError(WHERE, f"not all cells are numbers ({error})", "give NaN where nothing was read") from None
-    like.check_readings(WHERE, ids, numbers)
+    like.check_readings(numbers, times.to_numpy("datetime64[s]").astype(np.int64), ids, WHERE)
     order = np.argsort(times.to_numpy(), kind="stable")
     values = np.full((len(times), len(place)), np.nan, np.float32)
     values[:, [place[vdid] for vdid in ids]] = numbers[order]

@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from socialx.errors import Command, SocialxError, sample
+from socialx.errors import Command, SocialxError, printable, sample
 from socialx.files.open_hdf5 import check_dataset, check_links
 from socialx.files.quantities import SPEED
 
@@ -157,15 +157,15 @@ def plain_text(text: str) -> str:
 
 
 def read_text(value: object) -> str:
-    """An attribute or an element of a dataset as text, whichever way it was written."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    """An attribute or an element of a dataset as text that can be printed, whichever way it was written."""
+    return printable(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
 
 
 def read_units(file: h5py.File) -> dict[str, str]:
     """The units that a file says, by feature."""
     units = file.get(UNITS)
     try:
-        return {name: str(unit) for name, unit in json.loads(read_text(units[()])).items()}
+        return {printable(name): printable(str(unit)) for name, unit in json.loads(read_text(units[()])).items()}
     except (TypeError, ValueError, AttributeError):
         return {}
 

@@ -174,12 +174,12 @@ def _described(store: Store) -> dict[str, Any]:
             what = f"its attribute {ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
             raise SocialxError(store.path, what, ADVICE)
         info, seconds = file.get(SENSOR_INFO), file.get(SECONDS)
-        described = set(info) if isinstance(info, h5py.Group) else set()
+        described = {read_text(name) for name in info} if isinstance(info, h5py.Group) else set()
         stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
         if stored is not None and stored.dtype.kind not in "iuf":
             raise SocialxError(store.path, f"{SECONDS} holds {stored.dtype}, not numbers", ADVICE)
         timed = file[TIMESTAMPS].asstr("utf-8", "replace")[:] != ""
-        names = file[FEATURE_NAMES].asstr("utf-8", "replace")[:].tolist()
+        names = [read_text(name) for name in file[FEATURE_NAMES][:]]
         units = dict.fromkeys(names, "unknown") | read_units(file)
     wrong = None
     if stored is not None:

@@ -70,10 +70,17 @@ def match_key(sensor_id: str) -> int | str:
 
 
 def repeated(ids: Iterable[str]) -> list[str]:
-    """Those of some ids that are not the only spelling of a sensor among them."""
+    """Those of some ids that are not the only spelling of a sensor among them, or may be its second column."""
     ids = list(ids)
-    counts = Counter(map(match_key, ids))
-    return [text for text in ids if counts[match_key(text)] > 1]
+    names = {text: text for text in ids} | {copy: copy.rpartition(".")[0] for copy in copies(ids)}
+    counts = Counter(match_key(names[text]) for text in ids)
+    return [text for text in ids if counts[match_key(names[text])] > 1]
+
+
+def copies(ids: list[str]) -> list[str]:
+    """Those of some ids that pandas gives to a column whose name stands twice: ``S1.1`` beside ``S1``."""
+    there = {*ids}
+    return [text for text in ids if re.fullmatch(r".+\.[1-9][0-9]*", text) and text.rpartition(".")[0] in there]
 
 
 def read_locations(path: Path, ids: Iterable[str] = (), city: str | None = None) -> dict[int | str, Location]:

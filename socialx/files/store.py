@@ -28,6 +28,7 @@ from socialx.files.hdf5_layout import (
     UNKNOWN,
     Sensors,
     is_reading,
+    read_codes,
     read_layout,
     read_number,
     read_text,
@@ -35,12 +36,13 @@ from socialx.files.hdf5_layout import (
 )
 from socialx.files.open_hdf5 import open_hdf5
 from socialx.files.quantities import LARGEST_SPEED, NOT_NEGATIVE, SPEED
-from socialx.files.time_axis import is_utc, known_zone, timestamp_seconds, whole_minutes
+from socialx.files.time_axis import as_text, is_utc, known_zone, timestamp_seconds, whole_minutes
 from socialx.notebook import Shown, files_in
 from socialx.progress import work
 
 KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
 LARGEST = float(np.finfo(np.float32).max)
+CODES = 3  # different numbers that may all stand for no reading
 AGAIN = "make one with convert"
 
 
@@ -138,21 +140,43 @@ class Store(Shown):
         """The highest reading that a road can have; infinite where no speed in a known unit is read."""
         return LARGEST_SPEED.get(self.unit, np.inf) if self.feature == SPEED else np.inf
 
-    def check_readings(self, where: str, sensors: Sequence[str], values: np.ndarray) -> None:
-        """Raise SocialxError where numbers [T,n] of these n sensors, in the file's unit, cannot be its readings."""
-        below = (values < 0) & (values != self.missing) & (self.feature in NOT_NEGATIVE)
-        for wrong, what, helps in (
-            (np.abs(values) > LARGEST, "numbers too large for float32", "give plain numbers"),
-            (below, f"{self.feature} below 0", "give no number where nothing was read"),
-            (values > self.largest, f"{self.feature} above {self.largest:g} {self.unit}", f"give them in {self.unit}"),
-        ):
-            if wrong.any():
-                named = [sensors[int(column)] for column in np.flatnonzero(wrong.any(axis=0))]
-                raise SocialxError(where, what, helps, sample=[sample(named)])
+    def cannot_be(self, values: np.ndarray) -> np.ndarray:
+        """Which of these numbers, in the file's unit, can be none of its readings, bool of the same shape."""
+        wrong = (values < (0 if self.feature in NOT_NEGATIVE else -LARGEST)) | (values > min(self.largest, LARGEST))
+        return wrong & (values != (np.nan if self.missing is None else self.missing)) if wrong.any() else wrong
+
+    def check_readings(
+        self, values: np.ndarray, seconds: np.ndarray, sensors: Sequence[str] = (), where: str = ""
+    ) -> None:
+        """Raise SocialxError where numbers [t,n] at these seconds [t] can be no readings of the file.
+
+        sensors: the n that they are of, by default its own.  where: what holds the numbers, by default the file.
+        """
+        wrong, ids = self.cannot_be(values), sensors or self.sensors.ids
+        if not wrong.any():
+            return
+        first = {int(column): int(wrong[:, column].argmax()) for column in np.flatnonzero(wrong.any(axis=0))}
+        named = [f"{ids[at]} has {values[row, at]:g} at {as_text(int(seconds[row]))}" for at, row in first.items()]
+        highest, numbers = np.abs(values[wrong]).max(), np.unique(values[wrong]).tolist()
+        what = f"{self.feature} below 0" if numbers[0] < 0 else f"{self.feature} above {self.largest:g} {self.unit}"
+        what = "numbers too large for float32" if highest > LARGEST else what
+        helps = f"give numbers in {self.unit}, and none where nothing was read"
+        if not where:
+            helps = f"correct them, or say their unit: convert again with {Argument('units', 'UNIT')}"
+        if not where and len(numbers) <= CODES:
+            with open_hdf5(self.path, AGAIN) as file:
+                known = [*([] if self.missing is None else [self.missing]), *read_codes(self.path, file)]
+            missing = Argument("missing", ",".join(f"{code:g}" for code in (*known, *numbers)))
+            helps = f"if {' and '.join(f'{each:g}' for each in numbers)} means no reading, convert again with {missing}"
+        raise SocialxError(where or self.path, f"{what} ({sample(named)})", helps)
 
     def latest_before(self, page: int) -> np.ndarray:
         """The latest valid reading before the first row of a page, float32 [N]; NaN where there never was one."""
         return self._scan[1][page]
+
+    def within(self, rows: slice) -> Store:
+        """The same file with these rows only."""
+        return replace(self, **{each: getattr(self, each)[rows] for each in ("timestamps", "seconds", "rows")})
 
     def with_sensors(self, ids: tuple[str, ...]) -> Store:
         """The same file with these sensors only, in this order; SocialxError lists those that it does not have."""

@@ -16,7 +16,7 @@ from socialx import __version__
 from socialx.data.normaliser import Moments
 from socialx.dataset import Dataset
 from socialx.environment import commit
-from socialx.errors import Argument, Command, SocialxError, fall_back, shortened
+from socialx.errors import Argument, Command, SocialxError, fall_back, sample, shortened
 from socialx.files.distances import distances_checksum
 from socialx.files.holidays import as_dates
 from socialx.files.time_axis import is_utc, same_clock
@@ -179,19 +179,22 @@ class ScoringProtocol:
         sensor_tables: bool,
         same_missing: bool = False,
         holidays: str | None = None,
+        new: Sequence[str] = (),
     ) -> None:
         """Raise SocialxError where a model that was trained under ``then`` does not fit the data of this protocol.
 
         sensor_tables: the model has weights per sensor.  same_missing: as in ``compare_rest``.  holidays: the
-        list of a run that goes on, which must be the same; without it a line says which days differ.  Warns where
-        neighbours are found in another way, and where the clocks of another network may be other ones.
+        list of a run that goes on, which must be the same; without it a line says which days differ.  new: sensors that
+        the run lacks.  Warns where neighbours are found in another way, and where the clocks of another network may be
+        other ones.
         """
         differ = _other_features("inputs", self.inputs, then.inputs)
         differ += _other_features("targets", self.targets, then.targets)
         if self.step_minutes != then.step_minutes:
             differ.append(f"a step of {self.step_minutes} min, not {then.step_minutes}")
         if sensor_tables and self.network != then.network:
-            differ.append(f"network {self.network}, not {then.network}")
+            unknown = f", {sample(new)} new to it" if new else ""
+            differ.append(f"network {self.network}, not {then.network}{unknown}")
         if differ:
             sizes = f"{self.dataset} with {self.sensors} sensors, not {then.dataset} with {then.sensors}"
             other = f"not what {run} was trained for ({'; '.join([sizes, *dict.fromkeys(differ)])})"

@@ -69,7 +69,7 @@ def issue_of(problem: Problem, kind: str, body: bytes) -> Issue:
     columns = [_checked(ROW, row, strict, f"readings.{shortened(vdid, ITEM)}") for vdid, row in rows.items()]
     seconds = _seconds(data.store, times)
     numbers = np.array(columns, np.float64).reshape(-1, len(times)).T  # None is NaN
-    data.store.check_readings("readings", list(rows), numbers)
+    data.store.check_readings(numbers, seconds, list(rows), "readings")
     place = {vdid: column for column, vdid in enumerate(ids)}
     values = np.full((1 + len(times), len(ids), 1), np.nan, np.float32)
     values[1:, [place[vdid] for vdid in rows], 0] = numbers

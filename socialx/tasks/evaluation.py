@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -189,9 +189,7 @@ def _stuck_at_the_end(scored: ScoredPart) -> dict[str, float]:
     """Sensors that repeat one reading on the last day that is scored, and for how many hours."""
     store, last = scored.data.store, int(scored.data.forecast_rows(scored.part, scored.places)[1].max())
     rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
-    return stuck_sensors(
-        replace(store, **{each: getattr(store, each)[rows] for each in ("timestamps", "seconds", "rows")})
-    )
+    return stuck_sensors(store.within(rows))
 
 
 def _start_among(scored: ScoredPart) -> str:

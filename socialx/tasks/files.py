@@ -16,6 +16,7 @@ from socialx.files import inspect as inspection
 from socialx.files.convert_options import Request, free_unit, with_options, zone_name
 from socialx.files.file_head import read_head
 from socialx.files.formats.tables import CSV
+from socialx.files.hdf5_layout import Readings
 from socialx.files.locations import centre, read_locations
 from socialx.files.older import backfill as older
 from socialx.files.quantities import SPEED
@@ -30,6 +31,7 @@ from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 from socialx.views.geojson import places, write_report
 
 SCHEMA = "socialx.file/1"
+LOOKED_BYTES = 80 << 20  # of readings, up to which a file that was written is looked at
 HDF5_SUFFIXES = ("", ".h5", ".hdf5", ".hdf")
 
 
@@ -49,7 +51,7 @@ class Conversion(Shown):
     summary: writer.Summary | None
     centre: tuple[float, float] | None
     notes: tuple[Message, ...]
-    problems: tuple[str, ...] | None
+    problems: tuple[Message, ...] | None
     next: tuple[Command, ...]
 
     def headline(self) -> str:
@@ -100,27 +102,13 @@ def convert(
         if target.suffix.lower() not in HDF5_SUFFIXES:
             found = f"the output is HDF5, whose name does not end in {target.suffix!r}"
             raise SettingsError(Argument("output", target), found, f"name it {target.with_suffix('.h5')}")
-        if named is None:
-            note(Message(path, f"{recognised.why} ({recognised.name})"))
-        source = read(kind, request)
-        readings = source.readings
-        notes = [each if isinstance(each, Message) else Message("", each) for each in source.notes]
-        for message in notes:
-            note(message)
-        summary = writer.create(target, readings, overwrite=overwrite)
-        if summary.zeros and request.missing and readings.feature == SPEED and readings.missing != 0:
-            codes = ",".join(f"{code:g}" for code in (readings.missing, 0) if code is not None)
-            remedy = f"{Argument('missing', codes)} if they stand for none"
-            notes.append(
-                Message(target, counted(summary.zeros, "zero counts as a reading", "zeros count as readings"), remedy)
-            )
-            note(notes[-1])
-        problems = None
-        if validate:
+        readings, summary, notes = write_file(kind, request, target, overwrite)
+        untold, problems = [Message(target, "too large to be checked by convert", Command("inspect", target))], None
+        if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
             report = inspection.inspect(target)
-            problems = tuple(checks.problems(report))
-            for message in checks.doubts(report, target):
-                note(message)
+            failing = checks.of_validate() if validate else []
+            untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in failing])
+            problems = tuple(checks.messages(report, target, failing)) if validate else None
         targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
         training: dict[str, Any] = {"data.path": target, **targets}
         following: tuple[Command, ...] = (Command("train", **training, size=size_here()),)
@@ -128,11 +116,35 @@ def convert(
             alone = Command("train", **training, **{"pooling.kind": "none"}, size=size_here())
             following = (Command("backfill", target, meta="LOCATIONS.csv"), alone)
         middle = centre(readings.sensors.latitude, readings.sensors.longitude)
-        name, zone = readings.dataset_name, request.timezone or readings.timezone
-        if middle and (far := checks.far_from_zone(middle, zone, summary.first_timestamp, str(target))):
-            notes.append(Message(target, far))
-            note(notes[-1])
-        return Conversion(path, recognised, target, name, summary, middle, tuple(notes), problems, following)
+        if middle and request.timezone != readings.timezone:  # the file is in UTC, of which no check says more
+            far = checks.far_from_zone(middle, request.timezone, summary.first_timestamp, str(target))
+            untold += [Message(target, far)] if far else []
+        for message in untold:
+            note(message)
+        name, every = readings.dataset_name, (*notes, *untold)
+        return Conversion(path, recognised, target, name, summary, middle, every, problems, following)
+
+
+def write_file(
+    kind: str, request: Request, target: Path, overwrite: bool = False
+) -> tuple[Readings, writer.Summary, list[Message]]:
+    """Write the file of a request, and tell what was recognised and assumed, of which the latter is returned."""
+    if find(kind) is None:
+        recognised = kind_of(request.head)
+        note(Message(request.data, f"{recognised.why} ({recognised.name})"))
+    source = read(kind, request)
+    readings = source.readings
+    notes = [each if isinstance(each, Message) else Message("", each) for each in source.notes]
+    for message in notes:
+        note(message)
+    summary = writer.create(target, readings, overwrite=overwrite)
+    if summary.zeros and request.missing and readings.feature == SPEED and readings.missing != 0:
+        codes = ",".join(f"{code:g}" for code in (readings.missing, 0) if code is not None)
+        remedy = f"{Argument('missing', codes)} if they stand for none"
+        zeros = counted(summary.zeros, "zero counts as a reading", "zeros count as readings")
+        notes.append(Message(target, zeros, remedy))
+        note(notes[-1])
+    return readings, summary, notes
 
 
 @with_options("append")

@@ -9,12 +9,14 @@ power of the fourth root of 2, so that a network that differs by less than 9 % i
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
 from socialx.build import Problem
 from socialx.data.normaliser import Normaliser
-from socialx.errors import Message, counted
+from socialx.errors import Argument, Message, counted
 from socialx.files.quantities import KMH, ratio_of_units
 from socialx.progress import note
 from socialx.scoring.protocol import ScoringProtocol
@@ -25,13 +27,37 @@ def pace_of(now: ScoringProtocol, then: ScoringProtocol, target: str) -> float:
     return float(_paces(np.array(now.free_flow.get(target, 0.0)), now, then, target))
 
 
-def _paces(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target: str) -> np.ndarray:
-    """Those of speeds of free flow of the file, of any shape; 1 where nothing was read."""
+def other_units(path: Path, now: ScoringProtocol, then: ScoringProtocol) -> list[Message]:
+    """Questions about speeds of a file whose free flow is that of the training if they have the other unit.
+
+    Those of the network of the training are asked about wherever they are 1.4 times as fast as there, or as slow.
+    """
+    found = []
+    for name, unit in now.targets.items():
+        other = {"mph": "km/h", "km/h": "mph"}.get(unit, unit)
+        ratio = float(_ratios(np.array(now.free_flow.get(name, 0.0)), now, then, name))
+        off, off_in_other = (abs(np.log2(each)) for each in (ratio, ratio * ratio_of_units(other, unit)))
+        if off > 0.5 and (off_in_other < 0.25 or now.network == then.network):
+            asked, unsaid = (other, other) if off_in_other < off else ("another unit", "UNIT")
+            flows = f"{now.free_flow[name]:.0f} {unit}, {then.free_flow[name]:.0f} {then.targets[name]}"
+            what = f"is this {asked}? {name} in free flow, here and in the training: {flows}"
+            helps = f"if so, convert again with {Argument('units', unsaid)}, or give a frame in {unit}"
+            found.append(Message(path, what, helps))
+    return found
+
+
+def _ratios(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target: str) -> np.ndarray:
+    """How many times as fast speeds of free flow are as in the training, of any shape; 1 where nothing was read."""
     units, trained = (now.targets.get(target, ""), then.targets.get(target, "")), then.free_flow.get(target, 0.0)
-    if now.network == then.network or trained <= 0 or not {*units} <= {*KMH}:
+    if trained <= 0 or not {*units} <= {*KMH}:
         return np.ones_like(flow)
-    ratio = np.where(flow > 0, flow * ratio_of_units(*units) / trained, 1.0)
-    return 2.0 ** (np.round(4 * np.log2(ratio)) / 4)
+    return np.where(flow > 0, flow * ratio_of_units(*units) / trained, 1.0)
+
+
+def _paces(flow: np.ndarray, now: ScoringProtocol, then: ScoringProtocol, target: str) -> np.ndarray:
+    """The paces of speeds of free flow of the file, of any shape; 1 where nothing was read."""
+    own = now.network == then.network
+    return np.ones_like(flow) if own else 2.0 ** (np.round(4 * np.log2(_ratios(flow, now, then, target))) / 4)
 
 
 def read_at_own_pace(problem: Problem, then: ScoringProtocol, before: int | None = None) -> None:

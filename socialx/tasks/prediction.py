@@ -26,7 +26,9 @@ from socialx.errors import (
     counted,
     told,
 )
+from socialx.files.checks import NO_READINGS, messages
 from socialx.files.convert_options import parse_freq
+from socialx.files.inspect import examine
 from socialx.files.quantities import NOT_NEGATIVE
 from socialx.files.store import Store
 from socialx.files.time_axis import JITTER_S, Time, as_text, known_zone, wall_seconds
@@ -39,13 +41,14 @@ from socialx.settings import MOST_STEPS, Settings
 from socialx.settings_layers import Layers, as_typed, size_here
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import inputs_of
-from socialx.tasks.pace import read_at_own_pace
+from socialx.tasks.pace import other_units, read_at_own_pace
 from socialx.tasks.trained import intervals_of, load_trained
 from socialx.tasks.training import Run
 from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import open_run
 
 YEAR_DAYS, WEEK_DAYS = 365.25, 7
+DOUBTED_CELLS = 1 << 21  # of the last rows of a file: 5 weeks of METR-LA
 SHOWN_HISTORIES = 4  # histories of observed readings before the first issue, for pictures
 
 
@@ -62,6 +65,7 @@ def predict(
     meta_csv: str | Path | None = None,
     units: str | None = None,
     timezone: str | None = None,
+    missing: float | str | Sequence[float] | None = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Any,
@@ -77,6 +81,7 @@ def predict(
 
     A table that ``convert`` reads is data too: it is converted to a temporary file, and a note says how to keep one.
     meta_csv: the locations of its sensors.  units, timezone: of its speeds and of its times, as for ``convert``.
+    missing: numbers that stand for no reading, as there.
 
     A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
     missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.
@@ -84,7 +89,7 @@ def predict(
     run without intervals; SettingsError for a time that the file does not have and a level that the run does not have.
     """
     path = Path(str(run))
-    said = {"meta": meta_csv, "units": units, "timezone": timezone}
+    said = {"meta": meta_csv, "units": units, "timezone": timezone, "missing": missing}
     with listening(progress), as_file(data, path, Layers.of(settings, sections), said) as (file, named):
         if at is not None and (start is not None or end is not None):
             raise SettingsError(Argument("at"), "one issue time, and a span of them too", "give one of the two")
@@ -92,6 +97,8 @@ def predict(
         problem, trained = load_trained(path, layers, split=False)
         histories = problem.data.histories(JITTER_S)
         inputs = tuple(inputs_of(named, [path], [meta_csv]))
+        for message in (odd := doubts_of(problem.data.store)):
+            note(message)
         readings, reported, values = [], [], []
         problem.model.eval()
         with when_memory_runs_out(problem):
@@ -115,9 +122,17 @@ def predict(
         forecast = as_forecast(problem, str(path), issued, forecasts, *known)
         forecast = forecast if band is None else band.around(forecast, forecasts)
         doubt = other_missing(problem.protocol.missing, trained.missing)
-        notes = (told(f"{problem.data.store.path}: {doubt} of {path}"),) if doubt else ()
-        forecast = replace(forecast, inputs=inputs, notes=notes)
+        notes = [told(f"{problem.data.store.path}: {doubt} of {path}")] if doubt else []
+        asked = other_units(problem.data.store.path, problem.protocol, open_run(path).protocol())
+        notes += [f"{each.where}: {each.what}" for each in (*asked, *odd)]
+        forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
+
+
+def doubts_of(store: Store) -> list[Message]:
+    """Messages on numbers of the last rows that may stand for no reading."""
+    rows = max(2, DOUBTED_CELLS // len(store.sensors.ids))
+    return messages(examine(store.within(slice(-rows, None))), store.path, (*NO_READINGS, "zeros"))
 
 
 @dataclass(frozen=True, eq=False)

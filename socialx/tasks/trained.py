@@ -21,7 +21,7 @@ from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained
 from socialx.settings import SCORING, Settings
 from socialx.settings_layers import Layers, Loaded, differences
-from socialx.tasks.pace import pace_of, read_at_own_pace
+from socialx.tasks.pace import other_units, pace_of, read_at_own_pace
 from socialx.training.run_folder import RunFolder, open_run
 
 MOST_STEP_MINUTES = 15  # of a file that a run of a shorter step forecasts
@@ -184,6 +184,18 @@ def refuse_other_file(run: RunFolder, stores: Mapping[str, Store]) -> None:
     raise SocialxError(path, other, f"name the data to use, this file or another: {Argument('data.path', path)}")
 
 
+def _new_sensors(run: Path, settings: Settings, sensors: Sequence[str] | None, *, tell: bool) -> list[str]:
+    """The sensors of a file that a run of these sensors lacks; tell: a note names them, because they are left out."""
+    if settings.data.path is None or sensors is None:
+        return []
+    file, known = settings.data.path, {*sensors}
+    ids = open_store(file, settings.data.targets[0]).sensors.ids
+    if (new := [vdid for vdid in ids if vdid not in known]) and tell:
+        remedy = f"a run of them too: {Command('train', **{'data.path': file})}"
+        note(Message(file, f"{len(new)} of {len(ids)} sensors are not of {run}, which leaves them out", remedy, new))
+    return new
+
+
 def load_trained(
     path: Path, layers: Layers, first: Problem | None = None, *, split: bool = True, same_missing: bool = False
 ) -> tuple[Problem, Trained]:
@@ -206,6 +218,7 @@ def load_trained(
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
     tied, free = effective.sensor_tables(), effective.takes_new_sensors() and sensors is not None
+    new = [] if free or not tied else _new_sensors(path, effective, sensors, tell=not split)
     problem = build(
         effective,
         first.data if first else None,
@@ -225,7 +238,9 @@ def load_trained(
     state = weights.state
     if effective.model.any_network:
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))
-    problem.protocol.refuse_other(then, path, problem.data.store.path, tied and not free, same_missing)
+    for message in other_units(problem.data.store.path, problem.protocol, run.protocol()):
+        note(message)
+    problem.protocol.refuse_other(then, path, problem.data.store.path, tied and not free, same_missing, new=new)
     if not split:
         problem.data.note_clock()
     then = then.beside(problem.protocol)

@@ -20,7 +20,7 @@ from socialx.errors import (
     retold,
     written,
 )
-from socialx.files.convert_options import options
+from socialx.files.convert_options import Request, options
 from socialx.files.file_head import read_head, whole
 from socialx.files.frames import Frame, write_frame
 from socialx.files.recognition import is_ours
@@ -83,13 +83,15 @@ def _is_there(path: Path) -> bool:
 
 def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> None:
     """Raise SettingsError for what is said about a table where the data is none."""
-    name = next(iter(said))
+    name = "missing" if "missing" in said else next(iter(said))
     what, remedy = f"{path} is a socialx file, not a table", str(Command("backfill", path, **said))
+    if name == "missing":
+        remedy = f"convert its source again with {Argument(name, said[name])}"
     if framed:
         what, remedy = "a frame has sensors, unit and time zone of the run's own file", "drop it"
     elif path is None:
         what, remedy = "no table is named", f"add {Argument('data', 'FILE.csv')}"
-    raise SettingsError(Argument(TABLE[name], said[name]), what, remedy)
+    raise SettingsError(Argument(TABLE.get(name, name), said[name]), what, remedy)
 
 
 @contextmanager
@@ -110,7 +112,7 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[Non
 
     said: as ``convert`` takes it.  A note says how to keep the file.
     """
-    from socialx.tasks.files import convert  # it loads what downloads files
+    from socialx.tasks.files import write_file  # it loads what downloads files
 
     archive = whole(table)
     stem = table.name.split(".")[0] or "readings"
@@ -120,13 +122,13 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[Non
 
     def with_options(more: Mapping[str, Any]) -> Command:
         added = {name: others[name] if value is None else value for name, value in more.items()}
-        return Command("convert", "auto", table, **said, **added, output=kept)
+        return Command("convert", "auto", table, **{**said, **added}, output=kept)
 
     def retell(name: str, of_convert: Collection[str], text: str) -> str:
         return _without(file, name, kept, _in_predict(text, of_convert, with_options))
 
     with retold(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
-        convert("auto", table, file, **said)
+        write_file("auto", Request.of("convert", table, said), file)
     keeps = f"{with_options({})} keeps the file, and convert takes more options"
     note(Message(table, "converted for this forecast alone", keeps))
     with retold(partial(retell, str(table), others.keys() - {"start"})):  # which is one of predict too

@@ -57,7 +57,7 @@ from socialx.disk import (
     version_of,
 )
 from socialx.environment import environment
-from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted
+from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.files.store import Store, open_store
 from socialx.precision import Precision
 from socialx.scoring.intervals import Intervals
@@ -249,7 +249,7 @@ class RunFolder:
     def read_json(self, name: str, kind: type = dict) -> Any:
         """Read ``name``; SocialxError if it is not there, not JSON or of another kind."""
         try:
-            content = json.loads(read_text(self.path / name, TEXT_BYTES))
+            content = plain(json.loads(read_text(self.path / name, TEXT_BYTES)))
         except (OSError, ValueError, RecursionError) as error:
             raise SocialxError(self.path / name, f"not readable ({error})", NAME_A_RUN) from None
         if not isinstance(content, kind):

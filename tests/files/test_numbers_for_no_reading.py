@@ -152,7 +152,7 @@ def test_the_commands_say_it_with_the_flag_that_helps(tmp_path: Path) -> None:
     csv = write_csv(tmp_path / "mine.csv", timestamps(ROWS), values)
     given = ["convert", "csv", csv, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--units", "mph"]
     done = socialx(*given, "--output-h5", tmp_path / "a.h5", "--validate")
-    assert done.exit_code == 0
+    assert done.exit_code == 3
     lines = [line for line in done.stderr.splitlines() if "if it means no reading" in line]
     assert [line.rpartition(": ")[2] for line in lines] == [
         "if it means no reading, convert again with --missing -1,0",
@@ -160,7 +160,7 @@ def test_the_commands_say_it_with_the_flag_that_helps(tmp_path: Path) -> None:
     ]
     shown = socialx("inspect", tmp_path / "a.h5").stdout.splitlines()
     assert [line.removeprefix("remark: ") for line in shown if "--missing" in line] == [
-        line.removeprefix(f"{tmp_path / 'a.h5'}: ") for line in lines
+        line.removeprefix(f"error: {tmp_path / 'a.h5'}: ") for line in lines
     ]
     gate = socialx("inspect", tmp_path / "a.h5", "--require", "odd_values")
     assert gate.exit_code == 3

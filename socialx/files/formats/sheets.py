@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from socialx.errors import SocialxError, sample, shortened
+from socialx.errors import Argument, SocialxError, sample, shortened
 from socialx.files.convert_options import Request
 from socialx.files.file_head import SEPARATORS, FileHead
 from socialx.files.formats.columns import parts_of, plain, quantity_of, unit_of
@@ -35,7 +35,7 @@ from socialx.files.formats.text_cells import (
     refuse_cell,
     tell_below,
 )
-from socialx.files.locations import match_key, repeated
+from socialx.files.locations import copies, match_key, repeated
 from socialx.files.workbooks import read_workbook
 
 if TYPE_CHECKING:
@@ -301,7 +301,10 @@ def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) ->
     if wrong:
         raise SocialxError(where, f"line 1 has sensor ids like {sample(wrong)}", "name each column, or remove it")
     if twice := repeated(ids):
-        raise SocialxError(where, f"line 1 names sensors more than once ({sample(twice)})", "remove the repeated ones")
+        copy = next(iter(copies(twice)), None)
+        either = f"leave one out with {Argument('drop', copy)}, or rename it if it is a sensor of its own"
+        helps = "remove the repeated ones" if copy is None else either
+        raise SocialxError(where, f"line 1 names sensors more than once ({sample(twice)})", helps)
 
 
 def typed(head: FileHead, rows: int | None = None) -> dict[str, pd.DataFrame]:
@@ -316,7 +319,7 @@ def typed(head: FileHead, rows: int | None = None) -> dict[str, pd.DataFrame]:
         sheets = {name: pd.DataFrame(cells, dtype=object) for name, cells in book.items()}
         return sheets if len(sheets) != 1 else {"": next(iter(sheets.values()))}
     try:
-        _check_size(head.path)
+        _check_columns(head.path)
         frame = pd.read_parquet(head.path)
     except ImportError:
         raise SocialxError(head.path, "pyarrow is not installed", "pip install 'socialx[parquet]'") from None
@@ -331,14 +334,19 @@ def typed(head: FileHead, rows: int | None = None) -> dict[str, pd.DataFrame]:
     return {"": frame if rows is None else frame.head(rows)}
 
 
-def _check_size(path: Path) -> None:
-    """Refuse a Parquet file of which each byte stands for hundreds of cells, or that does not fit into memory."""
+def _check_columns(path: Path) -> None:
+    """Refuse a Parquet file with lists, of which each byte stands for hundreds of cells, or too large for memory."""
     from pyarrow.parquet import ParquetFile
+    from pyarrow.types import is_nested
 
     from socialx.environment import free_memory  # which loads torch: few tables need it
 
     with ParquetFile(path) as file:
         cells = file.metadata.num_rows * file.metadata.num_columns
+        kinds = {each.name: each.type for each in file.schema_arrow}
+    if odd := [f"{name}: {kind}" for name, kind in kinds.items() if is_nested(kind) or "binary" in str(kind)]:
+        found = f"columns that hold more than a number, a text or a time in a cell ({sample(odd)})"
+        raise SocialxError(path, found, "write a row per time, sensor and reading, or leave such columns out")
     need, free = CELL_BYTES * cells, free_memory()
     if need > PARQUET_BYTES and cells > CELLS_OF_BYTE * path.stat().st_size:
         raise SocialxError(

@@ -17,7 +17,7 @@ from typing import NoReturn
 import numpy as np
 
 from socialx.errors import Argument, Message, SettingsError, SocialxError, sample, shortened
-from socialx.files.convert_options import Request
+from socialx.files.convert_options import DATED, Request
 from socialx.files.file_head import (
     GZIP,
     SEPARATORS,
@@ -42,7 +42,17 @@ from socialx.files.formats.columns import (
 )
 from socialx.files.formats.contents import Contents, Format, as_timestamps
 from socialx.files.formats.matrices import refuse_numbers, two_lines
-from socialx.files.formats.moments import COPIED, MOMENT, PLAIN, TIMES, UNKNOWN, Times, candidates, unit_since_1970
+from socialx.files.formats.moments import (
+    COPIED,
+    MOMENT,
+    ONLY_CLOCK,
+    PLAIN,
+    TIMES,
+    UNKNOWN,
+    Times,
+    candidates,
+    unit_since_1970,
+)
 from socialx.files.formats.roles import READING
 from socialx.files.formats.sheets import TITLE_ROWS, Sheet, cells_of, check_ids, is_json, look, typed, written
 from socialx.files.formats.text_cells import Piece, cells_of_object, pieces
@@ -146,8 +156,15 @@ def refuse_table(head: FileHead) -> NoReturn:
                 raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct it")
     if len(lines) == 1:
         raise SocialxError(path, f"no row after the header ({shortened(lines[0], 60)})", "use a file with rows")
+    refuse_undated(path, row)
     begin = f"; line 1 is {lines[0][:60]!a}, line 2 {lines[1][:60]!a}" if lines else ""
     raise SocialxError(path, f"no table with a column of times{begin}", WANTED)
+
+
+def refuse_undated(where: object, cells: list[str]) -> None:
+    """Raise where one of some cells is a time of day; those of the first row have no date."""
+    if clock := next(filter(ONLY_CLOCK.fullmatch, cells), None):
+        raise SocialxError(where, f"a time of day without a date ({clock})", DATED)
 
 
 def refuse_untimed(head: FileHead) -> None:
@@ -155,6 +172,7 @@ def refuse_untimed(head: FileHead) -> None:
     lines = [line for _, line in head.lines]
     if is_json(head):
         refuse_table(head)
+    refuse_undated(head.path, cells_of(lines[-1], separator_of(lines[-1])) if lines else [])
     if lines and lines[0].lstrip().startswith("["):
         raise SocialxError(head.path, "an array of JSON, or no table", "write each of its objects in a line of its own")
     readable = bool(lines) and all(line.replace("\t", " ").isprintable() for line in lines)
@@ -493,7 +511,7 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
         return _gathered(ordered, times, every, told)
     if wide:
         return Table(ordered, times, first.ids(), every, told=told)
-    by_time = bool((np.diff(every) > 0).all())
+    by_time = bool((np.diff(every) >= 0).all())  # a time may go on in the next piece or sheet
     return Table(ordered, times, tuple(walked.sensors), np.unique(every), by_time, told, values=first.values)
 
 
@@ -542,6 +560,7 @@ def _ways(first: Sheet, request: Request) -> list[Times]:
     if request.time_format is not None:
         return [Times(request.time_format, zoned="%z" in request.time_format)]
     ways = candidates(first.first or "2012-03-01 00:00:00")
+    refuse_undated(first.where, [first.first])
     if not ways:
         remedy = f"say how they are written: {Argument('time_format', '%d/%m/%Y %H:%M')}"
         raise SocialxError(first.where, f"its first time is {first.first[:40]!a}, of no known form", remedy)

@@ -1,0 +1,133 @@
+"""Times without a date, columns that pandas named, and cells that hold lists: refused, and never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import datetime
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import socialx
+from socialx.errors import SocialxError
+from socialx.files.convert_options import Request
+from socialx.files.formats import tables, text_cells
+from socialx.files.hdf5_layout import Block
+from tests.data_files import refusal
+from tests.frames import converted, long, network, same
+
+NO_DATE = ["%H:%M", "%I:%M %p", "%H%M", "%H:%M:%S", "%S", "%d/%m %H:%M", "%b %d %H:%M", "%Y %H:%M", "%m/%Y %H:%M"]
+WHOLE = ["%d/%m/%Y %H:%M", "%Y-%j %H:%M", "%d.%m.%y %H.%M", "%b %d %Y %I:%M%p", "%Y-%m-%dT%H:%M:%S%z", "%G-%V-%u %H:%M"]
+
+
+@pytest.mark.parametrize("form", NO_DATE)
+def test_a_format_without_a_date_is_refused(form: str) -> None:
+    moment = datetime(2023, 3, 30, 13, 5)
+    read = pd.to_datetime(moment.strftime(form), format=form)
+    words = " and ".join(part for part in ("year", "month", "day") if getattr(read, part) != getattr(moment, part))
+    for task in ("convert", "append"):
+        refusal(lambda: Request.of(task, "a.csv", {"time_format": form}), f"without {words}", "write the date")  # noqa: B023
+
+
+def test_a_format_of_half_days_needs_the_half() -> None:
+    refusal(lambda: Request.of("convert", "a.csv", {"time_format": "%Y-%m-%d %I:%M"}), "AM or PM", "%p")
+
+
+@pytest.mark.parametrize("form", WHOLE)
+def test_a_whole_format_is_read(form: str) -> None:
+    assert Request.of("convert", "a.csv", {"time_format": form}).time_format == form
+
+
+@pytest.mark.parametrize("form", ["%H:%M", "%I:%M %p", "%H:%M:%S"])
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_a_table_of_times_of_day_never_gets_a_date(tmp_path: Path, form: str, separator: str) -> None:
+    frame = network().reset_index()
+    frame["time"] = frame["time"].dt.strftime(form)
+    path = tmp_path / "day.csv"
+    frame.to_csv(path, index=False, sep=separator)
+    for call in (
+        lambda: socialx.convert("auto", path),
+        lambda: converted(path),
+        lambda: converted(path, time_column="time"),
+        lambda: converted(path, time_format=form),
+    ):
+        with pytest.raises(SocialxError, match=r"without (?:a date|year and month and day).*write the date"):
+            call()
+
+
+@pytest.mark.parametrize("ids", [("400001", "400001.1"), ("S1", "S1.1", "S1.2"), ("1", "1.1"), ("7", "7.12")])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_name_that_pandas_gives_to_a_repeated_column_is_no_sensor(
+    tmp_path: Path, ids: tuple[str, ...], suffix: str
+) -> None:
+    path, frame = tmp_path / f"city.{suffix}", network(ids=[*ids, "400", "500", "600"])
+    frame.to_csv(path) if suffix == "csv" else frame.reset_index().to_parquet(path)
+    copies = ids[1:]
+    refusal(lambda: converted(path), "more than once", f"--drop {copies[0]}", "rename it")
+    same(converted(path, drop=copies), frame.drop(columns=list(copies)))
+
+
+@pytest.mark.parametrize("ids", [("1.1", "1.2"), ("S1.1", "S2"), ("12.1", "2"), ("7", "8.7"), ("1", "1.01")])
+def test_an_id_with_a_point_is_one_where_the_bare_name_is_not_there(tmp_path: Path, ids: tuple[str, ...]) -> None:
+    path, frame = tmp_path / "city.csv", network(ids=[*ids, "400", "500", "600"])
+    frame.to_csv(path)
+    same(converted(path), frame)
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_a_long_table_in_order_of_time_is_read_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    """Also where a time goes on in the next piece, or in the next file."""
+    monkeypatch.setattr(text_cells, "PIECE_BYTES", 500)
+    frame, paths = network().round(2), []
+    rows = long(frame)
+    for number, part in enumerate([rows] if cut == 1 else [rows[:102], rows[102:]]):
+        paths.append(tmp_path / f"{number}.csv")
+        part.to_csv(paths[-1], index=False)
+    found: list[bool] = []
+    blocks = tables._pivoted
+
+    def pivoted(table: tables.Table, columns: list[int]) -> Generator[Block, None, None]:
+        found.append(table.by_time)
+        return blocks(table, columns)
+
+    monkeypatch.setattr(tables, "_pivoted", pivoted)
+    same(converted(paths), frame)
+    assert found == [True]
+    rows.iloc[::-1].to_csv(paths[0], index=False)
+    same(converted(paths[0]), frame)
+    assert found == [True, False]
+
+
+LISTS = [[1.0, 2.0]] * 60
+NESTED = {
+    "list": pa.array(LISTS),
+    "large list": pa.array(LISTS, pa.large_list(pa.float64())),
+    "list of fixed size": pa.array(LISTS, pa.list_(pa.float64(), 2)),
+    "struct": pa.array([{"a": 1.0}] * 60),
+    "map": pa.array([[("a", 1.0)]] * 60, pa.map_(pa.string(), pa.float64())),
+    "binary": pa.array([b"ab"] * 60),
+    "binary of fixed size": pa.array([b"ab"] * 60, pa.binary(2)),
+}
+
+
+@pytest.mark.parametrize("kind", [*NESTED, "only lists"])
+def test_a_parquet_file_with_more_than_a_value_in_a_cell_is_refused_in_a_line(tmp_path: Path, kind: str) -> None:
+    path, frame = tmp_path / "city.parquet", network()
+    columns = {"time": pa.array(frame.index), **{name: pa.array(frame[name]) for name in frame}}
+    if kind == "only lists":
+        columns = {"detector": pa.array(["a", "b"]), "times": pa.array([[1, 2]] * 2), "speeds": pa.array(LISTS[:2])}
+    pq.write_table(pa.table(columns | {"odd": NESTED[kind]} if kind in NESTED else columns), path)
+    named = "odd" if kind in NESTED else "times"
+    for call in (lambda: socialx.convert("auto", path), lambda: converted(path), lambda: socialx.inspect(path)):
+        refusal(call, named, "a row per time, sensor and reading")
+
+
+def test_a_parquet_file_of_categories_is_read(tmp_path: Path) -> None:
+    path, frame = tmp_path / "city.parquet", network()
+    frame.reset_index().assign(remark=pd.Categorical(["A1"] * len(frame))).to_parquet(path)
+    same(converted(path), frame)
