@@ -18,7 +18,7 @@ import torch
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL
-from socialx.errors import Argument, Message, SettingsError, SocialxError, counted
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.kinds import OwnModel, model_of
 from socialx.notebook import Shown, is_frame
 from socialx.precision import Precision
@@ -396,8 +396,8 @@ def starting(problem: Problem, loader: Loader, run_dir: Path, processes: int = 1
         small = f"for example {Argument('size', 'small')} or {Argument('size', 'medium')}"
         note(Message("no CUDA device", "on a CPU a small model is wise", small))
     if precision.device.type == "cpu" and precision.name == "16-mixed":
-        slower = "on a CPU this is slower than 32-true, 6 and 7 times in two pairs of runs"
-        note(Message(Argument("trainer.precision", precision.name), slower, Argument("trainer.precision", "32-true")))
+        measured = f"{Command('profile', **{'trainer.precision': precision.name})} measures its pace"
+        note(Message(Argument("trainer.precision", precision.name), "it may be faster or slower on a CPU", measured))
     if processes > 1:
         size, rate = loader.batch_size, settings.trainer.learning_rate
         windows = f"{size} windows x {processes} processes = {size * processes} windows a batch"
