@@ -175,8 +175,9 @@ def tour(data: str) -> None:
             tuned = Path(folder, "tuned.yaml")
             tuned.write_text(as_yaml(patch, {}))
             gain = socialx.compare(settings=layers, other=tuned).gain
-        foretold = f"{first.ceiling:.2f}x" if sections is not None else "-"
-        brought = (gain.gain - 1) / (first.ceiling - 1)
+        expected = first.trial.gain if first.trial else first.ceiling or 1.0
+        foretold = f"{expected:.2f}x" if sections is not None else "-"
+        brought = (gain.gain - 1) / (expected - 1)
         change = ", ".join(f"{key} = {value}" for key, value in patch.items())
         measured = f"{gain.gain:.2f}x ({gain.low:.2f} to {gain.high:.2f})"
         share = f"{brought:.0%}" if sections is not None else "-"

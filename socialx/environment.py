@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import multiprocessing
 import os
 import platform
 import re
@@ -52,6 +53,20 @@ def usable_cores() -> int:
         return cores if quota == "max" else max(1, min(cores, math.ceil(int(quota) / int(period))))
     except (OSError, ValueError):  # no control group
         return cores
+
+
+def others_cpu_s() -> float | None:
+    """CPU seconds that other programs took of the cores of this process since the machine began; None: not known."""
+    try:
+        cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+        # In clock ticks: user, nice, system; irq, softirq, steal.
+        ticks = sum(int(count) for name, *counts in lines if name in cores for count in (*counts[:3], *counts[5:8]))
+        for child in multiprocessing.active_children():
+            ticks -= sum(map(int, Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    except (OSError, ValueError, AttributeError):  # not Linux, or a child that has just ended
+        return None
+    return ticks / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4]) if ticks else None
 
 
 def cpu_field(name: str) -> str:

@@ -414,6 +414,9 @@ class ProfileSettings(Section):
 
     steps: int = setting(200, "measured training steps", _PROFILE, ge=2)
     warmup_steps: int = setting(10, "steps before the measurement", _PROFILE, ge=0)
+    max_seconds: float = setting(
+        30.0, "seconds after which one process on its own ends the measurement, with at least 8 steps", _PROFILE, gt=0
+    )
     trace_steps: int = setting(
         8,
         "steps under a trace after it, of kernels on CUDA, of operators on a CPU, at most 2 there; 0: none",

@@ -62,9 +62,9 @@ def profile(
 ) -> None:
     """Say where the time of training steps goes.
 
-    It runs real training steps, and says which setting would make them faster.  On CUDA a trace of a few more steps
-    says how busy the device is and with which kernels, on a CPU with which operators.  Then other numbers of threads
-    and larger batches are tried for some steps.
+    It runs real training steps of socialx (torch.profiler is for other loops), and says which setting would make them
+    faster.  On CUDA a trace of a few more steps says how busy the device is and with which kernels, on a CPU with which
+    operators.  Then other numbers of threads and larger batches are tried for some steps.
 
     Examples:
       socialx profile --data metr_la.h5 --tuned tuned.yaml

@@ -62,16 +62,21 @@ def trace_steps(run: Callable[[], object], steps: int, device: torch.device, kee
 
 
 def trace_operators(run: Callable[[], object], steps: int, keep: Path | None = None) -> Operators | str:
-    """Call ``run`` as ``trace_steps`` does -> the operators of a CPU, or why there are none."""
+    """Call ``run`` as often as there are steps -> the operators of a CPU, or why there are none."""
     try:
-        operators = read_operators(record(run, steps, torch.device("cpu"), [], keep), steps)
+        operators = read_operators(record(run, steps, torch.device("cpu"), [], keep, 0), steps)
     except ProfilerError as error:
         return f"the profiler failed: {error}"
     return operators or "the trace has no operator"
 
 
 def record(
-    run: Callable[[], object], steps: int, device: torch.device, printed: list[str], keep: Path | None = None
+    run: Callable[[], object],
+    steps: int,
+    device: torch.device,
+    printed: list[str],
+    keep: Path | None = None,
+    warmup_steps: int = WARMUP_STEPS,
 ) -> list[dict[str, Any]]:
     """The events of the Chrome trace of ``steps`` calls; what the profiler prints goes to ``printed``."""
     # Taken down between two profilers, CUPTI may crash where CUDA graphs are used (CUDA 12), and the later profiler may
@@ -82,7 +87,7 @@ def record(
     with _quiet(printed):
         profiler.start()
     try:
-        for _ in range(WARMUP_STEPS):
+        for _ in range(warmup_steps):
             run()
         synchronize(device)
         with record_function(WINDOW):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import statistics
 import sys
 import time
@@ -23,8 +24,8 @@ import torch
 from torch import Tensor
 
 from socialx.data.loaders import Loader, WorkerLoader
-from socialx.environment import peak_bytes, total_memory, usable_cores, used_bytes
-from socialx.errors import in_short
+from socialx.environment import others_cpu_s, peak_bytes, total_memory, usable_cores, used_bytes
+from socialx.errors import Argument, Message, in_short
 from socialx.profiling import collector
 from socialx.profiling.analysis import Partition, grouped, outliers, partition, variation
 from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation
@@ -47,7 +48,7 @@ from socialx.profiling.ranks import ranks
 from socialx.profiling.trace import Operators, Trace
 from socialx.profiling.trials import step_alone, try_settings
 from socialx.profiling.work import machine, synchronize, work_of
-from socialx.progress import work
+from socialx.progress import note, work
 from socialx.training.capture import WARMUP
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
 from socialx.training.device import sampling
@@ -56,7 +57,8 @@ from socialx.training.learner import Learner
 from socialx.training.loop import run_steps
 
 TRACE_STEPS = 8
-CPU_TRACE_STEPS = 2  # a step has thousands of operators there
+CPU_TRACE_STEPS, LONG_MS = 2, 500  # a step has thousands of operators there, and a long one is traced alone
+LEAST_STEPS, LEAST_WARM, WARM_S = 8, 2, 3.0  # of a measurement and its warm-up; of the latter on a CPU
 MEMORY_SAMPLES = 40
 LOOK_S = 0.05  # between two of them, each of which takes some 0.02 ms
 POINTS = 600  # of a picture
@@ -66,13 +68,17 @@ CLOCK_STEPS = 500  # of the clock alone
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long a profile measures.  trace_steps: a CPU takes at most two; 0: none.  trials: try settings."""
+    """How long a profile measures.  trace_steps: a CPU takes at most two; 0: none.  trials: try settings.
+
+    max_seconds: after which it takes no more steps than it needs.
+    """
 
     steps: int
     warmup_steps: int
     log_every_n_steps: int
     trace_steps: int = TRACE_STEPS
     trials: bool = True
+    max_seconds: float = math.inf
 
 
 def measure(
@@ -89,23 +95,29 @@ def measure(
     learner.model.train()
     with work("profile", lengths.warmup_steps + steps, "steps") as bar:
         training = Training(learner, loader, lengths.log_every_n_steps, bar.advance)
-        training.take(lengths.warmup_steps)
+        training.warm_up(lengths.warmup_steps)
+        lengths = replace(lengths, warmup_steps=training.taken)
         synchronize(device)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         loader.making_s.clear()
-        clock, compiled, cpu_s = clock_for(device), _compiled(), time.process_time()
+        clock, compiled, cpu_s, before_s = clock_for(device), _compiled(), time.process_time(), others_cpu_s()
         with sampling(device) as samples, _collecting() as collected:
-            training.take(steps, clock)
+            training.take(steps, clock, lengths.max_seconds)
             parts = partition(clock.read())
-        cpu_s = time.process_time() - cpu_s
+        cpu_s, after_s = time.process_time() - cpu_s, others_cpu_s()
+        if (measured_steps := len(parts.step_seconds)) < steps:
+            told = f"{measured_steps} of {steps} steps were measured"
+            note(Message(Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
         measured = clocked(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
         if measured.host is not None:
             host = replace(measured.host, cores_used=cpu_s / parts.wall, gc=sum(collected) / parts.wall)
+            if before_s is not None and after_s is not None and learner.group.world == 1:
+                host = replace(host, others_used=max(0.0, after_s - before_s) / parts.wall)
             measured = replace(measured, host=host)
         measured = replace(
             measured,
-            memory=_memory(device, training.used, steps, learner.records),
+            memory=_memory(device, training.used, measured_steps, learner.records),
             device=DeviceSummary.of(samples),
             recompiles=_compiled() - compiled,
             why={"device": samples.why} if samples.why else {},
@@ -121,7 +133,8 @@ def _traced(measured: Profile, training: Training, steps: int, device: torch.dev
     if device.type != "cuda":
         operators: Operators | str = "trace_steps is 0"
         if steps:
-            operators = collector.trace_operators(lambda: training.take(1), min(steps, CPU_TRACE_STEPS), keep)
+            most = CPU_TRACE_STEPS if measured.step_ms.p50 < LONG_MS else 1
+            operators = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
         measured = with_trace(measured, Trace.missing(0, "no CUDA device"), [])
         if isinstance(operators, Operators):
             return replace(measured, operators=operators)
@@ -277,27 +290,35 @@ class Training:
         self._learner, self._batches = learner, itertools.chain.from_iterable(map(loader.epoch, itertools.count()))
         self._log_every_n_steps, self._advance = log_every_n_steps, advance
         self._running = torch.zeros((), device=learner.precision.device)
-        self._taken = 0
+        self.taken = 0
         ahead = loader.made_ahead if isinstance(loader, WorkerLoader) else 0
         self.queued_steps = -(-ahead // learner.accumulate_grad_batches)  # for which workers have batches after a pause
         self.used: list[int] = []  # bytes that were in use, at equal distances of the steps under a clock
 
-    def take(self, steps: int, clock: StepClock | None = None) -> None:
-        """``steps`` optimizer steps, the loss read as often as training reads it."""
-        first, last = self._taken, self._taken + steps
-        apart, looked = max(1, steps // MEMORY_SAMPLES), 0.0
+    def warm_up(self, steps: int) -> None:
+        """So many steps; of one process on a CPU that compiles nothing two are enough, if they are slow."""
+        learner = self._learner
+        brief = learner.precision.device.type == "cpu" and learner.eager and learner.group.world == 1
+        self.take(steps, most_s=WARM_S if brief and not learner.records else math.inf, least=LEAST_WARM)
+
+    def take(
+        self, steps: int, clock: StepClock | None = None, most_s: float = math.inf, least: int = LEAST_STEPS
+    ) -> None:
+        """``steps`` optimizer steps, the loss read as often as training does; ``least`` where ``most_s`` is over."""
+        first, last = self.taken, self.taken + steps
+        apart, looked, until = max(1, steps // MEMORY_SAMPLES), 0.0, time.monotonic() + most_s
 
         def after_step(loss: Tensor, _: int) -> bool:
             nonlocal looked
-            self._taken += 1
+            self.taken += 1
             self._running.add_(loss)
-            if self._taken % self._log_every_n_steps == 0:
+            if self.taken % self._log_every_n_steps == 0:
                 self._running.item()
-            if clock is not None and (self._taken - first) % apart == 0 and time.monotonic() - looked > LOOK_S:
+            if clock is not None and (self.taken - first) % apart == 0 and time.monotonic() - looked > LOOK_S:
                 looked = time.monotonic()
                 self.used.append(used_bytes(self._learner.precision.device))
             self._advance()
-            return self._taken == last
+            return self.taken == last or (self.taken - first >= least and time.monotonic() > until)
 
         if steps:
             run_steps(self._learner, self._batches, after_step, clock)

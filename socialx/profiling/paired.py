@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+WORTH = 1.05  # times as fast, from which on a gain is worth a change
 # Student's t: the 99.5th percentile for 1, 2, 3, ... degrees of freedom, so that the interval holds 99 %.
 T_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947)
 
@@ -29,7 +30,18 @@ class Gain:
         """Whether the interval leaves 1 out."""
         return self.low > 1 or self.high < 1
 
+    def within(self, times: float) -> bool:
+        """Whether both ways are equally fast, up to so many times."""
+        return 1 / times <= self.low and self.high <= times
+
+    @property
+    def decided(self) -> bool:
+        """Whether one way is faster by what is worth a change, or neither is."""
+        return self.low >= WORTH or self.high <= 1 / WORTH or self.within(WORTH)
+
     def __str__(self) -> str:
+        if not self.differs and not self.within(1.25):
+            return f"not decided, from {self.low:.2f}x to {self.high:.2f}x as fast"
         if not self.differs:
             return f"no difference larger than {100 * (max(self.high, 1 / self.low) - 1):.1f} %"
         if self.gain >= 1:
@@ -50,9 +62,17 @@ def gain_of(logs: Sequence[float] | np.ndarray) -> Gain:
     return Gain(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
 
 
-def in_turns(first: Callable[[], float], second: Callable[[], float], pairs: int) -> Gain:
-    """Run both ways in turns; each call takes one block and returns its seconds per unit of work."""
-    before, after = [], []
+def in_turns(
+    first: Callable[[], float],
+    second: Callable[[], float],
+    pairs: int,
+    enough: Callable[[Sequence[float], Sequence[float]], bool] = lambda *_: False,
+) -> Gain:
+    """Run both ways in turns; each call takes one block and returns its seconds per unit of work.
+
+    enough: whether these blocks are enough; asked after each pair.
+    """
+    before, after = list[float](), list[float]()
     for pair in range(pairs):
         if pair % 2:
             after.append(second())
@@ -60,4 +80,6 @@ def in_turns(first: Callable[[], float], second: Callable[[], float], pairs: int
         else:
             before.append(first())
             after.append(second())
+        if enough(before, after):
+            break
     return gain(before, after)

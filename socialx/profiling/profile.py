@@ -6,8 +6,9 @@ measurement.  ``docs/profiling.md`` describes the JSON.
 
 from __future__ import annotations
 
+import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.notebook import Shown
+from socialx.profiling.paired import WORTH, Gain
 from socialx.profiling.trace import Copy, Kernels, Operators, Sync
 
 if TYPE_CHECKING:
     from socialx.training.device import DeviceSamples
 
 SCHEMA = "socialx.profile/2"
+BUSY = 0.25  # share of the cores that other programs take, from which on they are named
 ONE_PROCESS = "there is one process"  # why nothing is known of others
 # NVML's bits for a clock that was lowered, other than for idleness or by the user (nvml.h, clocks event reasons).
 REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "power brake": 0x80}
@@ -136,9 +139,9 @@ class Host:
     """The processes and cores of this machine.
 
     threads: of tensor operations.  cores: those that this process may use.  cores_used: CPU seconds of the process per
-    second of the window.  waiting: share of the window in which a training step, on a CPU, was not computed by
-    anybody.  gc: share of the window in Python's garbage collector.  step_alone_s: seconds of a training step while no
-    batch is made, measured with one batch again and again.
+    second of the window; others_used: of other programs on these cores.  waiting: share of the window in which a
+    training step, on a CPU, was not computed by anybody.  gc: share of the window in Python's garbage collector.
+    step_alone_s: seconds of a training step while no batch is made, measured with one batch again and again.
     """
 
     threads: int
@@ -147,6 +150,14 @@ class Host:
     waiting: float | None
     gc: float | None
     step_alone_s: float | None = None
+    others_used: float | None = None
+
+    @property
+    def busy(self) -> str:
+        """What other programs took of the cores, in words where it is much; empty where it is not."""
+        if self.others_used is None or self.others_used < BUSY * self.cores:
+            return ""
+        return f"other programs took {self.others_used:.1f} of {self.cores} cores meanwhile"
 
 
 @dataclass(frozen=True)
@@ -193,7 +204,8 @@ class LoaderFacts:
 class Trial:
     """A setting that was tried for a few steps beside the present one: how many times as many windows per second.
 
-    low, high: the 99 % interval of the gain.
+    low, high: the 99 % interval of the gain.  threads: of the trial, threads_before: of what it is compared with; None:
+    the present number.
     """
 
     setting: str
@@ -201,6 +213,22 @@ class Trial:
     gain: float
     low: float
     high: float
+    threads: int | None = None
+    threads_before: int | None = None
+
+    @property
+    def together(self) -> bool:
+        """Whether another number of threads is tried with the setting."""
+        return self.threads != self.threads_before
+
+
+def best_trial(trials: Iterable[Trial], setting: str) -> Trial | None:
+    """The fastest value of a setting alone that was faster beyond doubt; of batches the smallest that brings most."""
+    faster = [each for each in trials if each.setting == setting and not each.together and each.low > WORTH]
+    best = max(faster, key=lambda each: each.gain, default=None)
+    if best is not None and setting == "loader.batch_size":
+        return min((each for each in faster if each.gain >= 0.9 * best.gain), key=lambda each: each.value)
+    return best
 
 
 @dataclass(frozen=True)
@@ -300,19 +328,29 @@ class Overhead:
 class Finding:
     """One thing that costs time, and what to do.
 
-    share: of the window, that could be saved.  ceiling: how many times as fast training can become at most.  patch: the
-    settings to change; instead: other ways.  will_not_help: settings that people would try in vain, with the reason.
+    share: of the window, that could be saved.  ceiling: how many times as fast training becomes at most if that alone
+    is saved; None where the patch was tried: trial says what it brought.  patch: the settings to change; instead: other
+    ways.  will_not_help: settings that people would try in vain, with the reason.
     """
 
     rule: str
     severity: str
     share: float
-    ceiling: float
+    ceiling: float | None
     evidence: str
     patch: dict[str, Any] = field(default_factory=dict)
     instead: list[dict[str, Any]] = field(default_factory=list)
     advice: str = ""
     will_not_help: str = ""
+    trial: Trial | None = None
+
+    @property
+    def gain(self) -> str:
+        """What the patch brought where it was tried, or what its share alone can bring; empty where that is nothing."""
+        if self.trial is not None:
+            both = f", both with trainer.threads = {self.trial.threads_before}" if self.trial.threads_before else ""
+            return f"tried: {Gain(self.trial.gain, self.trial.low, self.trial.high)}{both}"
+        return f"alone {self.ceiling:.2f}x" if self.ceiling is not None and 1.005 <= self.ceiling < math.inf else ""
 
 
 @dataclass(frozen=True, repr=False)

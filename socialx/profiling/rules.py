@@ -1,7 +1,8 @@
-"""What a profile means: findings, each with the most it can bring, the setting to change, and what will not help.
+"""What a profile means: findings, each with what it can bring, the setting to change, and what will not help.
 
 Every rule is a pure function of a profile that returns a finding or None.  A rule abstains where a number that it needs
-was not measured.  Shares are of the window; the bound of a finding is 1 / (1 - share).
+was not measured.  Shares are of the window; a finding alone brings 1 / (1 - share) at most, unless it was tried: then
+its trial says what it brought.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from socialx.dataset import GIB, RESIDENT_SHARE
-from socialx.errors import Argument, Message, SettingsError
-from socialx.profiling.profile import Finding, Host, LoaderFacts, Profile, Trial
+from socialx.errors import Argument, Message, SettingsError, counted
+from socialx.profiling.paired import WORTH
+from socialx.profiling.profile import Finding, Host, LoaderFacts, Profile, Trial, best_trial
 
 WARN, CRITICAL = 0.05, 0.20  # share of the window that could be saved
 CLOSE = 0.03  # shares of two findings that cannot be told apart
@@ -96,7 +98,7 @@ def _verdict(p: Profile, findings: Sequence[Finding]) -> tuple[str, str]:
     """A word and a sentence: of the first finding, of two that cannot be told apart, or that nothing is in the way."""
     costly = [each for each in findings if each.severity != "info"]
     if not costly:
-        busy = p.gpu_busy if p.gpu_busy is not None else p.shares.span
+        busy = p.gpu_busy if p.gpu_busy is not None else p.shares.span - _number(p, "host.waiting")
         word = "MEMORY-BOUND" if any(each.rule == "memory.bound" for each in findings) else "COMPUTE-BOUND"
         return word, f"the {_device(p)} is busy {busy:.0%} of the time; what is left is the model itself"
 
@@ -114,10 +116,10 @@ def _verdict(p: Profile, findings: Sequence[Finding]) -> tuple[str, str]:
 
 
 def patch_of(findings: Iterable[Finding]) -> dict[str, Any]:
-    """The settings that the findings change, those of the first one where two change the same."""
+    """The settings that the findings change, those of the first one where two do not agree."""
     patch: dict[str, Any] = {}
     for finding in findings:
-        if finding.severity != "info" and not set(finding.patch) & set(patch):
+        if finding.severity != "info" and all(patch.get(key, value) == value for key, value in finding.patch.items()):
             patch |= finding.patch
     return patch
 
@@ -148,7 +150,8 @@ def _finding(share: float, evidence: str, patch: dict[str, Any] | None = None, *
     """A finding whose name the rule adds; its severity follows from the share, unless it is given."""
     share = min(max(share, 0.0), 0.999)
     severity = more.pop("severity", "critical" if share >= CRITICAL else "warn")
-    return Finding("", severity, share, 1 / (1 - share), evidence, patch or {}, **more)
+    ceiling = None if more.get("trial") else 1 / (1 - share)
+    return Finding("", severity, share, ceiling, evidence, patch or {}, **more)
 
 
 def _step_s(p: Profile) -> float:
@@ -242,10 +245,18 @@ def _hidden_by_sync(p: Profile) -> bool:
     return _number(p, "sync.per_step") >= 0.5 and even and p.shares.hooks < (p.shares.kernel or 0.0)
 
 
-def _best_trial(p: Profile, setting: str) -> Trial | None:
-    """The value of a setting that was tried and was faster beyond doubt, the fastest one."""
-    faster = [each for each in p.trials if each.setting == setting and each.low > 1 + WARN]
-    return max(faster, key=lambda each: each.gain, default=None)
+def _larger_batch(p: Profile) -> tuple[Trial | None, Trial | None]:
+    """The best batch that was tried, and its trial together with another number of threads where it has one."""
+    best = best_trial(p.trials, "loader.batch_size")
+    with_threads = (each for each in p.trials if best and each.together and each.value == best.value)
+    return best, next(with_threads, None)
+
+
+def _better_threads(p: Profile) -> Trial | None:
+    """The best number of threads that was tried, the one with which the best batch was, where that is another one."""
+    batch, _ = _larger_batch(p)
+    named = None if batch is None else batch.threads
+    return best_trial((each for each in p.trials if named in (None, each.value)), "trainer.threads")
 
 
 def _of_span(p: Profile, trial: Trial) -> float:
@@ -424,38 +435,41 @@ def _kernels_small(p: Profile) -> Finding | None:
 @rule("threads.too_many", "THREAD-BOUND")
 def _too_many_threads(p: Profile) -> Finding | None:
     """Fewer threads were tried, and were faster."""
-    best = _best_trial(p, "trainer.threads")
+    best = _better_threads(p)
     return None if best is None or p.host is None or best.value >= p.host.threads else _other_threads(p, p.host, best)
 
 
 @rule("threads.too_few", "THREAD-BOUND")
 def _too_few_threads(p: Profile) -> Finding | None:
     """More threads were tried, and were faster."""
-    best = _best_trial(p, "trainer.threads")
+    best = _better_threads(p)
     return None if best is None or p.host is None or best.value < p.host.threads else _other_threads(p, p.host, best)
 
 
 def _other_threads(p: Profile, host: Host, best: Trial) -> Finding:
-    several = "1 thread is" if best.value == 1 else f"{best.value} threads are"
+    several = f"{counted(best.value, 'thread')} {'is' if best.value == 1 else 'are'}"
     evidence = f"{several} {best.gain:.2f}x as fast as {host.threads} on {host.cores} cores"
     vain = "loader settings: the step itself becomes faster"
-    return _finding(_of_span(p, best), evidence, {best.setting: best.value}, will_not_help=vain)
+    return _finding(_of_span(p, best), evidence, {best.setting: best.value}, will_not_help=vain, trial=best)
 
 
 @rule("batch.small", "PYTHON-BOUND")
 def _batch_small(p: Profile) -> Finding | None:
     """A larger batch was tried, and each window was faster in it: a part of a step does not grow with the batch."""
-    best = _best_trial(p, "loader.batch_size")
+    best, together = _larger_batch(p)
     # On a CUDA device the trace names the cause of it, where there is one.
-    if best is None or (p.bubble or {}).get("launch", 0.0) >= WARN:
+    if best is None or (p.bubble or {}).get("launch", 0.0) >= WARN or (together and together.gain <= WORTH):
         return None
     now = p.setting("loader.batch_size") or 1
     times = best.value // now
     if times < 2:  # the data has fewer windows than the batch may have
         return None
     evidence = f"{best.value} windows a batch are {best.gain:.2f}x as fast per window as {now}"
+    evidence += f", both with {counted(best.threads, 'thread')}" if best.threads else ""
     evidence += ": most of a step is Python and small operators" if best.gain > 2 else ""
     patch: dict[str, Any] = {best.setting: best.value}
+    if best.threads:
+        patch["trainer.threads"] = best.threads
     groups, words = p.setting("trainer.accumulate_grad_batches") or 1, OTHER
     if groups > 1:
         patch["trainer.accumulate_grad_batches"] = max(1, groups // times)
@@ -464,7 +478,10 @@ def _batch_small(p: Profile) -> Finding | None:
     once = p.shares.input if p.loader and p.loader.mode == "resident" else 0.0
     once += p.shares.hooks if groups == 1 else 0.0
     saved = _of_span(p, best) + once * (1 - 1 / times)
-    return _finding(saved, evidence, patch, advice=words, will_not_help="loader.num_workers: batches are there in time")
+    vain, trial = "loader.num_workers: batches are there in time", best
+    if together and together.low > WORTH:
+        trial = together
+    return _finding(saved, evidence, patch, advice=words, will_not_help=vain, trial=trial)
 
 
 @rule("hooks.heavy", "HOOK-BOUND")
@@ -490,10 +507,15 @@ def _step_waits(p: Profile) -> Finding | None:
         return None
     if p.ranks:  # it waits for the other processes
         return None
-    if _best_trial(p, "trainer.threads"):  # threads that wait for each other: that finding names the setting
+    batch, _ = _larger_batch(p)
+    if best_trial(p.trials, "trainer.threads") or (batch and batch.threads):  # that finding names the setting
         return None
     evidence = f"{waiting:.0%} of the time a training step does not compute: it sleeps, or has no core"
     words = "other programs on these cores, a lock, a file that is read in the model"
+    if p.host and p.host.busy:
+        evidence, words = f"{evidence}; {p.host.busy}", "profile again when they have ended, or with fewer threads"
+    elif p.host and p.host.others_used is not None:
+        words = f"a lock, or a file that is read in the model: other programs took {p.host.others_used:.1f} cores"
     return _finding(waiting, evidence, advice=words, will_not_help="loader settings, trainer.compile")
 
 

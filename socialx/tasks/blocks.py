@@ -128,7 +128,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
         learner = make_learner(problem, len(loader))
         learner.model.train()
         training = Training(learner, loader, settings.trainer.log_every_n_steps)
-        training.take(max(1, settings.profile.warmup_steps))
+        training.warm_up(max(1, settings.profile.warmup_steps))
         answer(ready=True)
         windows = loader.num_windows / len(loader) * learner.accumulate_grad_batches
         steps = LEAST_STEPS

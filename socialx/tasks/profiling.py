@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ def profile(
             note(Message("", what_computes(problem)))
         section = effective.profile
         every = effective.trainer.log_every_n_steps
-        lengths = Lengths(section.steps, section.warmup_steps, every, section.trace_steps, section.trials)
+        most_s = section.max_seconds if group.world == 1 else math.inf  # all processes take as many steps
+        lengths = Lengths(section.steps, section.warmup_steps, every, section.trace_steps, section.trials, most_s)
         keep = None if trace is None or not group.first else Path(trace)
         with when_memory_runs_out(problem, TRAINING):
             measured = measure(learner, loader, lengths, loading_facts(problem, loader), keep)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from socialx.profiling.paired import WORTH, Gain
 from socialx.profiling.profile import Profile
 from socialx.views.page import DASH, NBSP, files, known, number, percent, render, setting
 from socialx.views.page_picture import COLOURS, inline
-from socialx.views.profile_tables import idle_of, phases_of, reasons_of
+from socialx.views.profile_tables import busy_machine, gain_of, idle_of, phases_of, reasons_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,17 +65,19 @@ class ProfileView:
         where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
         return [str(each) for each in (steps, f"{window.clock} clock", *where) if each]
 
+    def remarks(self) -> list[str]:
+        """What is to be gained, and that other programs ran."""
+        return [line for line in (gain_of(self.profile), busy_machine(self.profile)) if line]
+
     def shares(self) -> tuple[Markup, list[Phase]]:
         """The phases of a step as a bar and as rows, and rows of what the time without a kernel lacked."""
-        profile = self.profile
         rows, parts, words = [], [], []
-        for place, (phase, name) in enumerate(phases_of(profile).items(), 1):
+        for place, (phase, name, share, ms) in enumerate(phases_of(self.profile), 1):
             colour = COLOUR_NUMBERS[phase]
-            share, ms = getattr(profile.shares, phase), getattr(profile.ms_per_step, phase)
             parts.append((colour, 100 * share if known(share) else 0.0))
             words.append(f"{place} {name} {percent(share)}")
             rows.append(Phase(place, colour, name, percent(share), number(ms, digits=2)))
-        for name, share, ms in idle_of(profile):
+        for name, share, ms in idle_of(self.profile):
             rows.append(Phase(0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, digits=2)))
 
         def draw(axes: Axes) -> None:
@@ -102,7 +105,8 @@ class ProfileView:
             parts = (number(seen.period_s, " s"), steps, seen.cause)
             below.append(f"It repeats every {' = '.join(part for part in parts if part)}.")
         marks = self.marks()
-        remark = f"Share of each {number(line.bin_s, ' s')} in which a copy or a training step was under way."
+        remark = f"Share of each {number(line.bin_s, ' s')} in which a copy or a training step was under way, whether"
+        remark += " it computed or waited."
         remark += " The dashed lines are one period apart." if marks else ""
 
         def draw(axes: Axes) -> None:
@@ -112,7 +116,7 @@ class ProfileView:
             axes.vlines(marks, 0, 100, color=COLOURS["Ink"], linestyles="dashed", linewidth=1)
             axes.set(title="%", xlabel="seconds", xlim=(0, seconds[-1]), ylim=(0, 102), yticks=(0, 50, 100))
 
-        return Chart(remark, inline("Utilisation", remark, draw, WIDE), below)
+        return Chart(remark, inline("Time in training steps", remark, draw, WIDE), below)
 
     def marks(self) -> list[float]:
         """Seconds at which a period of the busy share begins, where it falls most; none if they cannot be drawn."""
@@ -185,6 +189,7 @@ class ProfileView:
                 number(get("host.cores_used")),
                 f"of {get('host.cores')}, with {get('host.threads')} threads",
             ),
+            ("cores of other programs", number(get("host.others_used"), digits=1), "used by them meanwhile"),
             ("supply of batches", number(get("loader.supply")), "offered for every one that is wanted"),
             *(("wait for other processes", *texts) for texts in self._waits()),
             ("overhead of the clock", number(us, f" {US}"), f"{percent(get('overhead.share'))} of a step"),
@@ -203,9 +208,15 @@ class ProfileView:
         """What was tried: the setting, its gain with the interval, and the result."""
         rows = []
         for each in self.profile.trials:
+            alike = Gain(each.gain, each.low, each.high).within(WORTH)
             word = "faster" if each.low > 1 else "slower" if each.high < 1 else "no clear difference"
+            word = word if alike or word != "no clear difference" else "not decided"
             gain, low, high = (number(gain, "x", 2) for gain in (each.gain, each.low, each.high))
-            rows.append((f"{each.setting} = {setting(each.value)}", gain, f"{low} to {high}", word))
+            name = f"{each.setting} = {setting(each.value)}"
+            if each.threads:
+                also = f"trainer.threads = {each.threads}"
+                name += f", {also if each.together else f'both with {also}'}"
+            rows.append((name, gain, f"{low} to {high}", word))
         return rows
 
     def changed(self) -> list[tuple[str, str, str]]:

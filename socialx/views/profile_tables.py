@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rich.box import ROUNDED
@@ -17,6 +18,7 @@ from socialx.dataset import GIB
 from socialx.errors import counted
 from socialx.profiling.paired import Gain
 from socialx.profiling.profile import ONE_PROCESS, Finding, Profile
+from socialx.profiling.rules import WARN
 from socialx.profiling.trace import Top, short_name
 from socialx.views.terminal import bar, percent
 
@@ -60,11 +62,35 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
         _finding(number, finding, out)
 
 
-def phases_of(profile: Profile) -> dict[str, str]:
-    """The parts of a step that are shown, with their names: a traced training step is told as what it consists of."""
-    traced = profile.shares.kernel is not None
-    span = {"kernel": "kernels running", "bubble": "no kernel running"} if traced else {"span": "training step"}
-    return {**span, "input": "waiting for input", "transfer": "copy to device", "hooks": "between steps"}
+def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
+    """The parts of a step that are shown: name in ``Shares`` and in words, share of the window, ms per step.
+
+    A training step is told as what it consists of, where that is known.
+    """
+    shares, ms = asdict(profile.shares), asdict(profile.ms_per_step)
+    names = {"input": "waiting for input", "transfer": "copy to device", "hooks": "between steps"}
+    waiting = profile.value("host.waiting") or 0.0
+    if shares["kernel"] is not None:
+        names = {"kernel": "kernels running", "bubble": "no kernel running", **names}
+    elif waiting < WARN:
+        names = {"span": "training step", **names}
+    else:  # waiting lies inside of it, as a bubble between kernels does
+        names = {"kernel": "training step, computing", "bubble": "training step, waiting", **names}
+        for part, share in (("kernel", shares["span"] - waiting), ("bubble", waiting)):
+            shares[part], ms[part] = share, 1e3 * profile.window.seconds / profile.window.steps * share
+    return [(key, name, shares[key], ms[key]) for key, name in names.items()]
+
+
+def gain_of(profile: Profile) -> str:
+    """What is to be gained: what the best of the tried settings brought, or what the first finding alone can bring."""
+    costly = [each for each in profile.findings if each.severity != "info"]
+    if not costly or not costly[0].gain:
+        return ""
+    tried = [(each.trial.gain, each.patch, each.gain) for each in costly if each.trial is not None]
+    if costly[0].trial is None:
+        return f"Without that alone, training would be {costly[0].ceiling:.2f}x as fast."
+    _, patch, gain = max(tried, key=lambda each: each[0])
+    return f"With {settings_text(patch)}, {gain}."
 
 
 def idle_of(profile: Profile) -> list[tuple[str, float, float]]:
@@ -76,6 +102,12 @@ def idle_of(profile: Profile) -> list[tuple[str, float, float]]:
     return [(name, share, step_ms * share) for name, share in shares.items() if share]
 
 
+def busy_machine(profile: Profile) -> str:
+    """That other programs took many cores, which makes any training slow."""
+    words = profile.host.busy if profile.host else ""
+    return f"{words.capitalize()}: measure again when they have ended." if words else ""
+
+
 def reasons_of(profile: Profile) -> dict[str, list[str]]:
     """Each reason why something was not measured, and the numbers that it is the reason of."""
     reasons: dict[str, list[str]] = {}
@@ -85,10 +117,8 @@ def reasons_of(profile: Profile) -> dict[str, list[str]]:
 
 
 def _verdict(p: Profile, out: Console) -> None:
-    first = next((each for each in p.findings if each.severity != "info"), None)
     lines = [f"{p.verdict}  {p.summary}"] if p.verdict else []
-    if first is not None and first.share:
-        lines.append(f"Without that, training is at most {first.ceiling:.2f}x as fast.")
+    lines += [line for line in (gain_of(p), busy_machine(p)) if line]
     machine = [str(p.environment[key]) for key in ("device_name", "precision") if p.environment.get(key)]
     window = f"{p.window.steps} steps in {p.window.seconds:.2f} s after {p.window.warmup_steps} warm-up steps"
     lines.append(", ".join([window, f"{p.window.clock} clock", *machine]))
@@ -104,8 +134,7 @@ def _verdict(p: Profile, out: Console) -> None:
 def _shares(p: Profile, out: Console) -> None:
     table = _table(out, f"{p.window.clock} time", "share", "ms/step")
     table.add_column(no_wrap=True)
-    for phase, name in phases_of(p).items():
-        share, ms = getattr(p.shares, phase), getattr(p.ms_per_step, phase)
+    for _, name, share, ms in phases_of(p):
         table.add_row(name, f"{share:6.1%}", f"{ms:.2f}", bar(share))
     for name, share, ms in idle_of(p):
         table.add_row(name, f"{share:6.1%}", f"{ms:.2f}")
@@ -117,7 +146,7 @@ def _busy(p: Profile, out: Console) -> None:
     f, t = p.fluctuation, p.timeline
     if f is None or t is None or f.swing_pp < 10:
         return
-    text = f"busy  mean {f.mean:.0%}  p5 {f.p5:.0%}  p95 {f.p95:.0%}  swing {f.swing_pp:.0f} percentage points"
+    text = f"in steps  mean {f.mean:.0%}  p5 {f.p5:.0%}  p95 {f.p95:.0%}  swing {f.swing_pp:.0f} percentage points"
     _line(text, out)
     group = -(-len(t.busy) // min(CELLS, out.width - 24))
     cells = [sum(part) / len(part) for at in range(0, len(t.busy), group) if (part := t.busy[at : at + group])]
@@ -142,7 +171,8 @@ def _rates(p: Profile, out: Console) -> None:
         parts.append(f"operators move {rate / 1e9:,.1f} GB/s = {percent(rate / best)} of a copy")
     if p.host and p.host.cores_used is not None:
         h = p.host
-        parts.append(f"{counted(h.threads, 'thread')}, {h.cores_used:.1f} of {h.cores} cores used")
+        others = "" if h.others_used is None else f", {h.others_used:.1f} by other programs"
+        parts.append(f"{counted(h.threads, 'thread')}, {h.cores_used:.1f} of {h.cores} cores used{others}")
     if p.memory:
         m = p.memory
         parts.append(f"peak memory {m.peak_bytes / GIB:.2f} of {m.capacity_bytes / GIB:.1f} GiB")
@@ -218,9 +248,8 @@ def _finding(number: int, f: Finding, out: Console) -> None:
     out.print()
     out.print(head)
     _line(f.evidence, out, "   ")
-    gain = f", up to {f.ceiling:.2f}x" if f.share else ""
     if f.patch:
-        _line(f"{settings_text(f.patch)}{gain}", out, "   set  ")
+        _line(", ".join(part for part in (settings_text(f.patch), f.gain) if part), out, "   set  ")
     for each in f.instead:
         _line(settings_text(each), out, "   or   ")
     if f.advice:

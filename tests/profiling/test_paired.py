@@ -130,11 +130,38 @@ def test_noise_and_drift_are_no_difference() -> None:
         (Gain(1.001, 0.995, 1.006), "no difference larger than 0.6 %"),
         (Gain(1.0, 0.8, 1.1), "no difference larger than 25.0 %"),
         (Gain(1.0, 1.0, 1.0), "no difference larger than 0.0 %"),
+        (Gain(0.38, 0.08, 1.9), "not decided, from 0.08x to 1.90x as fast"),
+        (Gain(1.6, 0.9, 2.9), "not decided, from 0.90x to 2.90x as fast"),
     ],
 )
 def test_a_gain_in_words(found: Gain, words: str) -> None:
     assert str(found) == words
-    assert found.differs == ("as" in words)
+    assert found.differs == (("as" in words) and "not decided" not in words)
+
+
+@pytest.mark.parametrize(
+    ("found", "decided"),
+    [
+        (Gain(6.3, 6.1, 6.5), True),
+        (Gain(0.55, 0.53, 0.57), True),
+        (Gain(1.0, 0.96, 1.04), True),
+        (Gain(0.38, 0.08, 1.9), False),
+        (Gain(1.04, 1.01, 1.07), False),
+        (Gain(0.81, 0.55, 1.18), False),
+    ],
+)
+def test_a_gain_is_decided_where_it_is_worth_a_change_or_is_not(found: Gain, decided: bool) -> None:
+    assert found.decided == decided
+
+
+@pytest.mark.parametrize("last", [2, 3, 6])
+def test_blocks_end_when_they_are_enough(last: int) -> None:
+    blocks = []
+    found = in_turns(
+        lambda: blocks.append("A") or 2.0, lambda: blocks.append("B") or 1.0, 6, lambda before, _: len(before) == last
+    )
+    assert "".join(blocks) == "ABBAABBAABBA"[: 2 * last]
+    assert found.gain == pytest.approx(2)
 
 
 @pytest.mark.parametrize("pairs", range(2, len(T_99) + 2))

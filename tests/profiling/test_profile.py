@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from socialx import environment
 from socialx.batch import Batch, Example
 from socialx.data.loaders import ResidentLoader
 from socialx.precision import Precision
@@ -125,15 +127,17 @@ def profiled(
     steps: int = 6,
     warmup_steps: int = 2,
     rates: Callable[[Precision], Machine] = lambda _: Machine(1e12, 1e11),
+    max_seconds: float = math.inf,
 ) -> Profile:
     fake = FakeTime(used=0.0)
     monkeypatch.setattr("socialx.training.clock.time", fake)
+    monkeypatch.setattr(measure.time, "monotonic", lambda: fake.now)
     monkeypatch.setattr(measure, "machine", rates)
     data = loader(batch_size=4)  # 404 windows
     data.__class__, data.time = SlowLoader, fake
     made = learner(kind=SlowLearner, accumulate_grad_batches=accumulate)
     made.time, made.after = fake, after
-    lengths = Lengths(steps, warmup_steps, log_every_n_steps=5, trace_steps=0, trials=False)
+    lengths = Lengths(steps, warmup_steps, 5, trace_steps=0, trials=False, max_seconds=max_seconds)
     return measure.measure(made, data, lengths, facts or LoaderFacts("resident", 101))
 
 
@@ -163,6 +167,60 @@ def test_a_step_that_does_not_compute_is_seen_to_wait(one_thread: None, monkeypa
     assert host.threads == 1
     assert host.cores >= 1
     assert host.cores_used > 0
+
+
+def test_what_other_programs_take_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two ends of the window, which lasts six seconds."""
+    seconds = iter([100.0, 109.0])
+    monkeypatch.setattr(measure, "others_cpu_s", lambda: next(seconds))
+    found = profiled(monkeypatch)
+    assert found.host.others_used == pytest.approx(1.5)
+    assert found.as_dict()["host"]["others_used"] == found.value("host.others_used")
+    monkeypatch.setattr(measure, "others_cpu_s", lambda: None)
+    assert profiled(monkeypatch).host.others_used is None
+
+
+def test_cpu_seconds_of_others_are_those_of_the_cores_without_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In hundredths of a second: two of three cores are ours, and a child counts as this process."""
+    files = {
+        "/proc/stat": "cpu 9 9 9 9 9 9 9 9 9 9\n"
+        + "".join(f"cpu{core} 1000 100 10 99999 88888 1 2 3 0 0\n" for core in range(3))
+        + "intr 5 5\n",
+        "/proc/77/stat": "77 (a (b) c) R 1 1 1 1 1 1 1 1 1 1 300 200 0 0\n",
+    }
+    monkeypatch.setattr(environment, "Path", lambda path: types.SimpleNamespace(read_text=lambda: files[path]))
+    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda _: {0, 2}, raising=False)
+    monkeypatch.setattr(environment.os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(environment.os, "times", lambda: (1.0, 2.0, 0.5, 0.25, 999.0))
+    monkeypatch.setattr(environment.multiprocessing, "active_children", lambda: [types.SimpleNamespace(pid=77)])
+    assert environment.others_cpu_s() == pytest.approx((2 * 1116 - 500) / 100 - 3.75)
+    files["/proc/stat"] = "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n"
+    monkeypatch.setattr(environment.multiprocessing, "active_children", list)
+    assert environment.others_cpu_s() is None  # a sandbox that counts nothing
+
+
+def test_a_machine_without_counts_of_its_cores_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(path: str) -> None:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(environment, "Path", missing)
+    assert environment.others_cpu_s() is None
+
+
+@pytest.mark.parametrize(("most_s", "steps"), [(1e9, 20), (11.5, 12), (3.0, 8), (0.1, 8)])
+def test_the_measurement_ends_with_its_time(most_s: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second of each step; of eight at least, however slow they are."""
+    told = []
+    monkeypatch.setattr(measure, "note", told.append)
+    made = profiled(monkeypatch, steps=20, max_seconds=most_s)
+    assert made.window.steps == len(made.timeline.step_ms) == steps
+    assert made.window.seconds == pytest.approx(steps)
+    assert [each.what for each in told] == ([f"{steps} of 20 steps were measured"] if steps < 20 else [])
+
+
+def test_a_slow_warm_up_is_short_and_said_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert profiled(monkeypatch, warmup_steps=10).window.warmup_steps == 2  # of 7 s each
+    assert profiled(monkeypatch, warmup_steps=1).window.warmup_steps == 1
 
 
 def test_the_garbage_collector_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

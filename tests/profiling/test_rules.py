@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.simulated_loop import draw, profile_of, truth
 from socialx.errors import SettingsError
+from socialx.profiling.paired import Gain
 from socialx.profiling.profile import (
     DeviceSummary,
     Finding,
@@ -213,7 +214,9 @@ def test_a_rule_fires_and_says_what_to_change_and_beside_it_is_quiet(case: Case)
     finding = found(case.profile(), case.rule)
     assert finding.patch == case.patch
     assert finding.share == pytest.approx(case.share)
-    assert finding.ceiling == pytest.approx(1 / (1 - finding.share))
+    # What was tried has no bound: another trial may bring more.
+    assert finding.ceiling == (None if finding.trial else pytest.approx(1 / (1 - finding.share)))
+    assert finding.trial is None or finding.trial in case.profile().trials
     assert finding.evidence
     assert bool(finding.will_not_help) == (case.rule not in NOTHING_IN_VAIN)
     costly = "critical" if case.share >= 0.2 else "warn"
@@ -285,6 +288,79 @@ def test_a_training_stays_the_same_where_its_steps_have_as_many_windows(groups: 
     patch = finding.patch
     same = patch["loader.batch_size"] * patch["trainer.accumulate_grad_batches"] == 64 * groups
     assert ("stays the same" in finding.advice) == same
+
+
+THREADS, BATCH, BOTH = Gain(1.3, 1.1, 1.5), Gain(6.3, 6.1, 6.5), Gain(8.0, 7.0, 9.0)
+
+
+def planted(threads: Gain = THREADS, batch: Gain = BATCH, both: Gain | None = BOTH) -> Profile:
+    """Batches of one window and eight threads on two cores, as they are found when they are tried."""
+    tried = [
+        Trial("trainer.threads", 1, **vars(threads)),
+        Trial("loader.batch_size", 32, **vars(batch), threads=1, threads_before=1),
+    ]
+    tried += [Trial("loader.batch_size", 32, **vars(both), threads=1)] if both else []
+    small = {"settings.loader.batch_size": 1, "settings.trainer.accumulate_grad_batches": 32}
+    return with_findings(changed(healthy("host"), {"trials": tried, "host.threads": 8, "host.cores": 2, **small}))
+
+
+ALL_PLANTED = {"loader.batch_size": 32, "trainer.accumulate_grad_batches": 1, "trainer.threads": 1}
+
+
+@pytest.mark.parametrize(
+    "threads", [Gain(1.3, 1.1, 1.5), Gain(20.0, 19.0, 21.0), Gain(1.5, 0.08, 1.9), Gain(0.9, 0.5, 1.2)]
+)
+@pytest.mark.parametrize("both", [Gain(8.0, 7.0, 9.0), Gain(4.0, 0.9, 20.0), None])
+def test_the_patch_has_the_batch_and_the_threads_with_which_it_was_tried(threads: Gain, both: Gain | None) -> None:
+    """Whichever is found first, and whether or not the number of threads alone was decided."""
+    made = planted(threads, both=both)
+    assert patch_of(made.findings) == ALL_PLANTED
+    assert "batch.small" in {finding.rule for finding in made.findings}
+
+
+@pytest.mark.parametrize("better", [2, 1])
+def test_findings_name_one_number_of_threads(better: int) -> None:
+    """The one with which the batch was tried, though another was faster with the present batch."""
+    found = planted()
+    other = Trial("trainer.threads", 3 - better, 30.0, 29.0, 31.0)
+    batch = [replace(each, threads=better, threads_before=better) for each in found.trials[1:2]]
+    made = with_findings(replace(found, trials=[found.trials[0], other, *batch], findings=[]))
+    assert patch_of(made.findings) == {**ALL_PLANTED, "trainer.threads": better}
+
+
+def test_no_bound_is_said_that_what_was_tried_together_beats() -> None:
+    for both in (Gain(8.0, 7.0, 9.0), Gain(60.0, 50.0, 70.0)):
+        made = planted(both=both)
+        most = max(each.gain for each in made.trials)
+        assert all(each.ceiling is None or each.ceiling >= most for each in made.findings)
+        assert made.findings[0].trial == made.trials[-1]
+        assert made.findings[0].gain == f"tried: {both}"
+
+
+@pytest.mark.parametrize("both", [Gain(1.0, 0.9, 1.1), Gain(0.7, 0.6, 0.8)])
+def test_a_batch_that_with_its_threads_is_no_faster_than_the_present_settings_is_not_named(both: Gain) -> None:
+    assert found(planted(both=both), "batch.small") is None
+
+
+@pytest.mark.parametrize(
+    ("others", "says"),
+    [
+        (1.4, "other programs took 1.4 of 2 cores meanwhile"),
+        (0.5, "other programs took 0.5 of 2 cores meanwhile"),
+        (0.1, "a lock, or a file that is read in the model: other programs took 0.1 cores"),
+        (None, "other programs on these cores, a lock"),
+    ],
+)
+def test_a_step_that_waits_says_what_other_programs_took(others: float | None, says: str) -> None:
+    made = changed(healthy("host"), {"host.waiting": 0.4, "host.cores": 2, "host.others_used": others})
+    finding = found(made, "step.waits")
+    assert says in f"{finding.evidence} {finding.advice}"
+
+
+def test_a_step_that_waits_is_not_called_busy() -> None:
+    """Neither rule fires below its limit, and the summary counts what waits inside of a step as not busy."""
+    made = with_findings(changed(healthy("host"), {"host.waiting": 0.04}))
+    assert "busy 93% of the time" in made.summary
 
 
 def test_fewer_windows_than_a_batch_may_have_are_no_error() -> None:
@@ -408,7 +484,8 @@ def test_patches_merge_without_conflicts(cases: list[Case]) -> None:
     assert patch.items() <= {item for finding in findings for item in finding.patch.items()}
     taken: set[str] = set()
     for finding in findings:  # a finding is followed as a whole, or not at all
-        if finding.severity != "info" and finding.patch and not set(finding.patch) & taken:
+        agrees = all(key not in taken or patch[key] == value for key, value in finding.patch.items())
+        if finding.severity != "info" and finding.patch and agrees:
             assert finding.patch.items() <= patch.items()
             taken |= set(finding.patch)
     assert taken == set(patch)

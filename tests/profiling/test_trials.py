@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +16,8 @@ from hypothesis import strategies as st
 from socialx.batch import Example
 from socialx.kinds import MODELS
 from socialx.profiling import trials
-from socialx.profiling.profile import Trial
-from socialx.profiling.trials import LARGEST, enough, try_settings
+from socialx.profiling.profile import Trial, best_trial
+from socialx.profiling.trials import BUDGET_S, LARGEST, LEAST_PAIRS, enough, try_settings
 from tests.networks import example, learner, network
 
 CORES = 4
@@ -59,8 +61,12 @@ class Machine:
         self.fixed_s, self.window_s, self.best = fixed_s, window_s, best
         self.now = 1
         self.calls: list[tuple[int, int]] = []  # threads and windows of each step
-        self.windows = 0
+        self.windows = self.batch = self.groups = 0
+        self.per_batch = 0  # 1: the fixed time is that of each batch of a step, 0: of the step
         self.most: int | None = None  # windows that fit into the memory
+        self.odd: dict[int, float] = {}  # how many times as long a step with batches of so many windows takes
+        self.noise: Callable[[int], float] = lambda threads: 1.0
+        self.spent = 0.0
 
     def set_threads(self, count: int) -> None:
         self.now = count
@@ -69,10 +75,14 @@ class Machine:
         run()
         self.calls.append((self.now, self.windows))
         slow = 1.0 if self.best is None else 1 + abs(self.now - self.best)
-        return slow * (self.fixed_s + self.window_s * self.windows)
+        slow *= self.odd.get(self.batch, 1.0) * self.noise(self.now)
+        seconds = slow * (self.fixed_s * self.groups**self.per_batch + self.window_s * self.windows)
+        self.spent += seconds
+        return seconds
 
     def step(self, group: list[Example]) -> None:
-        self.windows = sum(len(each.batch.history) for each in group)
+        self.windows, self.groups = sum(len(each.batch.history) for each in group), len(group)
+        self.batch = len(group[0].batch.history)
         if self.most is not None and max(len(each.batch.history) for each in group) > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -87,6 +97,10 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Four cores, one thread now, and a clock of its own."""
+    return faked(monkeypatch)
+
+
+def faked(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
     monkeypatch.setattr(trials, "timed", made.timed)
     monkeypatch.setattr(torch, "set_num_threads", made.set_threads)
@@ -191,7 +205,7 @@ def test_a_batch_that_does_not_fit_into_the_memory_of_the_host_ends_the_trials(m
 
 
 def test_a_slow_step_is_not_tried_at_all(machine: Machine) -> None:
-    machine.now, machine.fixed_s = 2, 2.0
+    machine.now, machine.fixed_s = 2, 20.0
     assert try_settings(machine.learner(), example(), lambda: None) == []
     assert len(machine.calls) == 1
 
@@ -204,7 +218,7 @@ def test_a_batch_of_very_many_bytes_is_not_made(machine: Machine, monkeypatch: p
 def test_every_block_is_told(machine: Machine) -> None:
     told = []
     found = try_settings(machine.learner(), example(), lambda: told.append(1))
-    assert len(told) >= 2 * 6 * len(found)
+    assert len(told) >= 2 * LEAST_PAIRS * len(found)
 
 
 def test_a_real_learner_is_tried(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +230,102 @@ def test_a_real_learner_is_tried(one_thread: None, monkeypatch: pytest.MonkeyPat
     assert torch.get_num_threads() == 1
     assert [each.value for each in batches] == [8]
     assert all(0 < each.low <= each.gain <= each.high for each in (threads, *batches))
+
+
+# What must not hide the better batch
+
+
+def all_tried(machine: Machine, batch_size: int = 1, **options: Any) -> list[Trial]:
+    return try_settings(machine.learner(**options), example(batch_size=batch_size), lambda: None)
+
+
+@pytest.mark.parametrize("gain", [0.38, 0.55, 0.81, 0.99])
+@pytest.mark.parametrize(("accumulate", "first", "last"), [(32, 8, 32), (32, 2, 32), (8, 8, 8), (1, 8, 64), (1, 2, 64)])
+def test_a_slow_first_batch_does_not_end_the_trials(
+    accumulate: int, first: int, last: int, gain: float, machine: Machine
+) -> None:
+    """A few windows are slower for each, as with a kernel of another shape, and many are several times as fast."""
+    quick = first == 8
+    machine.per_batch, machine.fixed_s, machine.window_s = 1, 0.02 if quick else 0.09, 0.001
+    if first != last:
+        machine.odd = {first: (machine.fixed_s / 1 + 0.001) / (machine.fixed_s / first + 0.001) / gain}
+    best = best_trial(all_tried(machine, accumulate=accumulate), "loader.batch_size")
+    assert best is not None
+    assert best.value >= last / 4
+    assert best.gain > 4
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("now", "accumulate"), [(8, 32), (8, 1), (64, 32), (16, 8)])
+def test_more_threads_than_cores_hide_no_batch(now: int, accumulate: int, seed: int, machine: Machine) -> None:
+    """Threads that have no core of their own wait by chance: their times say little, and are not what is compared."""
+    random = Random(seed)
+    machine.noise = lambda threads: 1.0 if threads <= CORES else 1.3 * math.exp(random.gauss(0, 0.8))
+    machine.now, machine.per_batch, machine.fixed_s, machine.window_s = now, 1, 0.02, 0.001
+    found = all_tried(machine, accumulate=accumulate)
+    best = best_trial(found, "loader.batch_size")
+    assert best is not None
+    assert best.gain > 3
+    assert best.threads == best.threads_before
+    assert best.threads in (1, CORES)
+    together = [each for each in found if each.together]
+    assert [(each.value, each.threads, each.threads_before) for each in together] == [(best.value, best.threads, None)]
+    assert machine.now == now
+
+
+@pytest.mark.parametrize(("now", "accumulate"), [(8, 32), (8, 4), (4, 32), (2, 1)])
+def test_the_best_batch_and_number_of_threads_are_tried_together(now: int, accumulate: int, machine: Machine) -> None:
+    machine.now, machine.best, machine.per_batch, machine.fixed_s, machine.window_s = now, 1, 1, 0.02, 0.001
+    found = all_tried(machine, accumulate=accumulate)
+    alone = best_trial(found, "trainer.threads"), best_trial(found, "loader.batch_size")
+    assert [each and (each.value, each.threads) for each in alone] == [(1, None), (alone[1].value, 1)]
+    (both,) = [each for each in found if each.together]
+    assert both.gain == pytest.approx(alone[0].gain * alone[1].gain)
+    assert (both.value, both.threads, both.threads_before) == (alone[1].value, 1, None)
+
+
+@given(
+    st.sampled_from([1, 2, 8, 32, 64]),
+    st.floats(0.001, 3),
+    st.floats(0.0001, 0.1),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([None, 1, 4]),
+)
+def test_trials_keep_to_their_time(
+    accumulate: int, fixed_s: float, window_s: float, now: int, best: int | None
+) -> None:
+    """All together end with the budget, but for the block that is under way and one look at each number of threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        machine = faked(patch)
+        machine.now, machine.best, machine.per_batch = now, best, 1
+        machine.fixed_s, machine.window_s = fixed_s, window_s
+        all_tried(machine, accumulate=accumulate)
+        longest = 9 * min(8, accumulate) * (fixed_s + window_s) + 64 * window_s + 1
+        assert machine.spent <= BUDGET_S + longest
+
+
+def test_a_step_of_very_many_slow_batches_is_tried_by_some_of_them(machine: Machine) -> None:
+    machine.per_batch, machine.fixed_s, machine.window_s = 1, 0.3, 0.001
+    best = best_trial(all_tried(machine, accumulate=64), "loader.batch_size")
+    assert best is not None
+    assert (best.value, best.gain) == (64, pytest.approx(0.301 / (0.3 / 64 + 0.001)))
+    assert max(windows for _, windows in machine.calls) == 64
+
+
+@pytest.mark.parametrize(
+    ("gains", "value"),
+    [
+        ({2: 1.5, 8: 4.0}, 8),
+        ({2: 3.8, 8: 4.0}, 2),
+        ({2: 0.5, 64: 6.0, 16: 5.5}, 16),
+        ({2: 0.5, 64: 6.0, 16: 5.3}, 64),
+        ({2: 1.0}, None),
+    ],
+)
+def test_of_batches_the_smallest_that_brings_most_is_the_best(gains: dict[int, float], value: int | None) -> None:
+    made = [Trial("loader.batch_size", size, gain, 0.95 * gain, 1.05 * gain) for size, gain in gains.items()]
+    best = best_trial(made, "loader.batch_size")
+    assert (best and best.value) == value
 
 
 def test_a_learner_that_compiles_is_not_eager() -> None:

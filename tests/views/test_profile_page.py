@@ -70,7 +70,7 @@ def cuda() -> Profile:
         overhead=Overhead(12.4, 0.0000052),
         timeline=Timeline(0.25, busy, 1, step_ms),
         verdict="INPUT-BOUND",
-        summary="The GPU idles 54% of the time waiting for batches. A perfect fix makes training up to 2.15x as fast.",
+        summary="The GPU idles 54% of the time waiting for batches. A perfect fix makes training 2.15x as fast.",
         findings=[
             Finding(
                 "loader.undersupplied",
@@ -222,11 +222,11 @@ def test_every_finding_is_told() -> None:
         assert finding.evidence in text
         assert finding.rule in text
         assert finding.severity in text
-    for said in ("up to 2.15x", "loader.mode = resident", "loader.pin_memory = true", "loader.num_workers = 11"):
+    for said in ("alone 2.15x", "loader.mode = resident", "loader.pin_memory = true", "loader.num_workers = 11"):
         assert said in text
     assert "Will not help" in text
     assert profile.findings[0].will_not_help in text
-    assert "up to 1.00x" not in text
+    assert "1.00x" not in text
 
 
 def test_a_device_is_told_by_its_kernels() -> None:
@@ -278,6 +278,39 @@ def test_a_processor_is_told_by_its_operators() -> None:
     assert "It repeats" not in text
     assert text.count("no CUDA device") == 1
     assert "gpu_busy, sm_efficiency, kernels, sync, copy" in text
+
+
+def test_a_step_that_waits_is_no_utilisation() -> None:
+    """One scale for the device, and one for the step: what a step waits for is not computed."""
+    waits = replace(cpu(), host=Host(1, 2, 0.4, 0.63, 0.0, others_used=1.6), verdict="WAIT-BOUND")
+    text = Outline(page(waits)).text
+    assert "utilisation" not in text.lower()
+    for said in ("training step, computing", "36.3%", "training step, waiting", "63.0%"):
+        assert said in text
+    assert "whether it computed or waited" in text
+    assert "Other programs took 1.6 of 2 cores meanwhile" in text
+    assert "cores of other programs" in text
+    assert "training step, waiting" not in Outline(page(cpu())).text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (0.08, 1.90, "not decided"),
+        (0.55, 1.18, "not decided"),
+        (0.99, 1.30, "not decided"),
+        (0.96, 1.04, "no clear difference"),
+        (1.10, 1.90, "faster"),
+        (0.53, 0.57, "slower"),
+    ],
+)
+def test_a_wide_interval_is_not_decided(low: float, high: float, word: str) -> None:
+    tried = Trial("loader.batch_size", 2, (low * high) ** 0.5, low, high, 1, 1)
+    ((name, _, _, result),) = ProfileView(replace(cpu(), trials=[tried])).trials()
+    assert (name, result) == ("loader.batch_size = 2, both with trainer.threads = 1", word)
+    together = replace(tried, threads_before=None)
+    ((name, *_),) = ProfileView(replace(cpu(), trials=[together])).trials()
+    assert name == "loader.batch_size = 2, trainer.threads = 1"
 
 
 def test_marks_of_the_period_stand_where_the_device_falls_idle() -> None:

@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from socialx.profiling.profile import Finding, Fluctuation, Idle, Profile, Timeline
+from socialx.profiling.profile import Finding, Fluctuation, Idle, Profile, Timeline, Trial
 from socialx.views.profile_tables import print_profile
 from tests.profiling.test_trace import STEP, SYNCS, call, copy, kernel, measured, profile, without
 
@@ -98,6 +98,7 @@ def test_the_busy_share_is_a_curve_on_one_line(cells: int, width: int) -> None:
     group = -(-cells // min(60, width - 24))
     assert len(curve[0]) == -(-cells // group)
     assert float(curve[1]) == pytest.approx(0.02 * group, rel=0.05)
+    assert "in steps  mean 75%" in text
     assert "swing 100 percentage points" in text
     assert "repeats every 0.08 s = 4.0 steps = loader.num_workers, strength 0.99" in text
 
@@ -111,12 +112,58 @@ def test_findings_say_what_to_set_and_what_not(width: int) -> None:
     )  # fmt: skip
     text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
     assert text.startswith("INPUT-BOUND  the CPU waits\n")
-    assert "training is at most 2.00x as fast.\n" in text
+    assert "Without that alone, training would be 2.00x as fast.\n" in text
     assert "1  critical  loader.inline" in text
     for line in (
-        "   set  loader.mode = resident, loader.pin_memory = true, up to 2.00x",
+        "   set  loader.mode = resident, loader.pin_memory = true, alone 2.00x",
         "   or   loader.num_workers = not set",
         "   why  it fits",
         "   not  loader.prefetch_factor: a longer queue",
     ):
         assert f"\n{line}" in text
+
+
+PLANTED = {"loader.batch_size": 32, "trainer.threads": 1}
+
+
+def tried(gain: float, threads_before: int | None = None) -> Trial:
+    return Trial("loader.batch_size", 32, gain, 0.9 * gain, 1.1 * gain, 1, threads_before)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_was_tried_together_is_said_first_and_no_bound_below_it(first: int, width: int) -> None:
+    batch = Finding("batch.small", "critical", 0.84, None, "32 are faster", PLANTED, trial=tried(8.0))
+    threads = Finding(
+        "threads.too_many", "warn", 0.2, None, "1 is faster", {"trainer.threads": 1},
+        trial=Trial("trainer.threads", 1, 1.25, 1.2, 1.3),
+    )  # fmt: skip
+    findings = [batch, threads] if first == 0 else [threads, batch]
+    text = " ".join(printed(replace(measured(), findings=findings, verdict="PYTHON-BOUND"), width).split())
+    assert "With loader.batch_size = 32, trainer.threads = 1, tried: 8.00x as fast (7.20 to 8.80)." in text
+    assert "set trainer.threads = 1, tried: 1.25x as fast (1.20 to 1.30)" in text
+    assert "at most" not in text
+    assert "up to" not in text
+
+
+def test_a_gain_that_was_tried_at_another_number_of_threads_says_so() -> None:
+    found = Finding("batch.small", "critical", 0.84, None, "32 are faster", PLANTED, trial=tried(8.0, 1))
+    text = " ".join(printed(replace(measured(), findings=[found])).split())
+    assert "8.00x as fast (7.20 to 8.80), both with trainer.threads = 1" in text
+
+
+@pytest.mark.parametrize(("others", "busy"), [(None, False), (0.0, False), (0.4, False), (0.5, True), (1.9, True)])
+def test_a_busy_machine_is_said_first(others: float | None, busy: bool) -> None:
+    host = replace(measured().host, cores=2, cores_used=0.1, others_used=others)
+    text = " ".join(printed(replace(measured(), host=host)).split())
+    assert (f"Other programs took {others} of 2 cores meanwhile" in text) == busy
+    assert (f"of 2 cores used, {others} by other programs" in text) == (others is not None)
+
+
+def test_a_step_that_waits_is_shown_as_its_two_parts() -> None:
+    made = measured()
+    span, step_ms = made.shares.span, 1e3 * made.window.seconds / made.window.steps
+    text = printed(replace(made, host=replace(made.host, waiting=0.2)))
+    assert re.search(rf"training step, computing +{100 * (span - 0.2):.1f}% +{step_ms * (span - 0.2):.2f} ", text)
+    assert re.search(rf"training step, waiting +20.0% +{step_ms * 0.2:.2f} ", text)
+    assert "training step, waiting" not in printed(replace(made, host=replace(made.host, waiting=0.01)))
