@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from socialx.errors import Argument, SettingsError
+from socialx.errors import Argument, SettingsError, counted
 from socialx.kinds import ENCODERS, MODELS, NEIGHBOURS, OWN, POOLINGS, Kind, OwnModel, model_of
 from socialx.notebook import names_in
 
@@ -200,6 +200,9 @@ class ModelSettings(Section):
     )
     encoder: Annotated[str, _known(ENCODERS)] = setting(
         "xlstm", _kinds(ENCODERS), Facts(commands=STEP, weights=True, choices=tuple(ENCODERS), basic=True)
+    )
+    patch: int = setting(
+        1, "steps of the history in one token, a divisor of the history", _WEIGHTS, ge=1, le=MOST_STEPS
     )
     width: int = setting(64, "embedding width E, a multiple of heads", _BASIC_WEIGHTS, ge=8, le=2048)
     mlp_width: int = setting(76, "units of the hidden layer of encoder mlp", _WEIGHTS, ge=1, le=65536)
@@ -476,8 +479,8 @@ class Settings(Section):
             unread |= {"pooling.learnable_radius"}
         return unread
 
-    def refuse_conflicts(self) -> None:
-        """Raise SettingsError for settings that exclude each other."""
+    def refuse_conflicts(self, finer: int = 1) -> None:
+        """Raise SettingsError for settings that exclude each other; finer: steps of the model in one of the file."""
         model, pooling = self.model, self.pooling
         if self.data.also and not model.any_network:
             tied = "a model with weights of single sensors learns from one network"
@@ -495,7 +498,16 @@ class Settings(Section):
         if self.trainer.only_new_sensors and self.trainer.teacher:
             few = "teachers forecast the training part, which it does not read"
             raise SettingsError(Argument("trainer.only_new_sensors"), few, f"leave out {Argument('trainer.teacher')}")
-        if not model_of(model.kind).social or POOLINGS[pooling.kind].path is None:
+        if not model_of(model.kind).social:
+            return
+        if (history := finer * self.data.history) % model.patch:
+            where = f"model.patch {model.patch} does not divide the {counted(history, 'step')} of the history"
+            fit = [steps for steps in range(1, history + 1) if history % steps == 0]
+            below = max(steps for steps in fit if steps < model.patch)
+            listed = ", ".join(map(str, fit[:-1])) + f" or {history}" if history > 1 else "1"
+            remedy = f"{Argument('model.patch', below)}, or another {Argument('data.history')}"
+            raise SettingsError(where, listed, remedy)
+        if POOLINGS[pooling.kind].path is None:
             return
         if model.width % pooling.heads:
             where, remedy = f"pooling.heads {pooling.heads}", f"{Argument('pooling.heads')} must divide the width"
