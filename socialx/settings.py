@@ -220,8 +220,8 @@ class ModelSettings(Section):
     )
     chunk: int | None = setting(
         None,
-        "sequences that the encoder processes at once. Not set: 384 on a CPU, all on CUDA. On CUDA a smaller number "
-        "saves memory and costs one extra forward pass",
+        "sequences that the encoder processes at once. Not set: 384 times the patch on a CPU, all on CUDA. On CUDA a "
+        "smaller number saves memory and costs one extra forward pass",
         Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
         ge=1,
     )
@@ -236,7 +236,7 @@ class ModelSettings(Section):
         True, "learn a vector per sensor; turn it off to forecast a network that is unseen in training", _STEP
     )
     adaptive: bool = setting(
-        True, "learn a vector per sensor and history step; turn it off to forecast an unseen network", _STEP
+        True, "learn a vector per sensor and token; turn it off to forecast an unseen network", _STEP
     )
     sensor_heads: bool = setting(False, "learn a last layer per sensor on top of the shared one", _STEP)
     sensor_dropout: float = setting(
@@ -268,8 +268,8 @@ class PoolingSettings(Section):
     layers: int = setting(2, "social layers, one after the other", _WEIGHTS, ge=1, le=16)
     placement: Literal["stacked", "interleaved"] = setting(
         "stacked",
-        "stacked: all layers after the encoder, on the last step; interleaved: after blocks of the encoder, on "
-        "every step",
+        "stacked: all layers after the encoder, on the last token; interleaved: after blocks of the encoder, on "
+        "every token",
         _WEIGHTS,
     )
     heads: int = setting(4, "heads of every social layer; the width is a multiple of it", _WEIGHTS, ge=1)

@@ -4,7 +4,8 @@ Up to the first social layer sensor i depends on sensor i alone, and nothing but
 number.  The forecast starts from the latest valid reading: the head only learns the change.
 """
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, E width, F inputs, G targets, M = T / patch tokens
+# Shape letters: B windows, T history steps, M = T / patch tokens, P horizon steps, N sensors, E width, F inputs,
+# G targets
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from socialx.data.normaliser import Normaliser
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import Social, SocialLayer, kept
 from socialx.model.xlstm import exact
-from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
 from socialx.model.xlstm.exact import Between, recomputed
 
 
@@ -126,7 +127,7 @@ class Forecaster(nn.Module):
     """The shared social xLSTM.
 
     tokens and encoder of width E.  social: a list of layers that act one after the other on the encoder's last step.  A
-    dict has them by the number of the block after which each acts, on every step; a SharedEncoder alone has blocks.
+    dict has them by the number of the block after which each acts, on every token; a SharedEncoder alone has blocks.
     sensor_heads: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
     climatology: None: the model does not read it.  sensor_dropout: of which share of the sensors each step of training
     leaves out the weights of single sensors, so that the model can do without them.
@@ -246,7 +247,8 @@ def social_forecaster(
     """The shared social xLSTM for a network, with fresh weights; the arguments are the settings of these names.
 
     social: its social layers, None: it has none.  any_network: no weights of single sensors or times of the week.
-    ValueError for sizes that cannot be built; patch divides the history.  The order of the draws decides the weights of a seed.
+    patch divides the history.  ValueError for sizes that cannot be built.  The order of the draws decides the weights
+    of a seed.
     """
     tokens = Tokens(
         width,
@@ -265,7 +267,8 @@ def social_forecaster(
     if encoder == "mlp":
         shared = WindowMlp(width, length, mlp_width, dropout)
     else:
-        shared = SharedEncoder(width, blocks, slstm_at, heads, length, dropout, impl, chunk, checkpointing)
+        cpu_chunk = CPU_CHUNK * patch  # as many steps
+        shared = SharedEncoder(width, blocks, slstm_at, heads, length, dropout, impl, chunk, checkpointing, cpu_chunk)
     stacked = social.make(width, dropout) if social else []
     layers: list[SocialLayer] | dict[int, SocialLayer] = stacked
     if social and social.interleaved:

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
         (3, 5, 2, 32, "calendar", "both"),
         (17, 18, 3, 24, "calendar", "sensor"),  # more than one tile of each, and no power of two
         (2, 4, 2, 16, "bias", None),
+        (17, 18, 30, 32, "calendar", "both"),  # so many numbers are multiplied, not summed one by one
     ],
 )
 def test_tokens_and_all_gradients(
