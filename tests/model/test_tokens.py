@@ -57,9 +57,10 @@ def test_the_operation_keeps_torchs_rules() -> None:
     torch.library.opcheck(torch.ops.socialx.tokens.default, (torch.randn(3, 4, 5, 2), *leaves))
 
 
-def test_a_forecaster_adds_its_tokens_with_the_kernels() -> None:
+@pytest.mark.parametrize("patch", [1, 4, 6, 12])
+def test_a_forecaster_adds_its_tokens_with_the_kernels(patch: int) -> None:
     """They come as the encoder reads them, step by step: nothing is copied."""
-    ours, plain = (forecaster(width=32, impl=impl) for impl in ("triton", "fused"))
+    ours, plain = (forecaster(width=32, impl=impl, patch=patch) for impl in ("triton", "fused"))
     assert ours.encoder.add_tokens(torch.device("cpu")) is LAYERS.tokens
     assert plain.encoder.add_tokens(torch.device("cpu")) is exact.tokens
     torch.testing.assert_close(ours(batch()), plain(batch()), rtol=1e-4, atol=1e-4)
