@@ -1,24 +1,31 @@
 """The xLSTM and the MLP as encoders, trained for the same minutes of one core: is the xLSTM ahead anywhere?
 
     python benchmarks/encoders.py --data metr_la.h5
+    python benchmarks/encoders.py --data metr_la.h5 --patch 12,6,4,3,2,1 [--seeds 0,1] [KEY=VALUE ...]
 
 28 days of METR-LA at width 32, three seeds of each.  The xLSTM has two epochs, and the MLP as many as take as long.  A
 run that is complete is not repeated.  benchmarks/results/encoders.json is written after every run; the table is printed
 at the end.
+
+--patch: error against minutes for each number of steps in a token.  ``small`` with the settings KEY=VALUE is trained
+with both encoders.  A row that benchmarks/results/patches.json has is kept, and an interrupted run goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any
 
+import socialx
 from benchmarks.ablation import MLP_WIDTH, SMALL, one_run
 from socialx.settings_layers import Layers
 
 RESULT = Path(__file__).parent / "results/encoders.json"
+PATCHES = Path(__file__).parent / "results/patches.json"
 CASES: dict[str, dict[str, Any]] = {
     "12 steps and past days": {},
     "12 steps": {"model.climatology": False},
@@ -37,7 +44,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="METR-LA as socialx convert writes it")
     parser.add_argument("--runs", type=Path, default=Path("runs/encoders"), help="where the run folders go")
     parser.add_argument("--cases", type=int, default=len(CASES), help="only so many of them, from the first one on")
-    arguments = parser.parse_args()
+    parser.add_argument("--patch", type=numbers, help="steps of a token: 12,6,4,3,2,1")
+    parser.add_argument("--seeds", type=numbers, default=[0], help="of --patch")
+    parser.add_argument("--output", type=Path, default=PATCHES, help="of --patch")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of --patch")
+    arguments = parser.parse_intermixed_args()
+    if arguments.patch:
+        patches(arguments)
+        return
+    if arguments.settings or arguments.seeds != [0]:
+        parser.error("settings and seeds are those of --patch")
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for case, changes in list(CASES.items())[: arguments.cases]:
         for seed in range(SEEDS):
@@ -59,6 +75,43 @@ def main() -> None:
                 f"| {case} | {encoder} | {runs[0]['parameters']:,} | {runs[0]['epochs']} | {minutes:.1f} | "
                 f"{validation:.3f} | {statistics.mean(maes):.3f} | {max(maes) - min(maes):.3f} |"
             )
+
+
+def numbers(text: str) -> list[int]:
+    """``1,2,3`` as typed."""
+    return [int(each) for each in text.split(",")]
+
+
+def patches(arguments: argparse.Namespace) -> None:
+    """Train what is missing with each patch and encoder, and print error and minutes of all rows of these settings."""
+    name = " ".join([arguments.data.stem, *arguments.settings])
+    results = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
+    rows = results.setdefault(name, [])
+    for seed in arguments.seeds:
+        for patch in arguments.patch:
+            for encoder in ("mlp", "xlstm"):
+                case = {"encoder": encoder, "patch": patch, "seed": seed}
+                if any(case.items() <= row.items() for row in rows):
+                    continue
+                own = {"model.encoder": encoder, "model.patch": patch, "trainer.seed": seed}
+                given = dict(each.split("=", 1) for each in arguments.settings)
+                folder = arguments.runs / "patches" / re.sub(r"[^\w.=]+", "-", f"{name} {encoder} {patch} {seed}")
+                found = one_run(folder, Layers(size="small").over(given | own | {"data.path": arguments.data}))
+                epochs = socialx.load_run(folder).epochs
+                kept = {key: found[key] for key in ("parameters", "mae", "validation_mae")}
+                minutes = [round(sum(each.seconds for each in epochs[: at + 1]) / 60, 2) for at in range(len(epochs))]
+                curve = [[spent, each.validation_mae] for spent, each in zip(minutes, epochs, strict=True)]
+                tokens = found["protocol"]["history"] // patch
+                rows.append(case | {"tokens": tokens} | kept | {"minutes": minutes[-1], "by_epoch": curve})
+                arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+    print("| encoder | patch | tokens | seed | parameters | minutes | validation | 15 | 30 | 60 min | test |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for row in sorted(rows, key=lambda row: (row["encoder"], -row["patch"], row["seed"])):
+        errors = " | ".join(f"{row['mae'][at]:.3f}" for at in ("15", "30", "60", "all"))
+        print(
+            f"| {row['encoder']} | {row['patch']} | {row['tokens']} | {row['seed']} | {row['parameters']:,} "
+            f"| {row['minutes']:.1f} | {row['validation_mae']:.3f} | {errors} |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What one training step moves through the memory of a GPU, counted kernel by kernel on tensors without data.
 
-    python benchmarks/step_bytes.py [--windows 64] [--sensors 207] [--width 128] [--all]
+    python benchmarks/step_bytes.py [--windows 64] [--sensors 207] [--width 128] [--patch 1] [--all]
 
 Every operation of torch counts with what it reads and writes.  An operation of our own counts with its launches, which
 are recorded, and with its operations of torch; a launch counts each storage once.  Autocast follows the CPU's rules,
@@ -156,13 +156,14 @@ def as_on_cuda(impl: str) -> Iterator[None]:
         yield
 
 
-def learner(impl: str, windows: int, sensors: int, width: int) -> Learner:
+def learner(impl: str, windows: int, sensors: int, width: int, patch: int = 1) -> Learner:
     """The learner of the step of ``benchmarks/gpu.py``, with two social layers over all pairs."""
     near = geo.nearest(np.random.default_rng(0).uniform(0, 10, (sensors, 2)), None)
     social = [SocialLayer(width, DotAttention(width, Geometry(HEADS, near)), 0.1) for _ in range(2)]
-    encoder = SharedEncoder(width, BLOCKS, [1, 3], HEADS, STEPS, 0.1, impl, chunk=windows * sensors)
+    encoder = SharedEncoder(width, BLOCKS, [1, 3], HEADS, STEPS // patch, 0.1, impl, chunk=windows * sensors)
     moments = [Moments(58.6, 12.8)]
-    model = Forecaster(Tokens(width, sensors, STEPS, 288), encoder, social, STEPS, Normaliser(moments, moments))
+    tokens = Tokens(width, sensors, STEPS, 288, patch=patch)
+    model = Forecaster(tokens, encoder, social, STEPS, Normaliser(moments, moments))
     options: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 1e-3, "total_steps": 10, "gradient_clip_val": 5.0}
     with mock.patch.object(model, "to", return_value=model):  # parameters without data cannot be moved
         return Learner(model, Precision("bf16-mixed", torch.device("cpu")), **options)
@@ -177,10 +178,10 @@ def example(windows: int, sensors: int) -> Example:
     return Example(batch, Target(values, valid))
 
 
-def counted(impl: str, windows: int, sensors: int, width: int, meter: Any = Traffic) -> Any:
+def counted(impl: str, windows: int, sensors: int, width: int, meter: Any = Traffic, patch: int = 1) -> Any:
     """The meter of the second step; the first one makes the optimizer's state."""
     with as_on_cuda(impl):
-        made, given = learner(impl, windows, sensors, width), example(windows, sensors)
+        made, given = learner(impl, windows, sensors, width, patch), example(windows, sensors)
         made.step([given])
         with meter() as found:
             made.step([given])
@@ -189,12 +190,12 @@ def counted(impl: str, windows: int, sensors: int, width: int, meter: Any = Traf
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, number in (("windows", 64), ("sensors", 207), ("width", 128)):
+    for name, number in (("windows", 64), ("sensors", 207), ("width", 128), ("patch", 1)):
         parser.add_argument(f"--{name}", type=int, default=number)
     parser.add_argument("--all", action="store_true", help="print every kernel, not the parts alone")
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
-    found = counted("triton", options.windows, options.sensors, options.width)
+    found = counted("triton", options.windows, options.sensors, options.width, patch=options.patch)
     parts, total = found.by_part(), sum(found.bytes.values())
     for part, moved in parts.items():
         calls = sum(number for (of, _), number in found.calls.items() if of == part)
@@ -207,7 +208,7 @@ def main() -> None:
         {"part": part, "kernel": kernel, "calls": found.calls[part, kernel], "bytes": bytes_}
         for (part, kernel), bytes_ in found.bytes.most_common()
     ]
-    step = {name: getattr(options, name) for name in ("windows", "sensors", "width")}
+    step = {name: getattr(options, name) for name in ("windows", "sensors", "width", "patch")}
     options.output.write_text(json.dumps({**step, "bytes": total, "parts": parts, "kernels": kernels}, indent=1) + "\n")
 
 

@@ -43,7 +43,7 @@ def _inputs(axes: Axes) -> None:
 
 
 def _steps(axes: Axes) -> None:
-    _box(axes, 3.75, 2.9, 2.1, 1.4, STEP, "Tokens", "a vector for each\nsensor and step", "[B,N,T,E]")
+    _box(axes, 3.75, 2.9, 2.1, 1.4, STEP, "Tokens", "a vector for each\nsensor and patch", "[B,N,M,E]")
     _box(axes, 6.3, 2.9, 2.1, 1.4, STEP, "Shared encoder", "one xLSTM reads\neach sensor alone", "[B,N,E]")
     _box(axes, 9.1, 2.9, 1.9, 1.4, STEP, "Social layers", "add what the\nneighbours show", "[B,N,E]")
     _box(axes, 11.5, 2.9, 1.5, 1.4, STEP, "Gate", "own state or\nneighbours", "[B,N,E]")

@@ -58,7 +58,7 @@ def build(
     are one of the file.  Raises SettingsError where settings do not fit together and SocialxError where the file does
     not fit them.
     """
-    settings.refuse_conflicts()
+    settings.refuse_conflicts(finer)
     precision = _prepared(settings)
     device = precision.device
     met = met_by(settings)

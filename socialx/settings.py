@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from socialx.errors import Argument, SettingsError
+from socialx.errors import Argument, SettingsError, counted
 from socialx.kinds import ENCODERS, MODELS, NEIGHBOURS, OWN, POOLINGS, Kind, OwnModel, model_of
 from socialx.notebook import names_in
 
@@ -201,6 +201,9 @@ class ModelSettings(Section):
     encoder: Annotated[str, _known(ENCODERS)] = setting(
         "xlstm", _kinds(ENCODERS), Facts(commands=STEP, weights=True, choices=tuple(ENCODERS), basic=True)
     )
+    patch: int = setting(
+        1, "steps of the history in one token, a divisor of the history", _WEIGHTS, ge=1, le=MOST_STEPS
+    )
     width: int = setting(64, "embedding width E, a multiple of heads", _BASIC_WEIGHTS, ge=8, le=2048)
     mlp_width: int = setting(76, "units of the hidden layer of encoder mlp", _WEIGHTS, ge=1, le=65536)
     blocks: int = setting(2, "xLSTM blocks in the stack", _BASIC_WEIGHTS, ge=1, le=64)
@@ -217,8 +220,8 @@ class ModelSettings(Section):
     )
     chunk: int | None = setting(
         None,
-        "sequences that the encoder processes at once. Not set: 384 on a CPU, all on CUDA. On CUDA a smaller number "
-        "saves memory and costs one extra forward pass",
+        "sequences that the encoder processes at once. Not set: 384 times the patch on a CPU, all on CUDA. On CUDA a "
+        "smaller number saves memory and costs one extra forward pass",
         Facts(commands=(*STEP, *SCORE), may_change=(RESUME, SCORING)),
         ge=1,
     )
@@ -233,7 +236,7 @@ class ModelSettings(Section):
         True, "learn a vector per sensor; turn it off to forecast a network that is unseen in training", _STEP
     )
     adaptive: bool = setting(
-        True, "learn a vector per sensor and history step; turn it off to forecast an unseen network", _STEP
+        True, "learn a vector per sensor and token; turn it off to forecast an unseen network", _STEP
     )
     sensor_heads: bool = setting(False, "learn a last layer per sensor on top of the shared one", _STEP)
     sensor_dropout: float = setting(
@@ -265,8 +268,8 @@ class PoolingSettings(Section):
     layers: int = setting(2, "social layers, one after the other", _WEIGHTS, ge=1, le=16)
     placement: Literal["stacked", "interleaved"] = setting(
         "stacked",
-        "stacked: all layers after the encoder, on the last step; interleaved: after blocks of the encoder, on "
-        "every step",
+        "stacked: all layers after the encoder, on the last token; interleaved: after blocks of the encoder, on "
+        "every token",
         _WEIGHTS,
     )
     heads: int = setting(4, "heads of every social layer; the width is a multiple of it", _WEIGHTS, ge=1)
@@ -479,8 +482,8 @@ class Settings(Section):
             unread |= {"pooling.learnable_radius"}
         return unread
 
-    def refuse_conflicts(self) -> None:
-        """Raise SettingsError for settings that exclude each other."""
+    def refuse_conflicts(self, finer: int = 1) -> None:
+        """Raise SettingsError for settings that exclude each other; finer: steps of the model in one of the file."""
         model, pooling = self.model, self.pooling
         if self.data.also and not model.any_network:
             tied = "a model with weights of single sensors learns from one network"
@@ -498,7 +501,16 @@ class Settings(Section):
         if self.trainer.only_new_sensors and self.trainer.teacher:
             few = "teachers forecast the training part, which it does not read"
             raise SettingsError(Argument("trainer.only_new_sensors"), few, f"leave out {Argument('trainer.teacher')}")
-        if not model_of(model.kind).social or POOLINGS[pooling.kind].path is None:
+        if not model_of(model.kind).social:
+            return
+        if (history := finer * self.data.history) % model.patch:
+            where = f"model.patch {model.patch} does not divide the {counted(history, 'step')} of the history"
+            fit = [steps for steps in range(1, history + 1) if history % steps == 0]
+            below = max(steps for steps in fit if steps < model.patch)
+            listed = ", ".join(map(str, fit[:-1])) + f" or {history}" if history > 1 else "1"
+            remedy = f"{Argument('model.patch', below)}, or another {Argument('data.history')}"
+            raise SettingsError(where, listed, remedy)
+        if POOLINGS[pooling.kind].path is None:
             return
         if model.width % pooling.heads:
             where, remedy = f"pooling.heads {pooling.heads}", f"{Argument('pooling.heads')} must divide the width"

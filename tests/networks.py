@@ -128,6 +128,7 @@ def forecaster(
     dropout: float = 0.0,
     seed: int = 0,
     impl: str = "auto",
+    patch: int = 1,
     **tables: bool,
 ) -> Forecaster:
     """A small forecaster of 12 + 12 steps; two blocks, the second an sLSTM.
@@ -137,8 +138,8 @@ def forecaster(
     torch.manual_seed(seed)
     xy = positions(sensors)
     layers = [SocialLayer(width, pooling(xy, width, neighbours=neighbours), dropout) for _ in range(social)]
-    tokens = Tokens(width, sensors, 12, 288, **tables)
-    encoder = SharedEncoder(width, blocks=2, slstm_at=[1], heads=2, history=12, dropout=dropout, impl=impl)
+    tokens = Tokens(width, sensors, 12, 288, patch=patch, **tables)
+    encoder = SharedEncoder(width, blocks=2, slstm_at=[1], heads=2, history=12 // patch, dropout=dropout, impl=impl)
     return Forecaster(tokens, encoder, layers, 12, network(sensors).normaliser())
 
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from benchmarks.gpu import Bench, Part, Server
-from tests.commands import python
+from tests.commands import python, small_file
 
 ROOT = Path(__file__).parents[1]
 GPU = [sys.executable, str(ROOT / "benchmarks/gpu.py")]
@@ -174,6 +174,33 @@ def test_the_cards_own_counters_become_shares(monkeypatch: pytest.MonkeyPatch) -
     with gpu_parts.watched(found):  # no more samples
         pass
     assert set(found["gpm"]) == {"why"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_patches_are_compared_and_what_is_measured_is_kept(tmp_path: Path) -> None:
+    data, output, runs = small_file(tmp_path), tmp_path / "patches.json", tmp_path / "runs"
+    command = [sys.executable, "-m", "benchmarks.encoders", "--data", str(data), "--output", str(output)]
+    tiny = ["model.width=8", "model.mlp_width=8", "trainer.max_epochs=1", "pooling.neighbours=3"]
+
+    def rows(patches: str) -> dict[tuple[str, int], dict[str, Any]]:
+        done = subprocess.run(
+            [*command, "--runs", str(runs), "--patch", patches, *tiny], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        (found,) = json.loads(output.read_text()).values()
+        assert done.stdout.count("\n| mlp |") + done.stdout.count("\n| xlstm |") == len(found)
+        return {(row["encoder"], row["patch"]): row for row in found}
+
+    first = rows("6")
+    assert set(first) == {("mlp", 6), ("xlstm", 6)}
+    shutil.rmtree(runs)
+    later = rows("12,6")
+    assert set(later) == {*first, ("mlp", 12), ("xlstm", 12)}
+    assert {key: later[key] for key in first} == first
+    assert [row["tokens"] for row in later.values()] == [2, 2, 1, 1]
+    assert len(list((runs / "patches").iterdir())) == 2  # nothing was trained again
+    assert all(len(row["by_epoch"]) == 1 and row["mae"]["all"] > 0 for row in later.values())
 
 
 @pytest.mark.slow

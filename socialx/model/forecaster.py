@@ -4,7 +4,8 @@ Up to the first social layer sensor i depends on sensor i alone, and nothing but
 number.  The forecast starts from the latest valid reading: the head only learns the change.
 """
 
-# Shape letters: B windows, T history steps, P horizon steps, N sensors, E width, F inputs, G targets
+# Shape letters: B windows, T history steps, M = T / patch tokens, P horizon steps, N sensors, E width, F inputs,
+# G targets
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ from socialx.data.normaliser import Normaliser
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import Social, SocialLayer, kept
 from socialx.model.xlstm import exact
-from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
 from socialx.model.xlstm.exact import Between, recomputed
 
 
 class Tokens(nn.Module):
-    """One token per window, sensor and step: values and missing flags, plus who and when.
+    """One token per window, sensor and patch of steps: their values and missing flags, plus who and when.
 
-    Tables for time of day [slots,E], day of week [7,E], sensor [N,E] and step-and-sensor [N,T,E] are added; the two
-    last are free of B, the two first of N.  A table that is switched off does not exist.
+    Tables for time of day [slots,E] and day of week [7,E] of the last step, sensor [N,E] and token-and-sensor [N,M,E]
+    are added; the two last are free of B, the two first of N.  A table that is switched off does not exist.
     """
 
     def __init__(
@@ -41,13 +42,15 @@ class Tokens(nn.Module):
         day_of_week: bool = True,
         sensor_identity: bool = True,
         adaptive: bool = True,
+        patch: int = 1,
     ) -> None:
         super().__init__()
-        self.reading = nn.Linear(2 * inputs, width)
+        self.patch = patch
+        self.reading = nn.Linear(2 * inputs * patch, width)
         self.slot = _table(slots, width) if time_of_day else None
         self.weekday = _table(7, width) if day_of_week else None
         self.sensor = _table(sensors, 1, width) if sensor_identity else None
-        self.adaptive = _table(sensors, history, width) if adaptive else None
+        self.adaptive = _table(sensors, history // patch, width) if adaptive else None
         self.keep: Tensor | None = None  # of which sensors a step uses the tables, bool [N]; None: of all
 
     def forward(
@@ -59,20 +62,22 @@ class Tokens(nn.Module):
         more: Sequence[tuple[Tensor, nn.Linear]] = (),
         add: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = exact.tokens,
     ) -> Tensor:
-        """normalised (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,T,E].
+        """normalised (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,M,E].
 
-        more: other numbers of each token [B,T,N,C], each with its projection [C -> E].  add: the sum of all parts.
+        more: other numbers of each step [B,T,N,C], each with its projection [patch C -> E].  add: the sum of all parts.
         """
         reading = torch.cat([normalised, (~valid).to(normalised.dtype)], dim=-1)  # [B,T,N,2F]
         parts = [(reading, self.reading), *more]
-        numbers = torch.cat([part for part, _ in parts], dim=-1)  # [B,T,N,C]
+        folded = [part.unflatten(1, (-1, self.patch)).transpose(2, 3) for part, _ in parts]  # [B,M,N,patch,C]
+        numbers = torch.cat(folded, dim=-1).flatten(3)  # [B,M,N,patch C], step after step
         # One product with few rows, stored in this order: the gradient of a transposed one takes ten times as long on a
         # CPU.  What all sensors or all windows share is summed before it meets the tokens.
-        weight = torch.cat([projection.weight for _, projection in parts], dim=1).t().contiguous()  # [C,E]
-        shared = torch.stack([projection.bias for _, projection in parts]).sum(0)  # [E], with a calendar [B,T,E]
+        weights = [projection.weight.unflatten(1, (self.patch, -1)) for _, projection in parts]
+        weight = torch.cat(weights, dim=2).flatten(1).t().contiguous()  # [patch C,E]
+        shared = torch.stack([projection.bias for _, projection in parts]).sum(0)  # [E], with a calendar [B,M,E]
         for table, key in ((self.slot, slot), (self.weekday, weekday)):
             if table is not None:
-                shared = shared + table[key]
+                shared = shared + table[key[:, self.patch - 1 :: self.patch]]
         own = [table for table in (self.sensor, self.adaptive) if table is not None]
         return add(numbers, weight, shared, kept(sum(own[1:], own[0]), self.keep, 2) if own else None)
 
@@ -80,13 +85,13 @@ class Tokens(nn.Module):
 class Climatology(nn.Module):
     """What is usual at each time of the week, added to the tokens and to the state: the network learns what is not.
 
-    targets: how many are forecast.  read: as in ``Network``.
+    targets: how many are forecast.  read: as in ``Network``.  patch: the steps of a token.
     """
 
-    def __init__(self, width: int, horizon: int, targets: int, read: Sequence[int | None]) -> None:
+    def __init__(self, width: int, horizon: int, targets: int, read: Sequence[int | None], patch: int = 1) -> None:
         super().__init__()
         self.read = tuple(read)
-        self.token = nn.Linear(3 * targets, width)
+        self.token = nn.Linear(3 * targets * patch, width)
         self.state = nn.Linear((horizon + 3) * targets, width)
 
     @staticmethod
@@ -122,7 +127,7 @@ class Forecaster(nn.Module):
     """The shared social xLSTM.
 
     tokens and encoder of width E.  social: a list of layers that act one after the other on the encoder's last step.  A
-    dict has them by the number of the block after which each acts, on every step; a SharedEncoder alone has blocks.
+    dict has them by the number of the block after which each acts, on every token; a SharedEncoder alone has blocks.
     sensor_heads: N sensors with a last layer each, added to the shared one and zero at first; 0: none.
     climatology: None: the model does not read it.  sensor_dropout: of which share of the sensors each step of training
     leaves out the weights of single sensors, so that the model can do without them.
@@ -175,7 +180,7 @@ class Forecaster(nn.Module):
             more.append((numbers, self.climatology.token))
             ahead = self.climatology.of_state(usual, trust, history, self.normaliser.carried(batch))
         add = self.encoder.add_tokens(batch.history.device) if isinstance(self.encoder, SharedEncoder) else exact.tokens
-        tokens = self.tokens(normalised, batch.valid, slot, weekday, more, add)  # [B,N,T,E]
+        tokens = self.tokens(normalised, batch.valid, slot, weekday, more, add)  # [B,N,M,E]
         sequences, shape = tokens.flatten(0, 1), tokens.shape[:2]
         own = self.encoder(sequences, self._between(shape[1])) if self.interleaved else self.encoder(sequences)
         own = own.unflatten(0, shape) if ahead is None else own.unflatten(0, shape) + ahead  # [B,N,E]
@@ -198,7 +203,7 @@ class Forecaster(nn.Module):
 
     def _between(self, sensors: int) -> Between:
         def between(block: int, state: Tensor) -> Tensor:
-            """state [Q,B*N,E]: to a social layer every step of every window is a window."""
+            """state [Q,B*N,E]: to a social layer every token of every window is a window."""
             if str(block) not in self.interleaved:
                 return state
             return self.interleaved[str(block)](state.reshape(-1, sensors, state.shape[-1])).reshape(state.shape)
@@ -220,6 +225,7 @@ def social_forecaster(
     social: Social | None = None,
     *,
     encoder: str = "xlstm",
+    patch: int = 1,
     width: int = 64,
     mlp_width: int = 76,
     blocks: int = 2,
@@ -241,7 +247,8 @@ def social_forecaster(
     """The shared social xLSTM for a network, with fresh weights; the arguments are the settings of these names.
 
     social: its social layers, None: it has none.  any_network: no weights of single sensors or times of the week.
-    ValueError for sizes that cannot be built.  The order of the draws decides the weights of a seed.
+    patch divides the history.  ValueError for sizes that cannot be built.  The order of the draws decides the weights
+    of a seed.
     """
     tokens = Tokens(
         width,
@@ -253,17 +260,20 @@ def social_forecaster(
         day_of_week=day_of_week and not any_network,
         sensor_identity=sensor_identity and not any_network,
         adaptive=adaptive and not any_network,
+        patch=patch,
     )
+    length = network.history // patch
     shared: SharedEncoder | WindowMlp
     if encoder == "mlp":
-        shared = WindowMlp(width, network.history, mlp_width, dropout)
+        shared = WindowMlp(width, length, mlp_width, dropout)
     else:
-        shared = SharedEncoder(width, blocks, slstm_at, heads, network.history, dropout, impl, chunk, checkpointing)
+        cpu_chunk = CPU_CHUNK * patch  # as many steps
+        shared = SharedEncoder(width, blocks, slstm_at, heads, length, dropout, impl, chunk, checkpointing, cpu_chunk)
     stacked = social.make(width, dropout) if social else []
     layers: list[SocialLayer] | dict[int, SocialLayer] = stacked
     if social and social.interleaved:
         layers = {(number + 1) * blocks // len(stacked) - 1: layer for number, layer in enumerate(stacked)}
-    usual = Climatology(width, network.horizon, len(network.targets), network.read) if climatology else None
+    usual = Climatology(width, network.horizon, len(network.targets), network.read, patch) if climatology else None
     heads_of_sensors = network.sensors if sensor_heads and not any_network else 0
     normaliser = network.normaliser()
     return Forecaster(tokens, shared, layers, network.horizon, normaliser, heads_of_sensors, usual, sensor_dropout)

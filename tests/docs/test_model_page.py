@@ -28,7 +28,7 @@ SENSORS, STEPS, HORIZON, SLOTS, WIDTH, HEADS = 5, 12, 12, 288, 16, 2
 MEAN, STD, RADIUS = 55.0, 8.0, 3.0
 
 
-def model() -> tuple[Forecaster, geo.Neighbours]:
+def model(patch: int) -> tuple[Forecaster, geo.Neighbours]:
     """Of all parts that the page describes, its weights away from their start."""
     torch.manual_seed(0)
     moments = (Moments(MEAN, STD),)
@@ -37,9 +37,8 @@ def model() -> tuple[Forecaster, geo.Neighbours]:
     xy[3] = np.nan  # has no neighbours
     near = geo.nearest(xy, 3)
     social = Social(DotAttention, partial(Geometry, HEADS, near, radius_km=RADIUS, pair_rank=3))
-    made = social_forecaster(
-        network, social, width=WIDTH, blocks=2, slstm_at=(1,), heads=2, dropout=0.0, sensor_heads=True, climatology=True
-    )
+    sizes = {"patch": patch, "width": WIDTH, "blocks": 2, "slstm_at": (1,), "heads": 2, "dropout": 0.0}
+    made = social_forecaster(network, social, **sizes, sensor_heads=True, climatology=True)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -78,15 +77,18 @@ def usual_at(b: Batch, window: int, step: int, sensor: int) -> float:
     return 0.0 if math.isnan(usual) else (usual - MEAN) / STD
 
 
-def token(m: Forecaster, b: Batch, window: int, step: int, sensor: int) -> np.ndarray:
-    valid = bool(b.valid[window, step, sensor, 0])
-    z = (float(b.history[window, step, sensor, 0]) - MEAN) / STD if valid else 0.0
-    u, r = usual_at(b, window, step, sensor), float(b.trust[window, step, sensor, 0])
+def token(m: Forecaster, b: Batch, window: int, last: int, patch: int, sensor: int) -> np.ndarray:
+    readings, usual = [], []
+    for step in range(last + 1 - patch, last + 1):
+        valid = bool(b.valid[window, step, sensor, 0])
+        z = (float(b.history[window, step, sensor, 0]) - MEAN) / STD if valid else 0.0
+        u, r = usual_at(b, window, step, sensor), float(b.trust[window, step, sensor, 0])
+        readings += [z, 0.0 if valid else 1.0]
+        usual += [u, (z - u) if valid else 0.0, r]
     t = m.tokens
-    found = linear(t.reading, np.array([z, 0.0 if valid else 1.0]))
-    found = found + number(t.slot)[int(b.slot[window, step])] + number(t.weekday)[int(b.weekday[window, step])]
-    found = found + number(t.sensor)[sensor, 0] + number(t.adaptive)[sensor, step]
-    return found + linear(m.climatology.token, np.array([u, (z - u) if valid else 0.0, r]))
+    found = linear(t.reading, np.array(readings)) + linear(m.climatology.token, np.array(usual))
+    found = found + number(t.slot)[int(b.slot[window, last])] + number(t.weekday)[int(b.weekday[window, last])]
+    return found + number(t.sensor)[sensor, 0] + number(t.adaptive)[sensor, last // patch]
 
 
 def social_layer(layer: SocialLayer, state: np.ndarray, near: geo.Neighbours) -> np.ndarray:
@@ -118,8 +120,8 @@ def social_layer(layer: SocialLayer, state: np.ndarray, near: geo.Neighbours) ->
     return out
 
 
-def by_the_page(m: Forecaster, b: Batch, window: int, near: geo.Neighbours) -> np.ndarray:
-    tokens = [[token(m, b, window, t, i) for t in range(STEPS)] for i in range(SENSORS)]
+def by_the_page(m: Forecaster, b: Batch, window: int, patch: int, near: geo.Neighbours) -> np.ndarray:
+    tokens = [[token(m, b, window, t, patch, i) for t in range(patch - 1, STEPS, patch)] for i in range(SENSORS)]
     encoded = number(m.encoder(torch.tensor(np.array(tokens))))
     own = []
     for i in range(SENSORS):
@@ -142,8 +144,9 @@ def by_the_page(m: Forecaster, b: Batch, window: int, near: geo.Neighbours) -> n
     return forecast
 
 
-def test_the_equations_are_those_of_the_model() -> None:
-    m, near = model()
+@pytest.mark.parametrize("patch", [1, 2, 6])
+def test_the_equations_are_those_of_the_model(patch: int) -> None:
+    m, near = model(patch)
     b = batch(SENSORS, 3)
     weekday = b.weekday + torch.tensor([0, 5, 6])[:, None] - b.weekday[:, :1]  # Monday, Saturday, Sunday
     carried = b.carried.clone()
@@ -158,7 +161,7 @@ def test_the_equations_are_those_of_the_model() -> None:
     with torch.no_grad():
         found = number(m(b))[..., 0]
     for window in range(3):
-        np.testing.assert_allclose(found[window], by_the_page(m, b, window, near), rtol=1e-7)
+        np.testing.assert_allclose(found[window], by_the_page(m, b, window, patch, near), rtol=1e-7)
 
 
 def test_the_page_names_settings_and_files_that_exist() -> None:

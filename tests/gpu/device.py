@@ -49,7 +49,9 @@ def resident(part: str = "train", batch_size: int = BATCH, shuffle: bool = True)
     return ResidentLoader(series(CUDA), Order(windows.part(part), batch_size, shuffle))
 
 
-def learner(precision: str = "32-true", dropout: float = 0.1, impl: str = FASTEST, **options: object) -> Learner:
+def learner(
+    precision: str = "32-true", dropout: float = 0.1, impl: str = FASTEST, patch: int = 1, **options: object
+) -> Learner:
     choices = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0, **options}
-    model = forecaster(width=32, dropout=dropout, social=2, impl=impl)
+    model = forecaster(width=32, dropout=dropout, social=2, impl=impl, patch=patch)
     return Learner(model, Precision(precision, CUDA), **choices)  # type: ignore[arg-type]

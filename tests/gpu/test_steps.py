@@ -81,9 +81,12 @@ def test_recorded_and_compiled_steps_are_the_step(precision: str, cuda_graph: bo
         torch.testing.assert_close(ours, plain, rtol=rtol, atol=atol)
 
 
-def test_recorded_kernels_are_the_step() -> None:
+@pytest.mark.parametrize("patch", [1, 6])
+def test_recorded_kernels_are_the_step(patch: int) -> None:
     """A few steps of one window each: the interpreter takes a second for one, and knows no bf16."""
-    recorded, plain = (learner("16-mixed", 0.0, impl, cuda_graph=impl == "triton") for impl in ("triton", "fused"))
+    recorded, plain = (
+        learner("16-mixed", 0.0, impl, patch, cuda_graph=impl == "triton") for impl in ("triton", "fused")
+    )
     for seed in range(WARMUP + 3):
         e = example(batch_size=1, seed=seed).to(CUDA)
         torch.testing.assert_close(recorded.step([e]), plain.step([e]), rtol=5e-2, atol=5e-2)

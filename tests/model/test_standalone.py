@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -149,10 +150,12 @@ def test_only_what_cannot_be_negative_is_bounded(bounded: bool) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def made(kind: str, pooling: str, sensors: int, interleaved: bool = False, encoder: str = "xlstm") -> Standalone:
-    """A small model of three history steps and two of the horizon, every weight moved so that each has an effect."""
+def made(
+    kind: str, pooling: str, sensors: int, interleaved: bool = False, encoder: str = "xlstm", patch: int = 1
+) -> Standalone:
+    """A small model of four history steps and two of the horizon, every weight moved so that each has an effect."""
     torch.manual_seed(0)
-    of = Network(sensors, 3, 2, 288, MOMENTS, MOMENTS, (0,))
+    of = Network(sensors, STEPS, 2, 288, MOMENTS, MOMENTS, (0,))
     arguments: dict[str, object] = {"width": 8, "blocks": 2, "dropout": 0.1}
     if kind == "xlstm":
         layers = Social(
@@ -162,6 +165,7 @@ def made(kind: str, pooling: str, sensors: int, interleaved: bool = False, encod
             interleaved=interleaved,
         )
         arguments |= {"social": layers, "slstm_at": (1,), "heads": 2, "climatology": True, "encoder": encoder}
+        arguments |= {"patch": patch}
     model = MODELS[kind].load()(
         of, **{k: v for k, v in arguments.items() if kind == "xlstm" or k in MODELS[kind].reads}
     )
@@ -180,7 +184,9 @@ CASES = [
     *(("xlstm", pooling, 6, False, "mlp") for pooling in KINDS[1:]),
     ("xlstm", "attention", 60, False, "mlp"),  # more sensors per neighbour: gathered, not dense
     *((kind, "none", 6, False, "") for kind in ("linear", "lstm", "stid")),
+    *(("xlstm", "attention", 6, False, *tokens) for tokens in (("xlstm", 2), ("mlp", 4))),  # of several steps
 ]
+STEPS = 4
 
 
 def in_onnx(program: ExportedProgram) -> Callable[..., Tensor]:
@@ -196,17 +202,17 @@ def in_onnx(program: ExportedProgram) -> Callable[..., Tensor]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # of torch's exporters
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
-def test_a_graph_computes_what_the_model_does(case: tuple[str, str, int, bool, str]) -> None:
+def test_a_graph_computes_what_the_model_does(case: tuple[Any, ...]) -> None:
     """And of the small ones also in ONNX; tests/tasks/test_export.py does that for the others."""
     standalone = made(*case)
     sensors = case[2]
     program = traced(standalone)
     ways: list[Callable[..., Tensor]] = [program.module()]
-    if case[0] in ("lstm", "stid"):
+    if case[0] in ("lstm", "stid") or len(case) > 5:
         ways.append(in_onnx(program))
     rng = np.random.default_rng(1)
     for windows in (1, 2, 5):
-        history = torch.from_numpy(rng.normal(55, 8, (windows, 3, sensors, 1)).astype(np.float32))
+        history = torch.from_numpy(rng.normal(55, 8, (windows, STEPS, sensors, 1)).astype(np.float32))
         history[torch.from_numpy(rng.random(history.shape) < 0.3)] = NAN
         carried = torch.from_numpy(rng.normal(55, 8, (windows, sensors, 1)).astype(np.float32))
         carried[:, 0] = NAN

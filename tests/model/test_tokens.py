@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
         (3, 5, 2, 32, "calendar", "both"),
         (17, 18, 3, 24, "calendar", "sensor"),  # more than one tile of each, and no power of two
         (2, 4, 2, 16, "bias", None),
+        (17, 18, 30, 32, "calendar", "both"),  # so many numbers are multiplied, not summed one by one
     ],
 )
 def test_tokens_and_all_gradients(
@@ -56,9 +57,10 @@ def test_the_operation_keeps_torchs_rules() -> None:
     torch.library.opcheck(torch.ops.socialx.tokens.default, (torch.randn(3, 4, 5, 2), *leaves))
 
 
-def test_a_forecaster_adds_its_tokens_with_the_kernels() -> None:
+@pytest.mark.parametrize("patch", [1, 4, 6, 12])
+def test_a_forecaster_adds_its_tokens_with_the_kernels(patch: int) -> None:
     """They come as the encoder reads them, step by step: nothing is copied."""
-    ours, plain = (forecaster(width=32, impl=impl) for impl in ("triton", "fused"))
+    ours, plain = (forecaster(width=32, impl=impl, patch=patch) for impl in ("triton", "fused"))
     assert ours.encoder.add_tokens(torch.device("cpu")) is LAYERS.tokens
     assert plain.encoder.add_tokens(torch.device("cpu")) is exact.tokens
     torch.testing.assert_close(ours(batch()), plain(batch()), rtol=1e-4, atol=1e-4)

@@ -31,6 +31,14 @@ def test_a_step_asks_for_few_kernels_and_bytes_and_reads_nothing(
     assert torchs.bytes.total() > 3 * ours.bytes.total()
 
 
+def test_a_token_of_several_steps_asks_for_the_same_kernels_and_fewer_bytes() -> None:
+    steps = {patch: counted("triton", 8, 20, 64, patch=patch) for patch in (1, 6, 12)}
+    assert len({found.calls.total() for found in steps.values()}) == 1
+    moved = {patch: found.by_part() for patch, found in steps.items()}
+    for part in ("mlstm", "slstm", "add_norm", "tokens"):
+        assert moved[12][part] < moved[6][part] < 0.4 * moved[1][part]
+
+
 def test_bytes_of_an_operation_of_torch() -> None:
     """Read and written once each; a view moves nothing, a repeated row counts once, what is overwritten is not read."""
     with FakeTensorMode(), Traffic() as found:

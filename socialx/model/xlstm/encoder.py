@@ -1,6 +1,6 @@
 """One xLSTM encoder shared by all sensors: the package's stack owns the parameters, an implementation runs them.
 
-Shape letters: S sequences (windows times sensors), T history steps, E width.
+Shape letters: S sequences (windows times sensors), T tokens of each (the steps of its history, or patches), E width.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from socialx.model.xlstm.weights import build_stack, weights_of
 from socialx.progress import work
 
 IMPLEMENTATIONS = ("auto", "reference", "fused", "triton")
-# Sequences at once on a CPU: one [T,S,2E] float32 tensor of 384 sequences is 2 to 5 MB at widths 64 and 128, so a layer
-# works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/encoder_cpu.py).
+# Sequences of 12 tokens at once on a CPU: one [T,S,2E] float32 tensor of 384 is 2 to 5 MB at widths 64 and 128, so a
+# layer works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/encoder_cpu.py).
 CPU_CHUNK = 384
 LEAST_CAPABILITY = (8, 0)  # of a card; on an earlier one Triton's products do not use the matrix units
 TRIED = (2, 20)  # windows and sensors that the kernels are tried on: sequences that fill no tile of theirs
@@ -46,9 +46,9 @@ class SharedEncoder(nn.Module):
     largest T.  dropout acts where ``xlstm.xLSTMBlockStack`` applies it.  impl: "fused" (the same function computed
     faster, and without waiting for the device), "triton" (its cells as kernels for CUDA), "reference" (the package's
     own forward), or "auto": triton on CUDA where it can run, else fused.  ValueError for triton where it cannot.
-    chunk: the number of sequences that are computed at once.  None is the number that was measured fastest on a CPU,
-    and all of them on CUDA.  On CUDA the backward pass computes every chunk again.  checkpointing: in training mode the
-    backward pass keeps only each block's input and computes the rest again.  Neither changes a result.
+    chunk: the number of sequences that are computed at once.  None is ``cpu_chunk`` on a CPU, which was measured
+    fastest, and all of them on CUDA.  On CUDA the backward pass computes every chunk again.  checkpointing: in training
+    mode the backward pass keeps only each block's input and computes the rest again.  Neither changes a result.
 
     The state_dict is that of ``xlstm.xLSTMBlockStack`` with the vanilla sLSTM backend under the prefix ``stack.``.
     """
@@ -64,6 +64,7 @@ class SharedEncoder(nn.Module):
         impl: str = "auto",
         chunk: int | None = None,
         checkpointing: bool = False,
+        cpu_chunk: int = CPU_CHUNK,
     ) -> None:
         super().__init__()
         if impl not in IMPLEMENTATIONS:
@@ -72,7 +73,7 @@ class SharedEncoder(nn.Module):
             raise ValueError(f"chunk {chunk}: needs at least 1 sequence, or None to choose")
         _check_shape(width, blocks, slstm_at, heads, history)
         self.width, self.history, self.impl, self.chunk = width, history, impl, chunk
-        self.checkpointing = checkpointing
+        self.checkpointing, self.cpu_chunk = checkpointing, cpu_chunk
         self._compiled: Callable[[Tensor], Tensor] | None = None
         self._compiled_for = 0  # sequences
         self.stack = build_stack(width, blocks, slstm_at, heads, history, dropout)
@@ -192,7 +193,8 @@ class SharedEncoder(nn.Module):
         if self._compiled is not None and self.training and torch.is_grad_enabled():
             return self._in_compiled_chunks(self._compiled, x)
         # A traced loop over chunks would fix the number of sequences.
-        return self.in_chunks(x, None if torch.compiler.is_compiling() else self.chunk or CPU_CHUNK, recompute=False)
+        chunk = None if torch.compiler.is_compiling() else self.chunk or self.cpu_chunk
+        return self.in_chunks(x, chunk, recompute=False)
 
     def compile_chunks(self, mode: str | None) -> None:
         """Compile the chunks of a training step on a CPU, by this mode of torch.compile; None: run them uncompiled.
@@ -207,7 +209,7 @@ class SharedEncoder(nn.Module):
         """x [S,T,E] -> [S,E] in chunks of the size that the first batch had: another size would compile again."""
         sequences = len(x)
         if not self._compiled_for:
-            chunks = -(-sequences // (self.chunk or CPU_CHUNK))
+            chunks = -(-sequences // (self.chunk or self.cpu_chunk))
             self._compiled_for = -(-sequences // chunks)
         filled = F.pad(x, (0, 0, 0, 0, 0, -sequences % self._compiled_for))
         return torch.cat([run(part) for part in filled.split(self._compiled_for)])[:sequences]

@@ -1,0 +1,176 @@
+"""Tokens of several steps: the same numbers and gradients as a plain loop, and what a patch may be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import socialx as api
+from socialx.batch import Batch, Example
+from socialx.data import geo
+from socialx.data.network import Network
+from socialx.errors import SettingsError
+from socialx.model.forecaster import Forecaster, Tokens, social_forecaster
+from socialx.model.pooling import DotAttention, Geometry, Social
+from socialx.model.xlstm.encoder import CPU_CHUNK
+from socialx.profiling.work import work_of
+from socialx.settings import Settings
+from tests.commands import ROOT, edited, refused, small_file, small_run, works
+from tests.networks import features, positions
+
+PATCHES = (1, 2, 3, 4, 6, 12)
+
+
+def known() -> tuple[Network, Example]:
+    """Three inputs, of which two are forecast, and what is usual of those; in float64."""
+    (b, target), plain = features(targets=(2, 0), batch_size=3)
+    generator = torch.Generator().manual_seed(0)
+    shape = (*b.slot.shape, 5, 2)
+    mean, std = (torch.tensor([getattr(m, name) for m in plain.targets]) for name in ("mean", "std"))
+    usual = mean + std * torch.randn(shape, generator=generator)
+    usual[0, :, 1] = torch.nan
+    b = b._replace(usual=usual, trust=torch.rand(shape, generator=generator), slot=(b.slot + 280) % 288)
+    b = b._replace(weekday=(b.weekday + (b.slot < 100)) % 7)  # midnight is within a patch
+    return replace(plain, read=(2, 0)), Example(Batch(*(t.double() if t.is_floating_point() else t for t in b)), target)
+
+
+def made(network: Network, patch: int, encoder: str = "xlstm", interleaved: bool = False, **options: Any) -> Forecaster:
+    torch.manual_seed(0)
+    near = geo.nearest(positions(network.sensors), 3)
+    social = Social(DotAttention, partial(Geometry, 2, near, pair_rank=2), 1, interleaved)
+    sizes: dict[str, Any] = {"width": 16, "mlp_width": 9, "heads": 2, "blocks": 2, "climatology": True}
+    model = social_forecaster(network, social, encoder=encoder, patch=patch, **sizes, **options)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    return model.double()
+
+
+def by_loop(
+    tokens: Tokens, normalised: Tensor, valid: Tensor, slot: Tensor, weekday: Tensor, more: Any = (), add: Any = None
+) -> Tensor:
+    """One token after the other, and in it one step after the other."""
+    numbers = [(torch.cat([normalised, 1.0 - valid.double()], -1), tokens.reading), *more]
+    windows, steps, sensors, _ = normalised.shape
+    of_windows = []
+    for w in range(windows):
+        of_sensors = []
+        for n in range(sensors):
+            found = []
+            for place in range(steps // tokens.patch):
+                last = (place + 1) * tokens.patch - 1
+                token = tokens.slot[slot[w, last]] + tokens.weekday[weekday[w, last]]
+                token = token + tokens.sensor[n, 0] + tokens.adaptive[n, place]
+                for part, projection in numbers:
+                    count = part.shape[-1]
+                    token = token + projection.bias
+                    for within in range(tokens.patch):
+                        columns = projection.weight[:, within * count : (within + 1) * count]
+                        token = token + columns @ part[w, last + 1 - tokens.patch + within, n]
+                found.append(token)
+            of_sensors.append(torch.stack(found))
+        of_windows.append(torch.stack(of_sensors))
+    return torch.stack(of_windows)
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+@pytest.mark.parametrize(("encoder", "interleaved"), [("xlstm", False), ("xlstm", True), ("mlp", False)])
+def test_forecast_and_gradients_are_those_of_a_plain_loop(
+    encoder: str, interleaved: bool, patch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop feeds the package's own forward, the product its fast one."""
+    network, (b, _) = known()
+    model = made(network, patch, encoder, interleaved)
+    plain = made(network, patch, encoder, interleaved, impl="reference")
+    monkeypatch.setattr(plain.tokens, "forward", partial(by_loop, plain.tokens))
+    found = []
+    for each in (model, plain):
+        history = b.history.clone().requires_grad_()
+        forecast = each(b._replace(history=history))
+        loss = (forecast * torch.linspace(-1, 1, forecast.numel()).view_as(forecast)).sum()
+        named = {"history": history, **dict(each.named_parameters())}
+        found.append((forecast, dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))))
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-11, atol=1e-9)
+    for name, expected in found[1][1].items():
+        scale = max(float(expected.abs().max()), 1e-6)
+        torch.testing.assert_close(found[0][1][name] / scale, expected / scale, rtol=0, atol=1e-9, msg=name)
+    assert found[0][1]["history"].any(dim=-1).any(dim=0).any(dim=-1).all()  # every step has a part in it
+
+
+@pytest.mark.parametrize("encoder", ["xlstm", "mlp"])
+def test_a_longer_patch_is_fewer_tokens_and_less_work(encoder: str) -> None:
+    network, (b, target) = known()
+    example = Example(Batch(*(t.float() if t.is_floating_point() else t for t in b)), target)
+    work = []
+    for patch in PATCHES:
+        model = made(network, patch, encoder).float()
+        assert model.tokens.adaptive is not None
+        assert model.tokens.adaptive.shape == (5, 12 // patch, 16)
+        work.append(work_of(model, example))
+        if encoder == "xlstm":
+            assert (model.encoder.history, model.encoder.cpu_chunk) == (12 // patch, CPU_CHUNK * patch)
+    for one, two in pairwise(work):
+        assert two[0] < one[0]
+        assert two[1] < one[1] or encoder == "mlp"  # whose bytes are those of the readings
+
+
+@pytest.mark.parametrize(
+    ("history", "patch", "said", "below"),
+    [
+        (12, 5, "the 12 steps of the history: 1, 2, 3, 4, 6 or 12", 4),
+        (12, 24, "the 12 steps of the history: 1, 2, 3, 4, 6 or 12", 12),
+        (7, 6, "the 7 steps of the history: 1 or 7", 1),
+        (1, 2, "the 1 step of the history: 1", 1),
+    ],
+)
+def test_a_patch_that_does_not_divide_the_history_is_refused(
+    history: int, patch: int, said: str, below: int, tmp_path: Path
+) -> None:
+    settings = Settings(data={"history": history}, model={"patch": patch})
+    with pytest.raises(SettingsError) as caught:
+        settings.refuse_conflicts()
+    assert str(caught.value).startswith(f"model.patch {patch} does not divide {said}: model={{'patch': {below}}}")
+    data = small_file(tmp_path, 60, 2)
+    error = refused("train", "--data", data, "--history", history, "--patch", patch, "--pooling", "none", code=2)
+    assert f"{said}: --patch {below}, or another --history" in error
+    for model in ({"kind": "linear"}, {"patch": below}):
+        Settings(data={"history": history}, model={"patch": patch} | model).refuse_conflicts()
+
+
+def test_a_run_forecasts_scores_and_goes_on_with_its_patch(tmp_path: Path) -> None:
+    run = small_run(small_file(tmp_path), "run", "--patch", "6", "--max-epochs", "2")
+    assert api.load_run(run).settings.model.patch == 6
+    assert np.isfinite(api.predict(run).values).all()
+    assert api.load_model(run).model.tokens.patch == 6
+    api.export(run, tmp_path / "model.safetensors")
+    assert np.isfinite(api.evaluate(run)[str(run)].overall().mae)
+    works("calibrate", run)
+    works("train", "--resume", run, "--max-epochs", "3")
+    assert "was trained with 6, got 4" in refused("train", "--resume", run, "--set", "model.patch=4", code=2)
+
+
+def test_a_patch_is_of_the_steps_of_the_model_where_a_file_has_longer_ones(tmp_path: Path) -> None:
+    data, run = small_file(tmp_path), small_run(tmp_path / "small.h5", "run", "--any-network", "--patch", "6")
+    coarser = tmp_path / "coarser.h5"
+    with edited(data, coarser) as file:
+        for name in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):
+            kept = file[name][::3]
+            file[name].resize(len(kept), axis=0)
+            file[name][:] = kept
+    forecast = api.predict(run, coarser)
+    assert forecast.values.shape[1] == 4  # 12 steps of the model are four of the file
+    assert np.isfinite(forecast.values).all()
+
+
+@pytest.mark.parametrize("name", ["metr_la", "any"])
+def test_a_run_without_the_setting_has_a_step_in_a_token(name: str) -> None:
+    assert "patch" not in (ROOT / f"socialx/trained/{name}/settings.yaml").read_text()
+    assert api.load_run(name).settings.model.patch == 1
