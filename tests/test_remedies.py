@@ -324,11 +324,21 @@ def beside_a_card(w: World, seen: bool) -> str:
     return train(w)
 
 
+def in_utc(world: World, run: str | Path) -> str:
+    """A forecast from a file whose times are in UTC, and whose local zone nobody said."""
+    utc = world.folder / "utc.h5"
+    api.convert("csv", world.fill["FILE"], utc, meta=LOCATIONS, name="metr_la", units="mph", timezone="UTC")
+    return world.says("predict", run, "--data", utc)
+
+
 TO = ("--output-h5", "x.h5")
 FRAME = pd.DataFrame([[1.0]])
 # Where the command is made -> what makes it, and says what was printed.
 CASES: dict[str, Callable[[World], str]] = {
     "build.build#1": lambda w: w.says("train"),
+    "dataset.Dataset.note_clock#1": lambda w: in_utc(w, "any"),
+    "scoring.protocol.ScoringProtocol.refuse_other#2": lambda w: in_utc(w, w.run),
+    "tasks.training.starting#2": lambda w: train(w, "--precision", "16-mixed"),
     "cli.scoring_commands.calibrate#1": lambda w: w.says("calibrate", w.run),
     "cli.training_commands.train#1": train,
     "files.append#1": overlap,

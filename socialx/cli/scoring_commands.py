@@ -299,8 +299,7 @@ def predict(
 
     if output is not None:
         check_suffix(output)
-    read = [meta_csv]
-    check_outputs((output, None), (plot, PICTURE), layers=layers, runs=[run], others=read, overwrite=overwrite)
+    check_outputs((output, None), (plot, PICTURE), layers=layers, runs=[run], others=[meta_csv], overwrite=overwrite)
     forecast = socialx.predict(
         run,
         at=at,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from socialx.build import Problem, build
+from socialx.data.climatology import KnownDays
 from socialx.data.normaliser import Moments
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.files.quantities import KMH, ratio_of_units
@@ -196,6 +197,15 @@ def _new_sensors(run: Path, settings: Settings, sensors: Sequence[str] | None, *
     return new
 
 
+def _knowing(problem: Problem, then: ScoringProtocol, sensors: Sequence[str], known: KnownDays) -> Problem:
+    """The problem with what a run of these sensors knows of earlier days, in the units of the file."""
+    places = places_of(problem.data.sensors.ids, sensors)
+    if not problem.data.met or max(places) < 0 or len(known.sums[0]) != problem.data.network.slots:
+        return problem
+    ratios = [ratio_of_units(then.targets.get(name, unit), unit) for name, unit in problem.protocol.targets.items()]
+    return replace(problem, data=replace(problem.data, known=known.of_sensors(places, ratios)))
+
+
 def load_trained(
     path: Path, layers: Layers, first: Problem | None = None, *, split: bool = True, same_missing: bool = False
 ) -> tuple[Problem, Trained]:
@@ -210,31 +220,28 @@ def load_trained(
     sensors, weights = run.sensors(), run.read_weights()
     then, known = run.protocol(), None if split else run.read_known()
     loaded = settings_of(run, layers, SCORING)
-    effective = loaded.in_full_precision(run.settings)
+    effective = with_own_list(loaded.in_full_precision(run.settings), loaded.origin, run)
     finer = steps_in_one(effective, then)
     lengths = {name: getattr(effective.data, name) // finer for name in ("history", "horizon")}
     effective = effective.model_copy(update={"data": effective.data.model_copy(update=lengths)})
-    effective = with_own_list(effective, loaded.origin, run)
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
     tied, free = effective.sensor_tables(), effective.takes_new_sensors() and sensors is not None
-    new = [] if free or not tied else _new_sensors(path, effective, sensors, tell=not split)
+    own = sensors if tied and not free else None  # which the file must have
+    new = _new_sensors(path, effective, own, tell=not split)
     problem = build(
         effective,
         first.data if first else None,
         split=split,
         moments=None if split else then.normaliser,
-        sensors=sensors if tied and not free and not split else None,
+        sensors=None if split else own,
         finer=finer,
     )
     if layers.data is None:
         refuse_other_file(run, problem.data.stores)
-    same = tied or then.dataset == problem.protocol.dataset  # with tables another is refused
-    places, slots = places_of(problem.data.sensors.ids, known[0] if known else ()), problem.data.network.slots
-    if known and same and problem.data.met and max(places) >= 0 and len(known[1].sums[0]) == slots:
-        units = problem.protocol.targets.items()
-        ratios = [ratio_of_units(then.targets.get(name, unit), unit) for name, unit in units]
-        problem = replace(problem, data=replace(problem.data, known=known[1].of_sensors(places, ratios)))
+    now = problem.protocol
+    if known and (tied or then.network == now.network or then.dataset == now.dataset):  # with tables another is refused
+        problem = _knowing(problem, then, *known)
     state = weights.state
     if effective.model.any_network:
         state, then = fitted(problem, state, replace(then, step_minutes=problem.protocol.step_minutes))

@@ -402,7 +402,8 @@ def starting(problem: Problem, loader: Loader, run_dir: Path, processes: int = 1
         small = f"for example {Argument('size', 'small')} or {Argument('size', 'medium')}"
         note(Message("no CUDA device", "on a CPU a small model is wise", small))
     if precision.device.type == "cpu" and precision.name == "16-mixed":
-        measured = f"{Command('profile', **{'trainer.precision': precision.name})} measures its pace"
+        tried = {"data.path": problem.data.store.path, "trainer.precision": precision.name}
+        measured = f"{Command('profile', **tried)} measures its pace"
         note(Message(Argument("trainer.precision", precision.name), "it may be faster or slower on a CPU", measured))
     if processes > 1:
         size, rate = loader.batch_size, settings.trainer.learning_rate

@@ -50,7 +50,7 @@ def test_an_output_that_would_be_called_something_else_is_refused(name: str, tmp
 def test_sixteen_bits_on_a_cpu_name_what_measures_them_and_claim_nothing(data: Path, tmp_path: Path) -> None:
     words = ("train", "--data", data, "--max-epochs", "1", "--device", "cpu", *SMALL)
     done = works(*words, "--run-dir", tmp_path / "low", "--precision", "16-mixed")
-    told = "--precision 16-mixed: it may be faster or slower on a CPU: socialx profile --precision 16-mixed measures"
+    told = "--precision 16-mixed: it may be faster or slower on a CPU: socialx profile --data"
     assert done.stderr.count(told) == 1
     assert "6 and 7 times" not in done.stderr
     assert "slower" not in works(*words, "--run-dir", tmp_path / "full").stderr
