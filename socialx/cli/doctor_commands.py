@@ -17,8 +17,9 @@ from socialx.settings_layers import Layers
 def doctor(layers: Layers, as_json: Json = False) -> None:
     """Check what a training needs.
 
-    It looks at the machine, packages, settings, device, memory, the data file, and one step of the model.  Every line
-    that is not ok says what to do next.  It exits with 3 where a line fails.  Nothing is trained or kept.
+    It looks at the machine, packages, settings, device, precision, memory and disk, the data file, one step of the
+    model, and a worker process.  Every line that is not ok says what to do next.  It exits with 3 where a line fails.
+    Nothing is trained or kept.
 
     Example:
       socialx doctor --data metr_la.h5

@@ -10,8 +10,6 @@ import os
 import platform
 import re
 import shutil
-import sys
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -22,9 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
 from socialx.batch import Example
@@ -34,16 +30,15 @@ from socialx.data.normaliser import Moments, measure
 from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, windows_of, with_mode
 from socialx.environment import MIB, cpu_field, free_bytes, usable_cores
 from socialx.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, counted, python
-from socialx.files.hdf5_layout import Block, Readings, Sensors
 from socialx.files.quantities import SPEED
 from socialx.files.store import open_store
-from socialx.files.writer import create
 from socialx.notebook import Shown
 from socialx.precision import Precision, no_code, resolve_device, resolve_precision
 from socialx.progress import Callback, listening, work
 from socialx.settings import Settings
 from socialx.settings_layers import DEFAULT, Layers, Loaded, flat, sees_card
 from socialx.tasks.training import what_computes
+from socialx.training.run_folder import TRAINED
 
 SCHEMA = "socialx.doctor/1"
 State = Literal["ok", "warn", "fail"]
@@ -52,14 +47,10 @@ FLOOR = (2, 11)  # of torch
 LOW_BYTES = GIB  # of memory and of disk
 SHARED_BYTES = 256 * MIB  # workers pass batches through it
 WORKER_S = 20  # in which a worker process answers
-SIZE = 256  # of the matrices whose product is compared
 MOST_SENSORS = 1024  # of the network that a step is tried on: a larger one could take all memory
-MADE_UP_SENSORS = 5
-# Largest relative error of a product: of a type, and of float32 by the precision of its products on CUDA.
-ERRORS = {torch.float16: 2e-3, torch.bfloat16: 2e-2}
-FLOAT32_ERRORS = {"highest": 1e-5, "high": 2e-3, "medium": 2e-2}
 CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # what a CPU that computes in bfloat16 says of itself
-
+PRODUCTS = {"highest": "exact float32", "high": "TF32", "medium": "bfloat16"}  # of float32 on CUDA, by the setting
+EXCERPT = TRAINED / "metr_la" / "last_two_days.h5"  # comes with the package, and is as long as the longest window
 
 OTHER_DEVICE = f"{Argument('trainer.device', 'cpu')}, or another build of torch"
 OTHER_STEP = f"{Argument('model.impl', 'reference')}, or {Argument('trainer.device', 'cpu')}"
@@ -184,8 +175,8 @@ def doctor(
 ) -> DoctorResult:
     """Check the machine, the packages, the settings, the data file and one small step of the configured model.
 
-    The arguments are those of ``train``; nothing is trained and nothing is written but a temporary file.  What is wrong
-    becomes a line that says what helps, and never an exception.
+    The arguments are those of ``train``; nothing is trained and nothing is written.  Without a data file the step reads
+    what comes with the package.  What is wrong becomes a line that says what helps, and never an exception.
     """
     # Building a model sets the precision of products, the threads and the random numbers: they are given back.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
@@ -319,55 +310,34 @@ def _driver() -> str:
     return release[0] if release else ""
 
 
-@check("float32", "device", OTHER_DEVICE)
-def _float32(setup: Setup) -> Answer:
-    """How exact products of float32 are."""
-    now, settings = torch.get_float32_matmul_precision(), setup.settings
-    if setup.device.type != "cuda":
-        return "ok", f"products of float32 in precision {now}; TF32 and cuDNN are for CUDA alone"
-    wanted = settings.trainer.float32_matmul_precision
-    torch.set_float32_matmul_precision(wanted)  # as training does; the product below is measured with it
-    means = {"highest": "exact float32", "high": "TF32", "medium": "bfloat16"}[wanted]
-    library = torch.backends.cudnn.version()
-    cudnn = "no cuDNN" if library is None else f"cuDNN {library}, TF32 {torch.backends.cudnn.allow_tf32}"
-    return "ok", f"products of float32 are {now} in torch, {wanted} ({means}) in training; {cudnn}"
-
-
 @check("precision", "device", OTHER_DEVICE)
 def _precision(setup: Setup) -> Answer:
     """A precision that the device computes in."""
-    device, used = setup.device, setup.precision
+    device, used, products = setup.device, setup.precision, ""
     if device.type == "cuda":
         bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        products = f"; products of float32 in {PRODUCTS[setup.settings.trainer.float32_matmul_precision]}"
     else:
         bf16 = bool(CPU_BF16 & set((cpu_field("flags") or cpu_field("Features")).split()))
     auto = resolve_precision("auto", device).name
-    found = f"{used.name} on {device}, where auto is {auto}; bfloat16 {'in hardware' if bf16 else 'is emulated'}"
+    how = "in hardware" if bf16 else "is emulated"
+    found = f"{used.name} on {device}, where auto is {auto}{products}; bfloat16 {how}"
     if used.name == "bf16-mixed" and not bf16:
         return "warn", f"{found}, which is slow", Argument("trainer.precision", auto)
     return "ok", found
 
 
-@check("memory", "device", OTHER_DEVICE)
-def _memory(setup: Setup) -> Answer:
-    """A GiB of memory on host and device."""
-    devices = dict.fromkeys((HOST, setup.device))
-    free = {device: free_bytes(device) for device in devices}
-    parts = [f"{device}: {'not known' if count is None else f'{_size(count)} free'}" for device, count in free.items()]
-    if any(count is not None and count < LOW_BYTES for count in free.values()):
-        saving = f"{Argument('model.checkpointing', True)} and a smaller {Argument('loader.batch_size')} need less"
-        return "warn", ", ".join(parts), f"end other programs; {saving}"
-    return "ok", ", ".join(parts)
-
-
-@check("disk", helps="change to a folder that can be read")
-def _disk(setup: Setup) -> Answer:
-    """A GiB of disk."""
-    free = shutil.disk_usage(Path.cwd()).free
-    found = f"{_size(free)} free in this folder"
-    if free < LOW_BYTES:
-        return "warn", found, f"make room, or {Argument('trainer.run_dir', 'FOLDER')} on another disk"
-    return "ok", found
+@check("memory and disk", "device", f"a folder that can be read, or {Argument('trainer.device', 'cpu')}")
+def _room(setup: Setup) -> Answer:
+    """A GiB of memory on host and device, and of disk."""
+    memory = {str(device): free_bytes(device) for device in (HOST, setup.device)}
+    free = {**memory, "this folder": shutil.disk_usage(Path.cwd()).free}
+    parts = [f"{place}: {'not known' if count is None else f'{_size(count)} free'}" for place, count in free.items()]
+    low = {place for place, count in free.items() if count is not None and count < LOW_BYTES}
+    saving = f"{Argument('model.checkpointing', True)} and a smaller {Argument('loader.batch_size')} need less"
+    helps = [f"end other programs; {saving}"] if low & set(memory) else []
+    helps += [f"make room, or {Argument('trainer.run_dir', 'FOLDER')} on another disk"] if "this folder" in low else []
+    return ("warn", ", ".join(parts), "; ".join(helps)) if low else ("ok", ", ".join(parts))
 
 
 # The data
@@ -402,40 +372,18 @@ def _data(setup: Setup) -> Answer:
 # What computes
 
 
-@check("product", "device", OTHER_DEVICE)
-def _product(setup: Setup) -> Answer:
-    """Matrix products as they should be."""
-    device, low = setup.device, setup.precision.low or torch.bfloat16
-    generator = torch.Generator().manual_seed(0)
-    left, right = (torch.randn(SIZE, SIZE, generator=generator) for _ in range(2))
-    exact = left.double().numpy() @ right.double().numpy()  # of NumPy: the products of torch are in question
-    allowed = {torch.float32: FLOAT32_ERRORS[torch.get_float32_matmul_precision()], low: ERRORS[low]}
-    parts, wrong = [], False
-    for dtype, most in allowed.items():
-        product = torch.matmul(left.to(device, dtype), right.to(device, dtype)).double().cpu().numpy()
-        error = float(np.linalg.norm(product - exact) / np.linalg.norm(exact))
-        wrong |= not error <= most  # NaN too
-        parts.append(f"{str(dtype).removeprefix('torch.')} {error:.1e} of at most {most:.0e}")
-    found = f"relative error of a product on {device}: {', '.join(parts)}"
-    if wrong:
-        return "fail", found, f"another build of torch, or {Argument('trainer.device', 'cpu')}"
-    return "ok", found
-
-
-@check("encoder", "device", OTHER_STEP)
-def _encoder(setup: Setup) -> Answer:
+@check("one step", "device", OTHER_STEP)
+def _step(setup: Setup) -> Answer:
     """A finite step of the model, all on one device: one forward and backward pass for one window."""
-    settings = setup.settings
-    with tempfile.TemporaryDirectory() as folder:
-        made_up = settings.data.path is None or "data" in setup.unknown
-        if made_up:
-            settings = _with_made_up_file(settings, Path(folder) / "made-up.h5")
-        data = _first_rows(settings, setup.device)
-        problem = build(settings, data)
-        start = torch.zeros(1, dtype=torch.int64, device=setup.device)
-        series = data.series_with()
-        example = Example(series.window(start), series.target(start))
-    model, device = problem.model.to(setup.device), setup.device
+    settings, device, path = setup.settings, setup.device, setup.settings.data.path
+    if path is None or "data" in setup.unknown:
+        settings, path = _of_the_excerpt(settings), EXCERPT
+    data = _first_rows(settings, path, device)
+    problem = build(settings, data)
+    start = torch.zeros(1, dtype=torch.int64, device=device)
+    series = data.series_with()
+    example = Example(series.window(start), series.target(start))
+    model = problem.model.to(device)
     tensors = {
         **{f"parameter {name}": tensor for name, tensor in model.named_parameters()},
         **{f"buffer {name}": tensor for name, tensor in model.named_buffers()},
@@ -452,8 +400,9 @@ def _encoder(setup: Setup) -> Answer:
     broken = [f"gradient of {name}" for name, gradient in gradients.items() if not gradient.isfinite().all()]
     broken = broken if output.isfinite().all() else ["forecast", *broken]
     ran = what_computes(problem) if device.type == "cuda" else what_computes(problem).partition(", ")[0]
-    network = counted(len(data.sensors.ids), "made-up sensor" if made_up else "sensor")
+    network = counted(len(data.sensors.ids), "sensor")
     network = f"the first {network}" if len(data.sensors.ids) == MOST_SENSORS else network
+    network += " of the readings that come with socialx" if path == EXCERPT else ""
     if broken or not gradients:
         what = f"{ran}: {'not finite: ' + broken[0] if broken else 'no parameter has a gradient'}, for {network}"
         exact = f"{Argument('model.impl', 'reference')} or {Argument('trainer.precision', '32-true')}"
@@ -462,33 +411,21 @@ def _encoder(setup: Setup) -> Answer:
     return "ok", f"{ran}: a step for {network} is finite; {count:,} parameters and the batch are on {device}"
 
 
-def _with_made_up_file(settings: Settings, path: Path) -> Settings:
-    """Write a small file of made-up speeds, and return the settings that read it."""
-    length = settings.data.history + settings.data.horizon
-    times = np.datetime64("2012-03-12T00:00:00") + np.arange(length) * np.timedelta64(5, "m")
-    stamps = np.array([str(time).replace("T", " ") for time in times], "S19")
-    speeds = np.random.default_rng(0).normal(55, 8, (length, MADE_UP_SENSORS)).astype(np.float32)
-    blocks = (Block(stamps, speeds) for _ in range(1))
-    place = np.arange(MADE_UP_SENSORS) / 100
-    sensors = Sensors(tuple(f"sensor{number}" for number in range(MADE_UP_SENSORS)), 34 + place, -118 - place)
-    create(path, Readings("made-up", SPEED, sensors, blocks, "mph", 0.0, None, "made up", "made up"))
-    data = {"path": path, "targets": (SPEED,), "inputs": None, "days": None}
-    # A list of roads names the sensors of another file.
+def _of_the_excerpt(settings: Settings) -> Settings:
+    """The same settings for the readings that come with the package; a list of roads names sensors of another file."""
+    data = settings.data.model_copy(update={"path": EXCERPT, "targets": (SPEED,), "inputs": None})
     pooling = settings.pooling.model_copy(update={"distances": None})
-    return settings.model_copy(update={"data": settings.data.model_copy(update=data), "pooling": pooling})
+    return settings.model_copy(update={"data": data, "pooling": pooling})
 
 
-def _first_rows(settings: Settings, device: torch.device) -> Dataset:
+def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset:
     """The rows of the first window as a data set, so that no file takes long; the moments are those of these rows."""
-    section = settings.data
-    if section.path is None:
-        raise ValueError("no data file")
-    store = open_store(section.path, section.targets[0])
-    last = int(store.seconds[min(section.history + section.horizon, len(store.seconds)) - 1])
+    section, store = settings.data, open_store(path, settings.data.targets[0])
+    last = int(store.seconds[section.history + section.horizon - 1])
     # A square matrix of distances has no ids: it fits all sensors.
     fewer = store.sensors.ids[:MOST_SENSORS] if settings.pooling.distances is None else None
     data = open_dataset(
-        section.path,
+        path,
         targets=section.targets,
         inputs=section.inputs,
         history=section.history,
@@ -500,7 +437,7 @@ def _first_rows(settings: Settings, device: torch.device) -> Dataset:
         met=met_by(settings),
     )
     try:
-        moments = measure(data.source, slice(0, len(data.store.seconds)), section.path)
+        moments = measure(data.source, slice(0, len(data.store.seconds)), path)
     except SocialxError:  # no reading on these days, which a step does not need
         moments = [Moments(0.0, 1.0)] * len(data.stores)
     return replace(data, moments=dict(zip(data.stores, moments, strict=True)))
@@ -509,22 +446,9 @@ def _first_rows(settings: Settings, device: torch.device) -> Dataset:
 # Other processes
 
 
-@check("processes", "device")
-def _processes(setup: Setup) -> Answer:
-    """A way for several processes to train together."""
-    if not dist.is_available():
-        return "warn", "this torch has no torch.distributed", "another build, to train in several processes"
-    backends = {"nccl": dist.is_nccl_available(), "gloo": dist.is_gloo_available()}
-    backend = "nccl" if setup.device.type == "cuda" else "gloo"
-    if not backends[backend]:
-        missing = f"this torch has no {backend}, by which processes that train on {setup.device.type} would talk"
-        return "warn", missing, "another build of torch, or train in one process"
-    return "ok", f"several processes can train one model, by {backend}"
-
-
-@check("workers", "settings", Argument("loader.mode", "chunk"))
-def _workers(setup: Setup) -> Answer:
-    """A process that makes batches."""
+@check("worker", "settings", Argument("loader.mode", "chunk"))
+def _worker(setup: Setup) -> Answer:
+    """A process that makes batches, and room for them."""
     numbers = TensorDataset(torch.arange(4.0))
     try:  # a generator of its own: that of the process stays as it is
         loader = DataLoader(numbers, 4, num_workers=1, timeout=WORKER_S, generator=torch.Generator())
@@ -533,20 +457,11 @@ def _workers(setup: Setup) -> Answer:
         state: State = "fail" if setup.settings.loader.mode == "workers" else "warn"
         without = f"{Argument('loader.mode', 'chunk')} needs no workers"
         return state, f"a worker process gave no batch ({_in_short(error)})", without
-    return "ok", f"a worker process started and passed a batch of {len(batch)} on"
-
-
-@check("shared memory")
-def _shared_memory(setup: Setup) -> Answer:
-    """Room for the batches of workers."""
+    found = f"a worker process started and passed a batch of {len(batch)} on"
     shared = Path("/dev") / "shm"
-    if not shared.is_dir():
-        return "ok", f"{sys.platform} has no {shared}"
-    size = shutil.disk_usage(shared).total
-    found = f"{_size(size)} in {shared}, through which workers pass batches"
-    if size < SHARED_BYTES:
+    if shared.is_dir() and (size := shutil.disk_usage(shared).total) < SHARED_BYTES:
         without = f"{Argument('loader.mode', 'chunk')} needs none; a container has more with shm-size=1g"
-        return "warn", found, without
+        return "warn", f"{found}, through {shared}, which has {_size(size)}", without
     return "ok", found
 
 
