@@ -1,7 +1,6 @@
 """What the compiler makes of every Triton kernel, without a GPU: instructions, registers, spills, warps that fit.
 
     python benchmarks/compile_report.py [--arch 80 90] [--dtype bf16 fp16 fp32] [--width 16 32 64 128] [--steps 12 64]
-    python benchmarks/compile_report.py --sweep           # the launch options of benchmarks/gpu.py, compared
 
 The operations run on meta tensors, each launch is recorded instead of made, ptxas compiles what was recorded, and
 nvdisasm, which comes with Triton, shows the instructions.  They are counted as they are issued: a loop counts as often
@@ -28,19 +27,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from benchmarks.gpu import SWEEP
-from socialx.model.xlstm import cells, convolution, operations, residual, tokens
+from socialx.model.xlstm import cells, convolution, operations, residual
 
 KERNELS = {
     convolution: ("conv_forward", "conv_backward"),
     cells: ("mlstm_forward", "mlstm_backward", "slstm_forward", "slstm_backward"),
-    residual: ("add_norm_forward", "add_norm_backward", "gated_forward", "gated_backward"),
-    tokens: ("tokens_forward", "tokens_backward"),
+    residual: ("add_norm_forward", "add_norm_backward"),
 }
-OPERATIONS = ("mlstm", "slstm", "add_norm", "gated", "tokens")
+OPERATIONS = ("mlstm", "slstm", "add_norm")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-SENSORS, HEADS = 207, 4  # of the benchmark's step
-SEQUENCES = 64 * SENSORS
+HEADS, SEQUENCES = 4, 64 * 207  # of the benchmark's step
 WARPS, BLOCKS, REGISTERS = 64, 32, 65_536  # of a multiprocessor, sm_80 to sm_100
 SHARED = {80: 164 * 1024, 90: 228 * 1024, 100: 228 * 1024}  # bytes; a program takes 1 KiB more than it asks for
 ENOUGH = 32  # warps of a multiprocessor: with 8 warps each, its 4 schedulers may issue one of a warp every 8 cycles
@@ -105,16 +101,6 @@ def launches(
             forward, backward = operations.add_norm._init_fn, operations.add_norm_backward._init_fn
             total, out = forward(x, y, keep, 1.1, scale, 1e-5, dtype)
             backward(total, keep, 1.1, scale, dtype, x, out, 1e-5)
-        elif operation == "tokens":
-            windows = -(-sequences // SENSORS)
-            numbers, weight = meta(windows, steps, SENSORS, 2, of=wide), meta(2, channels, of=wide)
-            shared, own = meta(windows, steps, channels, of=wide), meta(SENSORS, steps, channels, of=wide)
-            d_out = operations.tokens._init_fn(numbers, weight, shared, own)
-            operations.tokens_backward._init_fn(numbers, d_out)
-        elif operation == "gated":
-            x = meta(steps, sequences, 2 * (-(-13 * channels // 640) * 64))  # as wide as the package makes it
-            backward = operations.gated_backward._init_fn
-            backward(x, operations.gated._init_fn(x))
         else:
             weights = (
                 meta(6, channels, of=wide),
@@ -185,11 +171,9 @@ def _said(*command: object) -> subprocess.CompletedProcess[str]:
 
 def trips(kernel: str, arguments: dict[str, Any]) -> int:
     """How often the loop of a kernel runs; 1 where it has none."""
-    if kernel.startswith("tokens"):
-        return arguments.get("WINDOWS", 1)
     if kernel == "conv_forward":
         return arguments["H"] * arguments["D"] // arguments["W"]
-    return 1 if kernel.startswith("mlstm") else arguments["TURNS" if kernel.startswith(("add_norm", "gated")) else "T"]
+    return 1 if kernel.startswith("mlstm") else arguments["TURNS" if kernel.startswith("add_norm") else "T"]
 
 
 def issued(sass: str, trips: int) -> int:
@@ -234,21 +218,6 @@ def report(widths: list[int], archs: list[int], dtypes: list[str], steps: list[i
                 yield {**shape, "dtype": dtype, "arch": arch, **compiled(launch, arch)}
 
 
-def tried(kernel: str, cell: str, width: int, options: dict[str, int | None], arch: int) -> dict[str, Any]:
-    """One kernel with these launch options, for 12 steps in bf16."""
-    with mock.patch.dict(operations.LAUNCH, {(kernel, cell, width, 2): options}):
-        found = launches(cell, width, 12, torch.bfloat16)
-    return compiled(next(launch for launch in found if launch.kernel.__name__ == kernel), arch)
-
-
-def sweep(arch: int = 90) -> Iterator[dict[str, Any]]:
-    """A row per choice of launch options that benchmarks/gpu.py times."""
-    for kernel, cell, width, choices in SWEEP:
-        for options in [{}, *choices]:
-            asked = {"kernel": kernel, "cell": cell, "width": width, "options": options}
-            yield {"asked": asked, **tried(**asked, arch=arch)}
-
-
 COLUMNS = "| cell | kernel | width | T | type | sm | warps | registers | spills | shared | instructions | fit | slots |"
 
 
@@ -281,19 +250,8 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", default=list(DTYPES))
     parser.add_argument("--width", type=int, nargs="+", default=[16, 32, 64, 128])
     parser.add_argument("--steps", type=int, nargs="+", default=[12])
-    parser.add_argument("--sweep", action="store_true", help="the launch options that benchmarks/gpu.py times, instead")
     parser.add_argument("--output", type=Path, default=RESULT, help="without its ending")
     options = parser.parse_args()
-    if options.sweep:
-        for row in sweep():
-            asked, spills = row["asked"], f"spills {row['spill_stores']} + {row['spill_loads']}"
-            print(
-                f"{asked['kernel']} of {asked['cell']}, {asked['options'] or 'as it is'}: {row['slots']:,.0f} slots, ",
-                end="",
-            )
-            print(f"{row['per_sequence']:,.0f} instructions, {row['registers']} registers, {spills}, ", end="")
-            print(f"{row['warps_per_sm']} warps fit", flush=True)
-        return
     rows = []
     for row in report(options.width, options.arch, options.dtype, options.steps):
         rows.append(row)

@@ -36,9 +36,9 @@ CALL_S = 540  # planned for a call, at most
 AT_ONCE = 5  # processes of parts that are not timed
 # Planned seconds, none of them measured on a card.  Importing takes 2 s on one core, then comes the device's context.
 START = 8
-# A forward and a backward pass have 14 kernels, which one core compiles in 8 s; later processes find them on disk.
+# A forward and a backward pass have 10 kernels, which one core compiles in 8 s; later processes find them on disk.
 KERNELS = 8
-VARIANT = 0.8  # one more choice of launch options: 0.6 s of a core, several at once, and 7 rounds of 40 ms
+ALONE = 3  # a kernel alone: 0.6 s of a core, and 7 rounds of 40 ms
 INDUCTOR, NVCC = 100, 100  # a step by Inductor without a cache, seven sources by nvcc
 TRACE, EPOCH = 8, 4  # ten steps and reading their trace; 375 steps
 MAKE = 6  # the model, its data or input, the steps of a row and what is counted beside them
@@ -60,71 +60,16 @@ WITHOUT = {  # what a row of the training step leaves to several operations of t
     "add_norm": "sum and norm apart",
     "attention": "attention by dense sums",
 }
-FREE = None  # no bound on the registers of a thread
-# Kernel, cell, channels of a head, and launch options beside those that are the defaults by what the compiler counts.
-SWEEP: list[tuple[str, str, int, list[dict[str, int | None]]]] = [
-    (
-        "mlstm_backward",
-        "mlstm",
-        64,
-        [
-            *({"num_warps": 1, "maxnreg": most} for most in (80, 128, 168)),
-            *({"num_warps": 2, "maxnreg": most} for most in (80, 96, 128)),
-            *({"num_warps": 4, "maxnreg": most} for most in (96, 128)),
-            {"ROWS": 32, "num_warps": 4, "maxnreg": 168},
-        ],
-    ),
-    (
-        "conv_backward",
-        "mlstm",
-        64,
-        [
-            *({"num_warps": 1, "maxnreg": most} for most in (96, 128, FREE)),
-            *({"W": 32, "num_warps": 4, "maxnreg": most} for most in (96, 128, 168)),
-            *({"W": 32, "num_warps": 2, "maxnreg": most} for most in (128, FREE)),
-        ],
-    ),
-    (
-        "slstm_backward",
-        "slstm",
-        32,
-        [
-            {"num_warps": 4, "maxnreg": FREE},
-            *({"num_warps": 4, "maxnreg": most} for most in (96, 112, 168)),
-            {"num_warps": 2, "maxnreg": FREE},
-        ],
-    ),
-    (
-        "conv_forward",
-        "mlstm",
-        64,
-        [
-            {"ROWS": 16, "num_warps": 2},
-            {"ROWS": 64, "num_warps": 8, "maxnreg": 80},
-            *({"ROWS": 128, "num_warps": 8, "maxnreg": most} for most in (80, FREE)),
-            *({"ROWS": 64, "num_warps": 4, "maxnreg": most} for most in (80, 128)),
-            {"ROWS": 16, "W": 16, "num_warps": 1},
-        ],
-    ),
-    (
-        "mlstm_forward",
-        "mlstm",
-        64,
-        [
-            {"num_warps": 4},
-            *({"num_warps": 1, "maxnreg": most} for most in (64, 96, FREE)),
-            {"ROWS": 32, "num_warps": 4},
-        ],
-    ),
-    (
-        "slstm_forward",
-        "slstm",
-        32,
-        [*({"num_warps": 4, "maxnreg": most} for most in (64, 80, FREE)), {"N": 32, "num_warps": 8, "maxnreg": 64}],
-    ),
-    ("conv_forward", "slstm", 32, [{"ROWS": 64, "num_warps": 4}]),
-    ("conv_backward", "slstm", 32, [{"num_warps": 4, "maxnreg": 64}]),
-]
+KERNELS_ALONE = (  # kernel, cell, channels of a head
+    ("mlstm_backward", "mlstm", 64),
+    ("conv_backward", "mlstm", 64),
+    ("slstm_backward", "slstm", 32),
+    ("conv_forward", "mlstm", 64),
+    ("mlstm_forward", "mlstm", 64),
+    ("slstm_forward", "slstm", 32),
+    ("conv_forward", "slstm", 32),
+    ("conv_backward", "slstm", 32),
+)
 
 
 @dataclass
@@ -178,9 +123,9 @@ def _fast() -> Iterator[Part]:
     yield _training("lstm")
     yield _training("stid", graph=True)
     yield _training("reference", steps=20, more_s=14)
-    for kernel, cell, width, choices in SWEEP:
-        asked = {"name": kernel, "cell": cell, "width": width, "precision": "bf16", "options": choices}
-        yield Part("fast", "kernel", f"{kernel} of {cell}", asked, 2 + VARIANT * (1 + len(choices)))
+    for kernel, cell, width in KERNELS_ALONE:
+        asked = {"name": kernel, "cell": cell, "width": width, "precision": "bf16"}
+        yield Part("fast", "kernel", f"{kernel} of {cell}", asked, ALONE)
     yield Part("fast", "loader", "loader", {}, MAKE)
     yield _training("triton", compile="default", graph=True, traced=True, more_s=INDUCTOR)
 
@@ -257,8 +202,6 @@ def _small(parts: list[Part]) -> list[Part]:
         elif part.part == "training":  # the first one alone asks for a device
             options |= {"compile": "off", "cuda_graph": number == 1, "epoch": True, "steps": 2}
             options |= {"traced": number == 1 or options["impl"] == "reference"}
-        elif part.part == "kernel":
-            options |= {"options": options["options"][:1]}
         elif part.part == "learning":
             options |= {"options": [], "precision": "32-true"}
         if options.get("impl") == "triton":
@@ -457,16 +400,6 @@ def markdown(parts: list[Part]) -> str:
             found = cells(part.rows[-1], facts) if part.rows else [f"not measured: {part.why}", *[""] * (len(head) - 1)]
             lines.append(f"| {part.row} | {' | '.join(found)} |")
         lines.append("")
-    lines += ["## Kernels alone, B = 64, N = 207, bf16", "", "| | launch options | us | GB/s |", "|---|---|---:|---:|"]
-    for part in (part for part in parts if part.part == "kernel"):
-        for row in part.rows:
-            options = ", ".join(f"{key} {value}" for key, value in row["options"].items()) or "as they are"
-            found = (
-                [number(row["us"]), number(row["gb_per_s"], 0)] if "us" in row else [f"not measured: {row['why']}", ""]
-            )
-            lines.append(f"| {part.row} | {options} | {' | '.join(found)} |")
-        if part.why:
-            lines.append(f"| {part.row} | the rest | not measured: {part.why} | |")
     return "\n".join(lines) + "\n"
 
 
@@ -480,6 +413,10 @@ def _check_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
 
 def _ms_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
     return [number(row["ms"], 3)]
+
+
+def _kernel_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
+    return [number(row["us"]), number(row["gb_per_s"], 0)]
 
 
 def _pooling_cells(row: dict[str, Any], _: dict[str, Any]) -> list[str]:
@@ -578,6 +515,7 @@ TABLES = [
         ["epochs", "seconds", "windows/s", "NVML", "SMs active", "validation", "15 min", "30 min", "60 min"],
         _learning_cells,
     ),
+    ("Kernels alone, B = 64, N = 207, bf16", "kernel", ["us", "GB/s"], _kernel_cells),
 ]
 
 

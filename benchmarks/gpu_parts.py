@@ -18,14 +18,12 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -519,37 +517,16 @@ def loader() -> Iterator[dict[str, Any]]:
 # ------------------------------------------------------------------------------------- kernels and pooling alone
 
 
-def kernel(
-    name: str, cell: str, width: int, precision: str, options: list[dict[str, int | None]]
-) -> Iterator[dict[str, Any]]:
-    """One kernel on the arguments that the default step gives it, with each choice of launch options.
+def kernel(name: str, cell: str, width: int, precision: str) -> Iterator[dict[str, Any]]:
+    """One kernel on the arguments that the default step gives it; width: of a head.
 
-    width: of a head.  All choices are compiled first, side by side.  A call is timed alone, 20 in a CUDA graph over 3
-    sets of arguments, so that none stays in the cache.
+    A call is timed alone, 20 in a CUDA graph over 3 sets of arguments, so that none stays in the cache.
     """
-    report = import_module("compile_report")
-    operations = import_module("socialx.model.xlstm.operations")
     dtype, sequences = TYPES["fp32" if SMOKE else precision], 5 if SMOKE else 64 * 207
-    launches = []
-    for choice in [{}, *options]:
-        with mock.patch.dict(operations.LAUNCH, {(name, cell, width, dtype.itemsize): choice}):
-            found = report.launches(cell, width, HISTORY, dtype, sequences=sequences)
-        launches.append((choice, next(launch for launch in found if launch.kernel.__name__ == name)))
-    if not operations.INTERPRETED:
-        modes: Any = import_module("triton.runtime._async_compile")
-        with ThreadPoolExecutor(os.cpu_count()) as pool, modes.AsyncCompileMode(pool, ignore_errors=True):
-            for _, (jit, grid, arguments) in launches:
-                jit.warmup(grid=grid, **arguments)
-    for choice, launch in launches:
-        row: dict[str, Any] = {"options": choice}
-        try:
-            ms = kernel_ms(*launch)
-            row |= {"us": 1e3 * ms, "gb_per_s": bytes_of(launch.arguments) / ms / 1e6}
-        except Exception as error:  # noqa: BLE001  of Triton, which has errors of its own
-            row["why"] = in_short(error)
-            if CUDA:
-                torch.cuda.synchronize()  # raises where the context is lost
-        yield row
+    found = import_module("compile_report").launches(cell, width, HISTORY, dtype, sequences=sequences)
+    launch = next(launch for launch in found if launch.kernel.__name__ == name)
+    ms = kernel_ms(*launch)
+    yield {"us": 1e3 * ms, "gb_per_s": bytes_of(launch.arguments) / ms / 1e6}
 
 
 def kernel_ms(jit: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> float:

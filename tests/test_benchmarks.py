@@ -201,24 +201,3 @@ def test_patches_are_compared_and_what_is_measured_is_kept(tmp_path: Path) -> No
     assert [row["tokens"] for row in later.values()] == [2, 2, 1, 1]
     assert len(list((runs / "patches").iterdir())) == 2  # nothing was trained again
     assert all(len(row["by_epoch"]) == 1 and row["mae"]["all"] > 0 for row in later.values())
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_every_launch_of_the_sweep_compiles_and_the_defaults_count_least() -> None:
-    """What would count less than a default spills, on that card or on an older one."""
-    code = """
-from benchmarks.compile_report import sweep, tried
-rows, chosen = list(sweep()), {}
-for row in rows:
-    asked = row["asked"]
-    assert all(row[key] == value for key, value in asked["options"].items() if key in row), row
-    least = chosen.setdefault(asked["kernel"] + asked["cell"], row["slots"])
-    if row["slots"] < least and not row["spill_stores"]:
-        assert tried(**asked, arch=80)["spill_stores"], row
-print(len(rows), len(chosen))
-"""
-    environment = os.environ | {"TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "48 8\n"

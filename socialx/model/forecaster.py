@@ -9,7 +9,7 @@ number.  The forecast starts from the latest valid reading: the head only learns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,6 @@ from socialx.data.network import Network
 from socialx.data.normaliser import Normaliser
 from socialx.model.plain import WindowMlp
 from socialx.model.pooling import Social, SocialLayer, kept
-from socialx.model.xlstm import exact
 from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
 from socialx.model.xlstm.exact import Between, recomputed
 
@@ -60,11 +59,10 @@ class Tokens(nn.Module):
         slot: Tensor,
         weekday: Tensor,
         more: Sequence[tuple[Tensor, nn.Linear]] = (),
-        add: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = exact.tokens,
     ) -> Tensor:
         """normalised (0 where missing), valid [B,T,N,F], slot and weekday [B,T] -> tokens [B,N,M,E].
 
-        more: other numbers of each step [B,T,N,C], each with its projection [patch C -> E].  add: the sum of all parts.
+        more: other numbers of each step [B,T,N,C], each with its projection [patch C -> E].
         """
         reading = torch.cat([normalised, (~valid).to(normalised.dtype)], dim=-1)  # [B,T,N,2F]
         parts = [(reading, self.reading), *more]
@@ -74,12 +72,13 @@ class Tokens(nn.Module):
         # CPU.  What all sensors or all windows share is summed before it meets the tokens.
         weights = [projection.weight.unflatten(1, (self.patch, -1)) for _, projection in parts]
         weight = torch.cat(weights, dim=2).flatten(1).t().contiguous()  # [patch C,E]
-        shared = torch.stack([projection.bias for _, projection in parts]).sum(0)  # [E], with a calendar [B,M,E]
+        shared = torch.stack([projection.bias for _, projection in parts]).sum(0)  # [E], with a calendar [B,1,M,E]
         for table, key in ((self.slot, slot), (self.weekday, weekday)):
             if table is not None:
-                shared = shared + table[key[:, self.patch - 1 :: self.patch]]
+                shared = shared + table[key[:, None, self.patch - 1 :: self.patch]]
+        tokens = numbers.transpose(1, 2) @ weight + shared  # [B,N,M,E]
         own = [table for table in (self.sensor, self.adaptive) if table is not None]
-        return add(numbers, weight, shared, kept(sum(own[1:], own[0]), self.keep, 2) if own else None)
+        return tokens + kept(sum(own[1:], own[0]), self.keep, 2) if own else tokens
 
 
 class Climatology(nn.Module):
@@ -179,8 +178,7 @@ class Forecaster(nn.Module):
             numbers = self.climatology.of_tokens(usual[:, :history], trust[:, :history], normalised, batch.valid)
             more.append((numbers, self.climatology.token))
             ahead = self.climatology.of_state(usual, trust, history, self.normaliser.carried(batch))
-        add = self.encoder.add_tokens(batch.history.device) if isinstance(self.encoder, SharedEncoder) else exact.tokens
-        tokens = self.tokens(normalised, batch.valid, slot, weekday, more, add)  # [B,N,M,E]
+        tokens = self.tokens(normalised, batch.valid, slot, weekday, more)  # [B,N,M,E]
         sequences, shape = tokens.flatten(0, 1), tokens.shape[:2]
         own = self.encoder(sequences, self._between(shape[1])) if self.interleaved else self.encoder(sequences)
         own = own.unflatten(0, shape) if ahead is None else own.unflatten(0, shape) + ahead  # [B,N,E]

@@ -90,25 +90,6 @@ def test_the_first_norm_and_its_gradient_beside_that_of_what_it_reads(low: torch
         assert relative(ours, theirs) < (1e-6 if low is torch.float32 else 1e-3)
 
 
-@pytest.mark.parametrize("width", [16, 96, 192])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_gated_gelu_and_its_gradient(width: int, dtype: torch.dtype) -> None:
-    x, weight = 3 * torch.randn(5, 7, 2 * width), torch.randn(5, 7, width, dtype=torch.float64)
-    x[0, 0] = torch.linspace(-12, 12, 2 * width)  # where the GELU is 0, and where it is the number itself
-    x, found = x.to(dtype), []
-    for run, kind in ((LAYERS.gated, dtype), (exact.gated, torch.float64)):
-        leaf = x.to(kind).requires_grad_()
-        out = run(F.gelu, leaf)
-        found.append((out.detach().double(), torch.autograd.grad((out.double() * weight).sum(), leaf)[0].double()))
-    for ours, theirs in zip(*found, strict=True):
-        assert relative(ours, theirs) < (1e-6 if dtype is torch.float32 else 2e-3)
-
-
-def test_another_activation_is_left_to_torch() -> None:
-    x = torch.randn(2, 3, 32)
-    assert torch.equal(LAYERS.gated(F.silu, x), exact.gated(F.silu, x))
-
-
 def test_a_strided_gradient_and_an_unused_sum() -> None:
     x, y = (torch.randn(4, 3, 32, requires_grad=True) for _ in range(2))
     scale = torch.randn(32, requires_grad=True)
@@ -137,7 +118,6 @@ def test_it_changes_no_number_of_the_encoder_dropout_included(low: torch.dtype |
 
 def test_the_operations_keep_torchs_rules() -> None:
     for dtype in (torch.float32, torch.float16):
-        torch.library.opcheck(torch.ops.socialx.gated.default, (torch.randn(2, 32, dtype=dtype, requires_grad=True),))
         torch.library.opcheck(torch.ops.socialx.norm.default, (torch.randn(2, 32), torch.randn(32), 1e-5, dtype))
         x, y = torch.randn(2, 3, 32, requires_grad=True), torch.randn(2, 3, 32, dtype=dtype, requires_grad=True)
         arguments = (x, y, torch.rand(2, 3, 32) < 0.9, 1.1, torch.randn(32, requires_grad=True), 1e-5, dtype)

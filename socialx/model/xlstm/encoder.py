@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from socialx.errors import SettingsError, in_short
-from socialx.model.xlstm import exact
 from socialx.model.xlstm.exact import Between, LayerFunctions, encode, recomputed
 from socialx.model.xlstm.weights import build_stack, weights_of
 from socialx.progress import work
@@ -28,7 +27,7 @@ IMPLEMENTATIONS = ("auto", "reference", "fused", "triton")
 # layer works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/encoder_cpu.py).
 CPU_CHUNK = 384
 LEAST_CAPABILITY = (8, 0)  # of a card; on an earlier one Triton's products do not use the matrix units
-TRIED = (2, 20)  # windows and sensors that the kernels are tried on: sequences that fill no tile of theirs
+TRIED = 40  # sequences that the kernels are tried on: they fill no tile of theirs
 # Errors of the kernels may be so many times those of the plain form, which rounds about as often, or so large.
 TIMES_PLAIN, LEAST_ERROR = 5, 1e-3
 SMALL = 0.01  # of the largest gradient: a smaller one may be a difference of large numbers
@@ -151,30 +150,20 @@ class SharedEncoder(nn.Module):
         return f"they compute something else here, with a relative error of {found:.1e} where {allowed:.1e} is usual"
 
     def _tried(self, layers: LayerFunctions | None, dtype: torch.dtype, drops: bool = False) -> list[Tensor]:
-        """The output for a few made-up tokens, and the gradients of their parts and all weights where they are enabled.
+        """The output for a few made-up tokens, and the gradients of them and all weights where they are enabled.
 
         layers: None: the plain form.  drops: with dropout.  The weights are a copy: what autograd keeps of a backward
         pass on this stream would keep the model's steps from being recorded.
         """
         device, enabled = next(self.stack.parameters()).device, torch.is_grad_enabled()
         stack = copy.deepcopy(self.stack).to(dtype).train(drops).requires_grad_(enabled)
-        (windows, sensors), generator = TRIED, torch.Generator().manual_seed(0)
-        shapes = (3,), (windows, self.history), (sensors, self.history)
-        parts = [torch.randn(*shape, self.width, generator=generator).to(device, dtype) for shape in shapes]
-        parts = [part.requires_grad_(enabled) for part in parts]
-        numbers = torch.randn(windows, self.history, sensors, 3, generator=generator).to(device, dtype)
-        add = exact.tokens if layers is None else layers.tokens
-        y = encode(weights_of(stack), add(numbers, *parts).flatten(0, 1), layers=layers)
+        tokens = torch.randn(TRIED, self.history, self.width, generator=torch.Generator().manual_seed(0))
+        x = tokens.to(device, dtype).requires_grad_(enabled)
+        y = encode(weights_of(stack), x, layers=layers)
         if not enabled:
             return [y]
         loss = (y.double() * torch.linspace(-1, 1, y.numel(), device=device).view_as(y)).sum()
-        return [y.detach(), *torch.autograd.grad(loss, [*parts, *stack.parameters()])]
-
-    def add_tokens(self, device: torch.device) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
-        """The sum of what tokens are made of, by the implementation on a device; see ``exact.tokens``."""
-        if self._layers is None or self.choice(device)[0] != "triton":
-            return exact.tokens
-        return self._layers.tokens
+        return [y.detach(), *torch.autograd.grad(loss, [x, *stack.parameters()])]
 
     def forward(self, x: Tensor, between: Between | None = None) -> Tensor:
         """x [S,T,E] -> [S,E]: the last step of the stack's output; T may be anything up to history.

@@ -41,22 +41,6 @@ def dropout(x: Tensor, drop: float) -> Tensor:
     return F.dropout(x, drop)
 
 
-def gated(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """x [...,2U] -> [...,U]: its second half times the activation of the first."""
-    gate, value = x.chunk(2, -1)
-    return activation(gate) * value
-
-
-def tokens(numbers: Tensor, weight: Tensor, shared: Tensor, own: Tensor | None) -> Tensor:
-    """numbers [B,T,N,C], weight [C,E], shared [B,T,E] or [E], and own [N,T,E] or less, or None -> [B,N,T,E].
-
-    numbers @ weight, and what all sensors or all windows share.
-    """
-    shared = shared if shared.dim() == 1 else shared[:, None]
-    total = numbers.transpose(1, 2) @ weight + shared
-    return total if own is None else total + own
-
-
 class LayerFunctions(NamedTuple):
     """Functions that compute one layer, (its weights, x [T,S,E], last) -> [Q,S,E], and what is around the layers.
 
@@ -66,8 +50,6 @@ class LayerFunctions(NamedTuple):
     mlstm: Callable[[MLSTM, Tensor, bool], Tensor]
     slstm: Callable[[SLSTM, Tensor, bool], Tensor]
     add_norm: Callable[[Norm, Tensor, Tensor | None, float | None], tuple[Tensor, Tensor]] = add_norm
-    gated: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor] = gated
-    tokens: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = tokens
     dropout: Callable[[Tensor, float], Tensor] = dropout
 
 
@@ -144,7 +126,7 @@ def _branches(block: StackBlock, last: bool, layers: LayerFunctions) -> list[Bra
         branches = [Branch(block.norm, lambda x: layers.slstm(layer, x, last), last, None)]
     part = block.feed_forward
     if part is not None:
-        branches.append(Branch(part.norm, partial(_feed_forward, part, layers.gated), False, part.dropout))
+        branches.append(Branch(part.norm, partial(_feed_forward, part), False, part.dropout))
     return branches
 
 
@@ -161,9 +143,10 @@ def _through(branches: Sequence[Branch], layers: LayerFunctions, x: Tensor) -> T
     return x + (y if drop is None else layers.dropout(y, drop))
 
 
-def _feed_forward(part: FeedForward, gated: Callable[..., Tensor], x: Tensor) -> Tensor:
+def _feed_forward(part: FeedForward, x: Tensor) -> Tensor:
     """x [Q,S,E] -> [Q,S,E]: the package's ``GatedFeedForward`` without its dropout."""
-    return F.linear(gated(part.activation, F.linear(x, part.up, part.up_bias)), part.down, part.down_bias)
+    gate, value = F.linear(x, part.up, part.up_bias).chunk(2, -1)
+    return F.linear(part.activation(gate) * value, part.down, part.down_bias)
 
 
 def _layer_norm(norm: Norm, x: Tensor) -> Tensor:

@@ -1,14 +1,13 @@
 """The layers of ``exact.encode`` on the Triton kernels of cells.py and convolution.py, with gradients and launches.
 
 Shape letters are those of exact.py; C is I for an mLSTM block and E for an sLSTM block.  There are an mLSTM between its
-projections, an sLSTM from its normed input to its normed output, the sum and norm between two layers, a gated GELU, and
-the sum of tokens.  A compiler does not look into the first two, and writes the others itself.  They can be recorded in
-a CUDA graph, never wait for the device, and are compiled once for any number of sequences.
+projections, an sLSTM from its normed input to its normed output, and the sum and norm between two layers.  A compiler
+does not look into the first two, and writes the last itself.  They can be recorded in a CUDA graph, never wait for the
+device, and are compiled once for any number of sequences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from socialx.model.xlstm import cells, convolution, exact, residual
-from socialx.model.xlstm import tokens as token_kernels
 from socialx.model.xlstm.exact import LayerFunctions, folded
 from socialx.model.xlstm.weights import MLSTM, SLSTM, Convolution, Norm, StackWeights
 
@@ -26,9 +24,6 @@ LONGEST = 64  # steps
 WIDTHS = (16, 32, 64, 128)  # of a head
 MOST_HEADS = convolution.GATE_TILE.value // 2
 INTERPRETED: bool = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1, which Triton reads when a kernel is decorated
-# Keywords that a benchmark tries in place of those of launch_options, by kernel, cell, channels of a head and bytes of
-# an element.
-LAUNCH: dict[tuple[str, str, int, int], dict[str, int | None]] = {}
 
 
 def unsupported(weights: StackWeights, history: int) -> str | None:
@@ -68,10 +63,9 @@ def unwise_in_float32(weights: StackWeights) -> str | None:
 def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) -> dict[str, Any]:
     """Keywords of a launch of a cell's kernel, for heads of width channels whose elements have size bytes.
 
-    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.  Among the keywords that
-    were tried, these issue the fewest instructions for the warps that fit, without spills for heads up to 32
-    (benchmarks/compile_report.py --sweep counts them).  No card has measured them.  Registers are bounded in half
-    types alone, because float32 needs all of them.
+    ROWS: steps of whole sequences in a program, a power of two; or N: sequences; W: channels.  The keywords were chosen
+    for few issued instructions and no spills for heads up to 32, which benchmarks/compile_report.py counts.  No card
+    has measured them.  Registers are bounded in half types alone, because float32 needs all of them.
     """
     half, rows, channels = size == 2, max(triton.next_power_of_2(steps), 16), min(width, 32)
     options: dict[str, Any] = {"num_warps": 4, "num_stages": 1}
@@ -98,7 +92,7 @@ def launch_options(kernel: str, cell: str, width: int, steps: int, size: int) ->
     else:
         options |= {"ROWS": rows, "W": channels, "num_warps": _warps(rows * channels // 256)}
     options["maxnreg"] = registers if half and registers else None
-    return options | LAUNCH.get((kernel, cell, width, size), {})
+    return options
 
 
 def _warps(wanted: int) -> int:
@@ -159,30 +153,13 @@ def _add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tu
     return torch.ops.socialx.add_norm(x, y, *_drawn(y, drop), norm.scale, norm.eps, low)
 
 
-def _gated(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """As ``exact.gated``; a compiler and other activations than GELU get that."""
-    if activation is not F.gelu or torch.compiler.is_compiling():
-        return exact.gated(activation, x)
-    return torch.ops.socialx.gated(x)
-
-
-def _tokens(numbers: Tensor, weight: Tensor, shared: Tensor, own: Tensor | None) -> Tensor:
-    """As ``exact.tokens``, by one launch; a compiler gets that, and so do numbers that have a gradient."""
-    if torch.compiler.is_compiling() or numbers.requires_grad:
-        return exact.tokens(numbers, weight, shared, own)
-    _, steps, sensors, _ = numbers.shape
-    shared = shared.expand(*numbers.shape[:2], -1)
-    own = None if own is None else own.expand(sensors, steps, -1)
-    return torch.ops.socialx.tokens(numbers, weight, shared, own).permute(1, 2, 0, 3)
-
-
 def _dropout(x: Tensor, drop: float) -> Tensor:
     """As ``F.dropout``, with the mask that the sum and norm would draw here: checkpointing changes no number."""
     keep, factor = _drawn(x, drop)
     return x if keep is None else torch.where(keep, x * factor, 0.0)
 
 
-LAYERS = LayerFunctions(_mlstm, _slstm, _add_norm, _gated, _tokens, _dropout)
+LAYERS = LayerFunctions(_mlstm, _slstm, _add_norm, _dropout)
 
 
 def _drawn(x: Tensor, drop: float | None) -> tuple[Tensor | None, float]:
@@ -524,107 +501,3 @@ class _FirstNorm(torch.autograd.Function):
         arguments = (x, None, 1.0, scale, x.dtype, d_x, d_out, ctx.eps)
         d_x, _, d_scale = torch.ops.socialx.add_norm_backward(*arguments)
         return d_x, d_scale, None, None
-
-
-@torch.library.custom_op("socialx::gated", mutates_args=())
-def gated(x: Tensor) -> Tensor:
-    """x [...,2U] -> [...,U]: its second half times the GELU of the first."""
-    out = _gated_output(x)
-    with torch.cuda.device_of(x):
-        programs, options = _row_plan(out)
-        residual.gated_forward[(programs,)](x.contiguous(), out, out.numel() // out.shape[-1], **options)
-    return out
-
-
-@gated.register_fake
-def _gated_output(x: Tensor) -> Tensor:
-    return x.new_empty(*x.shape[:-1], x.shape[-1] // 2)
-
-
-@torch.library.custom_op("socialx::gated_backward", mutates_args=())
-def gated_backward(x: Tensor, d_out: Tensor) -> Tensor:
-    """The gradient of x."""
-    d_x = _gated_gradient(x, d_out)
-    with torch.cuda.device_of(x):
-        programs, options = _row_plan(d_out)
-        kernel, rows = residual.gated_backward[(programs,)], d_out.numel() // d_out.shape[-1]
-        kernel(x.contiguous(), d_out.contiguous(), d_x, rows, **options)
-    return d_x
-
-
-@gated_backward.register_fake
-def _gated_gradient(x: Tensor, d_out: Tensor) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-gated.register_autograd(
-    lambda ctx, d_out: torch.ops.socialx.gated_backward(*ctx.saved_tensors, d_out),
-    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
-)
-
-
-ROWS, WINDOWS = 16, 16  # sensors and windows of a program
-
-
-@torch.library.custom_op("socialx::tokens", mutates_args=())
-def tokens(numbers: Tensor, weight: Tensor, shared: Tensor, own: Tensor | None) -> Tensor:
-    """numbers [B,T,N,C], weight [C,E], shared [B,T,E], own [N,T,E] or None, all float32 -> [T,B,N,E]."""
-    out = _tokens_output(numbers, weight, shared, own)
-    windows, steps, sensors, count = numbers.shape
-    columns = triton.next_power_of_2(out.shape[-1])
-    shape = {"T": steps, "C": count, "E": out.shape[-1], "COLUMNS": columns, "ROWS": ROWS, "num_warps": 4}
-    with torch.cuda.device_of(out):
-        kernel = token_kernels.tokens_forward[(triton.cdiv(sensors, ROWS), windows, steps)]
-        read = (
-            numbers.contiguous(),
-            weight.contiguous(),
-            shared.contiguous(),
-            own if own is None else own.contiguous(),
-        )
-        kernel(*read, out, windows, sensors, **shape)
-    return out
-
-
-@tokens.register_fake
-def _tokens_output(numbers: Tensor, weight: Tensor, shared: Tensor, own: Tensor | None) -> Tensor:
-    windows, steps, sensors, _ = numbers.shape
-    return weight.new_empty(steps, windows, sensors, weight.shape[1])
-
-
-@torch.library.custom_op("socialx::tokens_backward", mutates_args=())
-def tokens_backward(numbers: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of weight, shared and own."""
-    windows, steps, sensors, count = numbers.shape
-    embed, tiles, groups = d_out.shape[-1], triton.cdiv(sensors, ROWS), triton.cdiv(windows, WINDOWS)
-    weight_shares = d_out.new_empty(tiles * groups * steps, count, embed)
-    shared_shares = d_out.new_empty(tiles, windows, steps, embed)
-    own_shares = d_out.new_empty(groups, sensors, steps, embed)
-    columns = {"E": embed, "COLUMNS": triton.next_power_of_2(embed)}
-    tile = {"ROWS": ROWS, "WINDOWS": WINDOWS, "num_warps": 4}
-    shape = {"T": steps, "C": count, "C2": triton.next_power_of_2(count), **columns, **tile}
-    with torch.cuda.device_of(d_out):
-        kernel = token_kernels.tokens_backward[(tiles, groups, steps)]
-        read, shares = (numbers.contiguous(), d_out.contiguous()), (weight_shares, shared_shares, own_shares)
-        kernel(*read, *shares, windows, sensors, **shape)
-    return weight_shares.sum(0), shared_shares.sum(0), own_shares.sum(0)
-
-
-@tokens_backward.register_fake
-def _tokens_gradients(numbers: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    (windows, steps, sensors, count), embed = numbers.shape, d_out.shape[-1]
-    shapes = (count, embed), (windows, steps, embed), (sensors, steps, embed)
-    of_weight, of_shared, of_own = (d_out.new_empty(shape) for shape in shapes)
-    return of_weight, of_shared, of_own
-
-
-def _tokens_keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[0])
-    ctx.has_own = inputs[3] is not None
-
-
-def _tokens_gradient(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-    d_weight, d_shared, d_own = torch.ops.socialx.tokens_backward(*ctx.saved_tensors, d_out)
-    return None, d_weight, d_shared, d_own if ctx.has_own else None
-
-
-tokens.register_autograd(_tokens_gradient, setup_context=_tokens_keep)

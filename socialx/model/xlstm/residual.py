@@ -1,4 +1,4 @@
-"""Triton kernels of what is around the layers: the sum of their outputs and its layer norm, and a gated GELU.
+"""Triton kernels of what is around the layers: the sum of their outputs and its layer norm.
 
 A program reads whole rows, ROWS of them at a time, by the rules of cells.py; E is the width of a row.
 """
@@ -102,38 +102,3 @@ def add_norm_backward(
                 d_added = tl.where(tl.load(keep + place, exists, 0) != 0, d_added * factor, 0.0)
             tl.store(d_y + place, d_added.to(d_y.dtype.element_ty), exists)
     tl.store(shares + tl.program_id(0).to(tl.int64) * E + column, d_weight, column < E)
-
-
-# --- the product between the two projections of a feed-forward part ---------------------------------------------------
-
-
-@triton.jit
-def _normal(x):
-    """The share of a normal distribution below x."""
-    return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
-
-
-@triton.jit(do_not_specialize=["rows"])
-def gated_forward(x, out, rows, E: constexpr, COLUMNS: constexpr, ROWS: constexpr, TURNS: constexpr):
-    """x [rows,2E] -> out [rows,E]: the second half of a row times the GELU of the first."""
-    for turn in range(TURNS):
-        place, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
-        first = 2 * place - tl.arange(0, COLUMNS)[None, :]
-        gate = tl.load(x + first, exists, 0.0).to(tl.float32)
-        value = tl.load(x + first + E, exists, 0.0).to(tl.float32)
-        tl.store(out + place, (gate * _normal(gate) * value).to(out.dtype.element_ty), exists)
-
-
-@triton.jit(do_not_specialize=["rows"])
-def gated_backward(x, d_out, d_x, rows, E: constexpr, COLUMNS: constexpr, ROWS: constexpr, TURNS: constexpr):
-    """d_x [rows,2E], the gradient of gated_forward, from d_out [rows,E]."""
-    for turn in range(TURNS):
-        place, exists = _rows(tl.program_id(0) * TURNS + turn, rows, E, COLUMNS, ROWS)
-        first = 2 * place - tl.arange(0, COLUMNS)[None, :]
-        gate = tl.load(x + first, exists, 0.0).to(tl.float32)
-        value = tl.load(x + first + E, exists, 0.0).to(tl.float32)
-        d = tl.load(d_out + place, exists, 0.0).to(tl.float32)
-        below = _normal(gate)
-        slope = below + gate * 0.3989422804014327 * tl.exp(-0.5 * gate * gate)
-        tl.store(d_x + first, (d * value * slope).to(d_x.dtype.element_ty), exists)
-        tl.store(d_x + first + E, (d * gate * below).to(d_x.dtype.element_ty), exists)
