@@ -189,7 +189,7 @@ def explain(
 def calibrate(layers: Layers, run: RunArgument) -> None:
     """Write the prediction intervals of a run into its folder.
 
-    train does this at its end.  It is needed for older runs, and after new
+    train does this at its end.  It is needed for other data, and after new
     weights.  The errors are those of the validation part.
 
     Examples:

@@ -44,7 +44,6 @@ from socialx.profiling.profile import (
     Timeline,
     Window,
 )
-from socialx.profiling.ranks import ranks
 from socialx.profiling.trace import Operators, Trace
 from socialx.profiling.trials import step_alone, try_settings
 from socialx.profiling.work import machine, synchronize, work_of
@@ -123,8 +122,6 @@ def measure(
             why={"device": samples.why} if samples.why else {},
         )
         measured = _traced(measured, training, lengths.trace_steps, device, keep)
-        waits = ranks(learner, lambda: training.take(1))
-        measured = replace(measured, ranks=waits, why=measured.why | ({} if waits else {"ranks": ONE_PROCESS}))
     return _with_rates(measured, learner, loader, lengths.trials)
 
 

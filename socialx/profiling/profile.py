@@ -284,29 +284,6 @@ class DeviceSummary:
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """How several processes wait for each other where they sum over all of them, in ``steps`` steps.
-
-    wait_ms: of each process per step.  last: the number of the one that waits least, as the others wait for it.
-    late_ms: how much longer than it the next one waits.  last_share: share of the steps in which it waits least.
-    """
-
-    steps: int
-    wait_ms: list[float]
-    last: int
-    late_ms: float
-    last_share: float
-
-    @classmethod
-    def of(cls, seconds: np.ndarray) -> Ranks:
-        """From the waits, float64 [processes, steps]."""
-        mean = 1e3 * seconds.mean(1)
-        last, least = int(mean.argmin()), np.sort(mean)[:2]
-        share = float(np.mean(seconds.argmin(0) == last))
-        return cls(seconds.shape[1], mean.tolist(), last, float(least[1] - least[0]), share)
-
-
-@dataclass(frozen=True)
 class Timeline:
     """For pictures, at most some hundred points each: the busy share per bin, and ms of each step or group of steps."""
 
@@ -379,7 +356,6 @@ class Profile(Shown):
     fluctuation: Fluctuation | None = None
     trials: list[Trial] = field(default_factory=list)
     recompiles: int | None = None
-    ranks: Ranks | None = None
     overhead: Overhead | None = None
     timeline: Timeline | None = None
     verdict: str = ""

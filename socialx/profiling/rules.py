@@ -33,7 +33,6 @@ VERDICTS = {  # the word of a verdict, and its sentence
     "COPY-BOUND": "copies to the {device} take {share:.0%} of the time",
     "LAUNCH-BOUND": "the {device} waits {share:.0%} of the time for the host to launch kernels",
     "KERNEL-BOUND": "the {device} pauses {share:.0%} of the time between kernels that are launched in time",
-    "RANK-BOUND": "the other processes wait {share:.0%} of the time for one of them",
     "SYNC-BOUND": "the host waits for the {device} in every step, which costs {share:.0%} of the time",
     "HOOK-BOUND": "{share:.0%} of the time passes between two steps",
     "THREAD-BOUND": "another number of threads would save {share:.0%} of the time",
@@ -400,21 +399,6 @@ def _launch_bound(p: Profile) -> Finding | None:
     ways += [{"loader.batch_size": 2 * batch}] if batch else []
     vain = "loader settings, and a faster card: the host sets the pace"
     return _finding(late, evidence, ways[0] if ways else {}, instead=ways[1:], will_not_help=vain)
-
-
-@rule("ranks.late", "RANK-BOUND")
-def _ranks_late(p: Profile) -> Finding | None:
-    """The others wait for one process, which is nearly always the same."""
-    r = p.ranks
-    if r is None or r.last_share < ALWAYS:
-        return None
-    share = r.late_ms / (1e3 * _step_s(p))
-    if share < WARN:
-        return None
-    evidence = f"process {r.last} is the last in {r.last_share:.0%} of the steps, {r.late_ms:.1f} ms after the next one"
-    words = f"compare the machine and the card of process {r.last} with the others, and what else runs there"
-    vain = "a change to all processes: the others wait as before"
-    return _finding(share, evidence, advice=words, will_not_help=vain)
 
 
 @rule("kernels.small", "KERNEL-BOUND")

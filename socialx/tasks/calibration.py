@@ -27,7 +27,7 @@ def calibrate(
 ) -> Intervals:
     """Measure the errors of a run on the validation part, and write its prediction intervals into its folder.
 
-    ``train`` does this at its end; older runs, and runs that go to other data, are calibrated with this.  data: another
+    ``train`` does this at its end; runs that go to other data are calibrated with this.  data: another
     file than the run's own, whose validation part is used.  ``predict`` and ``evaluate`` read what is written.
     """
     with listening(progress):

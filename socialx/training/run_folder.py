@@ -65,15 +65,14 @@ from socialx.scoring.protocol import ScoringProtocol, network_of
 from socialx.scoring.unseen import Unseen
 from socialx.settings_file import read_settings
 from socialx.training import checkpoint
-from socialx.training.run_format import FORMAT, OLDER_NAMES, up_to_date
 
+FORMAT = 2  # the number in format.txt
 TRAINED = Path(socialx.__file__).parent / "trained"  # runs that come with the package
 NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
     *("format.txt", "settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
     *("holidays.csv", "climatology.safetensors", "unseen.safetensors"),
-    *OLDER_NAMES.values(),
 )
 OTHER_FILES = ("data.also", "pooling.distances", "trainer.teacher")  # settings that name files beside the data
 STATE = re.compile(r"epoch-\d{4,9}\.pt")
@@ -168,31 +167,23 @@ class RunFolder:
         """Write ``name`` as JSON, whole or not at all."""
         self.write_text(name, json.dumps(content, indent=2, default=str) + "\n")
 
-    def format(self) -> int:
-        """The number of the format of the folder.  Raises SocialxError where it is none of those that are known."""
+    def check_format(self) -> None:
+        """SocialxError where the format of the folder is another one than that of today."""
         path = self.path / "format.txt"
         if not path.exists():
-            return 1
+            again = Command("train", settings=self.settings)
+            raise SocialxError(self.path, "no format.txt in it, as an older version left it", f"train again: {again}")
         try:
             number = int(read_text(path, TEXT_BYTES))
         except (OSError, ValueError) as error:
             raise SocialxError(path, f"not the number of a format ({error})", NAME_A_RUN) from None
-        if not 1 <= number <= FORMAT:
-            newer = f"a run folder of format {number}, and this socialx knows 1 to {FORMAT}"
-            raise SocialxError(self.path, newer, "use the version of socialx that trained it, or a later one")
-        return number
-
-    def _today(self, name: str, content: Any) -> Any:
-        return content if self.format() == FORMAT else up_to_date(name, content)
-
-    def _existing(self, name: str) -> Path:
-        """The file of this name; where only one of its name in format 1 is there, that one."""
-        path, older = self.path / name, self.path / OLDER_NAMES[name]
-        return older if older.exists() and not path.exists() else path
+        if number != FORMAT:
+            other = f"a run folder of format {number}, and this socialx knows {FORMAT}"
+            raise SocialxError(self.path, other, "use the version of socialx that trained it, or train again")
 
     def read_settings(self) -> dict[str, Any]:
         """What settings.yaml says, by dotted key.  Raises SettingsError where it cannot be read."""
-        values = self._today("settings.yaml", read_settings(self.settings))
+        values = read_settings(self.settings)
         return values | {key: self._found(values[key]) for key in OTHER_FILES if values.get(key)}
 
     def _found(self, named: Any) -> Any:
@@ -258,7 +249,7 @@ class RunFolder:
 
     def protocol(self) -> ScoringProtocol:
         """What the scores of this run depend on."""
-        path, content = self._existing("protocol.json"), self._today("protocol.json", self._record())
+        path, content = self.path / "protocol.json", self._record()
         again = f"train again: {Command('train', settings=self.settings)}"
         try:
             protocol = ScoringProtocol.from_dict(content)
@@ -271,15 +262,13 @@ class RunFolder:
         return protocol
 
     def _record(self) -> dict[str, Any]:
-        return self.read_json(self._existing("protocol.json").name)
+        return self.read_json("protocol.json")
 
     def trained_with(self) -> dict[str, Any]:
-        """The settings that the training fixed, by dotted key; of an older run those that its protocol has."""
-        path, content = self._existing("protocol.json"), self._record()
-        known = {f"data.{name}": name for name in ("split", "history", "horizon")} | {"trainer.seed": "seed"}
-        recorded = content.get("settings") or {key: content[name] for key, name in known.items() if name in content}
+        """The settings that the training fixed, by dotted key."""
+        recorded = self._record().get("settings")
         if not isinstance(recorded, dict):
-            raise SocialxError(path, "not as train writes it", NAME_A_RUN)
+            raise SocialxError(self.path / "protocol.json", "not as train writes it", NAME_A_RUN)
         return recorded
 
     def holidays(self, named: str | None) -> str | None:
@@ -532,7 +521,6 @@ class RunFolder:
         Raises SocialxError where they are lacking, cannot be read, or are not what training wrote.
         """
         state: Any
-        epoch: int | None
         if self.best.exists():
             try:
                 state, described = _safetensors(self.best, signed=False)
@@ -543,29 +531,20 @@ class RunFolder:
             if fingerprint(state, epoch) != described.get("sha256"):
                 raise SocialxError(self.best, "damaged: its weights do not have their sha256", checkpoint.ANOTHER)
             return RunWeights(state, epoch)
-        older = self._existing(self.best.name)
-        if older.exists():
-            content = checkpoint.load(older, CPU, "model", "epoch")
-            state, epoch = content["model"], content["epoch"]
-            if not isinstance(epoch, int):
-                raise SocialxError(older, "its epoch is not a number", checkpoint.ANOTHER)
-        elif self.last.exists():
-            older, epoch = self.last, None
-            learner = checkpoint.load(self.last, CPU, "learner")["learner"]
-            state = learner.get("model") if isinstance(learner, dict) else None
-        else:
+        if not self.last.exists():
             raise SocialxError(self.path, "no weights in it (no best.safetensors)", "train it, or name another run")
+        learner = checkpoint.load(self.last, CPU, "learner")["learner"]
+        state = learner.get("model") if isinstance(learner, dict) else None
         if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-            raise SocialxError(older, "its weights have no names", checkpoint.ANOTHER)
-        return RunWeights(self._today("weights", state), epoch)
+            raise SocialxError(self.last, "its weights have no names", checkpoint.ANOTHER)
+        return RunWeights(state, None)
 
     def read_state(self, device: torch.device) -> dict[str, Any]:
         """The state to resume from on ``device``: learner, progress, and generators.
 
         Raises SocialxError where there is none, and one of ``checkpoint.UNFIT`` where its parts are something else.
         """
-        content = checkpoint.load(self.state or self.last, device, "learner", "progress", "random")
-        return self._today("last.pt", content)
+        return checkpoint.load(self.state or self.last, device, "learner", "progress", "random")
 
 
 def _safetensors(path: Path, signed: bool = True) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -661,7 +640,7 @@ def open_run(path: Path, remedy: str = "train writes one under runs/") -> RunFol
     check_name(run.settings)
     if not run.settings.is_file() or not run.settings.stat().st_size:
         raise SocialxError(path, "not a run folder (no settings.yaml)", remedy)
-    run.format()
+    run.check_format()
     return run
 
 

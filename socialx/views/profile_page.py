@@ -191,18 +191,9 @@ class ProfileView:
             ),
             ("cores of other programs", number(get("host.others_used"), digits=1), "used by them meanwhile"),
             ("supply of batches", number(get("loader.supply")), "offered for every one that is wanted"),
-            *(("wait for other processes", *texts) for texts in self._waits()),
             ("overhead of the clock", number(us, f" {US}"), f"{percent(get('overhead.share'))} of a step"),
         )
         return [row for row in rows if row[1] != DASH]
-
-    def _waits(self) -> list[tuple[str, str]]:
-        """How long each of several processes waits in a step, and for which one."""
-        r = self.profile.ranks
-        if r is None:
-            return []
-        last = f"process {r.last} is the last in {percent(r.last_share)} of the steps, by {number(r.late_ms, ' ms')}"
-        return [(f"{', '.join(number(ms, digits=1) for ms in r.wait_ms)} ms a step", last)]
 
     def trials(self) -> list[tuple[str, str, str, str]]:
         """What was tried: the setting, its gain with the interval, and the result."""

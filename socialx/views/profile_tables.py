@@ -184,10 +184,6 @@ def _rates(p: Profile, out: Console) -> None:
         parts.append(
             f"NVML utilisation mean {d.utilisation_mean:.0%} ({d.utilisation_min:.0%} to {d.utilisation_max:.0%})"
         )
-    if p.ranks:
-        r = p.ranks
-        parts.append(f"each process waits {', '.join(f'{ms:.1f}' for ms in r.wait_ms)} ms a step for the others")
-        parts.append(f"process {r.last} is the last in {r.last_share:.0%} of the steps, by {r.late_ms:.1f} ms")
     if p.overhead:
         share = f"{p.overhead.share:.3%}" if p.overhead.share >= 1e-5 else "<0.001%"
         parts.append(f"the clock costs {p.overhead.us_per_step:.1f} us a step, {share}")

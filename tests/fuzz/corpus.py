@@ -21,7 +21,6 @@ import h5py
 import numpy as np
 import torch
 import yaml
-from safetensors.torch import load as load_tensors
 
 from tests import array_files, data_files, older_files, published_files
 from tests.commands import SMALL
@@ -531,7 +530,7 @@ READING = (
 
 
 def _runs(folder: Path) -> tuple[list[Base], dict[str, Any]]:
-    """A run of one epoch, the same as the first version wrote it, and what each command gives for the undamaged run."""
+    """A run of one epoch, and what each command gives for the undamaged run."""
     here = folder / "trained"
     write_all(store(folder), here)
     child.check(child.command(command(FIRST).words, here))
@@ -559,9 +558,6 @@ def _runs(folder: Path) -> tuple[list[Base], dict[str, Any]]:
     bases = [Base(f"run {name}", files, (f"run/{name}",), *commands) for name, commands in reads.items()]
     bases.append(Base("data of a run", files, ("data.h5",), (*READING, other, GO_ON), 1.5))
     bases.append(Base("data of a server", served, ("data.h5",), (FOLLOW,), 1.2))
-    older = _as_first_version(files)
-    for name in ("best.pt", "stamp.json"):
-        bases.append(Base(f"older run {name}", older, (f"run/{name}",), (*READING, GO_ON), 0.8))
     return bases, expected
 
 
@@ -578,16 +574,3 @@ def _packed(content: object) -> bytes:
     stream = io.BytesIO()
     torch.save(content, stream)
     return stream.getvalue()
-
-
-def _as_first_version(files: Files) -> Files:
-    """best.pt and stamp.json in place of best.safetensors and protocol.json."""
-    kept = dict(files)
-    del kept["run/format.txt"]
-    state = load_tensors(kept.pop("run/best.safetensors"))
-    names = {name.replace("normaliser.", "scaled."): tensor for name, tensor in sorted(state.items())}
-    kept["run/best.pt"] = _packed({"model": names, "epoch": 1})
-    stamp = json.loads(kept.pop("run/protocol.json"))
-    stamp["scaler"] = stamp.pop("normaliser")
-    kept["run/stamp.json"] = json.dumps(stamp, indent=2).encode()
-    return kept

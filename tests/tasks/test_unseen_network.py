@@ -12,7 +12,6 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx import load_run
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, socialx, works
@@ -70,20 +69,6 @@ def test_another_network_has_a_climatology_of_its_own(shared: Path, folder: Path
         file.attrs["dataset_name"] = "city"
     other, _ = load_trained(shared, Layers.of(None, {"data": city}), split=False)
     assert other.data.known is None
-
-
-def test_a_run_of_before_reads_no_climatology(folder: Path, tmp_path: Path) -> None:
-    """Its folder names no format, its settings do not name it, and its weights have none."""
-    run = small_run(file_of(folder, 4), tmp_path / "run", "--no-climatology")
-    before = json.loads(socialx("evaluate", run, "--json").stdout)["scores"]
-    (run / "format.txt").unlink()
-    settings = run / "settings.yaml"
-    named = settings.read_text()
-    settings.write_text("".join(line for line in named.splitlines(keepends=True) if "climatology" not in line))
-    assert settings.read_text() != named
-    assert json.loads(socialx("evaluate", run, "--json").stdout)["scores"] == before
-    assert load_run(run).settings.model.climatology is False
-    works("train", "--resume", run, "--max-epochs", "2")
 
 
 @pytest.mark.parametrize("one", ["trained", "scored"])

@@ -185,18 +185,6 @@ def test_without_a_folder_the_model_ends_with_its_best_weights() -> None:
     assert score == pytest.approx(progress.best_mae, rel=1e-6)
 
 
-def test_the_weights_of_an_older_run_folder_are_read(tmp_path: Path) -> None:
-    run, model = RunFolder(tmp_path), forecaster()
-    state = {name.replace("normaliser.", "scaled."): tensor for name, tensor in model.state_dict().items()}
-    assert any(name.startswith("scaled.") for name in state)
-    checkpoint.save(run.path / "best.pt", {"model": state, "epoch": 4, "mae": 2.5})
-    found = run.read_weights()
-    assert found.epoch == 4
-    other = forecaster(seed=5)
-    other.load_state_dict(found.state, strict=True)
-    assert torch.equal(weights(other), weights(model))
-
-
 def test_early_stopping(tmp_path: Path) -> None:
     made = learner(learning_rate=1e-12)  # the first epoch stays the best
     validation = loader(part="validation", batch_size=64)
