@@ -30,7 +30,6 @@ from socialx.profiling import collector
 from socialx.profiling.analysis import Partition, grouped, outliers, partition, variation
 from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation
 from socialx.profiling.profile import (
-    ONE_PROCESS,
     DeviceSummary,
     Host,
     Idle,

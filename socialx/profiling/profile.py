@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from socialx.notebook import Shown
 from socialx.profiling.paired import WORTH, Gain
 from socialx.profiling.trace import Copy, Kernels, Operators, Sync
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "socialx.profile/2"
 BUSY = 0.25  # share of the cores that other programs take, from which on they are named
-ONE_PROCESS = "there is one process"  # why nothing is known of others
 # NVML's bits for a clock that was lowered, other than for idleness or by the user (nvml.h, clocks event reasons).
 REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "power brake": 0x80}
 

@@ -489,18 +489,16 @@ def _step_waits(p: Profile) -> Finding | None:
     waiting = _number(p, "host.waiting")
     if waiting < WARN or _number(p, "sync.per_step"):
         return None
-    if p.ranks:  # it waits for the other processes
-        return None
     batch, _ = _larger_batch(p)
     if best_trial(p.trials, "trainer.threads") or (batch and batch.threads):  # that finding names the setting
         return None
     evidence = f"{waiting:.0%} of the time a training step does not compute: it sleeps, or has no core"
-    words = "other programs on these cores, a lock, a file that is read in the model"
+    words = "other programs on these cores, a lock, a file that is read in the model, another process of the training"
     if p.host and p.host.busy:
         evidence, words = f"{evidence}; {p.host.busy}", "profile again when they have ended, or with fewer threads"
     elif p.host and p.host.others_used is not None:
         words = f"a lock, or a file that is read in the model: other programs took {p.host.others_used:.1f} cores"
-    return _finding(waiting, evidence, advice=words, will_not_help="loader settings, trainer.compile")
+    return _finding(waiting, evidence, advice=words, will_not_help="trainer.compile")
 
 
 @rule("compute.fp32", "COMPUTE-BOUND")

@@ -43,7 +43,7 @@ def profile(
     are taken under a trace, of kernels on CUDA and of operators on a CPU; trace: a file for it, ``.json`` or
     ``.json.gz``, which Perfetto opens.  Nothing is kept of the model that is trained meanwhile.
 
-    Of several processes, which torchrun starts, each returns its own profile, with how long all of them wait.
+    Of several processes, which torchrun starts, each returns its own profile.
     """
     with joined(progress) as group:
         with group.agreed():

@@ -17,7 +17,7 @@ from rich.text import Text
 from socialx.dataset import GIB
 from socialx.errors import counted
 from socialx.profiling.paired import Gain
-from socialx.profiling.profile import ONE_PROCESS, Finding, Profile
+from socialx.profiling.profile import Finding, Profile
 from socialx.profiling.rules import WARN
 from socialx.profiling.trace import Top, short_name
 from socialx.views.terminal import bar, percent
@@ -54,7 +54,6 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
     reasons = reasons_of(profile)
     if reasons.pop("no CUDA device", None):
         _line(f"not measured: {NEEDS_A_CARD}", out)
-    reasons.pop(ONE_PROCESS, None)
     for reason, keys in reasons.items():
         if profile.window.clock == "device" or "operators" not in keys:
             _line(f"not measured: {', '.join(keys)} ({reason})", out)

@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,10 +32,12 @@ from socialx.training.capture import WARMUP
 from socialx.training.device import DeviceSamples, sampling
 from socialx.training.learner import Learner
 from socialx.views.profile_page import page
+from tests.commands import SMALL
 from tests.fake_nvml import fake_nvml
 from tests.fake_time import FakeTime
 from tests.networks import CPU, learner, loader
 from tests.profiling.test_fluctuation import parts_of
+from tests.training.test_process_group import finished, start
 
 PHASES = st.tuples(*[st.floats(0, 2)] * 4)
 
@@ -477,3 +480,15 @@ def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.Monkey
         reasons.append(samples.why)
     assert DeviceSummary.of(samples) is None
     assert reasons == ["no CUDA device", "nvidia-ml-py is not installed: pip install nvidia-ml-py", "NVML: Not Found"]
+
+
+@pytest.mark.slow
+def test_the_command_measures_several_processes_and_speaks_once(data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "profile.json"
+    words = ["profile", "--data", data, "--steps", "3", "--warmup-steps", "1", *SMALL, "--output", output]
+    code, out, err = finished(start(sys.executable, "-m", "socialx", *words, "--devices", "2"))
+    assert code == 0, err
+    assert out.count("3 steps in") == 1
+    made = json.loads(output.read_text())
+    assert made["window"]["steps"] == 3
+    assert made["trials"] == []

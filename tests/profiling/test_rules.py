@@ -24,7 +24,6 @@ from socialx.profiling.profile import (
     Machine,
     Memory,
     Profile,
-    Ranks,
     Shares,
     StepTimes,
     Throughput,
@@ -41,7 +40,7 @@ STEP_S = 0.1
 SITE = "train.py:84"
 # What a rule needs beside the clock of the steps.
 TRACED = {
-    "sync.exposes_loader", "sync.per_step", "launch.bound", "ranks.late", "kernels.small", "transfer.pageable",
+    "sync.exposes_loader", "sync.per_step", "launch.bound", "kernels.small", "transfer.pageable",
     "transfer.heavy", "compute.fp32", "compute.small", "memory.pressure", "memory.headroom", "clock.throttled",
     "compile.recompiles",
 }  # fmt: skip
@@ -128,7 +127,6 @@ SLOWED = {"device.sm_clock_share": 0.7, "device.throttled_by": "power cap"}
 FULL_BATCH = {"loader.batch_size": 32, "trainer.accumulate_grad_batches": 2}
 EAGER, FP32 = {"settings.trainer.cuda_graph": "off"}, {"settings.trainer.precision": "32-true"}
 COMPILED = {"settings.trainer.compile": "max-autotune"}
-LATE = Ranks(8, [30.5, 31.0, 0.5], 2, 30.0, 0.875)
 MOVES = {"throughput.bytes_per_step": 9e9, "throughput.flops_per_step": 1e10}
 
 
@@ -164,8 +162,6 @@ CASES = [
     Case("launch.bound", 0.3, {"bubble.launch": 0.3, **EAGER}, {"trainer.cuda_graph": "auto"}, {"bubble.launch": 0.04}),
     Case("launch.bound", 0.3, {"bubble.launch": 0.3}, {"trainer.compile": "default"}, {"bubble": None}),
     Case("launch.bound", 0.3, {"bubble.launch": 0.3, **COMPILED}, {"loader.batch_size": 128}, {"bubble.launch": 0.0}),
-    Case("ranks.late", 0.3, {"ranks": LATE}, {}, {"ranks": replace(LATE, late_ms=4.0)}),
-    Case("ranks.late", 0.3, {"ranks": LATE}, {}, {"ranks": replace(LATE, last_share=0.75)}, "host"),
     Case("kernels.small", 0.3, {"bubble.queued": 0.3}, {"trainer.compile": "default"}, {"bubble.queued": 0.04}),
     Case("kernels.small", 0.3, {"bubble.queued": 0.3, **COMPILED}, {"loader.batch_size": 128}, {"bubble": None}),
     Case("threads.too_many", 0.485, {"trials": MANY}, {"trainer.threads": 1}, {"trials": UNSURE}, "host"),
@@ -178,7 +174,6 @@ CASES = [
          {"sync.per_step": 1.0}),
     Case("step.waits", 0.2, {"host.waiting": 0.2}, {}, {"host.waiting": 0.04}, "host"),
     Case("step.waits", 0.2, {"host.waiting": 0.2}, {}, {"trials": MANY}, "host"),
-    Case("step.waits", 0.2, {"host.waiting": 0.2}, {}, {"ranks": LATE}, "host"),
     Case("compute.fp32", 0.475, FP32, {"trainer.precision": "bf16-mixed"}, {"shares.kernel": 0.5}),
     Case("compute.small", 0.66, {"sm_efficiency": 0.3}, {"loader.batch_size": 128}, {"gpu_busy": 0.7}),
     Case("memory.pressure", 0.0, {"memory.alloc_retries": 3}, FULL_BATCH, {"memory.alloc_retries": 0}),
@@ -228,7 +223,7 @@ WORDS = {
     "sync": "SYNC-BOUND", "loader": "INPUT-BOUND", "transfer": "COPY-BOUND", "launch": "LAUNCH-BOUND",
     "hooks": "HOOK-BOUND", "threads": "THREAD-BOUND", "batch": "PYTHON-BOUND", "step": "WAIT-BOUND",
     "compute": "COMPUTE-BOUND", "memory": "MEMORY-BOUND", "compile": "COMPILE-BOUND", "clock": "CLOCK-BOUND",
-    "fluctuation": "STALLED", "kernels": "KERNEL-BOUND", "ranks": "RANK-BOUND",
+    "fluctuation": "STALLED", "kernels": "KERNEL-BOUND",
 }  # fmt: skip
 
 
@@ -348,7 +343,10 @@ def test_a_batch_that_with_its_threads_is_no_faster_than_the_present_settings_is
         (1.4, "other programs took 1.4 of 2 cores meanwhile"),
         (0.5, "other programs took 0.5 of 2 cores meanwhile"),
         (0.1, "a lock, or a file that is read in the model: other programs took 0.1 cores"),
-        (None, "other programs on these cores, a lock"),
+        (
+            None,
+            "other programs on these cores, a lock, a file that is read in the model, another process of the training",
+        ),
     ],
 )
 def test_a_step_that_waits_says_what_other_programs_took(others: float | None, says: str) -> None:

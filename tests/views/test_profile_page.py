@@ -22,7 +22,6 @@ from socialx.profiling.profile import (
     Operators,
     Overhead,
     Profile,
-    Ranks,
     Shares,
     StepTimes,
     Throughput,
@@ -251,13 +250,6 @@ def test_a_device_is_told_by_its_kernels() -> None:
     assert "4.6% of 140\u00a0GiB" in text
     for said in ("slstm_forward", "461,200.4", "1,204", "base.yaml", "loader.batch_size"):
         assert said in text
-
-
-def test_several_processes_are_told_by_the_late_one() -> None:
-    text = Outline(page(replace(cpu(), ranks=Ranks(8, [30.53, 31.0, 0.5], 2, 30.0, 0.875)))).text
-    assert "30.5, 31.0, 0.5 ms a step" in text
-    assert re.search(r"process 2 is the last in 87.5% of the steps, by 30.*ms", text)
-    assert "wait for other processes" not in Outline(page(cpu())).text
 
 
 def test_a_processor_is_told_by_its_operators() -> None:
