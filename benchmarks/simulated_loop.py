@@ -186,7 +186,7 @@ def run(loop: Loop, watched: bool = False) -> Outcome:
 
 def trace_of(loop: Loop) -> Trace:
     """What production code reads from the trace; a kernel has blocks for as many SMs as it uses."""
-    args = {"grid": [max(1, round(SMS * loop.sm_efficiency)), 1, 1], "bytes": 1, "est. achieved occupancy %": 50}
+    args = {"grid": [max(1, round(SMS * loop.sm_efficiency)), 1, 1], "bytes": 1}
     events = (
         {"cat": cat, "name": name, "ts": begin / US, "dur": (end - begin) / US, "args": {**args, "correlation": number}}
         for cat, name, begin, end, number in run(loop, watched=True).events

@@ -27,7 +27,6 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch, uuid: str) -> None:
 
     nvml.NVMLError, nvml.nvmlInit, nvml.nvmlDeviceGetHandleByUUID = NVMLError, lambda: None, by_uuid
     nvml.nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=10 * (next(readings) % 10))
-    nvml.nvmlDeviceGetMemoryInfo = lambda _: types.SimpleNamespace(used=5 << 30)
     nvml.NVML_CLOCK_SM = 1
     nvml.nvmlDeviceGetMaxClockInfo = lambda *_: 2000
     nvml.nvmlDeviceGetClockInfo = lambda *_: 1500

@@ -81,12 +81,6 @@ def outliers(values: np.ndarray, most: int = 10) -> list[int]:
     return place[np.argsort(-values[place], kind="stable")][:most].tolist()
 
 
-def variation(values: np.ndarray) -> float:
-    """Coefficient of variation: deviation over mean."""
-    mean = float(np.mean(values))
-    return float(np.std(values)) / mean if mean else 0.0
-
-
 def grouped(values: np.ndarray, most: int) -> tuple[int, list[float]]:
     """Means of neighbouring values, at most ``most`` of them -> how many values each one stands for, and the means."""
     size = -(-len(values) // most)

@@ -27,7 +27,7 @@ from socialx.data.loaders import Loader, WorkerLoader
 from socialx.environment import others_cpu_s, peak_bytes, total_memory, usable_cores, used_bytes
 from socialx.errors import Argument, Message, in_short
 from socialx.profiling import collector
-from socialx.profiling.analysis import Partition, grouped, outliers, partition, variation
+from socialx.profiling.analysis import Partition, grouped, outliers, partition
 from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation
 from socialx.profiling.profile import (
     DeviceSummary,
@@ -260,7 +260,7 @@ def clocked(
         window=Window(steps, parts.wall, lengths.warmup_steps, clock.kind),
         shares=shares,
         ms_per_step=_milliseconds(shares, step_s),
-        step_ms=StepTimes(p50, p95, p99, variation(parts.step_seconds), outliers(parts.step_seconds)),
+        step_ms=StepTimes(p50, p95, p99, outliers(parts.step_seconds)),
         throughput=Throughput(loader.num_windows / len(loader) * batches / step_s),
         loader=facts,
         host=Host(torch.get_num_threads(), usable_cores(), None, waiting, None),

@@ -92,7 +92,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Milliseconds of a step: quantiles, and deviation over mean.
+    """Milliseconds of a step: quantiles.
 
     outliers: numbers of the steps whose modified z-score is above 3.5 (Iglewicz and Hoaglin 1993), the slowest first.
     """
@@ -100,7 +100,6 @@ class StepTimes:
     p50: float
     p95: float
     p99: float
-    cv: float
     outliers: list[int] = field(default_factory=list)
 
 
@@ -249,13 +248,11 @@ class Fluctuation:
 
 @dataclass(frozen=True)
 class DeviceSummary:
-    """NVML over the window: utilisation 0 to 1, used memory, the clock of the SMs and why it was lowered."""
+    """NVML over the window: utilisation 0 to 1, the clock of the SMs and why it was lowered."""
 
     utilisation_mean: float
     utilisation_min: float
     utilisation_max: float
-    used_bytes_max: int
-    samples: int
     sm_clock_share: float | None = None
     throttled_by: str | None = None
 
@@ -273,8 +270,6 @@ class DeviceSummary:
             utilisation_mean=samples.mean / 100,
             utilisation_min=min(samples.utilisation) / 100,
             utilisation_max=max(samples.utilisation) / 100,
-            used_bytes_max=max(samples.used_bytes),
-            samples=len(samples.utilisation),
             sm_clock_share=sum(samples.clock) / len(samples.clock) if samples.clock else None,
             throttled_by=reason if samples.reasons and 2 * counts[reason] >= len(samples.reasons) else None,
         )

@@ -2,7 +2,7 @@
 
 torch.profiler writes it (``export_chrome_trace``); an event is a dict with ``cat``, ``name``, ``ts`` and ``dur`` in us:
 
-    kernel                     ran on the device; args: grid, correlation, est. achieved occupancy %
+    kernel                     ran on the device; args: grid, correlation
     gpu_memcpy, gpu_memset     ran on the device; args: bytes, correlation; named "Memcpy HtoD (Pageable -> Device)"
     cuda_runtime, cuda_driver  a call of the host; args: correlation, the same number as in the work that it launched
     cpu_op                     an operator of torch on a CPU; one that calls others lasts as long as all of them
@@ -70,16 +70,13 @@ class Top:
 class Kernels:
     """The kernels of the traced steps.
 
-    Shares are of the summed kernel time; occupancy is kineto's estimate, weighted by duration.  slowdown: how many
-    times as long a step took while it was traced.
+    Shares are of the summed kernel time.  slowdown: how many times as long a step took while it was traced.
     """
 
     per_step: float
     us_p50: float
     tiny_share: float
     launches_per_step: float | None
-    graph_launches_per_step: float | None
-    occupancy: float | None
     top: list[Top]
     traced_steps: int = 0
     slowdown: float | None = None
@@ -87,10 +84,9 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Sync:
-    """Times per step that the host waited for the device, in all and by call; sites: the lines of code that waited."""
+    """Times per step that the host waited for the device; sites: the lines of code that waited."""
 
     per_step: float
-    by_call: dict[str, float]
     sites: list[str] = field(default_factory=list)
 
 
@@ -99,7 +95,6 @@ class Copy:
     """Copies from host to device; pageable: whether any of them came from memory that was not pinned."""
 
     h2d_bytes_per_step: float | None
-    h2d_gb_per_s: float | None
     pageable: bool | None
 
 
@@ -343,25 +338,18 @@ def _kernels(
     for event, duration in zip(kernels, durations, strict=True):
         by_name[event.name].append(duration)
     largest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:5]
-    launches = graphs = occupancy = None
+    launches = None
     if calls:
         ran = {e.correlation for e in work}  # a driver call counts where it launched, not where a runtime call made it
         launching = [c for c in calls if LAUNCH.match(c.name) and (c.cat == "cuda_runtime" or c.correlation in ran)]
-        launches, graphs = len(launching) / steps, sum("Graph" in c.name for c in launching) / steps
+        launches = len(launching) / steps
     else:
-        why["kernels.launches_per_step"] = why["kernels.graph_launches_per_step"] = "the trace has no CUDA call"
-    estimates = [e.args[key] for e in kernels if (key := "est. achieved occupancy %") in e.args]
-    if len(estimates) < len(kernels):
-        why["kernels.occupancy"] = "the trace has kernels without an occupancy"
-    else:
-        occupancy = sum(percent * us for percent, us in zip(estimates, durations, strict=True)) / total / 100
+        why["kernels.launches_per_step"] = "the trace has no CUDA call"
     return Kernels(
         per_step=len(kernels) / steps,
         us_p50=float(np.median(durations)),
         tiny_share=sum(us for us in durations if us < TINY_US) / total,
         launches_per_step=launches,
-        graph_launches_per_step=graphs,
-        occupancy=occupancy,
         top=[Top(short_name(n), sum(us) / total, sum(us) / steps, len(us) / steps) for n, us in largest],
         traced_steps=steps,
     )
@@ -371,32 +359,26 @@ def _sync(calls: Sequence[Event], waits: Sequence[Event], steps: int, why: dict[
     if not calls:
         why["sync"] = "the trace has no CUDA call"
         return None
-    by_call: dict[str, float] = {}
-    for call in waits:
-        by_call[call.name] = by_call.get(call.name, 0) + 1
-    return Sync(len(waits) / steps, {name: count / steps for name, count in sorted(by_call.items())})
+    return Sync(len(waits) / steps)
 
 
 def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> Copy:
     copies = [e for e in work if e.cat == "gpu_memcpy" and "HtoD" in e.name]
     if not copies:
-        why["copy.h2d_gb_per_s"] = why["copy.pageable"] = "nothing was copied from the host in the traced steps"
-        return Copy(0.0, None, None)
+        why["copy.pageable"] = "nothing was copied from the host in the traced steps"
+        return Copy(0.0, None)
     sizes = [e.args["bytes"] for e in copies if "bytes" in e.args]
     sources = {source[1] for e in copies if (source := re.search(r"\((\w+) ->", e.name))}
-    size = rate = pageable = None
+    size = pageable = None
     if len(sizes) < len(copies):
-        why["copy.h2d_bytes_per_step"] = why["copy.h2d_gb_per_s"] = "the trace has copies without a size"
+        why["copy.h2d_bytes_per_step"] = "the trace has copies without a size"
     else:
-        us = sum(e.end - e.begin for e in copies)
-        size, rate = sum(sizes) / steps, sum(sizes) / us / 1e3 if us else None
-        if rate is None:
-            why["copy.h2d_gb_per_s"] = "the copies have no duration"
+        size = sum(sizes) / steps
     if sources and sources <= {"Pageable", "Pinned"}:
         pageable = "Pageable" in sources
     else:
         why["copy.pageable"] = "the trace does not say where the copies came from"
-    return Copy(size, rate, pageable)
+    return Copy(size, pageable)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the device itself says while it trains: NVML's utilisation, memory and clocks, sampled by a thread.
+"""What the device itself says while it trains: NVML's utilisation and clocks, sampled by a thread.
 
 NVML's utilisation is the share of its own last window (1/6 to 1 s) in which *any* kernel ran: a stream of 4 us kernels
 reads 100 %.  It is reported because people ask for it, and never judged.
@@ -19,13 +19,12 @@ INTERVAL_S = 0.2
 
 @dataclass
 class DeviceSamples:
-    """Utilisation in percent, used memory in bytes, one entry per sample; ``why`` says why there are none.
+    """Utilisation in percent, one entry per sample; ``why`` says why there are none.
 
     clock: of the SMs, as a share of their highest.  reasons: bits of why it was lowered.  A device may tell neither.
     """
 
     utilisation: list[float] = field(default_factory=list)
-    used_bytes: list[int] = field(default_factory=list)
     clock: list[float] = field(default_factory=list)
     reasons: list[int] = field(default_factory=list)
     why: str | None = None
@@ -70,12 +69,10 @@ def sampling(device: torch.device) -> Iterator[DeviceSamples]:
                 samples.reasons.append(int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
             try:
                 utilisation = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-                used_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
             except pynvml.NVMLError as error:  # a MIG slice or a virtual card may refuse what a whole card answers
                 samples.why = f"NVML: {error}"
                 return
             samples.utilisation.append(utilisation)
-            samples.used_bytes.append(used_bytes)
         if not samples.utilisation:
             samples.why = f"the window was shorter than one sample ({INTERVAL_S} s)"
 

@@ -55,7 +55,7 @@ def test_the_profile_says_how_busy_the_device_was() -> None:
     assert kernels.traced_steps == 8
     assert 0.5 < kernels.slowdown < 10
     assert len(kernels.top) == 5
-    assert profile.sync == Sync(per_step=0.0, by_call={}, sites=[])
+    assert profile.sync == Sync(per_step=0.0, sites=[])
 
 
 @needs_card
@@ -100,7 +100,8 @@ def test_a_replayed_graph_is_one_launch_of_many_kernels() -> None:
     trace = trace_steps(graph.replay, 5, CUDA)
     assert trace.kernels is not None, trace.why
     assert trace.kernels.per_step >= 20
-    assert trace.kernels.graph_launches_per_step == 1
+    assert trace.kernels.launches_per_step is not None
+    assert 1 <= trace.kernels.launches_per_step <= 3  # a replay may also set seed and offset of the generator
     assert trace.span is not None
     assert sum(trace.span.values()) == pytest.approx(1)
     assert trace.span["unknown"] == 0

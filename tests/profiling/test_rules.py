@@ -65,21 +65,21 @@ def changed(profile: Profile, changes: Mapping[str, Any]) -> Profile:
 def healthy(clock: str = "device") -> Profile:
     """A profile in which nothing can be improved: 100 steps of 0.1 s, four workers that keep up."""
     traced = clock == "device"
-    kernels = Kernels(1000, 90.0, 0.0, 1000, 0.0, 0.5, [], 8, 1.1)
+    kernels = Kernels(1000, 90.0, 0.0, 1000, [], 8, 1.1)
     return Profile(
         window=Window(100, 100 * STEP_S, 10, clock),
         shares=Shares(0.01, 0.01, 0.97, 0.01, *((0.95, 0.02) if traced else ())),
         ms_per_step=Shares(1.0, 1.0, 97.0, 1.0, *((95.0, 2.0) if traced else ())),
-        step_ms=StepTimes(100.0, 101.0, 102.0, 0.01),
+        step_ms=StepTimes(100.0, 101.0, 102.0),
         throughput=Throughput(640.0, 1e6, 1e12, None if traced else 1e9),
         gpu_busy=0.96 if traced else None,
         sm_efficiency=0.85 if traced else None,
         bubble={"launch": 0.01, "sync": 0.0, "queued": 0.01, "copy": 0.0, "unknown": 0.0} if traced else None,
         kernels=kernels if traced else None,
-        sync=Sync(0.0, {}, []) if traced else None,
-        copy=Copy(1e6, 20.0, False) if traced else None,
+        sync=Sync(0.0) if traced else None,
+        copy=Copy(1e6, False) if traced else None,
         memory=Memory(60 * GIB, 80 * GIB, 62 * GIB if traced else None, 0 if traced else None, 0.0, 0.5),
-        device=DeviceSummary(0.9, 0.8, 1.0, 62 * GIB, 50, 0.98) if traced else None,
+        device=DeviceSummary(0.9, 0.8, 1.0, 0.98) if traced else None,
         why={},
         loader=LoaderFacts("workers", 1000, 4, 2, True, True, None, GIB, 20 * GIB, 0.1, 3.9, None, 0.0),
         host=Host(4, 16, 1.5, None if traced else 0.0, 0.0),
@@ -108,13 +108,13 @@ RESIDENT, CHUNK, LOG = {"loader.mode": "resident"}, {"loader.mode": "chunk"}, {"
 TOO_LARGE = {"loader.series_bytes": 11 * GIB}
 FEW_READINGS = {"settings.trainer.log_every_n_steps": 100}
 INLINE = {"shares.input": 0.3, "loader.num_workers": 0, "loader.making_s": 0.03}
-EXPOSED = {**INLINE, "sync": Sync(1.0, {}, [SITE]), "settings.trainer.log_every_n_steps": 1}
+EXPOSED = {**INLINE, "sync": Sync(1.0, [SITE]), "settings.trainer.log_every_n_steps": 1}
 UNDERSUPPLIED = {"shares.input": 0.5, "loader.supply": 0.5, "loader.making_s": 0.4}
 BURSTY = {"shares.input": 0.2, "loader.supply": 2.0, "loader.late": 0.3}
 CHUNKS = {"shares.input": 0.2, "loader.mode": "chunk", "loader.num_workers": None}
 GATHER = {"shares.input": 0.1, "loader.mode": "resident", "loader.num_workers": None}
 COPIES = {"shares.transfer": 0.2}
-WAITS = {"sync": Sync(1.0, {}, [SITE]), "bubble.sync": 0.1, "shares.kernel": 0.005}
+WAITS = {"sync": Sync(1.0, [SITE]), "bubble.sync": 0.1, "shares.kernel": 0.005}
 PERIODIC = Fluctuation(0.1, 0.6, 0.1, 1.0, 90.0, 0.4, 0.9, 4.0)
 STALLED = {"shares.input": 0.04, "shares.hooks": 0.02}
 STEADY = {"fluctuation.period_s": None}
@@ -376,7 +376,7 @@ def bare(clock: str = "host", shares: Shares | None = None) -> Profile:
     """What the clock alone gives."""
     whole = shares or Shares(0.4, 0.2, 0.2, 0.2)
     nothing = dict.fromkeys(("gpu_busy", "sm_efficiency", "bubble", "kernels", "sync", "copy", "memory", "device"))
-    return Profile(Window(9, 1.0, 0, clock), whole, whole, StepTimes(1, 1, 1, 0), Throughput(1.0), **nothing, why={})
+    return Profile(Window(9, 1.0, 0, clock), whole, whole, StepTimes(1, 1, 1), Throughput(1.0), **nothing, why={})
 
 
 SHARES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda parts: [part / sum(parts) for part in parts])
