@@ -267,7 +267,7 @@ class RunFolder:
     def trained_with(self) -> dict[str, Any]:
         """The settings that the training fixed, by dotted key."""
         recorded = self._record().get("settings")
-        if not isinstance(recorded, dict):
+        if not isinstance(recorded, dict) or not recorded:
             raise SocialxError(self.path / "protocol.json", "not as train writes it", NAME_A_RUN)
         return recorded
 

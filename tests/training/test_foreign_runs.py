@@ -350,13 +350,6 @@ def test_a_folder_of_another_format_is_refused(command: str, text: str | None, s
     assert contents(run) == before
 
 
-def test_a_protocol_without_the_settings_of_its_training_is_refused(run: Path) -> None:
-    """Else an edited setting would count as the one that was trained."""
-    content = json.loads((run / "protocol.json").read_text())
-    (run / "protocol.json").write_text(json.dumps({name: content[name] for name in content if name != "settings"}))
-    assert "protocol.json: not as train writes it" in refused("evaluate", run)
-
-
 def test_an_integer_beyond_all_floats_is_no_epoch(run: Path) -> None:
     row = json.loads((run / "metrics.jsonl").read_text())
     (run / "metrics.jsonl").write_text(json.dumps({**row, "windows_per_s": 10**400}) + "\n")
