@@ -60,3 +60,7 @@ class Example(NamedTuple):
     def to(self, device: torch.device) -> Example:
         """The same example on ``device``."""
         return Example(self.batch.to(device), self.target.to(device))
+
+    def gathered(self) -> Example:
+        """Itself: there are examples that are gathered only when a step asks."""
+        return self

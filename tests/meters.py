@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -75,4 +76,17 @@ class NeverWaits(TorchDispatchMode):
             isinstance(i, Tensor) and i.dtype == torch.bool for i in args[1] if i is not None
         ):
             raise AssertionError(f"{name} by a boolean mask waits for the device")
+        return func(*args, **(kwargs or {}))
+
+
+class Launches(TorchDispatchMode):
+    """Counts torch's operators that the host launches, by name: no views, and none while ``replaying()``."""
+
+    def __init__(self, replaying: Callable[[], bool] = lambda: False) -> None:
+        super().__init__()
+        self._replaying, self.counts = replaying, Counter[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "aten" and not func.is_view and not self._replaying():
+            self.counts[func.overloadpacket.__name__] += 1
         return func(*args, **(kwargs or {}))

@@ -85,6 +85,24 @@ class _InOrder:
         return len(self.order)
 
 
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """An example that is not gathered yet: the first row of each window, and 1, or 0 where it pads the batch."""
+
+    series: Series
+    rows: Tensor  # int64 [2,B], on the device of the series
+    full: bool  # no window is known to pad it
+
+    def gathered(self) -> Example:
+        """The example."""
+        starts, kept = self.rows
+        return _masked(Example(self.series.window(starts), self.series.target(starts)), self.full, kept)
+
+    def to(self, device: torch.device) -> Selection | Example:
+        """The same on ``device``: as it is where the series is there, otherwise gathered."""
+        return self if self.series.device == device else self.gathered().to(device)
+
+
 class ResidentLoader(_InOrder):
     """Batches of one part of the windows, gathered from a resident series."""
 
@@ -93,12 +111,16 @@ class ResidentLoader(_InOrder):
         self.series = series
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[Example]:
-        """Every window once.  The order is copied to the device once an epoch."""
+        """Every window once."""
+        for selection in self.selections(number, first_batch):
+            yield selection.gathered()
+
+    def selections(self, number: int, first_batch: int = 0) -> Iterator[Selection]:
+        """The batches of ``epoch``, not gathered yet.  The order is copied to the device once an epoch."""
         places, real = (each[first_batch:] for each in self.order.places(number))
-        starts, kept = (_sent(each, self.series.device) for each in (self.starts[places], real))
+        rows = _sent(np.stack([self.starts[places], real], axis=1), self.series.device)
         for batch in range(len(real)):
-            example = Example(self.series.window(starts[batch]), self.series.target(starts[batch]))
-            yield _masked(example, real[batch], kept[batch])
+            yield Selection(self.series, rows[batch], bool(real[batch].all()))
 
 
 class ChunkLoader(_InOrder):
@@ -147,7 +169,7 @@ class ChunkLoader(_InOrder):
                     self._ahead = number + 1, following, read
                 used = {chunk: here[chunk].result().ready() for chunk in np.unique(own).tolist()}
                 example = gather(used, own, starts[batch], back[batch] if moved[batch] else None)
-                yield _masked(example, real[batch], kept[batch])
+                yield _masked(example, bool(real[batch].all()), kept[batch])
         finally:
             for waiting in here.values():
                 waiting.cancel()
@@ -217,11 +239,11 @@ def gather(series: Mapping[int, Series], names: np.ndarray, starts: Tensor, back
     return Example(Batch(*map(joined, zip(*batches, strict=True))), Target(*map(joined, zip(*targets, strict=True))))
 
 
-def _masked(example: Example, real: np.ndarray, kept: Tensor) -> Example:
-    """No target of the padding is valid; real bool [B] on the host, kept the same on the device."""
-    if real.all():
+def _masked(example: Example, full: bool, kept: Tensor) -> Example:
+    """No target of the padding is valid; full: there is none.  kept [B] on the device is 0 where a window pads."""
+    if full:
         return example
-    valid = example.target.valid & kept[:, None, None, None]
+    valid = example.target.valid & kept.bool()[:, None, None, None]
     return Example(example.batch, example.target._replace(valid=valid))
 
 
@@ -296,7 +318,7 @@ class _Pages(Dataset[tuple[Example, float] | SocialxError]):
             series = {page: self._page(page) for page in np.unique(pages).tolist()}
             back = torch.from_numpy(beside.argsort()) if moved else None
             example = gather(series, names, torch.from_numpy(starts[beside]), back)
-            return _masked(example, real, torch.from_numpy(real)), time.perf_counter() - began
+            return _masked(example, bool(real.all()), torch.from_numpy(real)), time.perf_counter() - began
         except SocialxError as error:  # torch would make text of it
             return error
 

@@ -52,7 +52,7 @@ from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
 from socialx.training.device import sampling
 from socialx.training.leak import growth
 from socialx.training.learner import Learner
-from socialx.training.loop import run_steps
+from socialx.training.loop import examples_of, run_steps
 
 TRACE_STEPS = 8
 CPU_TRACE_STEPS, LONG_MS = 2, 500  # a step has thousands of operators there, and a long one is traced alone
@@ -184,7 +184,7 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
     """The profile with trials, the operations and bytes of a step, and what this device does at best."""
     device, facts, host = learner.precision.device, measured.loader, measured.host
     example, step_s = next(iter(loader.epoch(0))).to(device), measured.window.seconds / measured.window.steps
-    trials = trials and learner.group.world == 1  # every process would take other steps
+    trials = trials and learner.group.world == 1 and not learner.records  # other steps, or ones to record anew
     if trials and host and device.type == "cpu" and facts and facts.num_workers:  # workers take cores from the step
         host = replace(host, step_alone_s=step_alone(learner, example))
     tried = []
@@ -283,7 +283,8 @@ class Training:
         log_every_n_steps: int,
         advance: Callable[[], None] = lambda: None,
     ) -> None:
-        self._learner, self._batches = learner, itertools.chain.from_iterable(map(loader.epoch, itertools.count()))
+        epochs = (examples_of(learner, loader, number) for number in itertools.count())
+        self._learner, self._batches = learner, itertools.chain.from_iterable(epochs)
         self._log_every_n_steps, self._advance = log_every_n_steps, advance
         self._running = torch.zeros((), device=learner.precision.device)
         self.taken = 0

@@ -1,7 +1,8 @@
 """A training step as one CUDA graph per shape: the host hands over a batch and one launch, whatever the step holds.
 
 Small models are bound by launches: 700 to 3,000 kernels at about 5 us each (docs/performance.md).  The work of a step
-is recorded once and replayed; examples are copied into the buffers that the recording reads.
+is recorded once and replayed; examples are copied into the buffers that the recording reads.  Windows of a resident
+series are gathered in the recording: their row numbers are copied.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from socialx.batch import Batch, Example, Target
+from socialx.data.loaders import Selection
 from socialx.errors import fall_back, in_short
 from socialx.precision import is_out_of_memory
 
-Work = Callable[[Sequence[Example]], Tensor]
+Given = Example | Selection
+Work = Callable[[Sequence[Given]], Tensor]
 WARMUP = 3  # real steps before a recording: libraries make their workspaces, optimizer and scaler their state
 
 
@@ -47,20 +50,13 @@ class CapturedStep:
         self._record: Record | None = record
         self._shapes: dict[Any, _Shape] = {}
 
-    def __call__(self, examples: Sequence[Example]) -> Tensor:
+    def __call__(self, examples: Sequence[Given]) -> Tensor:
         """One step -> its result on the device, a copy that the next step leaves alone."""
         if self._record is None:
             return self._work(examples)
-        shapes = tuple(tuple(tensor.shape) for example in examples for tensor in _tensors(example))
+        shapes = tuple(map(_shapes, examples))
         if shapes not in self._shapes:
-            buffers = []
-            for example in examples:
-                batch, target = (
-                    (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in part)
-                    for part in example
-                )
-                buffers.append(Example(Batch(*batch), Target(*target)))
-            self._shapes[shapes] = _Shape(buffers)
+            self._shapes[shapes] = _Shape([_buffer(example) for example in examples])
         of = self._shapes[shapes]
         for buffer, example in zip(of.buffers, examples, strict=True):
             for into, tensor in zip(_tensors(buffer), _tensors(example), strict=True):
@@ -88,13 +84,29 @@ class CapturedStep:
 class _Shape:
     """What is known of groups of one shape: the buffers that a step reads, steps taken, and the recording."""
 
-    buffers: list[Example]
+    buffers: list[Given]
     taken: int = 0
     recording: tuple[Callable[[], None], Tensor] | None = None
 
 
-def _tensors(example: Example) -> tuple[Tensor, ...]:
-    return (*example.batch, *example.target)
+def _tensors(example: Given) -> tuple[Tensor, ...]:
+    return (example.rows,) if isinstance(example, Selection) else (*example.batch, *example.target)
+
+
+def _shapes(example: Given) -> tuple[Any, ...]:
+    """What a recording of an example holds for: a gathering one reads the memory of one series."""
+    series = example.series if isinstance(example, Selection) else None
+    return series, *(tuple(tensor.shape) for tensor in _tensors(example))
+
+
+def _buffer(example: Given) -> Given:
+    """An example of the same shapes, into which others are copied."""
+    if isinstance(example, Selection):
+        return replace(example, rows=torch.empty_like(example.rows), full=False)
+    batch, target = (
+        (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in part) for part in example
+    )
+    return Example(Batch(*batch), Target(*target))
 
 
 class CudaRecorder:

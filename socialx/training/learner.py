@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from socialx.batch import Batch, Example
+from socialx.batch import Batch
 from socialx.errors import SocialxError, fall_back, in_short
 from socialx.model.state import alike, check_state
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision, is_out_of_memory
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.training.capture import CapturedStep, CudaRecorder
+from socialx.training.capture import CapturedStep, CudaRecorder, Given
 from socialx.training.process_group import ALONE, ProcessGroup
 
 
@@ -71,25 +71,27 @@ class Learner:
         several = len(target_weight) > 1
         self._weight = torch.tensor(target_weight, device=precision.device) if several else None
         self._compile = compile
-        self._cuda_graph = cuda_graph and precision.device.type == "cuda"
+        self.records = cuda_graph and precision.device.type == "cuda"  # steps as CUDA graphs, after the first ones
         self.group = group
         self.teacher_weight = teacher_weight
-        if self._cuda_graph and group.world > 1:
-            self._cuda_graph = False
+        if self.records and group.world > 1:
+            self.records = False
             fall_back("trainer.cuda_graph", f"{group.world} processes sum gradients in a step", "going on without")
-        elif cuda_graph and not self._cuda_graph:
+        elif cuda_graph and not self.records:
             fall_back("trainer.cuda_graph", f"the device is {precision.device}, not CUDA", "going on without")
+        self.eager = compile == "off" and not self.records  # neither compiled nor recorded for the shape of batches
         self._choose_step()
 
     def _choose_step(self) -> None:
         """Choose how steps run, before the first one and whenever the tensors that they change are replaced."""
         self._uncompiled = False  # whether the model turned out not to compile
         self._forecast: Callable[[Batch], Tensor] = self.model
-        self._device_step: Callable[[Sequence[Example]], Tensor] = self._on_device
+        self._device_step: Callable[[Sequence[Given]], Tensor] = self._on_device
+        # A recorded step reads the learning rate from the device, where every step writes it.
+        self._recorded_rate = torch.zeros((), device=self.precision.device)
         for group in self.optimizer.param_groups:
-            group["capturable"] = self._cuda_graph
-            # A recorded step reads the learning rate from the device, where every step writes it.
-            group["lr"] = torch.zeros((), device=self.precision.device) if self._cuda_graph else 0.0
+            group["capturable"] = self.records
+            group["lr"] = self._recorded_rate if self.records else 0.0
         if self._compile != "off":
             if self._encoder is not None:
                 with self.precision.autocast():  # the kernels are tried here: nothing may while it is traced
@@ -101,8 +103,8 @@ class Learner:
             else:
                 self._chunked.compile_chunks(mode)
             self._device_step = self._on_device_compiled
-        self._forecast_of: Callable[[Sequence[Example]], Tensor] = self._on_device_forecast
-        if self._cuda_graph:
+        self._forecast_of: Callable[[Sequence[Given]], Tensor] = self._on_device_forecast
+        if self.records:
             recorder = CudaRecorder()
             self._device_step = CapturedStep(self._device_step, recorder, self._drop_gradients)
             self._forecast_of = CapturedStep(self._on_device_forecast, recorder)
@@ -118,16 +120,6 @@ class Learner:
         here = self.precision.device.type == "cpu" and not getattr(self.model, "interleaved", None)
         return self._encoder if here else None
 
-    @property
-    def eager(self) -> bool:
-        """Whether a step runs as it is: neither compiled nor recorded for the shape of its batches."""
-        return self._compile == "off" and not self._cuda_graph
-
-    @property
-    def records(self) -> bool:
-        """Whether steps are recorded as CUDA graphs after the first ones."""
-        return self._cuda_graph
-
     def rate(self, step: int) -> float:
         """Learning rate of optimizer step ``step``: linear warm-up, then cosine to 0 or constant."""
         if step < self.warmup_steps:
@@ -137,7 +129,7 @@ class Learner:
         done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
-    def step(self, examples: Sequence[Example]) -> Tensor:
+    def step(self, examples: Sequence[Given]) -> Tensor:
         """One optimizer step on a group of batches -> masked MAE of the group in the file's unit, left on the device.
 
         The group counts as one large batch, together with those of the other processes: errors are divided by the valid
@@ -145,21 +137,22 @@ class Learner:
         returns its part of the MAE; their sum is the MAE.
         """
         rate = self.rate(self.steps)
-        for group in self.optimizer.param_groups:
-            if self._cuda_graph:
-                group["lr"].fill_(rate)
-            else:
+        if self.records:
+            self._recorded_rate.fill_(rate)
+        else:
+            for group in self.optimizer.param_groups:
                 group["lr"] = rate
         loss = self._device_step(examples)
         self.steps += 1
         return loss
 
-    def _on_device(self, examples: Sequence[Example]) -> Tensor:
+    def _on_device(self, examples: Sequence[Given]) -> Tensor:
         """All that a step does on the device: what a CUDA graph holds, so no number of the host may enter."""
-        first, *others = (target.valid.sum() for _, target in examples)
+        gathered = [example.gathered() for example in examples]
+        first, *others = (target.valid.sum() for _, target in gathered)
         count = self.group.sum_(sum(others, first)).clamp(min=1)
         total = torch.zeros((), device=self.precision.device)
-        for batch, target in examples:
+        for batch, target in gathered:
             with self.precision.autocast():
                 forecast = self._forecast(batch)
             error = masked_absolute_error(forecast, target.values, target.valid, self._weight) / count
@@ -178,23 +171,23 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         return total
 
-    def forecast(self, example: Example) -> Tensor:
+    def forecast(self, example: Given) -> Tensor:
         """The forecast [B,P,N,G] of a batch on the device as the model is now, recorded where steps are."""
         return self._forecast_of([example])
 
     @torch.no_grad()
-    def _on_device_forecast(self, examples: Sequence[Example]) -> Tensor:
+    def _on_device_forecast(self, examples: Sequence[Given]) -> Tensor:
         with self.precision.autocast():
-            return self.model(examples[0].batch)
+            return self.model(examples[0].gathered().batch)
 
-    def _on_device_compiled(self, examples: Sequence[Example]) -> Tensor:
+    def _on_device_compiled(self, examples: Sequence[Given]) -> Tensor:
         """A step while it is not known whether the model compiles: what fails here would fail in every step."""
         try:
             return self._on_device(examples)
         except SocialxError:
             raise
         except Exception as error:  # those of torch.compile and Triton are of many kinds; the step as it is tells
-            capturing = self._cuda_graph and torch.cuda.is_current_stream_capturing()
+            capturing = self.records and torch.cuda.is_current_stream_capturing()
             if capturing or self._uncompiled or is_out_of_memory(error):
                 raise  # a recording must end before anything else
             self._uncompiled, self._forecast = True, self.model

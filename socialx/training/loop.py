@@ -21,14 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from socialx.batch import Example
-from socialx.data.loaders import Loader
+from socialx.data.loaders import Loader, ResidentLoader
 from socialx.environment import MIB, used_bytes
 from socialx.errors import Argument, Command, Message, SocialxError, counted, in_short
 from socialx.progress import Bar, Epoch, note, say, work
 from socialx.scoring.metrics import RunningScores
 from socialx.scoring.scoring_pass import survey
 from socialx.training import checkpoint
+from socialx.training.capture import Given
 from socialx.training.clock import NoClock, StepClock
 from socialx.training.device import sampling
 from socialx.training.leak import MemoryWatch
@@ -37,9 +37,16 @@ from socialx.training.networks import one_by_one
 from socialx.training.run_folder import EpochRow, RunFolder
 
 
+def examples_of(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Given]:
+    """The batches of one epoch for steps of this learner: a recorded step gathers those of a resident series."""
+    if learner.records and isinstance(loader, ResidentLoader):
+        return loader.selections(number, first_batch)
+    return loader.epoch(number, first_batch)
+
+
 def run_steps(
     learner: Learner,
-    examples: Iterator[Example],
+    examples: Iterator[Given],
     after_step: Callable[[Tensor, int], bool],
     clock: StepClock | None = None,
 ) -> None:
@@ -246,7 +253,7 @@ def _train_epoch(
         bar.advance(batches * per_batch, note)
         return stopped
 
-    run_steps(learner, train.epoch(progress.epoch, first), after_step)
+    run_steps(learner, examples_of(learner, train, progress.epoch, first), after_step)
     read()
     return round((progress.batch - first) * per_batch), stopped
 

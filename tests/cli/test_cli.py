@@ -56,7 +56,7 @@ def test_the_list_of_commands_needs_no_settings() -> None:
     code = "import sys, runpy, atexit; atexit.register(lambda: print('@', *sys.modules)); sys.argv[1:] = ['--help']"
     code += "; runpy.run_module('socialx', run_name='__main__')"
     shown, loaded = python(code).rsplit("@", 1)
-    assert "  train      Train the shared social xLSTM.\n" in shown
+    assert "  train      Train the shared social model: an xLSTM as encoder, or an MLP.\n" in shown
     assert not {"pydantic", "socialx.settings_layers", "socialx.cli.training_commands"} & set(loaded.split())
 
 

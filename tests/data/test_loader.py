@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from socialx.batch import Example
 from socialx.data.loaders import ResidentLoader
 from socialx.data.order import Order
 from socialx.data.series import Series
@@ -91,6 +92,14 @@ def test_an_epoch_can_begin_in_its_middle() -> None:
     rest = list(loader(shuffle=True).epoch(3, first_batch=5))
     assert len(rest) == len(whole) - 5
     assert all(torch.equal(a.batch.history, b.batch.history) for a, b in zip(rest, whole[5:], strict=True))
+
+
+def test_windows_are_gathered_before_they_go_to_another_device() -> None:
+    selection = next(loader().selections(0))
+    assert selection.to(CPU) is selection
+    moved = selection.to(torch.device("meta"))
+    assert isinstance(moved, Example)
+    assert {tensor.device.type for part in moved for tensor in part} == {"meta"}
 
 
 def test_the_test_period_changes_no_training_batch() -> None:

@@ -16,7 +16,7 @@ from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.precision import Precision
 from socialx.scoring.references import CopyLast, HistoricalAverage
-from socialx.training.loop import run_steps
+from socialx.training.loop import examples_of, run_steps
 from tests.gpu.device import CUDA, ROWS, learner, refused_waits, resident, series
 from tests.networks import CPU, scores_of, speeds
 
@@ -55,8 +55,10 @@ def test_all_modes_serve_the_same_batches(mode: str, workers: int) -> None:
             assert all(torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0)) and b.is_cuda for a, b in pairs)
 
 
+@pytest.mark.parametrize("cuda_graph", [False, True])
 @pytest.mark.parametrize("mode", ["resident", "chunk", "workers"])
-def test_no_loader_waits_for_the_device(mode: str) -> None:
+def test_no_loader_waits_for_the_device(mode: str, cuda_graph: bool) -> None:
+    """Nor is a step of its batches another where it is recorded."""
     values, valid, seconds = speeds(1200, 5)
     source = Arrays(values[..., None], valid[..., None], seconds)
     order = Order(np.arange(1000), batch_size=48, shuffle=True, chunk=0 if mode == "resident" else 300)
@@ -69,11 +71,16 @@ def test_no_loader_waits_for_the_device(mode: str) -> None:
         "chunk": lambda: ChunkLoader(part, 24, CUDA, order),
         "workers": lambda: WorkerLoader(part, 24, CUDA, Loading(workers=1), 1 << 20, order),
     }
-    made = learner()
+    made, plain = learner(dropout=0.0, cuda_graph=cuda_graph), learner(dropout=0.0)
     data = loaders[mode]()
-    run_steps(made, data.epoch(0), lambda loss, batches: False)
+    run_steps(made, examples_of(made, data, 0), lambda loss, batches: False)
     with refused_waits():
-        run_steps(made, data.epoch(1), lambda loss, batches: False)
+        run_steps(made, examples_of(made, data, 1), lambda loss, batches: False)
+    for epoch in range(2):
+        run_steps(plain, ResidentLoader(Series(source, 12, 12, CUDA), order).epoch(epoch), lambda loss, batches: False)
+    assert made.steps == plain.steps == 2 * len(data)
+    for ours, theirs in zip(made.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-3)
 
 
 def test_scores_of_the_baselines_equal_the_cpus() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from socialx.errors import Fallback
 from socialx.precision import resolve_precision
 from socialx.training.capture import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
-from socialx.training.loop import Progress, fit, load_progress, run_steps
+from socialx.training.loop import Progress, examples_of, fit, load_progress, run_steps
 from socialx.training.run_folder import RunFolder
 from tests.gpu.device import CUDA, in_every_precision, learner, needs_card, on_both, refused_waits, resident
+from tests.meters import Launches
 from tests.networks import CPU, batch, example, forecaster
 
 pytestmark = pytest.mark.gpu
@@ -64,7 +66,7 @@ def trained(precision: str, **options: Any) -> list[torch.Tensor]:
         return False
 
     for epoch in range(6):
-        run_steps(made, data.epoch(epoch), keep)
+        run_steps(made, examples_of(made, data, epoch), keep)
     return [torch.stack(losses), *(p.detach() for p in made.model.parameters())]
 
 
@@ -125,6 +127,18 @@ def test_a_recorded_step_never_waits(precision: str) -> None:
     with refused_waits():
         for _ in range(3):
             made.step([e])
+
+
+def test_a_replayed_step_of_a_resident_series_launches_a_copy_and_the_graph() -> None:
+    made, data = learner(cuda_graph=True), resident(batch_size=4)
+    assert len(data) > WARMUP
+    run_steps(made, examples_of(made, data, 0), lambda loss, batches: False)
+    steps, batches = made.steps, examples_of(made, data, 1)
+    first = next(batches)  # an epoch begins with its order, which is sent
+    with refused_waits(), Launches() as seen:
+        run_steps(made, itertools.chain([first], batches), lambda loss, batches: False)
+    steps = made.steps - steps
+    assert seen.counts == {"copy_": steps, "fill_": steps, "clone": steps}  # rows, rate, loss
 
 
 def test_a_recording_that_fails_leaves_the_process_as_it_was() -> None:

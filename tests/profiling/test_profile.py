@@ -126,6 +126,7 @@ def profiled(
     warmup_steps: int = 2,
     rates: Callable[[Precision], Machine] = lambda _: Machine(1e12, 1e11),
     max_seconds: float = math.inf,
+    records: bool = False,
 ) -> Profile:
     fake = FakeTime(used=0.0)
     monkeypatch.setattr("socialx.training.clock.time", fake)
@@ -134,7 +135,7 @@ def profiled(
     data = loader(batch_size=4)  # 404 windows
     data.__class__, data.time = SlowLoader, fake
     made = learner(kind=SlowLearner, accumulate_grad_batches=accumulate)
-    made.time, made.after = fake, after
+    made.time, made.after, made.records = fake, after, records
     lengths = Lengths(steps, warmup_steps, 5, trace_steps=0, trials=False, max_seconds=max_seconds)
     return measure.measure(made, data, lengths, facts or LoaderFacts("resident", 101))
 
@@ -255,8 +256,7 @@ def test_the_peak_of_a_replayed_step_is_the_pool_of_its_recording(monkeypatch: p
 
 
 def test_a_recording_is_made_before_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Learner, "records", property(lambda self: True))
-    assert profiled(monkeypatch, steps=5, warmup_steps=0).window.warmup_steps == WARMUP + 1
+    assert profiled(monkeypatch, steps=5, warmup_steps=0, records=True).window.warmup_steps == WARMUP + 1
 
 
 def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
 from socialx.batch import Batch, Example
+from socialx.data.climatology import Usual
+from socialx.data.loaders import ChunkLoader, Loader, Loading, ResidentLoader, Selection, WorkerLoader
+from socialx.data.order import Order
+from socialx.data.series import Series
+from socialx.data.source import Arrays
 from socialx.errors import Fallback
 from socialx.precision import Precision
 from socialx.training.capture import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
-from tests.networks import CPU, batch, example, forecaster
+from socialx.training.loop import examples_of, run_steps
+from tests.meters import Launches
+from tests.networks import CPU, batch, example, forecaster, speeds
 
 
 def learner(precision: str = "32-true", **options: object) -> Learner:
@@ -34,18 +44,25 @@ def after(made: Learner, steps: int = 4) -> tuple[list[float], dict[str, Tensor]
 class Playback:
     """Records as CUDA does: nothing is computed while recording, and a replay reads the buffers of the recording.
 
-    fault: what recordings raise after the first ``good`` ones.
+    fault: what recordings raise after the first ``good`` ones.  dtype: of results.
     """
 
-    def __init__(self, fault: Exception | None = None, good: int = 0) -> None:
-        self.recordings, self.fault, self.good = 0, fault, good
+    def __init__(self, fault: Exception | None = None, good: int = 0, dtype: torch.dtype = torch.float32) -> None:
+        self.recordings, self.fault, self.good, self.dtype = 0, fault, good, dtype
+        self.playing = False  # whether a device would compute on its own
 
     def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         if self.fault is not None and self.recordings == self.good:
             raise self.fault
         self.recordings += 1
-        result = torch.full((), torch.nan)
-        return lambda: (result.copy_(work()), None)[1], result
+        result = torch.full((), torch.nan, dtype=self.dtype)
+
+        def replay() -> None:
+            self.playing = True
+            result.copy_(work())
+            self.playing = False
+
+        return replay, result
 
     def beside(self, work: Callable[[], Tensor]) -> Tensor:
         return work()
@@ -128,6 +145,130 @@ def test_memory_that_runs_out_is_no_failed_recording(error: RuntimeError) -> Non
         step([example()])
 
 
+ROWS, WINDOWS = 240, 70  # more rows than a page has
+
+
+def series_of(rows: slice = slice(0, ROWS), several: bool = False) -> Series:
+    """Made-up speeds; several: three features, two targets, two climatologies, and what a teacher forecast."""
+    parts = [speeds(ROWS, 5, seed=seed) for seed in range(3 if several else 1)]
+    values, valid = (np.stack([part[i] for part in parts], axis=-1) for i in range(2))
+    source = Arrays(values, valid, parts[0][2])
+    if not several:
+        return Series(source, 12, 12, CPU, rows=slice(rows.start, min(rows.stop, ROWS)))
+    rng, shape = np.random.default_rng(0), (2, ROWS + 12, 5, 2)
+    usual = Usual(rng.uniform(40, 60, shape).astype(np.float32), rng.integers(0, 255, shape, np.uint8))
+    made = Series(source, 12, 12, CPU, (0, 2), (2, 1), usual=usual)
+    return made.with_taught(rng.uniform(40, 60, (ROWS, 12 * 5 * 2)).astype(np.float16))
+
+
+def resident(several: bool = False, batch_size: int = 8) -> ResidentLoader:
+    """Windows in batches, the last one of an epoch padded where 70 is no multiple of their size."""
+    return ResidentLoader(series_of(several=several), Order(np.arange(WINDOWS), batch_size, shuffle=True))
+
+
+def loader_of(mode: str) -> Loader:
+    """The same in the other ways."""
+    order = resident().order
+    if mode == "chunk":
+        return ChunkLoader(series_of, 24, CPU, replace(order, chunk=30))
+    return WorkerLoader(series_of, 24, CPU, Loading(workers=0), 1 << 20, order) if mode == "workers" else resident()
+
+
+def _digest(examples: Sequence[Example | Selection]) -> Tensor:
+    """A number for all that examples hold, of one place in one step another than in others."""
+    total = torch.zeros((), dtype=torch.float64)
+    for each in examples:
+        for tensor in (part for of in each.gathered() for part in of):
+            numbers = tensor.double().nan_to_num(-1.0).flatten()
+            total = 0.9 * total + (numbers * torch.arange(1, len(numbers) + 1)).sum()
+    return total
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_recording_gathers_the_windows_of_each_step(several: bool, batches: int) -> None:
+    """Every tensor of every batch, the padded ones too; and those of another series, whose memory is another."""
+    playback, loaders = Playback(dtype=torch.float64), [resident(several), resident(several)]
+    loaders[1].series.readings.add_(1)
+    step = CapturedStep(_digest, playback)
+    for epoch in range(4):
+        for each in loaders:
+            selections, plain = list(each.selections(epoch)), list(each.epoch(epoch))
+            for first in range(1, len(plain), batches):  # to the last one, which is padded
+                chosen = slice(first, first + batches)
+                assert step(selections[chosen]) == _digest(plain[chosen])
+    assert playback.recordings == 2
+
+
+def test_windows_that_cannot_be_gathered_in_a_recording_are_gathered_as_they_are() -> None:
+    data = resident()
+    step = CapturedStep(_digest, Playback(RuntimeError("no room")))
+    with pytest.warns(Fallback, match="no room"):
+        found = [step([selection]) for selection in data.selections(0)]
+    assert found == [_digest([served]) for served in data.epoch(0)]
+
+
+def test_two_steps_of_other_windows_have_other_digests() -> None:
+    """What the test above compares sees each tensor, and each place in one."""
+    one = next(resident(several=True).epoch(0))
+    for number, part in enumerate(one):
+        for name in part._fields:
+            changed = getattr(part, name).clone()
+            changed.view(-1)[-1] = 1 - changed.view(-1)[-1].to(torch.int64).nan_to_num()
+            parts = [part._replace(**{name: changed}) if place == number else of for place, of in enumerate(one)]
+            assert _digest([Example(*parts)]) != _digest([one]), name
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[Learner, Playback]:
+    """A learner whose steps are recorded as on CUDA.  Its rate is a float32: the recorded one is."""
+    playback = Playback()
+    monkeypatch.setattr("socialx.training.learner.CudaRecorder", lambda: playback)
+    made = learner(learning_rate=2.0**-7, schedule="constant", **options)
+    made.records = True
+    made._choose_step()
+    return made, playback
+
+
+def steps_of(made: Learner, batches: Iterator[Example | Selection]) -> list[Tensor]:
+    """Losses of the steps of some batches, and the weights after them."""
+    losses: list[Tensor] = []
+    run_steps(made, batches, lambda loss, _: losses.append(loss) is not None)
+    return [*losses, *(parameter.detach().clone() for parameter in made.model.parameters())]
+
+
+@pytest.mark.parametrize("mode", ["resident", "chunk", "workers"])
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+def test_a_recorded_epoch_is_the_epoch(mode: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, dropout included, wherever batches come from; all modes are recorded."""
+    options = {"precision": precision, "accumulate_grad_batches": 2}
+    plain = learner(learning_rate=2.0**-7, schedule="constant", **options)
+    (made, playback), loader, own = recorded(monkeypatch, **options), loader_of(mode), loader_of(mode)
+    for epoch in range(3):
+        torch.manual_seed(epoch)
+        expected = steps_of(plain, loader.epoch(epoch))
+        torch.manual_seed(epoch)
+        found = steps_of(made, examples_of(made, own, epoch))
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert playback.recordings == 1  # of two batches; the single one at the end of an epoch came three times
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_replayed_step_of_a_resident_series_launches_a_copy_of_each_batch(
+    batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, playback = recorded(monkeypatch, accumulate_grad_batches=batches)
+    data = resident(batch_size=5)  # 14 batches
+    steps_of(made, examples_of(made, data, 0))
+    taken, batches_of = made.steps, examples_of(made, data, 1)
+    first = next(batches_of)  # an epoch begins with its order, which is sent
+    with Launches(lambda: playback.playing) as seen:
+        run_steps(made, itertools.chain([first], batches_of), lambda loss, _: False)
+    steps = made.steps - taken
+    assert playback.recordings == 1
+    assert steps == 14 // batches
+    assert seen.counts == {"copy_": steps * batches, "fill_": steps, "clone": steps}  # rows, rate, loss
+
+
 def _views(one: Example) -> Example:
     """The same numbers in tensors that are not contiguous, as loaders cut them."""
     return Example(Batch(*(torch.stack([tensor, tensor], -1)[..., 0] for tensor in one.batch)), one.target)
@@ -152,14 +293,16 @@ def test_every_step_of_a_shape_reads_the_same_memory() -> None:
 
 
 @pytest.mark.slow
-def test_a_recorded_step_compiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gathers", [False, True])
+def test_a_recorded_step_compiles_once(gathers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = CompileCounter()
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", lambda run, **_: compile_(run, backend=counter, dynamic=False))
     made = learner(compile="default")
     step = CapturedStep(made._device_step, Playback(), made._drop_gradients)
-    for seed in range(WARMUP + 3):
-        step([_views(example(seed=seed))])
+    batches = [_views(example(seed=seed)) for seed in range(WARMUP + 3)]
+    for each in resident().selections(0) if gathers else batches:
+        step([each])
     assert counter.frame_count == 1
 
 
@@ -173,7 +316,7 @@ def test_a_recording_that_does_not_compile_ends_before_anything_else(monkeypatch
     monkeypatch.setattr(torch, "compile", compiled)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     made = learner(compile="default")
-    made._cuda_graph = True
+    made.records = True
     with pytest.raises(RuntimeError, match="in a capture"):
         made._on_device_compiled([example()])
 
