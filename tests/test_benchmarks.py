@@ -30,7 +30,7 @@ IMAGE = """
     annotated_doc shellingham pygments packaging typing_extensions sympy mpmath jinja2 filelock psutil
     pytest _pytest py pluggy iniconfig hypothesis xdist execnet _distutils_hack
 """
-PACKAGES = "pydantic pydantic_core annotated_types typing_inspection xlstm mlstm_kernels"
+PACKAGES = "pydantic pydantic_core annotated_types typing_inspection xlstm mlstm_kernels pynvml"
 
 
 def test_the_gpu_programs_need_nothing_that_the_machine_lacks() -> None:

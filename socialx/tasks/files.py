@@ -107,7 +107,8 @@ def convert(
         if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
             report = inspection.inspect(target)
             failing = checks.of_validate() if validate else []
-            untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in failing])
+            told = (*failing, "units")  # which the reader has told
+            untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in told])
             problems = tuple(checks.messages(report, target, failing)) if validate else None
         targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
         training: dict[str, Any] = {"data.path": target, **targets}

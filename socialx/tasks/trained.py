@@ -239,8 +239,7 @@ def load_trained(
     )
     if layers.data is None:
         refuse_other_file(run, problem.data.stores)
-    now = problem.protocol
-    if known and (tied or then.network == now.network or then.dataset == now.dataset):  # with tables another is refused
+    if known and (tied or then.dataset == problem.protocol.dataset):  # with tables another is refused
         problem = _knowing(problem, then, *known)
     state = weights.state
     if effective.model.any_network:

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 import socialx as api
 from socialx.errors import SettingsError
 from socialx.serving.endpoints import Service, make_app
-from tests.commands import edited
+from tests.commands import edited, small_run
 from tests.serving.test_server import started
 
 ORIGIN, TOKEN = "https://dashboard.example:8443", "0123456789abcdef" * 2
@@ -66,11 +66,10 @@ def test_without_data_the_end_of_the_own_file_is_shown(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_own_file_that_ends_without_readings_is_served_without_a_map(run: Path, data: Path, tmp_path: Path) -> None:
-    settings = run / "settings.yaml"
+def test_an_own_file_that_ends_without_readings_is_served_without_a_map(data: Path, tmp_path: Path) -> None:
     with edited(data, tmp_path / "own.h5") as file:
         file["data/features"][-12:] = 0
-    settings.write_text(settings.read_text().replace(str(data), str(tmp_path / "own.h5")))
+    run = small_run(tmp_path / "own.h5", tmp_path / "run")
     with started(run) as (_, address, _line):
         assert httpx.get(f"{address}/forecast/latest", timeout=60).status_code == 404
         assert httpx.get(f"{address}/sensors", timeout=60).status_code == 200

@@ -271,7 +271,7 @@ def test_arguments_with_a_default_need_no_setting() -> None:
         ("own_models:number", "no class of torch.nn.Module"),
         (
             "own_models:Greedy",
-            "takes beams, which is no setting of the model: give it a default, or use encoder, width",
+            "takes beams, which is no setting of the model: give it a default, or use encoder, patch, width",
         ),
         ("own_models:Flat", "its forward returns (32, 12, 4), not (32, 12, 4, 1)"),
         ("own_models:Picky", "width 8 is odd"),

@@ -263,7 +263,7 @@ def test_what_is_no_run_is_one_line(run: Path, data: Path, tmp_path: Path) -> No
 def test_only_weights_and_settings_are_needed(run: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
-    for name in ("best.safetensors", "settings.yaml", "protocol.json", "sensors.json"):
+    for name in ("format.txt", "best.safetensors", "settings.yaml", "protocol.json", "sensors.json"):
         shutil.copy(run / name, bare)
     np.testing.assert_array_equal(api.predict(bare).values, api.predict(run).values)
 
