@@ -27,10 +27,13 @@ from socialx.training.loop import Progress
 RESULTS = Path(__file__).parent / "results"
 SMALL: dict[str, Any] = {
     "data.days": 28,
+    "loader.batch_size": 32,
+    "model.patch": 1,
     "model.width": 32,
     "pooling.neighbours": 32,
     "trainer.max_epochs": 2,
     "trainer.lr_warmup_steps": 50,
+    "trainer.weight_decay": 3e-4,
 }
 MLP_WIDTH = {"small": 42, "full": 261}  # with as many parameters as the xLSTM of the same size
 NO_IDENTITIES = {f"model.{table}": False for table in ("time_of_day", "day_of_week", "sensor_identity", "adaptive")}

@@ -59,7 +59,7 @@ CPU = torch.device("cpu")
 # What is trained on a few days: its settings, and about how many optimizer steps.
 THERE = {
     "linear": {"settings": {"model": {"kind": "linear"}}, "steps": 3000},
-    "small": {"settings": {"size": "small", "batch_size": 32, "weight_decay": 3e-4}, "steps": 600},
+    "small": {"settings": {"size": "small", "patch": 1, "batch_size": 32, "weight_decay": 3e-4}, "steps": 600},
 }
 
 

@@ -110,7 +110,7 @@ def grown_old(run: Path, data: Path, days: int) -> dict[str, Any]:
             for name in (FEATURES, TIMESTAMPS, SECONDS):
                 file[name].resize(rows, axis=0)
             file.attrs[ROWS_ATTR] = np.int64(rows)
-        socialx.train(beginning, size="small", run_dir=run, overwrite=True)
+        socialx.train(beginning, size="small", patch=1, run_dir=run, overwrite=True)
     store = open_store(data)
     first, last, weeks = first_day(data) + days, int(store.seconds[-1]) // DAY_S, []
     for day in range(first, last - 5, 7):

@@ -1,7 +1,7 @@
 """The xLSTM and the MLP as encoders, trained for the same minutes of one core: is the xLSTM ahead anywhere?
 
     python benchmarks/encoders.py --data metr_la.h5
-    python benchmarks/encoders.py --data metr_la.h5 --patch 12,6,4,3,2,1 [--seeds 0,1] [KEY=VALUE ...]
+    python benchmarks/encoders.py --data metr_la.h5 --patch 12,6,4,3,2,1 [--seeds 0,1] [--encoders xlstm] [KEY=VALUE ...]
 
 28 days of METR-LA at width 32, three seeds of each.  The xLSTM has two epochs, and the MLP as many as take as long.  A
 run that is complete is not repeated.  benchmarks/results/encoders.json is written after every run; the table is printed
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=len(CASES), help="only so many of them, from the first one on")
     parser.add_argument("--patch", type=numbers, help="steps of a token: 12,6,4,3,2,1")
     parser.add_argument("--seeds", type=numbers, default=[0], help="of --patch")
+    parser.add_argument("--encoders", default="mlp,xlstm", help="of --patch: which of the two")
     parser.add_argument("--output", type=Path, default=PATCHES, help="of --patch")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of --patch")
     arguments = parser.parse_intermixed_args()
@@ -89,7 +90,7 @@ def patches(arguments: argparse.Namespace) -> None:
     rows = results.setdefault(name, [])
     for seed in arguments.seeds:
         for patch in arguments.patch:
-            for encoder in ("mlp", "xlstm"):
+            for encoder in arguments.encoders.split(","):
                 case = {"encoder": encoder, "patch": patch, "seed": seed}
                 if any(case.items() <= row.items() for row in rows):
                     continue

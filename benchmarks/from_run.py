@@ -35,7 +35,7 @@ def reached(points: Curve, mae: float) -> float | None:
 def trained(run: Path, data: str, days: int | None, epochs: int | None, seed: int, start: str | None) -> Curve:
     """The curve of a training, which is run where its folder is not there."""
     if not (run / "metrics.jsonl").exists():
-        settings = {"days": days, "max_epochs": epochs, "seed": seed}
+        settings = {"patch": 1, "days": days, "max_epochs": epochs, "seed": seed}
         socialx.train(data, from_run=start, size="small", run_dir=run, **settings)
     return curve(run)
 

@@ -53,14 +53,14 @@ def main() -> None:
         folder, file = arguments.runs / str(draw), arguments.runs / f"{draw}.h5"
         if not (folder / "intervals.safetensors").exists():
             without(arguments.data, file, held)
-            more = {"model": {"sensor_dropout": 0.2}, "trainer": {"seed": draw}}
+            more = {"model": {"patch": 1, "sensor_dropout": 0.2}, "trainer": {"seed": draw}}
             socialx.train(file, size="small", run_dir=folder, overwrite=True, **more)
         fitted = arguments.runs / f"{draw}_fitted"
         if not (fitted / "intervals.safetensors").exists():
             late = arguments.runs / f"{draw}_late.h5"
             reporting_late(arguments.data, late, held)
-            only = {"from_run": folder, "only_new_sensors": True}
-            socialx.train(late, size="small", run_dir=fitted, overwrite=True, trainer=only)
+            only = {"trainer": {"from_run": folder, "only_new_sensors": True}, "model": {"patch": 1}}
+            socialx.train(late, size="small", run_dir=fitted, overwrite=True, **only)
         scored = scored_part([str(folder)], Layers.of(None, {"data": arguments.data}), "test")
         alike = scored_part([str(arguments.other)], Layers.of(None, {"data": arguments.data}), "test")
         (problem,), (beside,) = scored.problems.values(), alike.problems.values()

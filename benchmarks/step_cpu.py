@@ -197,8 +197,8 @@ def bound(data: Path, machine: dict[str, float]) -> dict[str, Any]:
     learner.step([example])
     with FlopCounterMode(display=False, custom_mapping=WORK) as counter:
         learner.step([example])
-    windows, steps, sensors = example.batch.history.shape[:3]
-    tokens, width, heads = windows * steps * sensors, 64, 4
+    windows, _, sensors = example.batch.history.shape[:3]
+    tokens, width, heads = windows * tokens_of(learner) * sensors, 64, 4
     encoder = 2 * sum(BYTES.values()) * width * tokens
     attention = 2 * 8 * 4 * windows * heads * sensors**2  # eight passes over each of two layers' weights
     products_ms = counter.get_total_flops() / machine["gflop_per_s"] / 1e6
@@ -211,6 +211,12 @@ def bound(data: Path, machine: dict[str, float]) -> dict[str, Any]:
         "bound_ms": products_ms + bytes_ms,
         "operations_of_64_windows": operations,
     }
+
+
+def tokens_of(learner: Learner) -> int:
+    """The tokens of the history of one sensor."""
+    model: Any = learner.model
+    return int(model.encoder.history)
 
 
 def operations_of(data: Path, given: dict[str, Any]) -> int:
@@ -228,10 +234,10 @@ def operations_of(data: Path, given: dict[str, Any]) -> int:
 
 
 def products(data: Path) -> dict[str, dict[str, float]]:
-    """Milliseconds and GFLOP/s of the matrix products of a compiled step: those over the history, and all others."""
+    """Milliseconds and GFLOP/s of the matrix products of a compiled step: those of tokens by tokens, and all others."""
     learner, train = learner_of("medium", data, **VARIANTS["compiled"])
     example = next(iter(train.epoch(0)))
-    steps = example.batch.history.shape[1]
+    tokens = tokens_of(learner)
     for _ in range(3):
         learner.step([example])
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as trace:
@@ -240,7 +246,7 @@ def products(data: Path) -> dict[str, dict[str, float]]:
     for event in trace.events():
         if event.name in ("aten::mm", "aten::bmm"):
             first, second = event.input_shapes[:2]
-            name = f"{steps} steps by {steps}" if (*first[1:], *second[1:]).count(steps) > 1 else "others"
+            name = f"{tokens} tokens by {tokens}" if (*first[1:], *second[1:]).count(tokens) > 1 else "others"
             us[name] += event.self_cpu_time_total
             work[name] += 2 * math.prod(first) * second[-1]
     return {name: {"ms": us[name] / 1e3, "gflop_per_s": work[name] / us[name] / 1e3} for name in us}

@@ -153,7 +153,7 @@ class LoaderSettings(Section):
     """How windows become batches."""
 
     batch_size: int = setting(
-        32,
+        16,
         "windows per batch, each of all sensors",
         Facts(commands=(*STEP, *SCORE, "serve"), may_change=(SCORING,), basic=True),
         ge=1,
@@ -202,7 +202,7 @@ class ModelSettings(Section):
         "xlstm", _kinds(ENCODERS), Facts(commands=STEP, weights=True, choices=tuple(ENCODERS), basic=True)
     )
     patch: int = setting(
-        1, "steps of the history in one token, a divisor of the history", _WEIGHTS, ge=1, le=MOST_STEPS
+        6, "steps of the history in one token, a divisor of the history", _WEIGHTS, ge=1, le=MOST_STEPS
     )
     width: int = setting(64, "embedding width E, a multiple of heads", _BASIC_WEIGHTS, ge=8, le=2048)
     mlp_width: int = setting(76, "units of the hidden layer of encoder mlp", _WEIGHTS, ge=1, le=65536)
@@ -361,7 +361,7 @@ class TrainerSettings(Section):
         ge=1,
     )
     learning_rate: float = setting(2e-3, "peak learning rate of AdamW", _BASIC_TRAIN, gt=0)
-    weight_decay: float = setting(3e-4, "weight decay of AdamW", _TRAIN, ge=0)
+    weight_decay: float = setting(0.1, "weight decay of AdamW", _TRAIN, ge=0)
     schedule: Literal["cosine", "constant"] = setting("cosine", "learning rate after the warm-up", _TRAIN)
     lr_warmup_steps: int = setting(100, "optimizer steps of linear warm-up", _TRAIN, ge=0)
     gradient_clip_val: float = setting(5.0, "largest gradient norm; 0: no clipping", _STEP, ge=0)

@@ -32,19 +32,21 @@ BEARER = "SOCIALX_TOKEN"  # no setting: serve reads it
 HERE = (Path("socialx.yaml"), Path("socialx.yml"))
 LIST = "socialx config lists all"
 DEFAULT, SET, ARGUMENT = "default", "--set", "argument"  # origins; the last is that of an argument of a Python call
-_TRAINED = ("pooling.neighbours", "pooling.pair_rank", "loader.batch_size", "trainer.max_epochs")
-_SMALL = ("model.encoder", "model.width", "model.mlp_width", "model.dropout", *_TRAINED)
-_MEDIUM = ("model.width", "model.blocks", "model.slstm_at", "model.dropout", *_TRAINED)
+_TRAINED = (
+    "pooling.neighbours",
+    "pooling.pair_rank",
+    "loader.batch_size",
+    "trainer.max_epochs",
+    "trainer.weight_decay",
+)
+_SMALL = ("model.patch", "model.width", "model.mlp_width", "model.dropout", *_TRAINED)
+_MEDIUM = ("model.patch", "model.width", "model.blocks", "model.slstm_at", "model.dropout", *_TRAINED)
 # Sets of settings by name.  The defaults are those of medium; docs/accuracy.md has the scores of each on METR-LA.
 SIZES: dict[str, dict[str, Any]] = {
-    "small": {
-        **{key: KEYS[key].default for key in _SMALL},
-        "model.encoder": "mlp",
-        "loader.batch_size": 16,
-        "trainer.weight_decay": 0.1,
-    },
+    "small": {"model.encoder": "mlp", **{key: KEYS[key].default for key in _SMALL}},
     "medium": {key: KEYS[key].default for key in _MEDIUM},
     "large": {
+        "model.patch": 6,
         "model.width": 128,
         "model.blocks": 4,
         "model.slstm_at": (1, 3),
@@ -54,6 +56,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "loader.batch_size": 64,
         "trainer.max_epochs": 40,
         "trainer.learning_rate": 1e-3,
+        "trainer.weight_decay": 3e-4,
     },
 }
 

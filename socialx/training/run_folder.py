@@ -183,7 +183,7 @@ class RunFolder:
 
     def read_settings(self) -> dict[str, Any]:
         """What settings.yaml says, by dotted key.  Raises SettingsError where it cannot be read."""
-        values = read_settings(self.settings)
+        values = {"model.patch": 1} | read_settings(self.settings)  # what a run had before there was the setting
         return values | {key: self._found(values[key]) for key in OTHER_FILES if values.get(key)}
 
     def _found(self, named: Any) -> Any:

@@ -220,8 +220,8 @@ def test_a_file_goes_over_the_settings_of_the_call(monkeypatch: pytest.MonkeyPat
 
 def test_whole_settings_may_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Settings.model_validate({"data": {"path": "data.h5"}, "trainer": {"seed": 3}})
-    assert compared(monkeypatch, other, loader={"batch_size": 16}).changes == {
-        "loader.batch_size": (16, 32),
+    assert compared(monkeypatch, other, loader={"batch_size": 32}).changes == {
+        "loader.batch_size": (32, 16),
         "trainer.seed": (0, 3),
     }
 

@@ -13,8 +13,8 @@ from tests.commands import edited, refused, socialx, works
 EDITS = {
     "data.split": ("  split: canonical", "  split: strict"),
     "trainer.seed": ("  seed: 0", "  seed: 99"),
-    "loader.batch_size": ("  batch_size: 32", "  batch_size: 7"),
-    "trainer.weight_decay": ("  weight_decay: 0.0003", "  weight_decay: 0.9"),
+    "loader.batch_size": ("  batch_size: 16", "  batch_size: 7"),
+    "trainer.weight_decay": ("  weight_decay: 0.1", "  weight_decay: 0.9"),
     "model.dropout": ("  dropout: 0.1", "  dropout: 0.2"),
     "data.targets": ("  - avg_speed\n  inputs", "  - avg_speed\n  - flow\n  inputs"),
 }
@@ -62,7 +62,7 @@ def test_what_may_change_is_edited_by_hand(run: Path, data: Path, tmp_path: Path
     edit(run, f"path: {data}", f"path: {moved}")
     edit(run, "max_epochs: 1", "max_epochs: 2")
     edit(run, "num_workers: null", "num_workers: 1")
-    edit(run, "weight_decay: 0.0003", "weight_decay: 3.0e-4")
+    edit(run, "weight_decay: 0.1", "weight_decay: 1.0e-1")
     edit(run, "  seed: 0\n", "  seed: 0\n  run_dir: elsewhere\n")
     works("evaluate", run)
     works("train", "--resume", run)

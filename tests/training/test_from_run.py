@@ -217,7 +217,7 @@ OTHERS = {
     "--width 16": "model.width (--width): the weights of RUN are of 8, got 16: give --width that value",
     "--size large": "model.width (size large): the weights of RUN are of 8, got 128",
     "--encoder mlp": "model.encoder (--encoder): the weights of RUN are of xlstm, got mlp",
-    "--patch 2": "model.patch (--patch): the weights of RUN are of 1, got 2: give --patch that value",
+    "--patch 2": "model.patch (--patch): the weights of RUN are of 6, got 2: give --patch that value",
     "--no-climatology": "model.climatology (--no-climatology)",
     "--horizon 6": "data.horizon (--horizon): the weights of RUN are of 12, got 6: give --horizon that value",
     "--pooling mean": "pooling.kind (--pooling): the weights of RUN are of attention, got mean",

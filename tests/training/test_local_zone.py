@@ -159,7 +159,7 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
     assert f"--timezone {zone} says it, or --timezone UTC" in line
     works("append", path, later, "--timezone", zone)
     assert zones(path) == ("UTC", zone)
-    run = small_run(path, "run", "--history", "2", "--horizon", "2", "--batch-size", "8")
+    run = small_run(path, "run", "--history", "2", "--patch", "1", "--horizon", "2", "--batch-size", "8")
     saved = tmp_path / "all.parquet"
     found = socialx.evaluate(run, part="all", by="hour,weekday", save=saved)
     frame = pd.read_parquet(saved)

@@ -92,8 +92,8 @@ def problem(data: Path, **sections: dict[str, Any]) -> Problem:
 @pytest.mark.parametrize(
     ("sections", "remedies", "helps"),
     [
-        ({"model": {"chunk": 100}}, SCORING, "add model={'chunk': 50}, or loader={'batch_size': 16}"),
-        ({"model": {"checkpointing": True}}, RESUMING, "add model={'chunk': 64}"),
+        ({"model": {"chunk": 50}}, SCORING, "add model={'chunk': 25}, or loader={'batch_size': 8}"),
+        ({"model": {"checkpointing": True}}, RESUMING, "add model={'chunk': 32}"),
         (
             {"loader": {"batch_size": 10}, "trainer": {"accumulate_grad_batches": 3}, "model": {"kind": "linear"}},
             TRAINING,
