@@ -1,7 +1,7 @@
 """The xLSTM and the MLP as encoders, trained for the same minutes of one core: is the xLSTM ahead anywhere?
 
     python benchmarks/encoders.py --data metr_la.h5
-    python benchmarks/encoders.py --data metr_la.h5 --patch 12,6,4,3,2,1 [--seeds 0,1] [--encoders xlstm] [KEY=VALUE ...]
+    python benchmarks/encoders.py --data metr_la.h5 --patch 12,6,4,3,2,1 [--seeds 0,1] [--encoders mlp] [KEY=VALUE ...]
 
 28 days of METR-LA at width 32, three seeds of each.  The xLSTM has two epochs, and the MLP as many as take as long.  A
 run that is complete is not repeated.  benchmarks/results/encoders.json is written after every run; the table is printed
