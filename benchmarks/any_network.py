@@ -56,10 +56,11 @@ DAYS = (0, 1, 2, 3, 7, 14, 28)
 MINUTES = (15, 30, 60)
 COPIED, AVERAGE = "copy-last, last valid", "historical average"
 CPU = torch.device("cpu")
+AS_THEN = {"batch_size": 32, "weight_decay": 3e-4}  # of every model of docs/new-network.md
 # What is trained on a few days: its settings, and about how many optimizer steps.
 THERE = {
-    "linear": {"settings": {"model": {"kind": "linear"}}, "steps": 3000},
-    "small": {"settings": {"size": "small", "patch": 1, "batch_size": 32, "weight_decay": 3e-4}, "steps": 600},
+    "linear": {"settings": {"model": {"kind": "linear"}, **AS_THEN}, "steps": 3000},
+    "small": {"settings": {"size": "small", "patch": 1, **AS_THEN}, "steps": 600},
 }
 
 

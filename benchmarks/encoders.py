@@ -53,8 +53,8 @@ def main() -> None:
     if arguments.patch:
         patches(arguments)
         return
-    if arguments.settings or arguments.seeds != [0]:
-        parser.error("settings and seeds are those of --patch")
+    if arguments.settings or arguments.seeds != [0] or arguments.encoders != "mlp,xlstm":
+        parser.error("settings, seeds and encoders are those of --patch")
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for case, changes in list(CASES.items())[: arguments.cases]:
         for seed in range(SEEDS):
