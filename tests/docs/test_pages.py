@@ -160,25 +160,25 @@ def test_the_times_of_the_choosing_page_are_those_that_were_measured() -> None:
     assert f"was {record['load_before']:.1f} at the start" in CHOOSING
 
 
-def test_the_scores_of_small_are_those_of_its_runs() -> None:
+def test_the_scores_of_the_sizes_are_those_of_their_runs() -> None:
     runs = json.loads(results("accuracy.json"))["runs"]
     accuracy = (DOCS / "accuracy.md").read_text()
     for model, *cells in re.findall(r"^\| ([\w ]+) \| (\d.\d\d) \| (\d.\d\d) \| (\d.\d\d) \|$", accuracy, re.MULTILINE):
         published = [score.mae for score in DATASETS["metr-la"].scores if score.model == model]
         assert tuple(map(float, cells)) in published, model
     tables = accuracy.split("| reads 12 steps and past days |")
-    for recipe, row in (
-        ("small", "**`small`**, three seeds"),
-        ("taught", "**taught**, three seeds"),
-        ("wide", "**wide**, 6 epochs, three seeds"),
+    for seeds, row in (
+        (("small",), "**`small`**"),
+        (("medium",), "**`medium`**"),
+        (("metr_la",), "**`metr_la`**, 6 epochs"),
+        (("mlp", "mlp_1", "mlp_2"), "MLP, a step in a token, three seeds"),
+        (("taught", "taught_1", "taught_2"), "MLP taught, three seeds"),
+        (("wide", "wide_1", "wide_2"), "MLP wide, 6 epochs, three seeds"),
     ):
         for scores, text in zip(("with the days of the training", "scores"), tables, strict=True):
-            seeds = [runs[name][scores] for name in (recipe, f"{recipe}_1", f"{recipe}_2")]
-            means = [sum(mae_at(of, at) for of in seeds) / 3 for at in (15, 30, 60, "all")]
+            means = [sum(mae_at(runs[of][scores], at) for of in seeds) / len(seeds) for at in (15, 30, 60, "all")]
             assert f"| {row} | {' | '.join(f'{mae:.3f}' for mae in means)} |" in text
-    maes = [
-        sum(mae_at(runs[name]["scores"], at) for name in ("small", "small_1", "small_2")) / 3 for at in (15, 30, 60)
-    ]
+    maes = [mae_at(runs["small"]["scores"], at) for at in (15, 30, 60)]
     copied = re.search(r"^\| copy-last, last valid \| ([\d.]+) \| [\d.]+ \| ([\d.]+) \|", accuracy, re.MULTILINE)
     assert copied
     first, last = (100 * (1 - mae / float(of)) for mae, of in zip((maes[0], maes[2]), copied.groups(), strict=True))
