@@ -56,8 +56,8 @@ class Listing(Sheet):
     """A text of which each row has a time, a sensor, and readings in the columns ``measured``.
 
     more: columns behind those with names.  columns: those of texts and of numbers that ``meant`` takes.  drops: whether
-    what the source marks is no reading.  found: gets what a walk over the rows tells; None: it is told already.  only:
-    what each line has that is read.  form: of the times, as strptime takes it.
+    what the source marks is no reading.  found: gets what a walk over the rows tells; None: it is told already.
+    form: of the times, as strptime takes it.
     """
 
     more: int = 0
@@ -65,7 +65,6 @@ class Listing(Sheet):
     measured: tuple[int, ...] = ()
     drops: bool = False
     found: Found | None = field(default=None, compare=False)
-    only: bytes = b""
     form: str = ISO
     signs: Signs = field(default_factory=lambda: Signs(decimals=True), compare=False)  # points are those of decimals
 
@@ -82,7 +81,6 @@ class Listing(Sheet):
             begin=self.begin,
             encoding=self.encoding,
             signs=self.signs,
-            only=self.only,
         )
         found = None if numbers else self.found
         with closing(columns.read("reading" if numbers else "looking at the times of")) as pieces:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from socialx.errors import Argument, SocialxError, sample, shortened
 from socialx.files.convert_options import Request
 from socialx.files.file_head import SEPARATORS, FileHead
 from socialx.files.formats.columns import parts_of, plain, quantity_of, unit_of
+from socialx.files.formats.json_rows import NESTED, json_objects
 from socialx.files.formats.moments import is_time
 from socialx.files.formats.roles import roles_of
 from socialx.files.formats.text_cells import (
@@ -29,7 +31,6 @@ from socialx.files.formats.text_cells import (
     Piece,
     Signs,
     TextColumns,
-    cells_of_object,
     is_below,
     number_in,
     refuse_cell,
@@ -58,7 +59,7 @@ class Sheet:
     row.  skipped: what stands in those that are not the header.  dropped: names of columns that are left out.  others:
     sheets of the workbook that have no times, known to the first that has.  frame: the cells of what is no text.
     signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only one,
-    where its column has another.
+    where its column has another.  nested: keys of JSON that hold objects, which are left out.
     """
 
     path: Path
@@ -83,6 +84,7 @@ class Sheet:
     frame: pd.DataFrame | None = field(default=None, compare=False)
     signs: Signs = field(default_factory=Signs, compare=False)
     sensor: str = ""
+    nested: tuple[str, ...] = ()
 
     @property
     def where(self) -> Path | str:
@@ -98,6 +100,7 @@ class Sheet:
         parts = {
             f"{self.where}: left out beside the header": self.skipped,
             f"{self.where}: columns left out": self.dropped,
+            f"{self.where}: objects in objects, left out": self.nested,
             f"{self.path}: no table with times, left out": tuple(f"sheet {name}" for name in self.others),
         }
         return [f"{what}: {sample(names)}" for what, names in parts.items() if names]
@@ -147,7 +150,7 @@ class Sheet:
         """These columns of texts and of readings, piece after piece."""
         timed = bool(self.times) and self.first[:1].isdigit()
         if self.frame is None:
-            how = (self.separator, self.decimal, self.begin, self.encoding, self.signs, timed)
+            how = (self.separator, self.decimal, self.begin, self.encoding, self.signs, timed, self.nested)
             columns = TextColumns(self.path, self.names, texts, numbers, *how)
             yield from columns.read("reading" if numbers else "looking at the times of")
             return
@@ -161,18 +164,19 @@ class Sheet:
         for place, column in enumerate(numbers):
             with np.errstate(over="ignore"):  # what is too large for a file is infinite
                 values[:, place] = self._readings(frame[column], column)
-        yield Piece([written(frame[column]).tolist() for column in texts], values, self.begin + 1)
+        yield Piece([written(frame[column]).tolist() for column in texts], values, 0, lambda row: self.begin + 1 + row)
         self.signs.check(self.where)
 
     def _readings(self, column: pd.Series[Any], number: int) -> np.ndarray:
         """A column of a typed table as float64 [t], NaN where there is no reading."""
         import pandas as pd
+        import pyarrow as pa
 
         cells = column.replace(ABSENT, float("nan"))
         texts = cells.map(lambda cell: isinstance(cell, str)).to_numpy(bool)
         if texts.any():
             whole = [str(cell) for cell in cells[~texts].dropna() if cell == cell // 1]
-            self.signs.see(UNQUOTED.join([*cells[texts], *whole]).encode(), UNQUOTED.encode(), self.decimal)
+            self.signs.see(pa.array([*cells[texts], *whole], pa.string()), self.decimal)
             read = [number_in(cell, self.decimal, grouped=self.signs.said) for cell in cells[texts]]
             cells = cells.astype(object)
             cells[texts] = ["wrong" if number is None else number for number in read]
@@ -219,21 +223,22 @@ def look(head: FileHead, request: Request | None = None) -> list[Sheet]:
 
 
 def is_json(head: FileHead) -> bool:
-    """Whether a text begins as lines of JSON do."""
-    return bool(head.lines) and head.lines[0][1].lstrip().startswith("{")
+    """Whether a text begins as JSON does: with an object, or an array of objects."""
+    return bool(head.lines) and "".join(line.strip() for _, line in head.lines[:3]).startswith(("{", "[{"))
 
 
 def _objects(head: FileHead, request: Request) -> list[Sheet]:
-    """The sheet of lines of JSON, whose columns are the keys of the first ones."""
+    """The sheet of objects of JSON, whose columns are the keys of the first ones."""
     try:
-        found = [
-            (number, cells_of_object(head.path, number, line, request.decimal or ".")) for number, line in head.lines
-        ]
+        with closing(json_objects(head.path, head.encoding, request.decimal or ".")) as objects:
+            found = [cells for _, cells in islice(objects, HEAD_ROWS + TITLE_ROWS)]
     except SocialxError:
         return []
-    names = list(dict.fromkeys(key for _, cells in found for key in cells))
-    rows = [(number, [cells.get(name, "") for name in names]) for number, cells in found]
-    empty = Sheet(head.path, "json", (), (), (), encoding=head.encoding, separator=UNQUOTED)
+    keys = dict.fromkeys(key for cells in found for key in cells)
+    nested = tuple(key for key in keys if any(cells.get(key) == NESTED for cells in found))
+    names = [key for key in keys if key not in nested]
+    rows = [(number, [cells.get(name, "") for name in names]) for number, cells in enumerate(found, 1)]
+    empty = Sheet(head.path, "json", (), (), (), encoding=head.encoding, separator=UNQUOTED, nested=nested)
     sheet = _headed(empty, [(0, names), *rows], request)
     return [sheet] if sheet else []
 

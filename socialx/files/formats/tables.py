@@ -41,6 +41,7 @@ from socialx.files.formats.columns import (
     unit_of,
 )
 from socialx.files.formats.contents import Contents, Format, as_timestamps
+from socialx.files.formats.json_rows import json_objects
 from socialx.files.formats.matrices import refuse_numbers, two_lines
 from socialx.files.formats.moments import (
     COPIED,
@@ -55,7 +56,7 @@ from socialx.files.formats.moments import (
 )
 from socialx.files.formats.roles import READING
 from socialx.files.formats.sheets import TITLE_ROWS, Sheet, cells_of, check_ids, is_json, look, typed, written
-from socialx.files.formats.text_cells import Piece, cells_of_object, pieces
+from socialx.files.formats.text_cells import Piece, pieces
 from socialx.files.formats.transposed import refuse_transposed, turned
 from socialx.files.formats.walltimes import free_step, goes_back, is_put_back, nearest_step, refuse_repeated_hour
 from socialx.files.hdf5_layout import Block
@@ -134,8 +135,8 @@ def refuse_table(head: FileHead) -> NoReturn:
     """Raise for a file that is no table with times, with the reason."""
     path, lines = head.path, [line for _, line in head.lines]
     header, row = two_lines(head)
-    for number, line in head.lines if is_json(head) else ():
-        cells_of_object(path, number, line)  # which says what is wrong with it
+    for _ in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
+        pass
     if not head.first.startswith((GZIP, *UTF16)):  # those are read
         check_text(path, head.first)
     if head.kind in ("text", "zip") and not lines:
@@ -174,7 +175,7 @@ def refuse_untimed(head: FileHead) -> None:
         refuse_table(head)
     refuse_undated(head.path, cells_of(lines[-1], separator_of(lines[-1])) if lines else [])
     if lines and lines[0].lstrip().startswith("["):
-        raise SocialxError(head.path, "an array of JSON, or no table", "write each of its objects in a line of its own")
+        raise SocialxError(head.path, "an array of JSON that holds no objects", "write an object for each row")
     readable = bool(lines) and all(line.replace("\t", " ").isprintable() for line in lines)
     if readable and (len(lines) == 1 or "," not in lines[0]) and any(mark in lines[0] for mark in SEPARATORS):
         refuse_table(head)

@@ -1,5 +1,6 @@
 """Cells of texts: which stand for a number or for no reading, and the columns of a text as arrays.
 
+pyarrow parses the rows; those that it does not take are read again cell by cell, so that an error names its place.
 t rows of one piece, N columns of numbers.
 """
 
@@ -7,23 +8,25 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from socialx.errors import Argument, Message, SocialxError, sample, shortened
 from socialx.files.file_head import LINE_BYTES, UNREADABLE, unpacked, whole
+from socialx.files.formats.json_rows import JsonNumber, json_objects
 from socialx.progress import note, work
 
-PIECE_BYTES = 1 << 22  # about 2,000 rows of METR-LA: small beside pandas itself, large beside the cost of a call
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIECE_BYTES = 1 << 22  # about 2,000 rows of METR-LA
 # Cells that mean "no reading"; any other text is refused.
 ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?", "NaT"]
 NO_READING = frozenset(ABSENT)
@@ -38,8 +41,8 @@ GROUPED = {
 THOUSANDS = 25  # no road counts 25,000 vehicles in some minutes: from there on a number has decimals
 BLANK_BYTES = 1 << 26  # of blank lines one after the other
 FOOTER_ROWS, FOOTER_LETTERS = 10, 1 << 16  # that may stand below a table, and of one of them
-NARROW = 16  # rows of so many cells are cut cell by cell
-UNQUOTED = "\x1f"  # stands between the cells of rows that had quotes
+OBJECTS = 4096  # of JSON that become lines at once
+UNQUOTED = "\x1f"  # stands between the cells of rows of JSON
 
 
 @dataclass
@@ -59,18 +62,22 @@ class Signs:
     decimals: bool = False
     speeds: bool | None = None
 
-    def see(self, cells: bytes, mark: bytes, sign: str) -> None:
-        """Look at some cells, with a mark between them."""
-        if self.said or self.decimals:
+    def see(self, cells: pa.Array, sign: str) -> None:
+        """Look at the texts of some cells."""
+        import pyarrow.compute as pc
+
+        if self.said or self.decimals or not len(cells):
             return
-        grouped, whole = _forms(mark, sign)
-        if count := cells.count(sign.encode()):
-            found = grouped.findall(cells)
-            self.decimals = len(found) < count
-            self.grouped = self.grouped or b"".join(found[:1]).decode().strip()
-            self.large = self.large or any(abs(int(cell.split(sign.encode())[0])) >= THOUSANDS for cell in found)
-        if not self.whole and (large := whole.search(cells)):
-            self.whole = large[0].decode().strip()
+        mark = re.escape(sign)
+        marked = cells.filter(pc.match_substring(cells, sign))
+        grouped = marked.filter(pc.match_substring_regex(marked, rf"^\s*[+-]?[1-9][0-9]{{0,2}}{mark}[0-9]{{3}}\s*$"))
+        self.decimals = len(grouped) < len(marked)
+        for cell in grouped.to_pylist():
+            self.grouped = self.grouped or cell.strip()
+            self.large = self.large or abs(int(cell.split(sign)[0])) >= THOUSANDS
+        if not self.whole:
+            found = cells.filter(pc.match_substring_regex(cells, r"^\s*[+]?(?:[2-9]|[1-9][0-9]+)\s*$"))
+            self.whole = found[0].as_py().strip() if len(found) else ""
 
     def check(self, where: object) -> None:
         """Raise for cells that may be read in both ways."""
@@ -79,14 +86,6 @@ class Signs:
             beside = f" beside {self.whole}" if self.whole else " with three digits after each sign"
             found = f"numbers like {self.grouped}{beside}, so the sign may be that of thousands or decimals"
             raise SocialxError(where, found, _either(self.grouped))
-
-
-@cache
-def _forms(mark: bytes, sign: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """A cell between marks that may have thousands, and a whole number above 1 without any sign."""
-    begin, end = rb"(?<![^%s])[ ]*" % re.escape(mark), rb"[ ]*(?![^%s])" % re.escape(mark)
-    grouped = rb"[+-]?[1-9][0-9]{0,2}%s[0-9]{3}" % re.escape(sign.encode())
-    return re.compile(begin + grouped + end), re.compile(begin + rb"[+]?(?:[2-9]|[1-9][0-9]+)" + end)
 
 
 def number_in(cell: str, decimal: str, *, grouped: bool) -> str | None:
@@ -115,23 +114,19 @@ def _either(cell: str) -> str:
 class Piece:
     """Some rows: the cells of each column of texts, and the numbers float32 [t,N], NaN where there is none.
 
-    lines: the rows as they stand in the file, the first of them in line ``line``; None where it is no text.  kept: the
-    numbers of those that are here, int64 [t]; None: all are.
+    row: the number of the first one in its text, from 0.  lines: gives the line in which a row of the text stands.
+    kept: the numbers of those that are here, int64 [t]; None: all are.
     """
 
     texts: list[list[str]]
     numbers: np.ndarray
-    line: int
-    lines: bytes | None = None
+    row: int
+    lines: Callable[[int], int]
     kept: np.ndarray | None = None
 
     def place(self, row: int) -> str:
         """How a message calls a row."""
-        row = row if self.kept is None else int(self.kept[row])
-        if self.lines is None:
-            return f"line {self.line + row}"
-        filled = (number for number, line in enumerate(self.lines.splitlines(), self.line) if line.strip())
-        return f"line {next(islice(filled, row, None))}"
+        return f"line {self.lines(self.row + (row if self.kept is None else int(self.kept[row])))}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +135,7 @@ class TextColumns:
 
     names: of all columns; an empty one is called by its number.  begin: lines before the first row.  encoding: as of
     ``FileHead``.  signs: what the cells tell of their decimals, of these columns and perhaps of others.
-    timed: whether the first column of texts holds times that begin with a digit.  only: lines without it may be left
+    timed: whether the first column of texts holds times that begin with a digit.  nested: keys of JSON that are left
     out.
     """
 
@@ -154,114 +149,149 @@ class TextColumns:
     encoding: str = "utf-8-sig"
     signs: Signs = field(default_factory=Signs, compare=False)
     timed: bool = False
-    only: bytes = b""
+    nested: tuple[str, ...] = ()
 
     def read(self, what: str = "reading") -> Generator[Piece, None, None]:
-        """All rows; refuses a row with more or fewer cells, and a cell that is neither a number nor absent.
+        """All rows; refuses a row with more or fewer cells, and a cell that is neither a number nor absent."""
+        from pyarrow.lib import ArrowException
 
-        The fast parser reads what it is sure of.  All else is read cell by cell.
-        """
-        found = pieces(self.path, self.begin, self.encoding, what)
-        with closing(found):
-            line, lines = next(found, (0, b""))
-            while lines:
-                following = next(found, (0, b""))
-                rows = self._of_objects(lines, line) if self.separator == UNQUOTED else lines
-                rows = rows if following[1] or not self.timed else self._above(rows)
-                if rows and self.only in rows:
-                    yield Piece(*(self._fast(rows) or self._careful(rows, line)), line, rows)
-                line, lines = following
+        row = 0
+        try:
+            self._look_at_signs()
+            with closing(self._batches(what)) as batches:
+                for batch in batches:
+                    texts = [_stripped(batch.column(place)) for place in range(len(self.texts))]
+                    yield Piece(texts, self._numbers(batch), row, self._line)
+                    row += batch.num_rows
+        except ArrowException:
+            yield from self._careful(row, what)
         self.signs.check(self.path)
 
-    def _of_objects(self, lines: bytes, line: int) -> bytes:
-        """The same lines of JSON as rows of cells."""
-        rows = []
-        for number, text in enumerate(lines.splitlines(), line):
-            cells = (
-                {}
-                if text.isspace() or not text
-                else cells_of_object(self.path, number, text.decode("utf-8", "replace"), self.decimal)
+    def _batches(self, what: str, *, as_text: bool = False) -> Generator[pa.RecordBatch, None, None]:
+        """The columns of texts, then those of numbers, as pyarrow parses them; as_text: the numbers as they stand."""
+        import pyarrow as pa
+        from pyarrow import csv as arrow
+
+        names = [str(number) for number in range(len(self.names))]
+        wanted = [names[place] for place in (*self.texts, *self.numbers)] or names[:1]
+        number = pa.string() if as_text else pa.float32()
+        kinds = dict.fromkeys(names, pa.string()) | {names[place]: number for place in self.numbers}
+        convert = arrow.ConvertOptions(
+            column_types=kinds,
+            include_columns=wanted,
+            null_values=ABSENT,
+            decimal_point=self.decimal,
+        )
+        parse = arrow.ParseOptions(delimiter=self.separator, quote_char=self.separator != UNQUOTED and '"')
+        with closing(self._blocks(what, tell=not as_text)) as blocks:
+            _, first = next(blocks, (0, b""))
+            if not first:
+                return
+            size = max(PIECE_BYTES, 2 * max(map(len, first.splitlines())))
+            read = arrow.ReadOptions(use_threads=False, block_size=size, column_names=names)
+            stream = pa.PythonFile(_Stream(chain([first], (block for _, block in blocks))), mode="r")
+            with arrow.open_csv(stream, read, parse, convert) as reader:
+                yield from reader
+
+    def _numbers(self, batch: pa.RecordBatch) -> np.ndarray:
+        """The numbers of a batch, float32 [t,N]; raises ArrowInvalid for one that is infinite."""
+        import pyarrow as pa
+
+        if not self.numbers or not batch.num_rows:
+            return np.empty((batch.num_rows, len(self.numbers)), np.float32)
+        columns = batch.select(range(len(self.texts), batch.num_columns))
+        numbers = columns.to_tensor(null_to_nan=True).to_numpy()
+        if np.isinf(numbers).any():  # also of a text that is no number for us
+            raise pa.ArrowInvalid("not finite")
+        return numbers
+
+    def _look_at_signs(self) -> None:
+        """See the numbers as they are written, until one tells which sign its decimals have."""
+        import pyarrow as pa
+
+        if not self.numbers or self.signs.said or self.signs.decimals:
+            return
+        if self.separator == UNQUOTED:
+            texts = [cells[place] for cells in self._objects() for place in self.numbers]
+            self.signs.see(
+                pa.array([cell for cell in texts if not isinstance(cell, JsonNumber)], pa.string()), self.decimal
             )
-            if other := sorted({*cells} - {*self.names}):
-                found = f"line {number} has the key {other[0][:40]!a}, which the first lines do not have"
+            return
+        with closing(self._batches("looking at the numbers of", as_text=True)) as batches:
+            for batch in batches:
+                self.signs.see(pa.concat_arrays(batch.columns[len(self.texts) :]), self.decimal)
+                if self.signs.decimals:
+                    return
+
+    def _objects(self) -> Generator[list[str], None, None]:
+        """The cells of each object of JSON."""
+        for place, cells in json_objects(self.path, self.encoding, self.decimal):
+            if other := sorted({*cells} - {*self.names} - {*self.nested}):
+                found = f"{place} has the key {other[0][:40]!a}, which the first objects do not have"
                 raise SocialxError(self.path, found, "write null for it there, or remove it")
-            rows.append(UNQUOTED.join(cells.get(name, "") for name in self.names) if cells else "")
-            read = (cells.get(self.names[column], "") for column in self.numbers)
-            texts = [cell for cell in read if not isinstance(cell, JsonNumber)]
-            self.signs.see(UNQUOTED.join(texts).encode(), UNQUOTED.encode(), self.decimal)
-        return "\n".join(rows).encode()
+            yield [cells.get(name, "") for name in self.names]
 
-    def _above(self, lines: bytes) -> bytes:
-        """The last rows without those below the table, such as totals; a note names them where numbers are read."""
-        rows, below = lines.splitlines(keepends=True), []
-        for row in reversed(rows[-FOOTER_ROWS:]):
-            text = row.decode("utf-8", "replace")
-            if len(text) > FOOTER_LETTERS:
-                break
-            cells = next(csv.reader([text], delimiter=self.separator), [])
-            if cells and not is_below(cells[self.texts[0]] if self.texts[0] < len(cells) else cells[0]):
-                break
-            below += [" ".join(cells).strip()]
-        if self.numbers and any(below):
-            tell_below(self.path, below[::-1])
-        return b"".join(rows[: len(rows) - len(below)])
+    def _blocks(self, what: str, *, tell: bool = True) -> Generator[tuple[int, bytes], None, None]:
+        """Whole lines of the table without those below it, and the number of the first.
 
-    def _rows(self, lines: bytes) -> tuple[list[bytes], bytes]:
-        """The lines that are not blank, without quotes around cells, and what separates these; none if it fails."""
-        rows = [row for row in lines.splitlines() if row and not row.isspace()]
-        if b'"' not in lines:
-            return rows, self.separator.encode()
-        texts = (row.decode("utf-8", "replace") for row in rows)
-        try:
-            cells = list(csv.reader(texts, delimiter=self.separator))
-        except csv.Error:
-            return [], b""
-        return [UNQUOTED.join(row).encode() for row in cells], UNQUOTED.encode()
+        tell: a note names the rows below the table, such as totals, where numbers are read.
+        """
+        lines = pieces(self.path, self.begin, self.encoding, what)
+        if self.separator == UNQUOTED:
+            lines = _of_objects(self._objects(), self.path, what)
+        with closing(lines):
+            held = next(lines, (0, b""))
+            for line, block in lines:
+                if len(block) > FOOTER_ROWS * FOOTER_LETTERS:
+                    yield held
+                    held = line, block
+                else:
+                    held = held[0], held[1] + block
+            line, block = held
+            rows, below = block.splitlines(keepends=True), list[str]()
+            for row in reversed(rows[-FOOTER_ROWS:] if self.timed else []):
+                text = row.decode("utf-8", "replace")
+                if len(text) > FOOTER_LETTERS:
+                    break
+                cells = next(csv.reader([text], delimiter=self.separator), [])
+                if cells and not is_below(cells[self.texts[0]] if self.texts[0] < len(cells) else cells[0]):
+                    break
+                below += [" ".join(cells).strip()]
+            if self.numbers and any(below) and tell:
+                tell_below(self.path, below[::-1])
+            yield line, b"".join(rows[: len(rows) - len(below)])
 
-    def _fast(self, lines: bytes) -> tuple[list[list[str]], np.ndarray] | None:
-        """The columns of texts and numbers; None where a row or a cell needs a closer look."""
-        rows, mark = self._rows(lines)
-        width = len(self.names)
-        if not rows or not all(row.count(mark) == width - 1 for row in rows):
-            return None
-        first, count = (self.numbers[0] if self.numbers else width), len(self.numbers)
-        if width > NARROW and self.numbers == tuple(range(first, first + count)):
-            # Numbers that stand side by side are cut out as one.
-            cut = [row.split(mark, first) for row in rows]
-            if first + count < width:
-                cut = [[*cells[:first], *cells[first].rsplit(mark, width - first - count)] for cells in cut]
-            places = [column if column < first else column - count + 1 for column in self.texts]
-            texts = [[cells[place] for cells in cut] for place in places]
-            joined = mark.join([*(cells[first] for cells in cut), b""]) if self.numbers else b""
-        else:
-            cells = mark.join(rows).split(mark)
-            texts, ordered = [cells[column::width] for column in self.texts], [b""] * (len(rows) * count + 1)
-            for place, column in enumerate(self.numbers):
-                ordered[place:-1:count] = cells[column::width]
-            joined = mark.join(ordered)
-        if self.signs.said and (b"." if self.decimal == "," else b",") in joined:
-            return None
-        values = _parse(joined, mark, self.decimal)
-        if values is None or len(values) != len(rows) * count:
-            return None
-        if self.separator != UNQUOTED:
-            self.signs.see(joined, mark, self.decimal)
-        columns = [mark.join(column).decode("utf-8", "replace").split(mark.decode()) for column in texts]
-        return [list(map(str.strip, column)) for column in columns], values.reshape(len(rows), count)
+    def _line(self, row: int) -> int:
+        """The line in which a row stands."""
+        if self.separator == UNQUOTED:
+            return row + 1
+        with closing(pieces(self.path, self.begin, self.encoding, "looking for a line of")) as found:
+            lines = ((line, text) for first, block in found for line, text in enumerate(block.splitlines(), first))
+            return next(islice((line for line, text in lines if text.strip()), row, None), self.begin + 1)
 
-    def _careful(self, lines: bytes, line: int) -> tuple[list[list[str]], np.ndarray]:
-        """The same cell by cell, or a refusal with its place."""
-        texts: list[list[str]] = [[] for _ in self.texts]
-        rows = []
-        for place, cells in walk(self.path, lines, line, len(self.names), self.separator):
-            for column, found in zip(self.texts, texts, strict=True):
-                found.append(cells[column])
-            rows.append([self._number(place, column, cells[column]) for column in self.numbers])
-            if self.separator != UNQUOTED:
-                seen = UNQUOTED.join(cells[column] for column in self.numbers)
-                self.signs.see(seen.encode(), UNQUOTED.encode(), self.decimal)
-        with np.errstate(over="ignore"):
-            return texts, np.array(rows, np.float64).astype(np.float32).reshape(len(rows), len(self.numbers))
+    def _careful(self, first: int, what: str) -> Generator[Piece, None, None]:
+        """The rows from ``first`` on, cell by cell; or a refusal with its place."""
+        import pyarrow as pa
+
+        count = 0
+        with closing(self._blocks(what)) as blocks:
+            for line, lines in blocks:
+                texts: list[list[str]] = [[] for _ in self.texts]
+                rows, written = [], []
+                for place, cells in walk(self.path, lines, line, len(self.names), self.separator):
+                    count += 1
+                    if count <= first:
+                        continue
+                    for column, found in zip(self.texts, texts, strict=True):
+                        found.append(cells[column])
+                    rows.append([self._number(place, column, cells[column]) for column in self.numbers])
+                    written += [cells[column] for column in self.numbers]
+                if self.separator != UNQUOTED:
+                    self.signs.see(pa.array(written, pa.string()), self.decimal)
+                with np.errstate(over="ignore"):
+                    numbers = np.array(rows, np.float64).astype(np.float32).reshape(len(rows), len(self.numbers))
+                if rows:
+                    yield Piece(texts, numbers, count - len(rows), self._line)
 
     def _number(self, place: str, column: int, cell: str) -> float:
         if cell in NO_READING:
@@ -272,44 +302,42 @@ class TextColumns:
         return float(number)
 
 
-class _Pairs(list[tuple[str, object]]):
-    """An object of JSON, its keys as often as they stand there."""
+class _Stream(io.RawIOBase):
+    """Blocks of bytes as a file that pyarrow reads."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._ready = blocks, b""
+
+    def readable(self) -> bool:
+        """Whether it can be read: always."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, ``size`` at most."""
+        while len(self._ready) < size and (block := next(self._blocks, b"")):
+            self._ready += block
+        found, self._ready = self._ready[:size], self._ready[size:]
+        return found
 
 
-class JsonNumber(str):
-    """A number of JSON as it is written, whose sign of decimals is a point whatever the texts have."""
+def _stripped(cells: pa.Array) -> list[str]:
+    """Texts without spaces around them."""
+    import pyarrow.compute as pc
 
-    __slots__ = ()
+    return pc.utf8_trim_whitespace(cells).to_pylist()
 
 
-def cells_of_object(where: object, number: int, text: str, decimal: str = ".") -> dict[str, str]:
-    """The cells of a line of JSON by their keys; refuses all but a flat object.
-
-    Numbers are written with the sign of decimals that texts have.
-    """
-
-    def as_text(found: str) -> JsonNumber:
-        return JsonNumber(found.replace(".", decimal))
-
-    try:
-        pairs = json.loads(text, object_pairs_hook=_Pairs, parse_float=as_text, parse_int=as_text, parse_constant=str)
-    except (ValueError, RecursionError):
-        pairs = None
-    if not isinstance(pairs, _Pairs):
-        raise SocialxError(
-            where, f"line {number} is no object of JSON ({text[:40]!a})", "write one object in each line"
-        )
-    cells: dict[str, str] = {}
-    for key, value in pairs:
-        if key in cells:
-            raise SocialxError(where, f"line {number} has the key {key[:40]!a} twice", "remove one of them")
-        cell = "" if value is None else '"' if not isinstance(value, str) else value
-        cell = cell if isinstance(cell, JsonNumber) else cell.strip()
-        if '"' in cell or not (key + cell).isprintable():
-            found = f"line {number}, {key[:40]!a} is neither a number nor a plain text"
-            raise SocialxError(where, found, "write numbers, texts and null only")
-        cells[key] = cell
-    return cells
+def _of_objects(
+    objects: Generator[list[str], None, None], path: Path, what: str
+) -> Generator[tuple[int, bytes], None, None]:
+    """The cells of objects as lines of a text, many at once."""
+    first = 1
+    with closing(objects), work(f"{what} {path.name}", whole(path).stat().st_size, "B") as bar:
+        while rows := [f"{UNQUOTED.join(cells)}\n" for cells in islice(objects, OBJECTS)]:
+            lines = "".join(rows).encode()
+            yield first, lines
+            first += len(rows)
+            bar.advance(len(lines))
 
 
 def is_below(cell: str) -> bool:
@@ -351,7 +379,7 @@ def pieces(
 def walk(path: Path, lines: bytes, line: int, width: int, separator: str = ",") -> Iterator[tuple[str, list[str]]]:
     """``line 7`` of each row, and its cells without spaces around; refuses a row that has not ``width`` of them."""
     rows = ("" if row.isspace() else row.decode("utf-8", "replace") for row in lines.splitlines())
-    reader = csv.reader(rows, delimiter=separator)
+    reader = csv.reader(rows, delimiter=separator, quotechar=None if separator == UNQUOTED else '"')
     try:
         for cells in reader:
             place = f"line {line + reader.line_num - 1}"
@@ -382,44 +410,3 @@ def decimal_sign(separator: str, columns: list[list[str]]) -> str:
     commas = any("," in cell and form.fullmatch(cell) for column in columns for cell in column)
     points = commas and any("." in cell and NUMBER.fullmatch(cell) for column in columns for cell in column)
     return "," if commas and not points else "."
-
-
-def _parse(text: bytes, mark: bytes, decimal: str) -> np.ndarray | None:
-    """Cells that each end with a mark -> float32 [cells], NaN where absent; None where the parser is not to be trusted.
-
-    One long column, because pandas spends 0.1 ms on each column of each piece: 10 times the parsing of 8,600.
-    """
-    # A parser may take True for 1, inf for a reading, and other alphabets' digits for ours.
-    if not text.isascii() or any(letter in text for letter in (b"T", b"t", b"F", b"f")):
-        return None
-    if not text:
-        return np.empty(0, np.float32)
-    import pandas as pd
-
-    signs = (mark + mark, b"n", b"N", b"-" + mark, b"?", b" ")
-    # Since 3.1 pandas rounds every float correctly, and the option is deprecated.
-    old = tuple(int(part) for part in pd.__version__.split(".")[:2]) < (3, 1)
-    exact: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
-    try:
-        with np.errstate(over="ignore"):
-            column = pd.read_csv(
-                io.BytesIO(text),
-                header=None,
-                names=[0],
-                index_col=False,
-                dtype=np.float32,
-                sep="t",  # a letter that is not in the text
-                lineterminator=mark.decode(),
-                decimal=decimal,
-                quoting=csv.QUOTE_NONE,
-                skip_blank_lines=False,
-                skipinitialspace=b" " in text,
-                keep_default_na=False,
-                na_values=ABSENT,
-                na_filter=text.startswith(mark) or any(sign in text for sign in signs),  # a search per cell
-                low_memory=False,
-                **exact,
-            )[0]
-    except ValueError:  # pandas' ParserError is one
-        return None
-    return column.to_numpy()

@@ -19,7 +19,7 @@ from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.known_columns import ISO, Found, Listing, reporting
 from socialx.files.formats.sheets import cells_of
 from socialx.files.formats.tables import read_tables
-from socialx.files.formats.text_cells import Piece, pieces, walk
+from socialx.files.formats.text_cells import Piece, TextColumns
 from socialx.files.quantities import SPEED
 
 TEXTS, MEASURED = ("day", "detid", "city"), ("flow", "occ", "speed")
@@ -83,14 +83,12 @@ def _needs(path: Path) -> tuple[str, ...]:
 
 
 def _cities(sheet: Detectors) -> Iterable[str]:
-    """The cities of all rows, each once; a piece of one city is not cut into cells."""
-    column, cities = sheet.names.index("city"), dict[str, None]()
-    with closing(pieces(sheet.path, sheet.begin, sheet.encoding, "looking at the cities of")) as found:
-        for line, lines in found:
-            for row, (_, cells) in enumerate(walk(sheet.path, lines, line, len(sheet.names))):
-                cities[cells[column]] = None
-                if row == 0 and lines.count(f",{cells[column]},".encode()) == len(lines.splitlines()):
-                    break
+    """The cities of all rows, each once."""
+    columns = TextColumns(sheet.path, sheet.names, (sheet.names.index("city"),), (), begin=sheet.begin)
+    cities = dict[str, None]()
+    with closing(columns.read("looking at the cities of")) as found:
+        for piece in found:
+            cities.update(dict.fromkeys(piece.texts[0]))
     return cities
 
 
@@ -111,7 +109,7 @@ def _of_city(cities: list[str], request: Request) -> str:
 def _read(request: Request) -> Contents:
     found, sheets = Found(), [_sheet(head) for head in (request.head, *map(read_head, request.more))]
     city = _of_city(list(dict.fromkeys(city for sheet in sheets for city in _cities(sheet))), request)
-    sheets = [replace(sheet, city=city, found=found, only=city.encode()) for sheet in sheets]
+    sheets = [replace(sheet, city=city, found=found) for sheet in sheets]
     for sheet in sheets:
         with closing(sheet.rows(sheet.times)) as rows:
             for _ in rows:  # which fills ``found``

@@ -1,0 +1,130 @@
+"""Objects of JSON as rows of cells: an object in each line, an array of them, or one for each station.
+
+An object in an object is no cell: such keys are told apart and left out.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Generator, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from socialx.errors import SocialxError, counted
+from socialx.files.file_head import LINE_BYTES, UNREADABLE, unpacked
+
+WHOLE_BYTES = 1 << 28  # of a text that is read as a whole
+KEY = "id"  # of the column that a table with an object for each station gets
+LINES = "write each object in a line of its own, as jq -c '.[]' FILE.json > FILE.jsonl does"
+NESTED = "{...}"  # stands for an object in a cell
+
+
+class JsonNumber(str):
+    """A number of JSON as it is written, whose sign of decimals is a point whatever the texts have."""
+
+    __slots__ = ()
+
+
+class _Pairs(list[tuple[str, object]]):
+    """An object of JSON, its keys as often as they stand there."""
+
+
+def _parsed(where: object, place: str, text: str, decimal: str) -> Any:
+    """A text of JSON, its objects as pairs; refuses a text that is none."""
+
+    def as_text(found: str) -> JsonNumber:
+        return JsonNumber(found.replace(".", decimal))
+
+    try:
+        return json.loads(text, object_pairs_hook=_Pairs, parse_float=as_text, parse_int=as_text, parse_constant=str)
+    except (ValueError, RecursionError):
+        found = f"{place} is no object of JSON ({text[:40]!a})"
+        raise SocialxError(where, found, "write one object in each line, or one array of objects") from None
+
+
+def _cells(where: object, place: str, pairs: _Pairs) -> dict[str, str]:
+    """The cells of an object by their keys; NESTED stands for an object or an array in it."""
+    cells: dict[str, str] = {}
+    for key, value in pairs:
+        if key in cells:
+            raise SocialxError(where, f"{place} has the key {key[:40]!a} twice", "remove one of them")
+        cell: Any = "" if value is None else NESTED if isinstance(value, list) else value
+        cell = str(cell).lower() if isinstance(cell, bool) else cell
+        cell = cell if isinstance(cell, JsonNumber) or cell == NESTED else cell.strip()
+        if cell != NESTED and not (key + cell).isprintable():
+            raise SocialxError(where, f"{place}, {key[:40]!a} is no plain text", "write numbers and texts of one line")
+        cells[key] = cell
+    return cells
+
+
+def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text that are not blank, with their numbers."""
+    try:
+        with unpacked(path) as stream:
+            lines = io.TextIOWrapper(stream, encoding, errors="replace")
+            for number, line in enumerate(iter(lambda: lines.readline(LINE_BYTES), ""), 1):
+                if len(line) == LINE_BYTES:
+                    raise SocialxError(path, f"{LINE_BYTES >> 20} MiB without the end of line {number}", LINES)
+                if not line.isspace():
+                    yield number, line.strip()
+    except UNREADABLE as error:
+        raise SocialxError(path, f"cannot be read to its end ({error})", "make or download it again") from None
+
+
+def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tuple[str, dict[str, str]], None, None]:
+    """The objects of a text of JSON, each with its place for a message and its cells by key.
+
+    Numbers are written with the sign of decimals that texts have.  Refuses all that is no table of objects.
+    """
+    lines = _lines(path, encoding)
+    first = list(islice(lines, 2))
+    if first and _is_object(first[0][1]) and (len(first) == 1 or first[1][1].lstrip().startswith("{")):
+        for number, text in (*first, *lines):
+            place = f"line {number}"
+            pairs = _parsed(path, place, text, decimal)
+            if not isinstance(pairs, _Pairs):
+                raise SocialxError(
+                    path, f"{place} is no object of JSON ({text[:40]!a})", "write one object in each line"
+                )
+            yield place, _cells(path, place, pairs)
+        return
+    text = "\n".join(line for _, line in first)
+    for _, line in lines:
+        text += f"\n{line}"
+        if len(text) > WHOLE_BYTES:
+            raise SocialxError(path, f"more than {WHOLE_BYTES >> 20} MiB of JSON that is not in lines", LINES)
+    found = _parsed(path, "it", text, decimal)
+    if isinstance(found, _Pairs):
+        found = _of_stations(path, found)
+    if not found or not all(isinstance(each, _Pairs) for each in found):
+        raise SocialxError(path, f"its JSON is no array of objects ({text[:40]!a})", LINES)
+    for number, pairs in enumerate(found, 1):
+        place = f"object {number}"
+        yield place, _cells(path, place, pairs)
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _of_stations(path: Path, pairs: _Pairs) -> list[object]:
+    """The objects inside of one: its only array of them, or one object, or an array of them, for each station."""
+    tables = [value for _, value in pairs if isinstance(value, list) and not isinstance(value, _Pairs) and value]
+    tables = [value for value in tables if all(isinstance(each, _Pairs) for each in value)]
+    if (len(tables) == 1 and len(pairs) > 1) or (len(pairs) == 1 and tables):
+        return tables[0]
+    rows: list[object] = []
+    for key, value in pairs:
+        of_one = [value] if isinstance(value, _Pairs) else value
+        if not isinstance(of_one, list) or not all(isinstance(each, _Pairs) for each in of_one):
+            found = f"an object of {counted(len(pairs), 'key')} that holds no table of objects ({key[:40]!a})"
+            raise SocialxError(path, found, LINES)
+        for each in of_one:
+            named = any(name == KEY for name, _ in each)
+            rows.append(_Pairs(each if named else [(KEY, key), *each]))
+    return rows
