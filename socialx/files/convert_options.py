@@ -195,10 +195,14 @@ class Request:
     ] = None
     round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
     transposed: Annotated[bool, Option("a row for each sensor, a column for each time", append=True)] = False
-    time_column: Annotated[str | None, Option("the column of times of a table", "NAME", append=True)] = None
+    time_column: Annotated[
+        tuple[str, ...],
+        Option("the column of times of a table, or of dates and of clocks", "NAME", _names, append=True),
+    ] = ()
     sensor_column: Annotated[
-        str | None, Option("the column of sensors of a table with a row per reading", "NAME", append=True)
-    ] = None
+        tuple[str, ...],
+        Option("the column of sensors of a table with a row per reading, or several", "NAME", _names, append=True),
+    ] = ()
     drop: Annotated[
         tuple[str, ...], Option("leave out a column of a table (may be repeated)", "COLUMN", _names, append=True)
     ] = ()

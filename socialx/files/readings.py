@@ -33,7 +33,7 @@ from socialx.files.hdf5_layout import DIRECTIONS, Block, Readings, Sensors, is_c
 from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations, respelt
 from socialx.files.published import DATASETS, PublishedDataset
 from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
-from socialx.files.recognition import find, recognise
+from socialx.files.recognition import find, is_table, recognise
 
 MINE = "mine"  # the name of a data set without one
 
@@ -58,7 +58,7 @@ def read(kind: str, request: Request) -> SourceReadings:
     format = _format(named, request)
     _refuse_ignored(request, format)
     dataset = named if isinstance(named, PublishedDataset) else None
-    if dataset and "start" in format.takes and (not dataset.skips or format.has_clock):
+    if dataset and "start" in format.takes and format.name != CSV and (not dataset.skips or format.has_clock):
         step = request.step_s or (None if format.has_clock else dataset.step_s)
         published = request.start is None
         request = replace(request, start=request.start or dataset.start, step_s=step, published=published)
@@ -97,10 +97,12 @@ def _format(named: PublishedDataset | Format | None, request: Request) -> Format
         return named if isinstance(named, Format) else table
     if isinstance(named, Format):
         refuse_transposed(request.head)
+    chosen = request.more or request.drop or request.time_column or request.sensor_column or request.time_format
+    if named is None and is_table(request):
+        return table
     format = named if isinstance(named, Format) else recognise(request.head)[0]
     if format is table and is_matrix(request.head):
         return FORMATS[MATRIX]
-    chosen = request.more or request.drop or request.time_column or request.sensor_column or request.time_format
     return table if format is FORMATS[PUBLISHED_CSV] and chosen else format
 
 

@@ -38,8 +38,15 @@ class FileKind:
     next: Command | None
 
 
-def kind_of(head: FileHead) -> FileKind:
+def is_table(request: Request) -> bool:
+    """Whether the user says of a file what only a table has, so that it is no question whether it is one."""
+    return bool(request.time_column or request.sensor_column or request.time_format) and request.head.kind != "hdf5"
+
+
+def kind_of(head: FileHead, request: Request | None = None) -> FileKind:
     """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
+    if request is not None and is_table(request):
+        return FileKind(CSV, "a table, as the columns that are named say", None)
     if variant := _variant(head):
         completing = Command("backfill", head.path, rewrite=True if variant.rewrite else None)
         return FileKind(variant.name, variant.what, None if variant.name == CURRENT else completing)
@@ -137,7 +144,7 @@ def command(request: Request, format: Format, given: Mapping[str, Any] | None = 
 
     given: arguments of ``convert`` by their name.
     """
-    clock = ("start",) if "start" in format.takes else ()
+    clock = ("start",) if "start" in format.takes and format.name != CSV else ()
     fields = {*clock, *(() if format.has_clock else ("step_s",)), *format.needs(request.data)}
     known = options().items()
     said = {name: value for name, value in (given or {}).items() if value not in (None, False, (), [])}

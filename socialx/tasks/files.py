@@ -92,7 +92,7 @@ def convert(
             refuse_ours(request.head)
         if output is None and named is not None:
             raise SettingsError(f"convert {kind}", "no output", f"add {Argument('output', 'FILE.h5')}")
-        recognised = kind_of(request.head) if named is None else FileKind(kind, "named", None)
+        recognised = kind_of(request.head, request) if named is None else FileKind(kind, "named", None)
         if output is None:
             reading = command(request, recognise(request.head)[0], options)
             return Conversion(path, recognised, None, None, None, None, (), None, (reading,))
@@ -131,7 +131,7 @@ def write_file(
 ) -> tuple[Readings, writer.Summary, list[Message]]:
     """Write the file of a request, and tell what was recognised and assumed, of which the latter is returned."""
     if find(kind) is None:
-        recognised = kind_of(request.head)
+        recognised = kind_of(request.head, request)
         note(Message(request.data, f"{recognised.why} ({recognised.name})"))
     source = read(kind, request)
     readings = source.readings

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -47,9 +48,11 @@ AT_THE_END = re.compile(r"(.+?)[ _-]+(?:in[ _]+)?(km/h|kmh|kph|mph|m/s)", re.IGN
 LANE = re.compile(
     r"(.+?)[ _.-](?:(l|lane|spur|fahrspur|fahrstreifen|carril|voie)|f|fs)?[ _-]?([0-9]{1,2})", re.IGNORECASE
 )
+NAMES = 1 << 17  # of columns that are remembered: several functions ask what each says
 BETWEEN = "\x1f"  # the sensor and the lane of a row
 
 
+@lru_cache(maxsize=NAMES)
 def unit_of(text: str) -> tuple[str, str] | None:
     """The quantity and the unit that a text names, in brackets or not; None where it names none."""
     text = text.strip().strip("[]()").strip()
@@ -59,6 +62,7 @@ def unit_of(text: str) -> tuple[str, str] | None:
     return (quantity, text) if quantity else None
 
 
+@lru_cache(maxsize=NAMES)
 def parts_of(name: str) -> tuple[str, str]:
     """A name without its unit, and the unit as it is written: ``S1 (km/h)``, ``S1 [mph]``, ``speed_kmh``."""
     for form in (IN_BRACKETS, AT_THE_END):
@@ -72,6 +76,7 @@ def plain(name: str) -> str:
     return parts_of(name)[0]
 
 
+@lru_cache(maxsize=NAMES)
 def quantity_of(name: str, unit: str = "") -> str | None:
     """What a column measures, by its unit or by its name."""
     if measured := unit_of(unit or parts_of(name)[1]):

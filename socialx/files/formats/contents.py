@@ -73,16 +73,7 @@ class Clock:
             freq = "" if step_s else f" {Argument('freq', '5min')}"
             start = Argument("start", "YYYY-MM-DD HH:MM:SS")
             raise SocialxError(request.data, "its rows have no dates", f"add {start}{freq}")
-        if not START.fullmatch(request.start):
-            raise SettingsError(
-                Argument("start", request.start), "not YYYY-MM-DD HH:MM:SS", "for example 2012-03-01 00:00:00"
-            )
-        try:
-            self._next = int(np.datetime64(request.start, "s").astype(np.int64))  # seconds since 1970, as if UTC
-        except ValueError:
-            raise SettingsError(
-                Argument("start", request.start), "no such time", "for example 2012-03-01 00:00:00"
-            ) from None
+        self._next = start_seconds(request)
         self._where, self._step, self._row, self._said = request.data, step_s, 0, request.said_start
 
     def timestamps(self, count: int) -> np.ndarray:
@@ -114,6 +105,17 @@ class Clock:
         self._next = int(times[-1]) + 1
         self._row += len(seconds)
         return as_timestamps(times)
+
+
+def start_seconds(request: Request) -> int:
+    """The time from which the user counts, in seconds since 1970, as if UTC."""
+    start = Argument("start", request.start)
+    if not START.fullmatch(request.start or ""):
+        raise SettingsError(start, "not YYYY-MM-DD HH:MM:SS", "for example 2012-03-01 00:00:00")
+    try:
+        return int(np.datetime64(request.start or "", "s").astype(np.int64))
+    except ValueError:
+        raise SettingsError(start, "no such time", "for example 2012-03-01 00:00:00") from None
 
 
 def as_timestamps(times: np.ndarray) -> np.ndarray:

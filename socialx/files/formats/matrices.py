@@ -125,7 +125,7 @@ def _read(request: Request, *, has_ids: bool) -> Contents:
     names = tuple(header) if has_ids else ("",) * len(header)
     decimal = decimal_sign(mark, [row if has_ids else [*header, *row]])
     begin = head.lines[0][0] if has_ids else 0
-    sheet = Sheet(head.path, "text", names, (), columns, None, head.encoding, mark, decimal, begin=begin)
+    sheet = Sheet(head.path, "text", names, (), columns, (), head.encoding, mark, decimal, begin=begin)
     feature = request.quantity or SPEED
     return Contents(
         names if has_ids else None,

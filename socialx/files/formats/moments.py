@@ -22,9 +22,11 @@ ZONE = r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
 # A moment without signs, such as 202401311305.
 COMPACT = r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[01][0-9]|2[0-3])[0-5][0-9](?:[0-5][0-9])?"
 EPOCH = re.compile(rf"(?!{COMPACT}$)(?:[0-9]{{9,10}}|[0-9]{{12,13}}|[0-9]{{15,16}}|[0-9]{{18,19}})(?:\.[0-9]{{1,6}})?")
-MOMENT = re.compile(rf"{DATE}[ T]{CLOCK}{ZONE}|{COMPACT}")
+ISO = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
+INTERVAL = re.compile(rf"({ISO})/{ISO}")  # of which the beginning is read
+MOMENT = re.compile(rf"{DATE}(?: +|T){CLOCK}{ZONE}|{COMPACT}|{INTERVAL.pattern}")
 ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(CLOCK)
-MIDNIGHT = r"(?<=[ T])24:00(?=$|:00|[ Z+-])"  # the end of a day
+MIDNIGHT = r"(?<=[ T])24(?=:00(?:$|:00|[ Z+-])|$)"  # the end of a day
 UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
 PLAIN = "YYYY-MM-DD HH:MM:SS"
 MILLISECONDS = 1e11  # since 1970: larger numbers are no seconds
@@ -66,12 +68,22 @@ class Times:
     """How times are written: a format of strptime, or None for seconds or milliseconds since 1970.
 
     zoned: they carry an offset from UTC, or count from 1970; they are then written in UTC.  step: seconds to whose
-    multiples they are rounded.
+    multiples they are rounded.  start: of texts that count seconds from it, in seconds since 1970.
     """
 
     form: str | None
     zoned: bool
     step: int | None = None
+    start: int | None = None
+
+    @classmethod
+    def of(cls, form: str) -> Times:
+        """Times of a format of strptime that the user gives."""
+        return cls(form, zoned="%z" in form)
+
+    def are(self, texts: list[str]) -> bool:
+        """Whether all texts are times that are written so."""
+        return bool((self.seconds(texts) != UNKNOWN).all())
 
     def stamps(self, texts: list[str]) -> np.ndarray:
         """Texts [t] -> times as they are stored, S19 [t]; b"" for a text that is written otherwise."""
@@ -97,6 +109,9 @@ class Times:
     def _exact(self, texts: pd.Series[str]) -> np.ndarray:
         import pandas as pd
 
+        if self.start is not None:
+            numbers = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64) + self.start
+            return np.where(np.isfinite(numbers), np.rint(np.nan_to_num(numbers)), UNKNOWN).astype(np.int64)
         if self.form is None:
             numbers = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64)
             for _ in range(3):  # milliseconds, microseconds, nanoseconds
@@ -104,8 +119,10 @@ class Times:
             return np.where(np.isfinite(numbers), np.rint(np.nan_to_num(numbers)), UNKNOWN).astype(np.int64)
         if self.zoned:
             texts = texts.str.replace(r" ?UTC$", "Z", regex=True)
-        late = texts.str.contains(MIDNIGHT, regex=True)
-        texts = texts.str.replace(MIDNIGHT, "00:00", regex=True) if late.any() else texts
+        if "/" in texts.iloc[:1].str.cat() and "T" in self.form:
+            texts = texts.str.replace(INTERVAL, r"\1", regex=True)
+        late = texts.str.contains(MIDNIGHT, regex=True) & (self.form.count("%H") > 0)
+        texts = texts.str.replace(MIDNIGHT, "00", regex=True) if late.any() else texts
         found = pd.to_datetime(texts, format=self.form, utc=self.zoned, errors="coerce")
         found = found + pd.to_timedelta(late.astype(int), unit="D") if late.any() else found
         if self.zoned:
@@ -124,6 +141,8 @@ def candidates(text: str) -> list[Times]:
     found = re.match(DATE, text)
     if found is None:
         return []
+    if interval := INTERVAL.fullmatch(text):
+        text = interval[1]
     day, rest = found[0], text[found.end() :]
     mark = next(letter for letter in day if not letter.isdigit())
     first, _, last = day.split(mark)
@@ -133,7 +152,8 @@ def candidates(text: str) -> list[Times]:
     else:  # a date with dots begins with the day wherever it is written so
         orders = [f"%d-%m-{year}"] if mark == "." else [f"%d-%m-{year}", f"%m-%d-{year}"]
         orders += ["%y-%m-%d"] if mark == "-" and year == "%y" else []
-    between, clock = rest[:1], re.match(CLOCK, rest[1:])
+    between = re.match(" *|T", rest)[0] or rest[:1]  # type: ignore[index]
+    clock = re.match(CLOCK, rest[len(between) :])
     form, zone = "", ""
     if re.fullmatch(" [0-9]{1,2}", rest):  # an hour, of a column of its own
         form = " %H"
@@ -142,6 +162,6 @@ def candidates(text: str) -> list[Times]:
         form = between + ("%I" if half else "%H") + ":%M" + (":%S" if clock[0].count(":") == 2 else "")
         form += ".%f" if "." in clock[0] else ""
         form += (" %p" if " " in clock[0] else "%p") if half else ""
-        zone = rest[1 + clock.end() :]
+        zone = rest[len(between) + clock.end() :]
         form += (" %z" if zone.startswith(" ") and "UTC" not in zone else "%z") if zone else ""
     return [Times(order.replace("-", mark) + form, zoned=bool(zone)) for order in orders]

@@ -87,7 +87,7 @@ def _read(request: Request) -> Contents:
             COLUMNS,
             (TIME,),
             (SPEED, FLOW, OCCUPANCY),
-            STATION,
+            (STATION,),
             head.encoding,
             begin=0,
             more=LANE_COLUMNS * lanes,

@@ -1,21 +1,28 @@
-"""What each column of a table is: a time, a sensor, a lane, readings, or left out; decided by its name and first rows.
+"""What each column of a table is: a time, a sensor, a lane, readings, or left out.
 
-This is the only place that decides it.  Where names and rows allow two answers there is none: the table is asked.
+What the user says comes first, then what the rows show, and the names of the columns last.  Where two answers are
+possible there is none: the table is asked.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import cached_property
+from itertools import combinations, pairwise
+
+import numpy as np
 
 from socialx.errors import Argument, sample
 from socialx.files.convert_options import Request
 from socialx.files.formats.columns import LANES, OTHER, plain, quantity_of
-from socialx.files.formats.moments import DATE, EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, is_time
-from socialx.files.formats.text_cells import NO_READING, decimal_sign, has_number, is_below
+from socialx.files.formats.melt import Melt, lanes_behind, times_of_day
+from socialx.files.formats.moments import DATE, EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, Times, is_time
+from socialx.files.formats.text_cells import NO_READING, decimal_sign, has_number, is_below, number_in
 
 WIDE = 3  # columns of numbers beside a column of texts that make it a table with a column per sensor
+MANY = 100  # columns, from which on a table has no column of sensors: only its first rows are looked at
 SUFFIX = r"(?:[ _-]?(?:id|name|no|nr|code|number))?"
 # Names of a column of sensors in a table that has a row for each reading, in the languages of those who publish them.
 SENSORS = re.compile(
@@ -25,20 +32,22 @@ SENSORS = re.compile(
 )
 # Those of a column that may number the rows, or name what has several sensors.
 MAY_BE_SENSORS = re.compile(rf"(?:segment|link|location|site|road|edge){SUFFIX}|id|name", re.IGNORECASE)
-READING = re.compile(r"value|reading|measurement|wert|messwert|data", re.IGNORECASE)  # of whatever quantity
+READING = re.compile(r"value|reading|measurement|wert|messwert|data|result", re.IGNORECASE)  # of whatever quantity
 PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
-HOUR = re.compile(r"hour|hr|hh|stunde|hora|heure|uur", re.IGNORECASE)
+POINT = re.compile(r"[\[(]?\s*-?[0-9]{1,3}\.[0-9]+\s*[,; ]\s*-?[0-9]{1,3}\.[0-9]+\s*[\])]?|[{\[(].*|[A-Z]+ ?\(.*")
+HOUR = re.compile(r".*(?:hour|stunde|hora|heure|uur|time|interval).*|hr|hh|std", re.IGNORECASE)
 # Parts of a time, which no sensor is named like.
 CALENDAR = re.compile(
-    rf"{HOUR.pattern}|min(?:ute)?|(?:hour|day|month|week)[ _-]?of[ _-]?(?:the[ _-]?)?(?:day|week|month|year)|day|dow"
-    r"|month|year|week(?:day|end|no|nr)?|season|is[ _-]?(?:weekend|holiday)|holiday|wochentag|tag|monat|jahr"
+    r"hour|hr|hh|stunde|hora|heure|uur|min(?:ute)?"
+    r"|(?:hour|day|month|week)[ _-]?of[ _-]?(?:the[ _-]?)?(?:day|week|month|year)|day|dow"
+    r"|month|year|week(?:day|end|no|nr)?|season|is[ _-]?(?:weekend|holiday)|holiday|wochentag|wotag|tag|monat|jahr"
     r"|feiertag",
     re.IGNORECASE,
 )
 # Times of the row rather than of its readings, and those at which an interval ends.
 OF_ROW = re.compile(
     r".*(?:upload|creat|updat|modif|receiv|insert|import|process|stored|exported|publish).*"
-    r"|(?:.*[ _-])?(?:end|to|until|till|bis|ende|fin)(?:[ _-].*)?|endtime",
+    r"|(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|fin)(?:[ _-].*)?|endtime",
     re.IGNORECASE,
 )
 SINCE_1970 = re.compile(r"ts|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum).*", re.IGNORECASE)
@@ -54,38 +63,54 @@ ROW_NUMBER = re.compile(
     r"|unnamed: [0-9]+",
     re.IGNORECASE,
 )
+MIDNIGHT = re.compile(rf"{DATE}[ T]0{{1,2}}:00(?::00(?:\.0+)?)?Z?")
 SEPARATED = re.compile("[ _.-]")
 BEHIND = re.compile(r"[ _.-]*[0-9]+$")  # a number behind a name
+LETTER = re.compile(r"([qvb])_[a-z].*", re.IGNORECASE)  # of a quantity before the vehicles that it counts
 ASK = "write a row per time and sensor, with a column for each quantity"
+APART = 0.9  # of the rows: a column of sensors tells so many apart, with their times
+COVERED = 0.5  # of all pairs of a time and a sensor: a table has rows for so many
+PROVED = 10  # rows, from which on distinct numbers are those of rows
+LONG_ID = 100_000  # a whole number that never changes, and is no reading
+SCALES = 20  # of two medians, from which on columns hold no readings of one quantity
 
 
 @dataclass(frozen=True)
 class Roles:
     """What the columns of a table are, by their numbers from 0.
 
-    times: the column of the times, or those of the dates and of the times of day.  sensors: the column of the sensors
-    where each row is a reading; lanes: that of the lanes there.  values: the columns of readings.  one: whether the
-    table is that of one sensor, and its columns are quantities; else, without ``sensors``, each column is a sensor.
-    left: columns that are left out.  decimal: the sign of decimals.  unclear: what was found and the remedy, where
-    there are two answers.
+    times: the column of the times, or those of the dates and of the times of day.  sensors: the columns that name the
+    sensor of a row, where each row is a reading; lanes: that of the lanes there.  values: the columns of readings.
+    one: whether the table is that of one sensor, and its columns are quantities; else, without ``sensors``, each
+    column is a sensor.  left: columns that are left out.  decimal: the sign of decimals.  unclear: what was found and
+    the remedy, where there are two answers.  melt: columns that become rows.
     """
 
     times: tuple[int, ...]
-    sensors: int | None = None
+    sensors: tuple[int, ...] = ()
     lanes: int | None = None
     values: tuple[int, ...] = ()
     one: bool = False
     left: tuple[int, ...] = ()
     decimal: str = "."
     unclear: tuple[str, str] | None = None
+    melt: Melt | None = None
 
 
-def roles_of(names: list[str], rows: list[list[str]], separator: str, request: Request) -> Roles | None:
-    """The roles of columns with these names and first rows; None where none holds times, or ``names`` is no header."""
+Rows = list[list[str]]
+
+
+def roles_of(
+    names: list[str], rows: Rows, separator: str, request: Request, more: Callable[[], Rows] | None = None
+) -> Roles | None:
+    """The roles of columns with these names and first rows; None where none holds times, or ``names`` is no header.
+
+    more: gives many rows of the table, the first ones among them.
+    """
     columns = [[cell for cell in column if cell not in NO_READING] for column in zip(*rows, strict=True)]
-    times = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
-    if request.time_column is not None:
-        times = (names.index(request.time_column),) if request.time_column in names else ()
+    times = _times_said(names, rows, request)
+    if times is None:
+        times = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
     if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[place]) for place in times):
         return None
     wide = _kept(names, columns, times, request)
@@ -93,29 +118,55 @@ def roles_of(names: list[str], rows: list[list[str]], separator: str, request: R
     decimal = request.decimal or decimal_sign(separator, [columns[place] for place in rest])
     # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
     texts = [place for place in rest if columns[place] and not has_number(columns[place], decimal)]
-    table = _Table(names, rows, times, rest, texts)
-    sensors = table.sensors(request.sensor_column)
-    lanes = next((place for place in rest if place != sensors and LANES.fullmatch(names[place])), None)
-    values = sorted({*rest} - {*texts, sensors, lanes} - {place for place in rest if table.is_row_number(place)})
-    found = Roles(times, decimal=decimal)
-    if sensors is not None and values:
-        unclear = table.told_apart(sensors, lanes)
-        found = replace(found, sensors=sensors, lanes=lanes, values=tuple(values), unclear=unclear)
-    elif (one := table.one_sensor(values, request.channel)) is not None:
-        found = replace(found, values=tuple(one), one=True, unclear=table.words(texts))
+    if more is not None and len(names) <= MANY:
+        found = [cells for cells in more() if len(cells) == len(names)]
+        rows = found if len(found) > len(rows) else rows
+    table = _Table(names, rows, times, rest, texts, decimal, request)
+    if melt := times_of_day(names, [place for place in rest if place not in texts]):
+        return _of_days(table, melt)
+    sensors, unclear = table.sensors()
+    lanes = next((place for place in rest if place not in sensors and LANES.fullmatch(names[place])), None)
+    numbers = {place for place in rest if table.is_row_number(place)}
+    values = sorted({*rest} - {*texts, *sensors, lanes} - numbers)
+    found_roles = Roles(times, decimal=decimal)
+    if unclear:
+        found_roles = replace(found_roles, values=tuple(values or rest), unclear=unclear)
+    elif sensors and values:
+        found_roles = replace(found_roles, sensors=sensors, lanes=lanes, values=tuple(values))
+        melt = lanes_behind(names, values) if lanes is None else None
+        if melt:
+            found_roles = replace(found_roles, melt=melt, lanes=melt.label, values=melt.values)
+    elif (one := table.one_sensor(values)) is not None:
+        found_roles = replace(found_roles, values=tuple(one), one=True, unclear=table.words(texts))
     else:
         own = {*wide} - table.beside(wide)
-        numbers = sorted(own - {*texts})
-        many = len(numbers) >= WIDE
+        measured = sorted(own - {*texts})
+        many = len(measured) >= WIDE
         unclear = (None if many else table.words(texts)) or table.several(sorted(own & {*values}))
-        found = replace(found, values=tuple(numbers if many else sorted(own)), unclear=unclear)
-    left = sorted({*range(len(names))} - {*times, *found.values, found.sensors, found.lanes})
-    return replace(found, left=tuple(left)) if found.values else None
+        found_roles = replace(found_roles, values=tuple(measured if many else sorted(own)), unclear=unclear)
+    melted = {place for group in melt.groups for place in group} if melt else set[int]()
+    taken = {*times, *found_roles.values, *found_roles.sensors, found_roles.lanes, *melted}
+    left = sorted({*range(len(names))} - taken)
+    return replace(found_roles, left=tuple(left)) if found_roles.values else None
+
+
+def _of_days(table: _Table, melt: Melt) -> Roles:
+    """The roles of a table with a row for each sensor and day, and a column for each time of day."""
+    melted = {place for group in melt.groups for place in group}
+    table = replace(table, rest=[place for place in table.rest if place not in melted])
+    sensors, unclear = table.sensors()
+    if not sensors and not unclear and table.repeats():
+        found = "a row for each sensor and day, with a column for each time of day"
+        unclear = found, f"say which columns name the sensor: {Argument('sensor_column', 'NAME')}"
+    left = sorted({*range(len(table.names))} - {*table.times, *sensors, *melted})
+    times = (table.times[0], melt.label)
+    one = not sensors
+    return Roles(times, sensors, None, melt.values, one, tuple(left), decimal=table.decimal, unclear=unclear, melt=melt)
 
 
 def _kept(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: Request) -> list[int]:
     """The columns beside the times that are neither empty nor dropped, nor a part of a time that nobody asked for."""
-    asked = {request.sensor_column, *(request.channel or "").split(",")}
+    asked = {*request.sensor_column, *(request.channel or "").split(",")}
     kept = []
     for place, name in enumerate(names):
         dropped = bool({name, plain(name)} & {*request.drop})
@@ -130,9 +181,30 @@ def _kept(names: list[str], columns: list[list[str]], times: tuple[int, ...], re
     return kept
 
 
-def _times(
-    names: list[str], columns: list[list[str]], rows: list[list[str]], *, mostly: bool = False
-) -> tuple[int, ...]:
+def _times_said(names: list[str], rows: Rows, request: Request) -> tuple[int, ...] | None:
+    """The columns of times as the user names them, or the first one or two that are written as the user says.
+
+    None where the user says nothing of them.
+    """
+    if request.time_column:
+        found = [names.index(name) for name in request.time_column if name in names]
+        return tuple(found) if len(found) == len(request.time_column) else ()
+    if request.time_format is None:
+        return None
+    times, few = Times.of(request.time_format), [cells for cells in rows[:PROVED] if any(cells)]
+
+    def fits(*places: int) -> bool:
+        return bool(few) and times.are([" ".join(cells[place] for place in places) for cells in few])
+
+    single = [(place,) for place in range(len(names)) if fits(place)]
+    if single:
+        return min(single, key=lambda each: (bool(OF_ROW.fullmatch(names[each[0]])), each))
+    filled = [place for place in range(min(len(names), MANY)) if any(letter.isdigit() for letter in rows[0][place])]
+    pairs = (pair for one, other in combinations(filled, 2) for pair in ((one, other), (other, one)))
+    return next((pair for pair in pairs if fits(*pair)), None)
+
+
+def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> tuple[int, ...]:
     """The column of the times, or those of dates and of times of day.
 
     columns: the cells of each that are filled.  mostly: the first cell and half of all are enough; the reader says
@@ -150,11 +222,16 @@ def _times(
             full = [place for place in full if all(map(form.fullmatch, columns[place]))]
         return sorted(full, key=lambda place: bool(OF_ROW.fullmatch(names[place])))
 
-    if moments := holding(MOMENT):
+    def clocks() -> list[int]:
+        hours = holding(re.compile("[01]?[0-9]|2[0-4]"))
+        return [*holding(ONLY_CLOCK), *(place for place in hours if HOUR.fullmatch(names[place]))][:1]
+
+    moments = holding(MOMENT)
+    dated = [place for place in moments if all(map(MIDNIGHT.fullmatch, columns[place]))]
+    if moments and not (dated and len(rows) > 1 and dated[0] == moments[0] and clocks()):
         return (moments[0],)
-    if dates := holding(ONLY_DATE):
-        hours = [place for place in holding(re.compile("[0-9]{1,2}")) if HOUR.fullmatch(names[place])]
-        return (dates[0], *(holding(ONLY_CLOCK) or hours)[:1])
+    if dates := [*dated, *holding(ONLY_DATE)]:
+        return (dates[0], *clocks())
     epochs = [place for place in holding(EPOCH) if place == 0 or SINCE_1970.fullmatch(names[place])]
     return tuple(epochs[:1])
 
@@ -172,13 +249,15 @@ def _is_calendar(name: str, cells: list[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Table:
-    """The first rows of a table.  rest: the columns that may be sensors or readings; texts: those without a number."""
+    """Rows of a table.  rest: the columns that may be sensors or readings; texts: those without a number."""
 
     names: list[str]
-    rows: list[list[str]]
+    rows: Rows
     times: tuple[int, ...]
     rest: list[int]
     texts: list[int]
+    decimal: str
+    request: Request
 
     def cells(self, *places: int | None) -> list[tuple[str, ...]]:
         """The cells of each row in these columns and in those of the times."""
@@ -188,6 +267,26 @@ class _Table:
     def repeats(self, *places: int | None) -> bool:
         """Whether a third of the rows is not told apart by these columns: more than an hour that comes twice."""
         return 3 * len({*self.cells(*places)}) <= 2 * len(self.rows)
+
+    def values(self, *places: int) -> int:
+        """How many different cells, or pairs of cells, columns hold."""
+        return len({tuple(cells[place] for place in places) for cells in self.rows})
+
+    @cached_property
+    def _distinct(self) -> int:
+        return len({tuple(cells) for cells in self.rows})
+
+    def tells_apart(self, *places: int) -> bool:
+        """Whether columns tell the rows of each time apart, but for few."""
+        lanes = [place for place in self.rest if LANES.fullmatch(self.names[place]) and place not in places]
+        return len({*self.cells(*places, *lanes)}) >= APART * self._distinct
+
+    def proved(self, *places: int, covered: float = COVERED) -> bool:
+        """Whether the rows show that columns name sensors: they tell rows apart, and come again at other times."""
+        values = self.values(*places)
+        pairs = len({*self.cells(*places)})
+        again = 2 * values <= len(self.rows) and pairs >= covered * values * len({*self.cells()})
+        return self.tells_apart(*places) and again
 
     def whole(self, place: int) -> bool:
         """Whether a column holds whole numbers that its name does not call a quantity."""
@@ -202,6 +301,8 @@ class _Table:
             return False
         numbers = [int(cells[place]) for cells in self.rows]
         counts = all(later == number + 1 for number, later in pairwise(numbers))
+        if not counts and len(numbers) >= PROVED:
+            return len({*numbers}) == len(numbers) and numbers == sorted(numbers) and not self.proved(place)
         others = [each for each in self.rest if each != place and may_be_sensors(self.names[each])]
         return counts and (not self.repeats() or bool(others))
 
@@ -222,44 +323,77 @@ class _Table:
             if place in named or of_one(self.names[place].lower()) or self.is_row_number(place)
         }
 
-    def sensors(self, asked: str | None) -> int | None:
-        """The column of the sensors where each row is a reading; None: there is none.
+    def sensors(self) -> tuple[tuple[int, ...], tuple[str, str] | None]:
+        """The columns that name the sensor of a row, none where each column is a sensor; and what is unclear.
 
-        It is the column with such a name.  Of several it is the one that tells the rows of each time apart.  Without
-        such a name it is another one of texts or whole numbers that does so.
+        A column of sensors repeats: its values tell the rows of each time apart, and come again at other times.  Of
+        several that do, and that are not names of the same sensors, none is taken.
         """
-        if asked is not None:
-            return next((place for place in self.rest if self.names[place] == asked), None)
+        if asked := self.request.sensor_column:
+            said = tuple(self.names.index(name) for name in asked if name in self.names)
+            return said, self._told_apart(said)
+        channels = (self.request.channel or "").split(",")
         lanes = [place for place in self.rest if LANES.fullmatch(self.names[place])]
-        named = [place for place in self.rest if may_be_sensors(self.names[place]) and not self.is_row_number(place)]
-
-        def rank(place: int) -> tuple[bool, bool, int, int]:
-            apart = len({*self.cells(place, *lanes)}) == len(self.rows)
-            values = len({cells[place] for cells in self.rows})
-            return not apart, not SENSORS.fullmatch(self.names[place]), values, place
-
-        if named:
-            return min(named, key=rank)
+        free = [place for place in self.rest if place not in lanes and self.names[place] not in channels]
+        named = [place for place in free if may_be_sensors(self.names[place]) and not self.is_row_number(place)]
+        if named := [place for place in named if self.proved(place, covered=0) or len(self.rows) < PROVED] or named:
+            best = min(named, key=self._rank)
+            if self.tells_apart(best) or not self.repeats():
+                return (best,), None
         if not self.repeats():  # not the hour that comes twice
-            return None
-        whole = [place for place in self.rest if place not in self.texts and self.whole(place)]
-        found = [place for place in (*self.texts, *(whole if len(self.rest) > 1 else ())) if place not in lanes]
-        for place, *more in (*((each, *lanes) for each in found), *((each,) for each in lanes)):
-            if len({*self.cells(place, *more)}) == len(self.rows):
-                return place
-        return None
+            return (), None
+        whole = [place for place in free if place not in self.texts and self.whole(place)]
+        those = [place for place in (*self.texts, *(whole if len(self.rest) > 1 else ())) if place in free]
+        those = [place for place in those if not any(POINT.fullmatch(cells[place]) for cells in self.rows)]
+        found = [place for place in those if self.proved(place)]
+        if not found and len(self.rows) < PROVED:
+            found = [place for place in (*those, *lanes) if self.tells_apart(place)][:1]
+        if not found:
+            apart = self._told_apart((min(named, key=self._rank),)) if named else self._of_two(those)
+            return ((named[0],) if named and not apart else ()), apart
+        first = min(found, key=lambda place: (not may_be_sensors(self.names[place]), self.rest.index(place)))
+        others = [place for place in found if self.values(first, place) > max(self.values(first), self.values(place))]
+        if others:
+            either = " or ".join(str(Argument("sensor_column", self.names[place])) for place in (first, *others[:2]))
+            return (), (f"several columns that may name the sensors ({sample(self._called(found))})", either)
+        return (first,), None
 
-    def told_apart(self, sensors: int, lanes: int | None) -> tuple[str, str] | None:
+    def _called(self, places: list[int] | tuple[int, ...]) -> list[str]:
+        return [self.names[place] for place in places]
+
+    def _rank(self, place: int) -> tuple[bool, bool, int, int]:
+        lanes = [each for each in self.rest if LANES.fullmatch(self.names[each])]
+        apart = len({*self.cells(place, *lanes)}) == len(self.rows)
+        return not apart, not SENSORS.fullmatch(self.names[place]), self.values(place), place
+
+    def _told_apart(self, sensors: tuple[int, ...]) -> tuple[str, str] | None:
         """What is unclear where one more column, such as that of a direction, tells rows of a sensor apart."""
-        if not self.repeats(sensors, lanes):
+        lanes = [place for place in self.rest if LANES.fullmatch(self.names[place]) and place not in sensors]
+        if not sensors or not self.repeats(*sensors, *lanes):
             return None
+        first = " and ".join(self._called(sensors))
         for place in self.rest:
             kind = place in self.texts or self.whole(place)
-            if kind and place not in (sensors, lanes) and len({*self.cells(sensors, lanes, place)}) == len(self.rows):
-                name, first = self.names[place], self.names[sensors]
-                found = f"rows of one time and {first} that {name!r} tells apart"
-                return found, f"join {first} and {name} to one column, or sum these rows, and convert the result"
+            if (
+                kind
+                and place not in (*sensors, *lanes)
+                and len({*self.cells(*sensors, *lanes, place)}) == len(self.rows)
+            ):
+                found = f"rows of one time and {first} that {self.names[place]!r} tells apart"
+                return found, self._both((*sensors, place))
         return None
+
+    def _of_two(self, those: list[int]) -> tuple[str, str] | None:
+        """What is unclear where two columns together name the sensors."""
+        for pair in combinations(those, 2):
+            if self.proved(*pair):
+                one, other = self._called(pair)
+                return f"rows that {one!r} and {other!r} tell apart, and neither of them alone", self._both(pair)
+        return None
+
+    def _both(self, places: tuple[int, ...]) -> str:
+        both = " ".join(str(Argument("sensor_column", name)) for name in self._called(places))
+        return f"{both} names a sensor by {'all' if len(places) > 2 else 'both'} of them"
 
     def quantities(self, values: list[int]) -> list[str | None]:
         """What columns say without their units that they are; a letter says it only beside one of another quantity."""
@@ -268,7 +402,7 @@ class _Table:
         several = len({*said} - {None}) > 1
         return [each if several or len(name) > 1 else None for name, each in zip(names, said, strict=True)]
 
-    def one_sensor(self, values: list[int], asked: str | None) -> list[int] | None:
+    def one_sensor(self, values: list[int]) -> list[int] | None:
         """The columns of readings of a table that is one sensor's; None: there is a column for each sensor.
 
         Its columns are quantities, each of them once; with two of them others may stand beside, which are left out.
@@ -277,8 +411,8 @@ class _Table:
         found = [quantity for quantity in said if quantity]
         if len(values) == 1:
             return values if found or READING.fullmatch(names[0]) else None
-        chosen = {quantity_of(each) or each for each in (asked or "").split(",")}
-        if asked and chosen & {*said, *names, *(self.names[place] for place in values)}:
+        chosen = {quantity_of(each) or each for each in (self.request.channel or "").split(",")}
+        if self.request.channel and chosen & {*said, *names, *(self.names[place] for place in values)}:
             return values
         known = [name for name, quantity in zip(names, said, strict=True) if quantity]
         if not found or len({*found}) < len(found) or any(map(re.compile(".*[0-9]").match, known)):
@@ -290,12 +424,13 @@ class _Table:
         return values if len(found) > 1 or not unknown else None
 
     def several(self, values: list[int]) -> tuple[str, str] | None:
-        """What is unclear where each column is a sensor, and some say that they are another quantity than others."""
+        """What is unclear where each column is a sensor, and some are another quantity than others, or no reading."""
         names, said = [self.names[place] for place in values], self.quantities(values)
         hinted = {quantity_of(BEHIND.sub("", plain(name))) for name in names} - {None}
-        if len({*said}) < 2 and len(hinted) < 2:
-            return None
-        odd = next((name for name, quantity in zip(names, said, strict=True) if quantity), names[0])
+        letters = {each[1].lower() for each in map(LETTER.fullmatch, names) if each}
+        if len({*said}) < 2 and len(hinted) < 2 and len(letters) < 2:
+            return None if any(said) else self._of_other_scale(values)
+        odd = next((name for name, quantity in zip(names, said, strict=True) if quantity), names[-1])
         other = next((name for name, quantity in zip(names, said, strict=True) if not quantity), None)
         found = f"columns that are not all of one quantity ({sample(names, 6)})"
         named = f"{Argument('sensor_column', other)} if that names the sensor of each row" if other else ASK
@@ -304,9 +439,32 @@ class _Table:
             f"{named}; {Argument('channel', odd)} reads that column alone, {Argument('drop', odd)} leaves it out",
         )
 
+    def _of_other_scale(self, values: list[int]) -> tuple[str, str] | None:
+        """What is unclear where a column holds a number that never changes, or readings of another scale."""
+        if len(self.rows) < PROVED or len(values) > MANY or len(values) < 2:
+            return None
+        medians = {}
+        for place in values:
+            read = [number_in(cells[place], self.decimal, grouped=False) for cells in self.rows]
+            numbers = [abs(float(number)) for number in read if number]
+            medians[place] = float(np.median([number for number in numbers if number] or [0.0]))
+            if numbers and len({*numbers}) == 1 and numbers[0] >= LONG_ID:
+                name = self.names[place]
+                found = f"its column {name!r} is {self.rows[0][place]} in every row, no reading"
+                return found, f"{Argument('sensor_column', name)} if that names the sensor, or {Argument('drop', name)}"
+        stems = {BEHIND.sub("", self.names[place]) for place in values}
+        large = max(medians, key=lambda place: medians[place])
+        small = min(medians, key=lambda place: medians[place] or np.inf)
+        if len(stems) <= len(values) / 2 or self.request.quantity or medians[large] <= SCALES * medians[small]:
+            return None
+        one, other = self.names[large], self.names[small]
+        found = f"columns of different scales ({one!r} has {medians[large]:g} mostly, {other!r} {medians[small]:g})"
+        remedy = f"{Argument('drop', one)} leaves one out; {Argument('quantity', 'flow')} if each column is a sensor"
+        return found, remedy
+
     def words(self, texts: list[int]) -> tuple[str, str] | None:
-        """What is unclear where a column of words stands beside few columns of readings."""
-        for place in texts if len(texts) < len(self.rest) else ():
+        """What is unclear where a column of words stands beside few columns of readings, and no channel is named."""
+        for place in texts if len(texts) < len(self.rest) and not self.request.channel else ():
             first = next(cells[place] for cells in self.rows if cells[place] not in NO_READING)
             if is_below(first):
                 name = self.names[place] or f"column {place + 1}"

@@ -7,6 +7,7 @@ first rows tell what its columns hold; tables.py says what the rows mean.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from socialx.files.convert_options import Request
 from socialx.files.file_head import SEPARATORS, FileHead
 from socialx.files.formats.columns import parts_of, plain, quantity_of, unit_of
 from socialx.files.formats.json_rows import NESTED, json_objects
+from socialx.files.formats.melt import Melt
 from socialx.files.formats.moments import is_time
 from socialx.files.formats.roles import roles_of
 from socialx.files.formats.text_cells import (
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HEAD_ROWS = 40  # that tell what each column holds
+SAMPLE = 20_000  # rows that tell which column names the sensors
 TITLE_ROWS = 10  # lines above the header
 CELL_BYTES = 16  # of a cell of a Parquet file in memory
 PARQUET_BYTES = 1 << 28  # in memory, up to which every Parquet file is read
@@ -59,7 +62,8 @@ class Sheet:
     row.  skipped: what stands in those that are not the header.  dropped: names of columns that are left out.  others:
     sheets of the workbook that have no times, known to the first that has.  frame: the cells of what is no text.
     signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only one,
-    where its column has another.  nested: keys of JSON that hold objects, which are left out.
+    where its column has another.  nested: keys of JSON that hold objects, which are left out.  melt: columns that
+    become rows; their labels and readings have names behind those of the columns.
     """
 
     path: Path
@@ -67,7 +71,7 @@ class Sheet:
     names: tuple[str, ...]
     times: tuple[int, ...]
     values: tuple[int, ...]
-    sensors: int | None = None
+    sensors: tuple[int, ...] = ()
     encoding: str = "utf-8-sig"
     separator: str = ","
     decimal: str = "."
@@ -85,6 +89,7 @@ class Sheet:
     signs: Signs = field(default_factory=Signs, compare=False)
     sensor: str = ""
     nested: tuple[str, ...] = ()
+    melt: Melt | None = None
 
     @property
     def where(self) -> Path | str:
@@ -116,7 +121,7 @@ class Sheet:
     @property
     def named(self) -> tuple[int, ...]:
         """The columns that name the sensor of a row, and its lane."""
-        return tuple(place for place in (self.sensors, self.lanes) if place is not None)
+        return (*self.sensors, *(() if self.lanes is None else (self.lanes,)))
 
     def quantity_of_all(self) -> str | None:
         """What the columns of sensors measure, where the unit of one says it, or all names."""
@@ -135,7 +140,8 @@ class Sheet:
         how = kinds.get(self.kind) or f"{SEPARATORS[self.separator]} between cells"
         decimal = ", decimal commas" if self.decimal == "," else ""
         alone = "the columns of one sensor" if self.one else "a column per sensor"
-        rows = alone if self.sensors is None else f"a row per sensor and time, sensors in {self.names[self.sensors]!r}"
+        named = " and ".join(repr(self.names[each]) for each in self.sensors)
+        rows = f"a row per sensor and time, sensors in {named}" if named else alone
         times = " and ".join(repr(self.names[each] or f"column {each + 1}") for each in self.times)
         return f"{how}{decimal}, {rows}, times in {times}"
 
@@ -143,15 +149,32 @@ class Sheet:
         """The same sheet, its columns found by the names that they have in another one of the same columns."""
         place = {name: number for number, name in enumerate(self.names)}
         times, values = (tuple(place[other.names[each]] for each in part) for part in (other.times, other.values))
-        sensors, lanes = (None if each is None else place[other.names[each]] for each in (other.sensors, other.lanes))
+        sensors = tuple(place[other.names[each]] for each in other.sensors)
+        lanes = None if other.lanes is None else place[other.names[other.lanes]]
         return replace(self, times=times, values=values, sensors=sensors, lanes=lanes)
 
     def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
         """These columns of texts and of readings, piece after piece."""
+        melt = self.melt
+        if melt is None:
+            yield from self._rows(texts, numbers)
+            return
+        real = tuple(place for place in texts if place != melt.label)
+        with closing(self._rows(real, tuple(melt.columns(numbers)))) as pieces:
+            for piece in pieces:
+                count = len(piece.numbers)
+                cells = melt.cells(dict(zip(real, piece.texts, strict=True)), count)
+                kept = np.arange(count).repeat(len(melt.labels))
+                yield replace(
+                    piece, texts=[cells[place] for place in texts], numbers=melt.numbers(piece.numbers), kept=kept
+                )
+
+    def _rows(self, texts: tuple[int, ...], numbers: tuple[int, ...]) -> Generator[Piece, None, None]:
+        """These columns as they stand in the table."""
         timed = bool(self.times) and self.first[:1].isdigit()
         if self.frame is None:
             how = (self.separator, self.decimal, self.begin, self.encoding, self.signs, timed, self.nested)
-            columns = TextColumns(self.path, self.names, texts, numbers, *how)
+            columns = TextColumns(self.path, self.names[: self.melt.label if self.melt else None], texts, numbers, *how)
             yield from columns.read("reading" if numbers else "looking at the times of")
             return
         frame = self.frame[self.begin :].dropna(how="all").infer_objects() if self.kind == "excel" else self.frame
@@ -269,24 +292,41 @@ def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -
             between = [cells for _, cells in rows[header + 1 : first]]
             if any(NUMBER.fullmatch(cell) or is_time(cell) for cells in between for cell in cells):
                 continue
-            if found := _columns(sheet, names, right, request):
+            begun = replace(sheet, begin=rows[first - 1][0])
+            if found := _columns(begun, names, right, request):
                 units = [cells for cells in between if len(cells) == len(names) and any(map(unit_of, cells))]
                 if units:
                     found = replace(found, units=tuple(cell if unit_of(cell) else "" for cell in units[0]))
                 skipped = [cells for _, cells in rows[:header]] + [cells for cells in between if cells not in units]
                 texts = [shortened(" ".join(filter(None, cells)), 40) for cells in skipped]
-                return replace(found, begin=rows[first - 1][0], skipped=tuple(filter(None, texts)))
+                return replace(found, skipped=tuple(filter(None, texts)))
     return None
 
 
 def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Request) -> Sheet | None:
     """The sheet with what each column holds.  None where no column holds times, or ``names`` is no header."""
-    roles = roles_of(names, rows, sheet.separator, request)
+
+    def more() -> list[list[str]]:
+        """Many rows; none where one of them is wrong, which the reader says."""
+        try:
+            with closing(replace(sheet, names=tuple(names)).rows(tuple(range(len(names))))) as pieces:
+                piece = next(pieces, None)
+            return (
+                [] if piece is None else list(map(list, zip(*(cells[:SAMPLE] for cells in piece.texts), strict=True)))
+            )
+        except SocialxError:
+            return []
+
+    roles = roles_of(names, rows, sheet.separator, request, more)
     if roles is None:
         return None
+    melt = roles.melt
+    behind = () if melt is None else ("time of day" if melt.label in roles.times else "lane", *melt.names)
+    firsts = [*rows[0], *(() if melt is None else (melt.labels[0],))]
     return replace(
         sheet,
-        names=tuple(names),
+        names=(*names, *behind),
+        melt=melt,
         times=roles.times,
         sensors=roles.sensors,
         lanes=roles.lanes,
@@ -294,10 +334,17 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
         one=roles.one,
         decimal=roles.decimal,
         signs=Signs(said=request.decimal is not None),
-        first=" ".join(rows[0][place] for place in roles.times),
+        first=one_text([[firsts[place]] for place in roles.times])[0],
         dropped=tuple(filter(None, (names[place] for place in roles.left))),
         unclear=roles.unclear,
     )
+
+
+def one_text(columns: list[list[str]]) -> list[str]:
+    """Times of several columns as one text each: of the first column the dates alone."""
+    first, *others = columns
+    dates = {cell: re.split("[ T]", cell)[0] for cell in {*first}} if others else {}
+    return [" ".join((dates[date], *cells)) for date, *cells in zip(*columns, strict=True)] if others else first
 
 
 def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) -> None:

@@ -40,7 +40,7 @@ from socialx.files.formats.columns import (
     sensors_of,
     unit_of,
 )
-from socialx.files.formats.contents import Contents, Format, as_timestamps
+from socialx.files.formats.contents import Contents, Format, as_timestamps, start_seconds
 from socialx.files.formats.json_rows import json_objects
 from socialx.files.formats.matrices import refuse_numbers, two_lines
 from socialx.files.formats.moments import (
@@ -55,8 +55,18 @@ from socialx.files.formats.moments import (
     unit_since_1970,
 )
 from socialx.files.formats.roles import READING
-from socialx.files.formats.sheets import TITLE_ROWS, Sheet, cells_of, check_ids, is_json, look, typed, written
-from socialx.files.formats.text_cells import Piece, pieces
+from socialx.files.formats.sheets import (
+    TITLE_ROWS,
+    Sheet,
+    cells_of,
+    check_ids,
+    is_json,
+    look,
+    one_text,
+    typed,
+    written,
+)
+from socialx.files.formats.text_cells import NUMBER, Piece, pieces
 from socialx.files.formats.transposed import refuse_transposed, turned
 from socialx.files.formats.walltimes import free_step, goes_back, is_put_back, nearest_step, refuse_repeated_hour
 from socialx.files.hdf5_layout import Block
@@ -71,6 +81,7 @@ SUFFIXES = re.compile(r"(?:\.(?:csv|tsv|txt|dat|gz|zip|parquet|xls[xm]|jsonl?|nd
 PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)  # beside data
 LATITUDE = ("latitude", "lat")  # a column of positions, never a sensor
 TOTAL = re.compile(r"all(?:e|[ _-]?lanes)?|total|sum(?:me)?|gesamt|todos|tous|totaal", re.IGNORECASE)  # of lanes
+AND = "-"  # between the names of which a sensor's is made
 SHARE = 0.5  # of the free memory, for a table that must be turned as a whole
 Look = Callable[[FileHead, Request], list[Sheet]]  # the sheets of a file that have times
 WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
@@ -192,7 +203,7 @@ def _published(head: FileHead, request: Request) -> list[Sheet]:
     begin, line = head.lines[0]
     columns = tuple(range(1, len(names)))
     mark = separator_of(line)
-    return [Sheet(head.path, "text", tuple(names), (0,), columns, None, head.encoding, mark, begin=begin)]
+    return [Sheet(head.path, "text", tuple(names), (0,), columns, (), head.encoding, mark, begin=begin)]
 
 
 def read_tables(request: Request, look_at: Look = look) -> Contents:
@@ -209,7 +220,7 @@ def read_tables(request: Request, look_at: Look = look) -> Contents:
     table = _table(sheets, request, chosen)
     notes: list[Message | str] = [*told, *([f"{request.data}: {table.joined}"] if table.joined else [])]
     notes += _told_of_times(table, first, request)
-    chosen = chosen if first.sensors is not None or table.by_file else []  # else each column is a sensor
+    chosen = chosen if first.sensors or table.by_file else []  # else each column is a sensor
     if rest := [first.names[place] for place in first.values if chosen and place not in chosen]:
         taken = ", ".join(first.names[each] for each in chosen)
         notes.append(f"{request.data}: the readings are those of {taken}, not of {', '.join(rest)}")
@@ -245,6 +256,8 @@ def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message
     """A note on how times are read that are not copied as they stand there."""
     if not table.told and table.times.form in COPIED:
         return []
+    if table.times.start is not None:
+        return [Message(request.data, f"times are seconds that are counted from {request.start}")]
     utc = table.times.zoned and request.timezone in (None, "UTC")
     named = utc and request.timezone is None
     zone = f"{Argument('timezone', 'ZONE')} writes them as wall times of a zone" if named else ""
@@ -270,10 +283,10 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
     if not sheets:
         raise SocialxError(request.data, "no file in this folder", "name a folder of tables, or a file")
     first = sheets[0]
-    wide = not any(sheet.sensors is not None or sheet.one for sheet in sheets)
-    columns = [("time_column", request.time_column), ("sensor_column", request.sensor_column)]
-    for argument, name in (*columns, *(("drop", name) for name in request.drop)):
-        if name is not None and name not in {*first.names, *map(plain, first.names)}:
+    wide = not any(sheet.sensors or sheet.one for sheet in sheets)
+    columns = {"time_column": request.time_column, "sensor_column": request.sensor_column, "drop": request.drop}
+    for argument, name in ((argument, name) for argument, names in columns.items() for name in names):
+        if name not in {*first.names, *map(plain, first.names)}:
             names = sample([each for each in first.names if each], 12)
             raise SettingsError(Argument(argument, name), f"no column of {first.where} ({names})", "name one of them")
     for sheet in sheets:
@@ -288,8 +301,8 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
 def _refuse(head: FileHead, request: Request) -> NoReturn:
     """Raise for a file in which no times were found."""
     refuse_transposed(head)
-    if request.time_column is not None:
-        argument = Argument("time_column", request.time_column)
+    if request.time_column:
+        argument = Argument("time_column", request.time_column[0])
         raise SettingsError(argument, f"no column of times of {head.path}", "name one")
     refuse_numbers(head)
     refuse_table(head)
@@ -306,7 +319,7 @@ def are_locations(path: Path) -> bool:
 def _chosen(sheets: list[Sheet], request: Request) -> tuple[dict[str, int | None], list[str]]:
     """The features that are read and the column of each, None where each column is a sensor; and notes on them."""
     sheet = sheets[0]
-    if sheet.sensors is None and not sheet.one:
+    if not sheet.sensors and not sheet.one:
         return _of_all_columns(sheets, request)
     whole = request.channel is None or request.channel in sheet.names
     asked = [request.channel] if whole else (request.channel or "").split(",")
@@ -452,7 +465,7 @@ def _lanes(table: Table, known: set[int | str]) -> Lanes | None:
     """The sensors of a table whose columns or rows are those of lanes; None where it has none."""
     if table.sheets[0].lanes is not None:
         return lanes_in_rows(table.ids)
-    if table.sheets[0].sensors is not None:
+    if table.sheets[0].sensors:
         return None
     return lanes_in_columns(table.ids, known)
 
@@ -483,7 +496,7 @@ def _table(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     chosen: the columns of readings, where a row has several quantities.
     """
     first = sheets[0]
-    wide = first.sensors is None
+    wide = not first.sensors
     sheets, alike = _aligned(sheets, chosen)
     ways = _ways(first, request)
     if wide and len(sheets) == len(ways) == 1:
@@ -522,7 +535,7 @@ def _aligned(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]
     Those of one sensor keep the columns that are read; sensors that stand twice, and positions among them, are refused.
     """
     first = sheets[0]
-    wide = first.sensors is None
+    wide = not first.sensors
     for sheet in sheets if wide else ():
         check_ids(sheet.path, sheet.ids())
         _refuse_positions(sheet)
@@ -559,7 +572,11 @@ def _refuse_positions(sheet: Sheet) -> None:
 def _ways(first: Sheet, request: Request) -> list[Times]:
     """How the times may be written, by the first of them."""
     if request.time_format is not None:
-        return [Times(request.time_format, zoned="%z" in request.time_format)]
+        return [Times.of(request.time_format)]
+    if request.start is not None:
+        if not NUMBER.fullmatch(first.first):
+            raise SettingsError(Argument("start", request.start), f"{first.where} has dates ({first.first})", "drop it")
+        return [Times(None, zoned=False, start=start_seconds(request))]
     ways = candidates(first.first or "2012-03-01 00:00:00")
     refuse_undated(first.where, [first.first])
     if not ways:
@@ -626,11 +643,11 @@ def _walk(sheets: list[Sheet], ways: list[Times]) -> Walk:
     walk = Walk({way: [] for way in ways}, {way: [] for way in ways}, {})
     for sheet in sheets:
         parts: dict[Times, list[np.ndarray]] = {way: [] for way in walk.moments}
-        columns = sheet.times if sheet.sensors is None else (*sheet.times, *sheet.named)
+        columns = (*sheet.times, *sheet.named) if sheet.sensors else sheet.times
         with closing(sheet.rows(columns)) as rows:
             for piece in rows:
                 texts = _times_of(sheet, piece)
-                names = [] if sheet.sensors is None else _names_of(sheet, piece)
+                names = _names_of(sheet, piece) if sheet.sensors else []
                 walk.sensors.update(dict.fromkeys(names))
                 one = next(iter(walk.sensors), "")
                 for way in list(walk.moments):
@@ -654,7 +671,7 @@ def _walk(sheets: list[Sheet], ways: list[Times]) -> Walk:
         what = f"rows of {sample([name.replace(BETWEEN, ', lane ') for name in totals])}, which are no lane"
         raise SocialxError(first.path, what, f"remove them, or all others and the column {first.names[first.lanes]}")
     if any(name.partition(BETWEEN)[0] == "" for name in walk.sensors):
-        column = sheets[0].names[sheets[0].sensors or 0]
+        column = sheets[0].names[sheets[0].sensors[0]]
         raise SocialxError(sheets[0].path, f"rows without a sensor in {column!r}", "remove them")
     return walk
 
@@ -685,12 +702,14 @@ def _times_of(sheet: Sheet, piece: Piece) -> list[str]:
         if "" in cells:
             missing = f"{piece.place(cells.index(''))} has no {sheet.names[place] or 'time'!r}"
             raise SocialxError(sheet.where, missing, "correct it")
-    return _joined(columns, " ")
+    return one_text(columns)
 
 
 def _names_of(sheet: Sheet, piece: Piece) -> list[str]:
     """The sensor of each row of a piece, with its lane where there is a column of lanes."""
-    return _joined(piece.texts[len(sheet.times) :], BETWEEN)
+    columns = piece.texts[len(sheet.times) :]
+    named = _joined(columns[: len(sheet.sensors)], AND)
+    return named if sheet.lanes is None else _joined([named, columns[-1]], BETWEEN)
 
 
 def _joined(columns: list[list[str]], mark: str) -> list[str]:
@@ -714,7 +733,7 @@ def _moments(table: Table) -> np.ndarray:
         moments = table.moments
     else:
         [[moments]] = _walk(list(table.sheets), [table.times]).moments.values()
-    wide = table.sheets[0].sensors is None and table.sheets[0].first  # but for those as published
+    wide = not table.sheets[0].sensors and table.sheets[0].first  # but for those as published
     if wide and 3 * len(np.unique(moments)) <= 2 * len(moments):
         found = f"{len(moments):,} rows of {len(np.unique(moments)):,} times, as of a table with a row per reading"
         remedy = f"say which column names the sensor: {Argument('sensor_column')}"
@@ -727,7 +746,7 @@ def _moments(table: Table) -> np.ndarray:
 
 def _blocks(table: Table, columns: list[int]) -> Generator[Block, None, None]:
     """The rows of a table; columns: of its quantities in the first sheet, none where each column is a sensor."""
-    return _rows(table) if table.by_time and table.sheets[0].sensors is None else _pivoted(table, columns)
+    return _rows(table) if table.by_time and not table.sheets[0].sensors else _pivoted(table, columns)
 
 
 def _rows(table: Table) -> Generator[Block, None, None]:
@@ -758,7 +777,7 @@ def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
     place = {name: number for number, name in enumerate(table.ids)}
     keys = {match_key(name): number for number, name in enumerate(table.ids)}
     for sheet in table.sheets:
-        if sheet.sensors is None:
+        if not sheet.sensors:
             sensors = np.array([keys[match_key(name)] for name in sheet.ids()], np.int64)
             for block in _rows(replace(table, sheets=(sheet,), by_time=True)):
                 seconds = timestamp_seconds(block.timestamps, str(sheet.where))
@@ -832,7 +851,18 @@ def _turned(table: Table, cells: Iterable[Cells], moments: np.ndarray, again: li
 
 
 TABLE = frozenset(
-    {"channel", "time_format", "quantity", "more", "transposed", "time_column", "sensor_column", "drop", "decimal"}
+    {
+        "channel",
+        "time_format",
+        "quantity",
+        "more",
+        "start",
+        "transposed",
+        "time_column",
+        "sensor_column",
+        "drop",
+        "decimal",
+    }
 )
 FORMATS = (
     Format(

@@ -61,7 +61,7 @@ def turned(head: FileHead, said: str | None = None) -> Sheet:
     kind = "text" if frame is None else head.kind
     place = next((place for place in others if may_be_sensors(names[place])), others[0])
     how = (head.encoding, separator, decimal)
-    sheet = Sheet(head.path, kind, tuple(names), (), times, place, *how, frame=frame, signs=signs)
+    sheet = Sheet(head.path, kind, tuple(names), (), times, (place,), *how, frame=frame, signs=signs)
     with closing(sheet.rows((place,), times)) as rows:
         pieces = list(rows)
     ids = [cell for piece in pieces for cell in piece.texts[0]]

@@ -147,7 +147,7 @@ def _sheet(head: FileHead) -> Detectors:
         first = f"line {head.lines[0][0]} is {head.lines[0][1][:60]!a}" if head.lines else f"a {head.kind}"
         raise SocialxError(head.path, f"no columns of UTD19, {first}", ADVICE)
     texts, numbers = (tuple(map(names.index, part)) for part in (TEXTS, NUMBERS))
-    sensors, values = names.index("detid"), tuple(map(names.index, MEASURED))
+    sensors, values = (names.index("detid"),), tuple(map(names.index, MEASURED))
     sheet = Detectors(head.path, "text", names, texts[:1], values, sensors, head.encoding, begin=head.lines[0][0])
     return replace(sheet, columns=(texts, numbers), measured=values, drops=True)
 

@@ -1,0 +1,92 @@
+"""Columns that become rows: times of day behind a date, and quantities of lanes behind a sensor.
+
+t rows, K columns that become rows, V columns of readings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from socialx.files.formats.columns import quantity_of
+
+DAY_MINUTES = 1440
+CLOCK = re.compile(r"([01]?[0-9]|2[0-4])[:hH]([0-5][0-9])?(?::00)?")
+NUMBERED = re.compile(r"(.*?)([0-9]{1,4})(.*?)")
+COUNTS = (24, 48, 96, 288)  # of the times of a day
+
+
+@dataclass(frozen=True)
+class Melt:
+    """How a row becomes K rows, each with a label and V readings.
+
+    labels: the K texts, such as 00:15, or the name of a lane.  groups: the V columns of each label.  label: the number
+    that the column of labels gets, behind all others; those of the readings follow, ``values``.  names: of these.
+    """
+
+    labels: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
+    label: int
+    names: tuple[str, ...]
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The numbers that the columns of readings get."""
+        return tuple(range(self.label + 1, self.label + 1 + len(self.groups[0])))
+
+    def columns(self, places: tuple[int, ...]) -> list[int]:
+        """The columns of the table behind these, for each label in turn."""
+        return [group[place - self.label - 1] for group in self.groups for place in places]
+
+    def cells(self, texts: dict[int, list[str]], rows: int) -> dict[int, list[str]]:
+        """The cells of columns of texts by their number, each as often as it is needed, with those of the labels."""
+        repeated = {place: [cell for cell in cells for _ in self.labels] for place, cells in texts.items()}
+        return {**repeated, self.label: [*self.labels] * rows}
+
+    def numbers(self, numbers: np.ndarray) -> np.ndarray:
+        """Readings [t, K V] -> [t K, V]."""
+        return numbers.reshape(len(numbers) * len(self.labels), numbers.shape[1] // len(self.labels))
+
+
+def times_of_day(names: list[str], places: list[int]) -> Melt | None:
+    """Columns such as V00 to V95, 01 to 24, or 00:15 as the times of a day; None where there are none.
+
+    A name with the numbers of a whole day from 0 on stands for the beginning of its interval; from 1 on, for its end.
+    """
+    clocks = {place: found for place in places if (found := CLOCK.fullmatch(names[place]))}
+    if len(clocks) > 2:
+        minutes = {place: 60 * int(found[1]) + int(found[2] or 0) for place, found in clocks.items()}
+    else:
+        stems: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+        for place in places:
+            if found := NUMBERED.fullmatch(names[place]):
+                stems[found[1], found[3]][place] = int(found[2])
+        minutes = {}
+        for numbered in stems.values():
+            count, first = len(numbered), min(numbered.values())
+            if count in COUNTS and first in (0, 1) and sorted(numbered.values()) == list(range(first, first + count)):
+                minutes = {place: number * DAY_MINUTES // count for place, number in numbered.items()}
+    rising = list(minutes.values())
+    if len(rising) < 3 or rising != sorted({*rising}):
+        return None
+    labels = tuple(f"{minute // 60:02}:{minute % 60:02}" for minute in rising)
+    return Melt(labels, tuple((place,) for place in minutes), len(names), ("readings",))
+
+
+def lanes_behind(names: list[str], places: list[int]) -> Melt | None:
+    """Columns such as flow1, speed1, flow2, speed2 as the lanes of a sensor; None where they are no such ones."""
+    lanes: dict[str, dict[str, int]] = defaultdict(dict)
+    for place in places:
+        found = re.fullmatch(r"(.*?[a-zA-Z%])[ _-]?([0-9]{1,2})", names[place])
+        quantity = quantity_of(found[1].rstrip(" _-")) if found else None
+        if found is None or quantity is None or quantity in lanes[found[2]]:
+            return None
+        lanes[found[2]][quantity] = place
+    quantities = next(iter(lanes.values()), {})
+    if len(lanes) < 2 or any({*lane} != {*quantities} for lane in lanes.values()):
+        return None
+    groups = tuple(tuple(lane[quantity] for quantity in quantities) for lane in lanes.values())
+    return Melt(tuple(lanes), groups, len(names), tuple(quantities))
