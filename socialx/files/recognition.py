@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from socialx.errors import Command, SettingsError, SocialxError, sample
+from socialx.errors import Command, SettingsError, SocialxError
 from socialx.files.convert_options import Request, options
 from socialx.files.file_head import AGAIN, FileHead, check_first_line, check_text
 from socialx.files.formats.arrays import refuse_arrays
@@ -17,8 +17,9 @@ from socialx.files.formats.contents import Format
 from socialx.files.formats.matrices import refuse_numbers
 from socialx.files.formats.names import AUTO
 from socialx.files.formats.registry import FORMATS, every_format, of_packages
-from socialx.files.formats.tables import CSV, are_locations, refuse_table, refuse_untimed
+from socialx.files.formats.tables import CSV, are_locations
 from socialx.files.formats.transposed import refuse_transposed
+from socialx.files.formats.unknown import refuse_bytes, refuse_folder, refuse_table, refuse_untimed
 from socialx.files.hdf5_layout import FLAT
 from socialx.files.older.variants import CURRENT, Variant
 from socialx.files.older.variants import recognise as older_variant
@@ -118,15 +119,14 @@ def recognise(head: FileHead) -> tuple[Format, str]:
             return format, reason
     path = head.path
     if head.kind == "folder":
-        if inside := sorted(each.name for each in path.iterdir()):
-            raise SocialxError(path, f"nothing in this folder is known ({sample(inside)})", "name the file itself")
-        raise SocialxError(path, "an empty folder", "name a folder of tables, or a file")
+        refuse_folder(head)
     if head.kind == "hdf5":
         return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it
     if head.kind in ("parquet", "excel"):
         refuse_table(head)
     if head.kind in ("zip", "npy"):
         refuse_arrays(path)
+    refuse_bytes(head)
     refuse_numbers(head)
     if are_locations(path):
         remedy = Command("convert", "auto", "READINGS", meta=path, output="OUT.h5")

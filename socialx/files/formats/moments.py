@@ -121,6 +121,9 @@ class Times:
             texts = texts.str.replace(r" ?UTC$", "Z", regex=True)
         if "/" in texts.iloc[:1].str.cat() and "T" in self.form:
             texts = texts.str.replace(INTERVAL, r"\1", regex=True)
+        if re.search("%[YymdHM]%[ymdHMS]", self.form):  # digits without a sign between them are all there
+            full = texts.str.len() == len(np.datetime64(0, "s").item().strftime(self.form))
+            texts = texts.where(full, "")
         late = texts.str.contains(MIDNIGHT, regex=True) & (self.form.count("%H") > 0)
         texts = texts.str.replace(MIDNIGHT, "00", regex=True) if late.any() else texts
         found = pd.to_datetime(texts, format=self.form, utc=self.zoned, errors="coerce")

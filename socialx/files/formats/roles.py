@@ -83,7 +83,8 @@ class Roles:
     sensor of a row, where each row is a reading; lanes: that of the lanes there.  values: the columns of readings.
     one: whether the table is that of one sensor, and its columns are quantities; else, without ``sensors``, each
     column is a sensor.  left: columns that are left out.  decimal: the sign of decimals.  unclear: what was found and
-    the remedy, where there are two answers.  melt: columns that become rows.
+    the remedy, where there are two answers.  melt: columns that become rows.  shares: whether no reading of the rows
+    is above 1.
     """
 
     times: tuple[int, ...]
@@ -95,6 +96,7 @@ class Roles:
     decimal: str = "."
     unclear: tuple[str, str] | None = None
     melt: Melt | None = None
+    shares: bool = False
 
 
 Rows = list[list[str]]
@@ -143,7 +145,8 @@ def roles_of(
         measured = sorted(own - {*texts})
         many = len(measured) >= WIDE
         unclear = (None if many else table.words(texts)) or table.several(sorted(own & {*values}))
-        found_roles = replace(found_roles, values=tuple(measured if many else sorted(own)), unclear=unclear)
+        read = tuple(measured if many else sorted(own))
+        found_roles = replace(found_roles, values=read, unclear=unclear, shares=table.shares(read))
     melted = {place for group in melt.groups for place in group} if melt else set[int]()
     taken = {*times, *found_roles.values, *found_roles.sensors, found_roles.lanes, *melted}
     left = sorted({*range(len(names))} - taken)
@@ -301,8 +304,8 @@ class _Table:
             return False
         numbers = [int(cells[place]) for cells in self.rows]
         counts = all(later == number + 1 for number, later in pairwise(numbers))
-        if not counts and len(numbers) >= PROVED:
-            return len({*numbers}) == len(numbers) and numbers == sorted(numbers) and not self.proved(place)
+        if not counts and len(numbers) >= PROVED and len({*numbers}) == len(numbers):
+            return not self.proved(place)
         others = [each for each in self.rest if each != place and may_be_sensors(self.names[each])]
         return counts and (not self.repeats() or bool(others))
 
@@ -429,7 +432,7 @@ class _Table:
         hinted = {quantity_of(BEHIND.sub("", plain(name))) for name in names} - {None}
         letters = {each[1].lower() for each in map(LETTER.fullmatch, names) if each}
         if len({*said}) < 2 and len(hinted) < 2 and len(letters) < 2:
-            return None if any(said) else self._of_other_scale(values)
+            return None if any(map(quantity_of, names)) else self._of_other_scale(values)
         odd = next((name for name, quantity in zip(names, said, strict=True) if quantity), names[-1])
         other = next((name for name, quantity in zip(names, said, strict=True) if not quantity), None)
         found = f"columns that are not all of one quantity ({sample(names, 6)})"
@@ -461,6 +464,12 @@ class _Table:
         found = f"columns of different scales ({one!r} has {medians[large]:g} mostly, {other!r} {medians[small]:g})"
         remedy = f"{Argument('drop', one)} leaves one out; {Argument('quantity', 'flow')} if each column is a sensor"
         return found, remedy
+
+    def shares(self, values: tuple[int, ...]) -> bool:
+        """Whether all readings are between 0 and 1, and some neither of them."""
+        cells = (number_in(cells[place], self.decimal, grouped=False) for cells in self.rows for place in values)
+        numbers = {float(cell) for cell in cells if cell}
+        return len(self.rows) >= PROVED and all(0 <= each <= 1 for each in numbers) and not {0.0, 1.0} >= numbers
 
     def words(self, texts: list[int]) -> tuple[str, str] | None:
         """What is unclear where a column of words stands beside few columns of readings, and no channel is named."""

@@ -56,9 +56,9 @@ CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, an
 class Sheet:
     """How a table is written, and which of its columns are what; columns are numbered from 0.
 
-    kind: text, json, parquet, excel, or turned.  times, sensors, lanes, values, one, unclear: as of ``Roles``; there
-    are no times where rows are counted.  units: what a line of units below the header says of each column.  first: the
-    time of the first row, as it is written.  sheet: its name in a workbook of several.  begin: lines before the first
+    kind: text, json, parquet, excel, or turned.  times, sensors, lanes, values, one, unclear, shares: as of ``Roles``;
+    there are no times where rows are counted.  units: what a line of units below the header says of each column.
+    first: the time of the first row, as it is written.  sheet: its name in a workbook of several.  begin: lines before the first
     row.  skipped: what stands in those that are not the header.  dropped: names of columns that are left out.  others:
     sheets of the workbook that have no times, known to the first that has.  frame: the cells of what is no text.
     signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only one,
@@ -90,6 +90,7 @@ class Sheet:
     sensor: str = ""
     nested: tuple[str, ...] = ()
     melt: Melt | None = None
+    shares: bool = False
 
     @property
     def where(self) -> Path | str:
@@ -337,6 +338,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
         first=one_text([[firsts[place]] for place in roles.times])[0],
         dropped=tuple(filter(None, (names[place] for place in roles.left))),
         unclear=roles.unclear,
+        shares=roles.shares,
     )
 
 

@@ -16,14 +16,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from socialx.errors import Argument, Message, SettingsError, SocialxError, sample, shortened
-from socialx.files.convert_options import DATED, Request
+from socialx.errors import Argument, Message, SettingsError, SocialxError, sample
+from socialx.files.convert_options import Request
 from socialx.files.file_head import (
-    GZIP,
-    SEPARATORS,
-    UTF16,
     FileHead,
-    check_text,
     inside,
     read_head,
     separator_of,
@@ -41,12 +37,9 @@ from socialx.files.formats.columns import (
     unit_of,
 )
 from socialx.files.formats.contents import Contents, Format, as_timestamps, start_seconds
-from socialx.files.formats.json_rows import json_objects
 from socialx.files.formats.matrices import refuse_numbers, two_lines
 from socialx.files.formats.moments import (
     COPIED,
-    MOMENT,
-    ONLY_CLOCK,
     PLAIN,
     TIMES,
     UNKNOWN,
@@ -56,18 +49,14 @@ from socialx.files.formats.moments import (
 )
 from socialx.files.formats.roles import READING
 from socialx.files.formats.sheets import (
-    TITLE_ROWS,
     Sheet,
-    cells_of,
     check_ids,
-    is_json,
     look,
     one_text,
-    typed,
-    written,
 )
-from socialx.files.formats.text_cells import NUMBER, Piece, pieces
+from socialx.files.formats.text_cells import NUMBER, Piece
 from socialx.files.formats.transposed import refuse_transposed, turned
+from socialx.files.formats.unknown import LATITUDE, refuse_bytes, refuse_encoding, refuse_table, refuse_undated
 from socialx.files.formats.walltimes import free_step, goes_back, is_put_back, nearest_step, refuse_repeated_hour
 from socialx.files.hdf5_layout import Block
 from socialx.files.locations import Location, match_key, read_locations
@@ -79,12 +68,10 @@ PUBLISHED_CSV, CSV = "published-csv", "csv"
 # Ends of the names of files.
 SUFFIXES = re.compile(r"(?:\.(?:csv|tsv|txt|dat|gz|zip|parquet|xls[xm]|jsonl?|ndjson))+$", re.IGNORECASE)
 PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)  # beside data
-LATITUDE = ("latitude", "lat")  # a column of positions, never a sensor
 TOTAL = re.compile(r"all(?:e|[ _-]?lanes)?|total|sum(?:me)?|gesamt|todos|tous|totaal", re.IGNORECASE)  # of lanes
 AND = "-"  # between the names of which a sensor's is made
 SHARE = 0.5  # of the free memory, for a table that must be turned as a whole
 Look = Callable[[FileHead, Request], list[Sheet]]  # the sheets of a file that have times
-WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
 
 
 @dataclass(frozen=True)
@@ -140,56 +127,6 @@ def files_of(head: FileHead) -> list[Path]:
         return sorted(path for path in found if not PROSE.fullmatch(path.name))
     except OSError:
         return []
-
-
-def refuse_table(head: FileHead) -> NoReturn:
-    """Raise for a file that is no table with times, with the reason."""
-    path, lines = head.path, [line for _, line in head.lines]
-    header, row = two_lines(head)
-    for _ in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
-        pass
-    if not head.first.startswith((GZIP, *UTF16)):  # those are read
-        check_text(path, head.first)
-    if head.kind in ("text", "zip") and not lines:
-        next(pieces(path, encoding=head.encoding), None)  # which says what is wrong with it
-    if head.kind in ("parquet", "excel"):
-        frame = next(iter(typed(head).values())).head(TITLE_ROWS)
-        lines = [" ".join(cells) for cells in zip(*(written(frame[name]) for name in frame), strict=True)]
-        lines = [line for line in lines if line.strip()]
-    if any(name.lower() in LATITUDE for name in header):
-        remedy = f"swap {Argument('data')} and {Argument('meta')}"
-        raise SocialxError(path, "line 1 is that of a table of positions", remedy)
-    if header and MOMENT.fullmatch(header[0]):
-        raise SocialxError(path, f"line 1 has a header that begins {','.join(header)[:40]!a}", WANTED)
-    if row and MOMENT.fullmatch(row[0]):
-        separator = separator_of(lines[0])
-        for number, line in head.lines[1:]:
-            if (count := len(cells_of(line, separator))) != len(header):
-                raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct it")
-    if len(lines) == 1:
-        raise SocialxError(path, f"no row after the header ({shortened(lines[0], 60)})", "use a file with rows")
-    refuse_undated(path, row)
-    begin = f"; line 1 is {lines[0][:60]!a}, line 2 {lines[1][:60]!a}" if lines else ""
-    raise SocialxError(path, f"no table with a column of times{begin}", WANTED)
-
-
-def refuse_undated(where: object, cells: list[str]) -> None:
-    """Raise where one of some cells is a time of day; those of the first row have no date."""
-    if clock := next(filter(ONLY_CLOCK.fullmatch, cells), None):
-        raise SocialxError(where, f"a time of day without a date ({clock})", DATED)
-
-
-def refuse_untimed(head: FileHead) -> None:
-    """Raise for a header without rows, and for cells without times; return for what may be no table at all."""
-    lines = [line for _, line in head.lines]
-    if is_json(head):
-        refuse_table(head)
-    refuse_undated(head.path, cells_of(lines[-1], separator_of(lines[-1])) if lines else [])
-    if lines and lines[0].lstrip().startswith("["):
-        raise SocialxError(head.path, "an array of JSON that holds no objects", "write an object for each row")
-    readable = bool(lines) and all(line.replace("\t", " ").isprintable() for line in lines)
-    if readable and (len(lines) == 1 or "," not in lines[0]) and any(mark in lines[0] for mark in SEPARATORS):
-        refuse_table(head)
 
 
 def _published(head: FileHead, request: Request) -> list[Sheet]:
@@ -273,6 +210,8 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
     aside = []
     for path in paths:
         head = next((head for head in heads if head.path == path), None) or read_head(path)
+        if head.encoding == "cp1252":  # which nearly every text may be
+            refuse_encoding(head)
         found = look_at(head, request)
         if not found and len(paths) > 1 and are_locations(path):
             aside.append(path)
@@ -301,6 +240,7 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
 def _refuse(head: FileHead, request: Request) -> NoReturn:
     """Raise for a file in which no times were found."""
     refuse_transposed(head)
+    refuse_bytes(head)
     if request.time_column:
         argument = Argument("time_column", request.time_column[0])
         raise SettingsError(argument, f"no column of times of {head.path}", "name one")
@@ -355,6 +295,9 @@ def _of_all_columns(sheets: list[Sheet], request: Request) -> tuple[dict[str, in
     if said := request.quantity or sheets[0].quantity_of_all():
         return {said: None}, []
     by_file, notes = _by_file(sheets, "its readings")
+    if by_file is None and not request.known and all(sheet.shares for sheet in sheets):
+        remedy = f"say what they are: {Argument('quantity', 'occupancy')}, or {Argument('quantity', 'speed')}"
+        raise SocialxError(path, "no reading of its first rows is above 1, so they are hardly speeds", remedy)
     return {by_file or SPEED: None}, notes
 
 
