@@ -16,7 +16,7 @@ from socialx.errors import Argument, SocialxError, sample
 from socialx.files.formats.contents import Contents
 from socialx.files.formats.moments import UNKNOWN, Times
 from socialx.files.formats.sheets import Sheet
-from socialx.files.formats.text_cells import Piece, Signs, TextColumns
+from socialx.files.formats.text_cells import Piece, Signs, TextColumns, Texts
 from socialx.files.hdf5_layout import Block
 from socialx.files.quantities import QUANTITIES
 
@@ -36,12 +36,13 @@ class Found:
     marked: Counter[str] = field(default_factory=Counter)
     largest: dict[str, float] = field(default_factory=dict)
 
-    def see(self, quantity: str, sensors: list[str], numbers: np.ndarray, read: np.ndarray, marked: np.ndarray) -> None:
+    def see(self, quantity: str, sensors: Texts, numbers: np.ndarray, read: np.ndarray, marked: np.ndarray) -> None:
         """Numbers of these sensors, float32 [t], those of them that are read, and which the source marks, bool [t]."""
         known, here = np.isfinite(numbers), np.isfinite(read)
         self.readings[quantity] += int(known.sum())
         self.marked[quantity] += int((known & marked).sum())
-        self.reports.setdefault(quantity, set()).update(np.array(sensors, object)[here].tolist())
+        reporting = np.unique(sensors.codes[here]).tolist()
+        self.reports.setdefault(quantity, set()).update(sensors.words[code] for code in reporting)
         if here.any():
             self.largest[quantity] = max(self.largest.get(quantity, 0.0), float(read[here].max()))
 
@@ -99,10 +100,11 @@ class Listing(Sheet):
         """Refuse a row without a sensor, and one with a time that is none."""
         times, sensors = rows.texts
         unknown = Times(self.form, zoned=False).seconds(times) == UNKNOWN
-        wrong = unknown | np.array([not sensor for sensor in sensors], bool)
+        wrong = unknown | (sensors.codes == (sensors.words.index("") if "" in sensors.words else -1))
         if wrong.any():
             row = int(wrong.argmax())
-            found = f"{rows.place(row)} has the sensor {sensors[row][:40]!a} at {times[row][:40]!a}"
+            sensor, time = (texts.words[texts.codes[row]][:40] for texts in (sensors, times))
+            found = f"{rows.place(row)} has the sensor {sensor!a} at {time!a}"
             raise SocialxError(self.path, found, f"correct it: an id, and a time written as {self.form}")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from socialx.files.formats.columns import quantity_of
+from socialx.files.formats.text_cells import Texts
 
 DAY_MINUTES = 1440
 CLOCK = re.compile(r"([01]?[0-9]|2[0-4])[:hH]([0-5][0-9])?(?::00)?")
@@ -41,10 +42,10 @@ class Melt:
         """The columns of the table behind these, for each label in turn."""
         return [group[place - self.label - 1] for group in self.groups for place in places]
 
-    def cells(self, texts: dict[int, list[str]], rows: int) -> dict[int, list[str]]:
-        """The cells of columns of texts by their number, each as often as it is needed, with those of the labels."""
-        repeated = {place: [cell for cell in cells for _ in self.labels] for place, cells in texts.items()}
-        return {**repeated, self.label: [*self.labels] * rows}
+    def texts(self, texts: dict[int, Texts], rows: int) -> dict[int, Texts]:
+        """Columns of texts by their number, each row as often as it is needed, with that of the labels."""
+        labels = Texts([*self.labels], np.tile(np.arange(len(self.labels)), rows))
+        return {place: column.repeated(len(self.labels)) for place, column in texts.items()} | {self.label: labels}
 
     def numbers(self, numbers: np.ndarray) -> np.ndarray:
         """Readings [t, K V] -> [t K, V]."""

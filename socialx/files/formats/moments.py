@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from socialx.files.formats.contents import as_timestamps
+from socialx.files.formats.text_cells import Texts
 from socialx.files.formats.walltimes import nearest_step
 
 if TYPE_CHECKING:
@@ -83,27 +83,16 @@ class Times:
 
     def are(self, texts: list[str]) -> bool:
         """Whether all texts are times that are written so."""
-        return bool((self.seconds(texts) != UNKNOWN).all())
+        return bool((self.seconds(Texts.of(texts)) != UNKNOWN).all())
 
-    def stamps(self, texts: list[str]) -> np.ndarray:
-        """Texts [t] -> times as they are stored, S19 [t]; b"" for a text that is written otherwise."""
-        copied = COPIED.get(self.form or "")
-        if copied and self.step is None and all(map(copied.fullmatch, texts)):
-            as_it_is = copied is TIMES[PLAIN] and not any("24:00:00" in text for text in texts)
-            return np.array(texts if as_it_is else [timestamp(text) for text in texts], "S19")
-        seconds = self.seconds(texts)
-        unknown = seconds == UNKNOWN
-        return np.where(unknown, b"", as_timestamps(np.where(unknown, 0, seconds)))
-
-    def seconds(self, texts: list[str]) -> np.ndarray:
+    def seconds(self, texts: Texts) -> np.ndarray:
         """Texts [t] -> seconds since 1970 int64 [t], UNKNOWN for a text that is written otherwise.
 
         Times without an offset count as if they were UTC.
         """
         import pandas as pd
 
-        codes, unique = pd.factorize(np.array(texts, object))  # rows of many sensors repeat their times
-        seconds = self._exact(pd.Series(unique, dtype="str"))[codes]
+        seconds = self._exact(pd.Series(texts.words, dtype="str"))[texts.codes]  # rows of many sensors repeat them
         return seconds if self.step is None else np.where(seconds == UNKNOWN, UNKNOWN, nearest_step(seconds, self.step))
 
     def _exact(self, texts: pd.Series[str]) -> np.ndarray:

@@ -41,9 +41,9 @@ class Stations(Listing):
     def meant(self, piece: Piece) -> tuple[Piece, np.ndarray]:
         """All rows; those that were imputed are marked."""
         times, stations, districts = piece.texts
-        if other := {*districts} - {self.district}:
-            row = next(row for row, district in enumerate(districts) if district in other)
-            found = f"{piece.place(row)} has the district {districts[row][:40]!a}, and the first row {self.district}"
+        if other := [district for district in districts.words if district != self.district]:
+            place = piece.place(districts.first(other[0]) or 0)
+            found = f"{place} has the district {other[0][:40]!a}, and the first row {self.district}"
             raise SocialxError(self.path, found, "use the file of one district")
         imputed = piece.numbers[:, 0] == 0
         return replace(piece, texts=[times, stations], numbers=piece.numbers[:, 1:]), imputed

@@ -33,6 +33,7 @@ from socialx.files.formats.text_cells import (
     Piece,
     Signs,
     TextColumns,
+    Texts,
     is_below,
     number_in,
     refuse_cell,
@@ -58,11 +59,11 @@ class Sheet:
 
     kind: text, json, parquet, excel, or turned.  times, sensors, lanes, values, one, unclear, shares: as of ``Roles``;
     there are no times where rows are counted.  units: what a line of units below the header says of each column.
-    first: the time of the first row, as it is written.  sheet: its name in a workbook of several.  begin: lines before the first
-    row.  skipped: what stands in those that are not the header.  dropped: names of columns that are left out.  others:
-    sheets of the workbook that have no times, known to the first that has.  frame: the cells of what is no text.
-    signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only one,
-    where its column has another.  nested: keys of JSON that hold objects, which are left out.  melt: columns that
+    first: the time of the first row, as it is written.  sheet: its name in a workbook of several.  begin: lines before
+    the first row.  skipped: what stands in those that are not the header.  dropped: names of columns that are left out.
+    others: sheets of the workbook that have no times, known to the first that has.  frame: the cells of what is no
+    text.  signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only
+    one, where its column has another.  nested: keys of JSON that hold objects, which are left out.  melt: columns that
     become rows; their labels and readings have names behind those of the columns.
     """
 
@@ -164,10 +165,10 @@ class Sheet:
         with closing(self._rows(real, tuple(melt.columns(numbers)))) as pieces:
             for piece in pieces:
                 count = len(piece.numbers)
-                cells = melt.cells(dict(zip(real, piece.texts, strict=True)), count)
+                texts_of = melt.texts(dict(zip(real, piece.texts, strict=True)), count)
                 kept = np.arange(count).repeat(len(melt.labels))
                 yield replace(
-                    piece, texts=[cells[place] for place in texts], numbers=melt.numbers(piece.numbers), kept=kept
+                    piece, texts=[texts_of[place] for place in texts], numbers=melt.numbers(piece.numbers), kept=kept
                 )
 
     def _rows(self, texts: tuple[int, ...], numbers: tuple[int, ...]) -> Generator[Piece, None, None]:
@@ -188,7 +189,8 @@ class Sheet:
         for place, column in enumerate(numbers):
             with np.errstate(over="ignore"):  # what is too large for a file is infinite
                 values[:, place] = self._readings(frame[column], column)
-        yield Piece([written(frame[column]).tolist() for column in texts], values, 0, lambda row: self.begin + 1 + row)
+        found = [Texts.of(written(frame[column]).tolist()) for column in texts]
+        yield Piece(found, values, 0, lambda row: self.begin + 1 + row)
         self.signs.check(self.where)
 
     def _readings(self, column: pd.Series[Any], number: int) -> np.ndarray:
@@ -312,9 +314,12 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
         try:
             with closing(replace(sheet, names=tuple(names)).rows(tuple(range(len(names))))) as pieces:
                 piece = next(pieces, None)
-            return (
-                [] if piece is None else list(map(list, zip(*(cells[:SAMPLE] for cells in piece.texts), strict=True)))
+            columns = (
+                []
+                if piece is None
+                else [texts[np.arange(min(SAMPLE, len(texts.codes)))].cells() for texts in piece.texts]
             )
+            return list(map(list, zip(*columns, strict=True)))
         except SocialxError:
             return []
 
@@ -335,18 +340,16 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
         one=roles.one,
         decimal=roles.decimal,
         signs=Signs(said=request.decimal is not None),
-        first=one_text([[firsts[place]] for place in roles.times])[0],
+        first=one_text([firsts[place] for place in roles.times]),
         dropped=tuple(filter(None, (names[place] for place in roles.left))),
         unclear=roles.unclear,
         shares=roles.shares,
     )
 
 
-def one_text(columns: list[list[str]]) -> list[str]:
-    """Times of several columns as one text each: of the first column the dates alone."""
-    first, *others = columns
-    dates = {cell: re.split("[ T]", cell)[0] for cell in {*first}} if others else {}
-    return [" ".join((dates[date], *cells)) for date, *cells in zip(*columns, strict=True)] if others else first
+def one_text(cells: list[str]) -> str:
+    """A time of several cells as one text: of the first of them the date alone."""
+    return " ".join([re.split("[ T]", cells[0])[0], *cells[1:]]) if len(cells) > 1 else cells[0]
 
 
 def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -110,6 +110,51 @@ def _either(cell: str) -> str:
     return " or ".join(ways)
 
 
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """A column of texts: the different ones as they come, and which of them each row has, int64 [t]."""
+
+    words: list[str]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> Texts:
+        """The cells of a column."""
+        place = {word: code for code, word in enumerate(dict.fromkeys(cells))}
+        return cls(list(place), np.array([place[cell] for cell in cells], np.int64))
+
+    @classmethod
+    def joined(cls, columns: Sequence[Texts], join: Callable[[list[str]], str]) -> Texts:
+        """The texts that ``join`` makes of the cells of each row of some columns."""
+        if len(columns) == 1:
+            return columns[0]
+        numbers = np.zeros(len(columns[0].codes), np.int64)
+        for column in columns:
+            numbers = numbers * max(1, len(column.words)) + column.codes
+        _, rows, codes = np.unique(numbers, return_index=True, return_inverse=True)
+        order = np.argsort(rows)
+        place = np.empty(len(rows), np.int64)
+        place[order] = np.arange(len(rows))
+        words = [join([column.words[column.codes[row]] for column in columns]) for row in rows[order].tolist()]
+        return cls(words, place[codes.ravel()])
+
+    def cells(self) -> list[str]:
+        """The text of each row."""
+        return [self.words[code] for code in self.codes.tolist()]
+
+    def first(self, word: str) -> int | None:
+        """The first row with a text; None where there is none."""
+        return int((self.codes == self.words.index(word)).argmax()) if word in self.words else None
+
+    def repeated(self, times: int) -> Texts:
+        """Each row so many times."""
+        return Texts(self.words, self.codes.repeat(times))
+
+    def __getitem__(self, rows: np.ndarray) -> Texts:
+        """Some rows."""
+        return Texts(self.words, self.codes[rows])
+
+
 @dataclass(frozen=True)
 class Piece:
     """Some rows: the cells of each column of texts, and the numbers float32 [t,N], NaN where there is none.
@@ -118,7 +163,7 @@ class Piece:
     kept: the numbers of those that are here, int64 [t]; None: all are.
     """
 
-    texts: list[list[str]]
+    texts: list[Texts]
     numbers: np.ndarray
     row: int
     lines: Callable[[int], int]
@@ -160,7 +205,7 @@ class TextColumns:
             self._look_at_signs()
             with closing(self._batches(what)) as batches:
                 for batch in batches:
-                    texts = [_stripped(batch.column(place)) for place in range(len(self.texts))]
+                    texts = [_texts(batch.column(place)) for place in range(len(self.texts))]
                     yield Piece(texts, self._numbers(batch), row, self._line)
                     row += batch.num_rows
         except ArrowException:
@@ -291,7 +336,7 @@ class TextColumns:
                 with np.errstate(over="ignore"):
                     numbers = np.array(rows, np.float64).astype(np.float32).reshape(len(rows), len(self.numbers))
                 if rows:
-                    yield Piece(texts, numbers, count - len(rows), self._line)
+                    yield Piece(list(map(Texts.of, texts)), numbers, count - len(rows), self._line)
 
     def _number(self, place: str, column: int, cell: str) -> float:
         if cell in NO_READING:
@@ -320,11 +365,12 @@ class _Stream(io.RawIOBase):
         return found
 
 
-def _stripped(cells: pa.Array) -> list[str]:
+def _texts(cells: pa.Array) -> Texts:
     """Texts without spaces around them."""
     import pyarrow.compute as pc
 
-    return pc.utf8_trim_whitespace(cells).to_pylist()
+    found = pc.utf8_trim_whitespace(cells).dictionary_encode()
+    return Texts(found.dictionary.to_pylist(), found.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def _of_objects(

@@ -64,7 +64,7 @@ def turned(head: FileHead, said: str | None = None) -> Sheet:
     sheet = Sheet(head.path, kind, tuple(names), (), times, (place,), *how, frame=frame, signs=signs)
     with closing(sheet.rows((place,), times)) as rows:
         pieces = list(rows)
-    ids = [cell for piece in pieces for cell in piece.texts[0]]
+    ids = [cell for piece in pieces for cell in piece.texts[0].cells()]
     if not ids or not all(ids):
         found = "rows without the name of a sensor" if ids else "no row after line 1"
         raise SocialxError(head.path, found, ADVICE)

@@ -19,7 +19,7 @@ from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.known_columns import ISO, Found, Listing, reporting
 from socialx.files.formats.sheets import cells_of
 from socialx.files.formats.tables import read_tables
-from socialx.files.formats.text_cells import Piece, TextColumns
+from socialx.files.formats.text_cells import Piece, TextColumns, Texts
 from socialx.files.quantities import SPEED
 
 TEXTS, MEASURED = ("day", "detid", "city"), ("flow", "occ", "speed")
@@ -39,10 +39,11 @@ class Detectors(Listing):
     def meant(self, piece: Piece) -> tuple[Piece, np.ndarray]:
         """The rows of the city; erroneous readings are marked."""
         days, detectors, cities = piece.texts
-        kept = np.flatnonzero([city == self.city for city in cities])
+        kept = np.flatnonzero(cities.codes == (cities.words.index(self.city) if self.city in cities.words else -1))
         seconds, errors, numbers = np.split(piece.numbers[kept], (1, 2), axis=1)
-        texts = [[f"{days[row]} {_clock(second)}" for row, second in zip(kept, seconds[:, 0].tolist(), strict=True)]]
-        piece = replace(piece, texts=[*texts, [detectors[row] for row in kept]], numbers=numbers, kept=kept)
+        different, codes = np.unique(seconds[:, 0], return_inverse=True)
+        times = Texts.joined([days[kept], Texts(list(map(_clock, different.tolist())), codes)], " ".join)
+        piece = replace(piece, texts=[times, detectors[kept]], numbers=numbers, kept=kept)
         whole = (seconds >= 0) & (seconds < DAY_S) & (seconds == np.floor(seconds))
         known = np.isin(errors, (0, 1)) | np.isnan(errors)
         for name, column, right in (("interval", seconds, whole), ("error", errors, known)):
@@ -88,7 +89,7 @@ def _cities(sheet: Detectors) -> Iterable[str]:
     cities = dict[str, None]()
     with closing(columns.read("looking at the cities of")) as found:
         for piece in found:
-            cities.update(dict.fromkeys(piece.texts[0]))
+            cities.update(dict.fromkeys(piece.texts[0].words))
     return cities
 
 
