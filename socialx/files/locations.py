@@ -2,51 +2,58 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn
 
 import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
 from socialx.errors import ITEM, Argument, SocialxError, sample
-from socialx.files.file_head import SEPARATORS, check_text, first_bytes, opened, read_head, whole
+from socialx.files.file_head import first_bytes
 from socialx.files.formats.text_cells import NO_READING
 from socialx.files.hdf5_layout import DIRECTIONS, Sensors
-from socialx.files.points import FEATURE_ID, Row, datex, geojson
-from socialx.files.workbooks import read_workbook
+from socialx.files.points import OF_ANY_PLANE, axis_of, degrees, number, point, rank_of, words_of
+from socialx.files.small_tables import FEATURE_ID, Row, read_tables
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
 IDS_BYTES = 1 << 24
-LOCATIONS_BYTES = 1 << 27  # 100,000 sensors at 1.3 kB each; PEMS-BAY-META.csv has 135 bytes for one
-LINE_CHARACTERS = 1 << 20
-DECIMAL = re.compile(r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$")
 DROPPED = 5  # columns that an error advises to leave out
 METRES = 360.0  # larger numbers are no degrees
-# Names of columns in lower case; of two in one file the first listed here counts.
-COLUMNS = {
-    "sensor_id": (
-        *("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detektor"),
-        *("detid", "messstelle", "zählstelle", "site_id", "site", "name", FEATURE_ID),
+NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
+# Names of the column of the ids where the ids are not known, the best first; then names with one of these words.
+IDS = (
+    *("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detektor"),
+    *("detid", "messstelle", "zählstelle", "site_id", "site"),
+)
+SENSOR_WORDS = {
+    *(
+        "sensor",
+        "station",
+        "sta",
+        "detector",
+        "detektor",
+        "det",
+        "detid",
+        "vd",
+        "vdid",
+        "site",
+        "segment",
+        "link",
+        "arc",
     ),
-    "latitude": ("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "y"),
-    "longitude": (
-        *("longitude", "lng", "lon", "long", "länge", "laenge", "längengrad", "laengengrad", "geolänge", "geolaenge"),
-        *("longitud", "x"),
-    ),
-    "direction": ("dir", "direction"),
-    "lanes": ("lanes",),
-    "length": ("length",),
-    "index": ("index",),
-    "city": ("citycode",),
+    *("node", "loop", "counter", "device", "tms", "lam", "camera", "junction", "intersection", "messstelle", "mq"),
+    *("messquerschnitt", "zählstelle", "zaehlstelle", "meetpunt", "meetlocatie", "punto", "estacion", "estación"),
+    *("aforo", "compteur", "capteur", "boucle", "iu", "spira", "postazione", "arco"),
 }
+ID_WORDS = {"id", "no", "nr", "num", "number", "nummer", "numero", "code", "codigo", "key", "kennung", "ac"}
+PLAIN = {"sensor_id", "id"}, {"latitude", "lat"}, {"longitude", "lon", "lng", "long"}
+OTHERS = ("direction", "dir", "lanes", "length", "index", "citycode")
 CITIES = {"losanageles": "losangeles"}  # as detectors_public.csv of UTD19 writes one -> as its readings do
 
 
@@ -83,37 +90,35 @@ def copies(ids: list[str]) -> list[str]:
     return [text for text in ids if re.fullmatch(r".+\.[1-9][0-9]*", text) and text.rpartition(".")[0] in there]
 
 
-def read_locations(path: Path, ids: Iterable[str] = (), city: str | None = None) -> dict[int | str, Location]:
-    """Locations by ``match_key``: a CSV whose header names the columns or headerless id,lat,lon, a workbook, GeoJSON,
-    or DATEX II.
+def read_locations(
+    path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
+) -> dict[int | str, Location]:
+    """Locations by ``match_key``, of a small table of any form, GeoJSON or DATEX II; headerless it is id,lat,lon.
 
     For example PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` and LargeST's ca_meta.csv.  A sensor may be listed
     twice only with one position; one at 0, 0, or without both numbers, counts as not listed.  ids: of the sensors that
-    are looked for; of several columns that may name a sensor it is the one with most of them.  city: of a file that
-    names the city of each sensor, as detectors_public.csv of UTD19 does, only those of this one.
+    are looked for; the column with most of them names the sensors, else its name must say so.  city: of a file that
+    names the city of each sensor, as detectors_public.csv of UTD19 does, only those of this one.  notes: get a line on
+    columns with other names than sensor_id, latitude and longitude.  Raises SocialxError where two columns may be
+    meant, and for what are no degrees.
     """
     locations: dict[int | str, Location] = {}
-    cities: dict[str, None] = {}
-    for line, cells in _rows(path, ids):
-        if city and "city" in cells:
-            cities[cells["city"]] = None
-            if _plain_city(cells["city"]) != _plain_city(city):
-                continue
-        if {cells["latitude"], cells["longitude"]} <= NO_READING:
-            continue
-        location = _location(path, line, cells)
-        if not on_earth(location.latitude, location.longitude):
-            continue  # 0, 0: as if it were not listed
-        known = locations.setdefault(match_key(location.sensor_id), location)
-        if (known.latitude, known.longitude) != (location.latitude, location.longitude):
-            raise SocialxError(
-                path,
-                f"{line} gives sensor {location.sensor_id} two positions ({known.latitude}, {known.longitude}) "
-                f"and ({location.latitude}, {location.longitude})",
-                "remove one",
-            )
-    if not locations and cities:
-        others = f"it has no sensors of {city}, but of {sample(list(cities))}"
+    tables = _tables(path, ids, city, notes)
+    for table in tables:
+        for line, cells in table.rows:
+            location = _location(path, line, cells, table)
+            if not on_earth(location.latitude, location.longitude):
+                continue  # 0, 0: as if it were not listed
+            known = locations.setdefault(match_key(location.sensor_id), location)
+            if (known.latitude, known.longitude) != (location.latitude, location.longitude):
+                raise SocialxError(
+                    path,
+                    f"{line} gives sensor {location.sensor_id} two positions ({known.latitude}, {known.longitude}) "
+                    f"and ({location.latitude}, {location.longitude})",
+                    "remove one",
+                )
+    if not locations and (cities := [name for table in tables for name in table.cities]):
+        others = f"it has no sensors of {city}, but of {sample(cities)}"
         raise SocialxError(path, others, f"name another one with {Argument('city')}, or the positions of {city}")
     if not locations:
         raise SocialxError(path, "it has no sensors", ADVICE)
@@ -148,14 +153,12 @@ def respelt(
 def index_ids(path: Path) -> dict[int, str]:
     """Index -> sensor id, of a locations file with a column ``index``; empty for any other file."""
     try:
-        rows = list(_rows(path))
+        table = _tables(path)[0]
     except SocialxError:
         return {}
     ids: dict[int, str] = {}
-    for line, cells in rows:
-        index, sensor_id = cells.get("index"), cells["sensor_id"]
-        if index is None:
-            return {}
+    for line, cells in table.rows if "index" in table.others else ():
+        index, sensor_id = cells[table.others["index"]], cells[table.sensors]
         key = match_key(index)
         if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
             raise SocialxError(path, f"{line} has the index {index[:40]!r}, not one integer per sensor", "correct it")
@@ -186,113 +189,255 @@ def read_ids(path: Path) -> tuple[str, ...]:
     return ids
 
 
-def _rows(path: Path, ids: Iterable[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
-    """The line of each row of a locations file, and its cells by the names that ``COLUMNS`` has for them."""
-    reader, first = _texts, first_bytes(path, ADVICE).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if path.suffix.lower() in (".xlsx", ".xlsm"):
-        reader = _workbook
-    elif first.startswith((b"{", b"[")):
-        reader = geojson
-    elif first.startswith(b"<"):
-        reader = datex
-    else:
-        check_text(path, first)
-    size = whole(path).stat().st_size
-    if size > LOCATIONS_BYTES:
-        raise SocialxError(path, f"{size:,} bytes, more than a table of positions has ({LOCATIONS_BYTES:,})", ADVICE)
-    try:
-        rows = [(line, [cell.strip() for cell in cells]) for line, cells in reader(path) if any(map(str.strip, cells))]
-    except (UnicodeDecodeError, csv.Error):
-        raise SocialxError(path, "not a CSV text file", ADVICE) from None
-    if not rows:
-        return
-    columns, begin = _header(path, *rows[0])
-    if "city" in columns:
-        columns.pop("length", None)  # of the road, in kilometres
-    width = len(rows[0][1])
-    for line, cells in rows:
+@dataclass(frozen=True)
+class _Positions:
+    """Columns that may hold the positions: latitudes and longitudes, or points; that of the lowest rank is meant."""
+
+    columns: tuple[int, ...]
+    rank: int
+    way: str = ""  # in which points are written, as ``point`` tells it
+    latitude_first: bool = True
+
+    def read(self, cells: list[str]) -> tuple[float, float]:
+        """Latitude and longitude of a row, NaN where there are none."""
+        if len(self.columns) == 2:
+            north, east = (cells[place] for place in self.columns)
+            return degrees(north, "NS"), degrees(east, "EW")
+        _, first, second = point(cells[self.columns[0]]) or ("", math.nan, math.nan)
+        return (first, second) if self.latitude_first else (second, first)
+
+    def are_in(self, cells: list[str]) -> bool:
+        return not {cells[place] for place in self.columns} <= NO_READING
+
+    def of(self, rows: list[list[str]]) -> np.ndarray:
+        """The positions of those rows that have one, float64 [rows, 2]."""
+        return np.array([self.read(cells) for cells in rows if self.are_in(cells)], np.float64).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of positions: its rows that have one, and what its columns hold.
+
+    known: how many of the ids that are looked for it has.  cities: all that it names.
+    """
+
+    names: list[str]
+    rows: list[Row]
+    positions: _Positions
+    others: dict[str, int]
+    cities: list[str]
+    sensors: int = 0
+    known: int = 0
+
+    def told(self) -> str:
+        """Which columns were taken; empty where they have plain names."""
+        name, places = self.names[self.sensors], [self.names[place] for place in self.positions.columns]
+        plain = [text.lower() in known for text, known in zip((name, *places), PLAIN, strict=False)]
+        if name.lower() in (*PLAIN[0], FEATURE_ID) and (all(plain) or (places == ["geometry"] and self.is_point())):
+            return ""
+        order = "latitude, longitude" if self.positions.latitude_first else "longitude, latitude"
+        line = ", of each line its first point" if self.positions.way == "line" else ""
+        how = f", read as {order}" if self.positions.way in ("", ",", " ") and len(places) == 1 else line
+        return f"the sensors are those of its column {name}, the positions those of {' and '.join(places)}{how}"
+
+    def is_point(self) -> bool:
+        return self.positions.way == "point"
+
+
+def _tables(
+    path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
+) -> list[_Table]:
+    """The tables of a file with positions, as ``read_locations`` describes them; those with some of the ids, if any."""
+    tables, refused, told = list[_Table](), list[SocialxError](), list[str]()
+    wanted = set(map(_folded, ids))
+    for rows in filter(None, read_tables(path, ADVICE, told)):
+        try:
+            table = _read(path, [row for row in rows if any(row[1])], city)
+            tables.append(_with_sensors(path, table, wanted))
+        except SocialxError as error:
+            refused.append(error)
+    if not tables:
+        raise refused[0] if refused else SocialxError(path, "it has no sensors", ADVICE)
+    tables = [table for table in tables if table.known] or tables
+    if notes is not None:
+        notes += [*told, *(f"{path}: {line}" for table in tables if (line := table.told()))]
+    return tables
+
+
+def _folded(sensor_id: str) -> str:
+    return str(match_key(sensor_id)).casefold()
+
+
+def _read(path: Path, rows: list[Row], city: str | None) -> _Table:
+    """The table whose first row is its header; all that is known but for its sensors."""
+    line, names = rows[0]
+    width, body = len(names), rows[1:]
+    whole = [cells for _, cells in body if len(cells) >= width]
+    choices = _choices(names, whole)
+    if not choices and width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
+        names, body, choices = ["sensor_id", "latitude", "longitude"], rows, [_Positions((1, 2), 0)]
+    if not choices:
+        found = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
+        raise SocialxError(path, found, ADVICE)
+    for line, cells in body:
         if len(cells) < width or any(cells[width:]):
             raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-    wanted = {str(match_key(vdid)).casefold() for vdid in ids}
-    named = columns.pop("sensor_id")
-
-    def known(place: int) -> int:
-        return len(wanted & {str(match_key(cells[place])).casefold() for _, cells in rows[begin:]})
-
-    columns |= {"sensor_id": (max(named, key=known),)}  # the first of those that know as many
-    for line, cells in rows[begin:]:
-        yield line, {name: cells[place] for name, (place, *_) in columns.items()}
-
-
-def _texts(path: Path) -> Iterator[Row]:
-    """The cells of the rows of a text, decimal commas as points where commas do not separate, and their lines."""
-    head = read_head(path, ADVICE)
-    encoding = head.encoding if head.lines else "utf-8-sig"
-    with opened(path) as content, io.TextIOWrapper(content, encoding, newline="") as file:
-        separator = max(SEPARATORS, key=file.readline(LINE_CHARACTERS).count)
-        file.seek(0)
-        rows = csv.reader(_lines(path, file), delimiter=separator)
-        for cells in rows:
-            decimals = separator != ","
-            yield f"line {rows.line_num}", [DECIMAL.sub(r"\1.\2", cell) for cell in cells] if decimals else cells
+    positions = _chosen(path, names, whole, choices)
+    lower = [name.lower() for name in names]
+    others = {name: lower.index(name) for name in OTHERS if name in lower}
+    cities = list[str]()
+    if city and "citycode" in others:
+        others.pop("length", None)  # of the road, in kilometres
+        place = others["citycode"]
+        cities = list(dict.fromkeys(cells[place] for _, cells in body))
+        body = [row for row in body if _plain_city(row[1][place]) == _plain_city(city)]
+    body = [row for row in body if positions.are_in(row[1])]
+    return _Table(names, body, positions, others, cities)
 
 
-def _workbook(path: Path) -> Iterator[Row]:
-    """The cells of the rows of the first sheet of a workbook, as texts."""
-    first_bytes(path, ADVICE)
-    first = next(iter(read_workbook(path).values()), [])
-    for number, cells in enumerate(first, 1):
-        yield f"line {number}", ["" if cell != cell else str(cell) for cell in cells]  # NaN: no cell
+def _choices(names: list[str], rows: list[list[str]]) -> list[_Positions]:
+    """The columns of these names and rows that may hold positions."""
+    axes: dict[str, list[tuple[int, int, tuple[tuple[str, ...], bool]]]] = {"latitude": [], "longitude": []}
+    for place, name in enumerate(names):
+        if found := axis_of(name):
+            axis, listed, others = found
+            axes[axis].append((listed, place, (others, bool(OF_ANY_PLANE & {*words_of(name)}))))
+    north, east = ({key: place for _, place, key in sorted(axes[axis], reverse=True)} for axis in axes)
+    choices = [_Positions((north[key], east[key]), rank_of(key[0]) + 4 * key[1]) for key in north if key in east]
+    if not choices and len(north) == len(east) == 1:
+        [(one, plane)], [(other, _)] = north, east
+        choices = [_Positions((*north.values(), *east.values()), rank_of((*one, *other)) + 4 * plane)]
+    for place, name in enumerate(names):
+        cells = [row[place] for row in rows if row[place] not in NO_READING]
+        points = [point(cell) for cell in cells] if cells and point(cells[0]) else []
+        read = [each for each in points if each]
+        ways = {way for way, _, _ in read}
+        if not read or len(read) < len(points) or len(ways - {"line"}) > 1:
+            continue
+        way = "line" if "line" in ways else ways.pop()
+        first = _latitude_first(name, way, np.array([each[1:] for each in read]))
+        choices.append(_Positions((place,), rank_of(tuple(words_of(name))) + (16 if way == "line" else 8), way, first))
+    return choices
 
 
-def _lines(path: Path, file: TextIO) -> Iterator[str]:
-    """The lines of a text; refuses one that is too long for a row of a few cells."""
-    while line := file.readline(LINE_CHARACTERS):
-        if len(line) == LINE_CHARACTERS:
-            raise SocialxError(
-                path, f"a line of {LINE_CHARACTERS:,} characters or more, not a table of positions", ADVICE
-            )
-        yield line
+def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
+    """Whether the first of two numbers of a point, [rows, 2], is the latitude.
+
+    Where two numbers alone stand there, the name may say it; else degrees may allow one order only; else two with a
+    comma are latitude, longitude, as people write them, and two with a space longitude, latitude, as in WKT.
+    """
+    if way not in (",", " "):
+        return way == "angles"
+    latitude, longitude = name.lower().find("lat"), max(map(name.lower().find, ("lon", "lng")))
+    if min(latitude, longitude) >= 0:
+        return latitude < longitude
+    fits = [bool(within_degrees(*order).all()) for order in (numbers.T, numbers.T[::-1])]
+    return way == "," if fits[0] == fits[1] else fits[0]
 
 
-def _header(path: Path, line: str, cells: list[str]) -> tuple[dict[str, tuple[int, ...]], int]:
-    """The name of each known column -> its places, the best first, and the number of rows of the header, 0 or 1."""
-    names = [cell.lower() for cell in cells]
-    columns = {
-        column: tuple(names.index(name) for name in present)
-        for column, spellings in COLUMNS.items()
-        if (present := [name for name in spellings if name in names])
-    }
-    if {"sensor_id", "latitude", "longitude"} <= columns.keys():
-        return columns, 1
-    if len(cells) == 3 and not any(math.isnan(_number(cell)) for cell in cells[1:]):
-        return {"sensor_id": (0,), "latitude": (1,), "longitude": (2,)}, 0
-    raise SocialxError(path, f"{line} is {','.join(cells)[:60]!r}, without sensor_id, latitude, longitude", ADVICE)
+def _chosen(path: Path, names: list[str], rows: list[list[str]], choices: list[_Positions]) -> _Positions:
+    """The best of these columns: those with degrees first; refuses two that are as good, and x and y far apart."""
+    read = [(choice, choice.of(rows)) for choice in choices]
+
+    def order(each: tuple[_Positions, np.ndarray]) -> tuple[bool, int]:
+        choice, places = each
+        fits = 2 * np.count_nonzero(within_degrees(*places.T)) > len(places)
+        return not fits, choice.rank
+
+    best, places = min(read, key=order)
+    text = " and ".join(names[place] for place in best.columns)
+    for choice, others in read:
+        if order((choice, others)) == order((best, places)) and not np.array_equal(places, others, equal_nan=True):
+            other = " and ".join(names[place] for place in choice.columns)
+            remedy = "rename those of the sensors to latitude and longitude"
+            raise SocialxError(path, f"positions in {text}, and others in {other}", remedy)
+    known = places[within_degrees(*places.T)]
+    if best.rank >= 4 and len(best.columns) == 2 and len(known) and np.ptp(known, axis=0).max() > NEAR:
+        what = f"{text} lie up to {np.ptp(known, axis=0).max():.0f} degrees apart, so they are no degrees of a network"
+        raise SocialxError(path, what, "name columns latitude and longitude, in degrees")
+    return best
 
 
-def _location(path: Path, line: str, cells: dict[str, str]) -> Location:
-    if not cells["sensor_id"]:
+def _with_sensors(path: Path, table: _Table, wanted: set[str]) -> _Table:
+    """The table with the column that names its sensors: the one with most of the ids that are wanted, as ``_folded``.
+
+    A column with a name that says nothing must have half of them, and may not count the rows.  Without ids, or where
+    none is known, the name decides.
+    """
+    free = [
+        place for place, name in enumerate(table.names) if place not in table.positions.columns and not axis_of(name)
+    ]
+    ranks = {place: _rank(table.names[place]) for place in free}
+    places = [table.positions.read(cells) for _, cells in table.rows]
+    known: dict[int, dict[str, tuple[float, float]]] = {}
+    for place in free if wanted else ():
+        cells = [row[place] for _, row in table.rows]
+        spelt = {cell: _folded(cell) for cell in {*cells}}
+        found: dict[str, set[tuple[float, float]]] = {}
+        for cell, at in zip(cells, places, strict=True):
+            if spelt[cell] in wanted:
+                found.setdefault(spelt[cell], set()).add(at)
+        sure = {key: next(iter(at)) for key, at in found.items() if len(at) == 1}
+        counts = any(cells == [str(number) for number in range(first, first + len(cells))] for first in (0, 1))
+        if ranks[place] is not None or (2 * len(sure) >= min(len(wanted), len(spelt)) and not counts):
+            known[place] = sure
+    if most := max(map(len, known.values()), default=0):
+        best = [place for place in known if len(known[place]) == most]
+        plain = [place for place in best if table.names[place].lower() == IDS[0]]
+        if not plain and any(known[place] != known[best[0]] for place in best):
+            _ask(path, table, best, "hold the same number of sensors of the data")
+        best.sort(key=lambda place: (ranks[place] is None, ranks[place]))
+        return replace(table, sensors=(plain or best)[0], known=most)
+    said = {place: rank for place, rank in ranks.items() if rank is not None}
+    best = [place for place, rank in said.items() if rank == min(said.values())]
+    if len(best) == 1:
+        return replace(table, sensors=best[0])
+    _ask(path, table, best or free, "may name the sensors" if best or not wanted else "hold no sensor of the data")
+
+
+def _ask(path: Path, table: _Table, columns: list[int], what: str) -> NoReturn:
+    names = sample([table.names[place] for place in columns], 8) or "no column"
+    raise SocialxError(path, f"{names} {what}", f"rename the column of the ids to {IDS[0]}")
+
+
+def _rank(name: str) -> int | None:
+    """How well the name of a column says that it names sensors, 0 best; None: it does not."""
+    lower, words = name.lower(), {*words_of(name)}
+    if lower in IDS:
+        return IDS.index(lower)
+    if words & SENSOR_WORDS and words <= SENSOR_WORDS | ID_WORDS | {word for word in words if word.isdigit()}:
+        return 50 if words & ID_WORDS else 60
+    return {"name": 70, FEATURE_ID: 80}.get(lower)
+
+
+def _location(path: Path, line: str, cells: list[str], table: _Table) -> Location:
+    sensor_id = cells[table.sensors]
+    if not sensor_id:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
-    latitude, longitude = _number(cells["latitude"]), _number(cells["longitude"])
+    columns = table.positions.columns
+    latitude, longitude = table.positions.read(cells)
     if not within_degrees(latitude, longitude):
+        other = (longitude, latitude)
+        if len(columns) == 2:
+            other = degrees(cells[columns[1]], "NS"), degrees(cells[columns[0]], "EW")
         remedy = "correct it"
-        if within_degrees(longitude, latitude):
+        if within_degrees(*other):
             remedy = "latitude and longitude look exchanged, so exchange them"
         elif min(abs(latitude), abs(longitude)) > METRES:
-            remedy = "they look like metres, so convert them to WGS84 (EPSG:4326)"
-        raise SocialxError(
-            path,
-            f"{line} has latitude {cells['latitude'][:40]!r}, longitude {cells['longitude'][:40]!r}, "
-            "not degrees within +-90 and +-180",
-            remedy,
-        )
-    direction = cells.get("direction", "").upper()
+            remedy = "they look like metres of projected coordinates: reproject them to WGS84 (EPSG:4326), "
+            remedy += "for example with to_crs(4326) of geopandas"
+        shown = [cells[place][:40] for place in columns]
+        what = "latitude {!r}, longitude {!r}" if len(shown) == 2 else "the position {!r}"
+        found = f"{line} has {what.format(*shown)}, not degrees within +-90 and +-180"
+        raise SocialxError(path, found, remedy)
+    says = {name: cells[place] for name, place in table.others.items()}
+    direction = says.get("dir", says.get("direction", "")).upper()
     return Location(
-        sensor_id=cells["sensor_id"],
+        sensor_id=sensor_id,
         latitude=latitude,
         longitude=longitude,
-        lanes=_number(cells.get("lanes", "")),
-        length=_number(cells.get("length", "")),
+        lanes=number(says.get("lanes", "")),
+        length=number(says.get("length", "")),
         direction=direction if direction in DIRECTIONS else "",
         other_direction="" if direction in DIRECTIONS else direction,
     )
@@ -308,15 +453,6 @@ def near(place: tuple[float, float]) -> str:
     """A place as people write it: ``near 48.1 N, 11.5 E``."""
     latitude, longitude = place
     return f"near {abs(latitude):.1f} {'NS'[latitude < 0]}, {abs(longitude):.1f} {'EW'[longitude < 0]}"
-
-
-def _number(cell: str) -> float:
-    """A finite number, or NaN for everything else."""
-    try:
-        number = float(cell)
-    except ValueError:
-        return math.nan
-    return number if math.isfinite(number) else math.nan
 
 
 def join(
