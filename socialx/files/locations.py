@@ -6,9 +6,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from socialx.errors import ITEM, Argument, SocialxError, sample
 from socialx.files.file_head import first_bytes
 from socialx.files.formats.text_cells import NO_READING
 from socialx.files.hdf5_layout import DIRECTIONS, Sensors
-from socialx.files.points import OF_ANY_PLANE, axis_of, degrees, number, point, rank_of, words_of
+from socialx.files.points import axis_of, degrees, number, point, rank_of, words_of
 from socialx.files.small_tables import FEATURE_ID, Row, read_tables
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
@@ -52,7 +51,8 @@ SENSOR_WORDS = {
     *("aforo", "compteur", "capteur", "boucle", "iu", "spira", "postazione", "arco"),
 }
 ID_WORDS = {"id", "no", "nr", "num", "number", "nummer", "numero", "code", "codigo", "key", "kennung", "ac"}
-PLAIN = {"sensor_id", "id"}, {"latitude", "lat"}, {"longitude", "lon", "lng", "long"}
+UNNAMED = 100  # the rank of every other name
+PLAIN = {"latitude", "lat", "longitude", "lon", "lng", "long", "geometry"}
 OTHERS = ("direction", "dir", "lanes", "length", "index", "citycode")
 CITIES = {"losanageles": "losangeles"}  # as detectors_public.csv of UTD19 writes one -> as its readings do
 
@@ -105,8 +105,8 @@ def read_locations(
     locations: dict[int | str, Location] = {}
     tables = _tables(path, ids, city, notes)
     for table in tables:
-        for line, cells in table.rows:
-            location = _location(path, line, cells, table)
+        for line, cells, at in table.rows:
+            location = _location(path, line, cells, at, table)
             if not on_earth(location.latitude, location.longitude):
                 continue  # 0, 0: as if it were not listed
             known = locations.setdefault(match_key(location.sensor_id), location)
@@ -157,7 +157,7 @@ def index_ids(path: Path) -> dict[int, str]:
     except SocialxError:
         return {}
     ids: dict[int, str] = {}
-    for line, cells in table.rows if "index" in table.others else ():
+    for line, cells, _ in table.rows if "index" in table.others else ():
         index, sensor_id = cells[table.others["index"]], cells[table.sensors]
         key = match_key(index)
         if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
@@ -190,58 +190,37 @@ def read_ids(path: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Positions:
-    """Columns that may hold the positions: latitudes and longitudes, or points; that of the lowest rank is meant."""
+class _Places:
+    """Columns that may hold positions; those of the lowest rank are meant.
+
+    degrees: latitude and longitude, float64 [rows, 2], NaN where a row has none.  names: of the columns, for a user.
+    """
 
     columns: tuple[int, ...]
     rank: int
-    way: str = ""  # in which points are written, as ``point`` tells it
-    latitude_first: bool = True
+    degrees: np.ndarray
+    names: str
 
-    def read(self, cells: list[str]) -> tuple[float, float]:
-        """Latitude and longitude of a row, NaN where there are none."""
-        if len(self.columns) == 2:
-            north, east = (cells[place] for place in self.columns)
-            return degrees(north, "NS"), degrees(east, "EW")
-        _, first, second = point(cells[self.columns[0]]) or ("", math.nan, math.nan)
-        return (first, second) if self.latitude_first else (second, first)
-
-    def are_in(self, cells: list[str]) -> bool:
-        return not {cells[place] for place in self.columns} <= NO_READING
-
-    def of(self, rows: list[list[str]]) -> np.ndarray:
-        """The positions of those rows that have one, float64 [rows, 2]."""
-        return np.array([self.read(cells) for cells in rows if self.are_in(cells)], np.float64).reshape(-1, 2)
+    def order(self) -> tuple[bool, int]:
+        """Columns of degrees come first, whatever their names are."""
+        fit = np.count_nonzero(within_degrees(*self.degrees.T))
+        return 2 * int(fit) <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1)), self.rank
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of positions: its rows that have one, and what its columns hold.
+    """The rows of a table that have a position, with their degrees, and what its columns hold.
 
-    known: how many of the ids that are looked for it has.  cities: all that it names.
+    known: how many of the ids that are looked for it has.  cities: all that it names.  told: its columns, for a note.
     """
 
-    names: list[str]
-    rows: list[Row]
-    positions: _Positions
+    rows: list[tuple[str, list[str], tuple[float, float]]]
+    columns: tuple[int, ...]
     others: dict[str, int]
     cities: list[str]
-    sensors: int = 0
-    known: int = 0
-
-    def told(self) -> str:
-        """Which columns were taken; empty where they have plain names."""
-        name, places = self.names[self.sensors], [self.names[place] for place in self.positions.columns]
-        plain = [text.lower() in known for text, known in zip((name, *places), PLAIN, strict=False)]
-        if name.lower() in (*PLAIN[0], FEATURE_ID) and (all(plain) or (places == ["geometry"] and self.is_point())):
-            return ""
-        order = "latitude, longitude" if self.positions.latitude_first else "longitude, latitude"
-        line = ", of each line its first point" if self.positions.way == "line" else ""
-        how = f", read as {order}" if self.positions.way in ("", ",", " ") and len(places) == 1 else line
-        return f"the sensors are those of its column {name}, the positions those of {' and '.join(places)}{how}"
-
-    def is_point(self) -> bool:
-        return self.positions.way == "point"
+    sensors: int
+    known: int
+    told: str
 
 
 def _tables(
@@ -252,15 +231,14 @@ def _tables(
     wanted = set(map(_folded, ids))
     for rows in filter(None, read_tables(path, ADVICE, told)):
         try:
-            table = _read(path, [row for row in rows if any(row[1])], city)
-            tables.append(_with_sensors(path, table, wanted))
+            tables.append(_table(path, [row for row in rows if any(row[1])], wanted, city))
         except SocialxError as error:
             refused.append(error)
     if not tables:
         raise refused[0] if refused else SocialxError(path, "it has no sensors", ADVICE)
     tables = [table for table in tables if table.known] or tables
     if notes is not None:
-        notes += [*told, *(f"{path}: {line}" for table in tables if (line := table.told()))]
+        notes += [*told, *(f"{path}: {table.told}" for table in tables if table.told)]
     return tables
 
 
@@ -268,60 +246,74 @@ def _folded(sensor_id: str) -> str:
     return str(match_key(sensor_id)).casefold()
 
 
-def _read(path: Path, rows: list[Row], city: str | None) -> _Table:
-    """The table whose first row is its header; all that is known but for its sensors."""
+def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _Table:
+    """The table whose first row is its header."""
     line, names = rows[0]
-    width, body = len(names), rows[1:]
-    whole = [cells for _, cells in body if len(cells) >= width]
-    choices = _choices(names, whole)
-    if not choices and width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
-        names, body, choices = ["sensor_id", "latitude", "longitude"], rows, [_Positions((1, 2), 0)]
+    width = len(names)
+    if len(names) == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
+        names, rows = ["sensor_id", "latitude", "longitude"], [("", []), *rows]
+    choices = _choices(names, [[*cells, *[""] * width] for _, cells in rows[1:]])
     if not choices:
         found = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
         raise SocialxError(path, found, ADVICE)
-    for line, cells in body:
+    for line, cells in rows[1:]:
         if len(cells) < width or any(cells[width:]):
             raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-    positions = _chosen(path, names, whole, choices)
+    chosen = _chosen(path, choices)
     lower = [name.lower() for name in names]
-    others = {name: lower.index(name) for name in OTHERS if name in lower}
-    cities = list[str]()
+    others, cities = {name: lower.index(name) for name in OTHERS if name in lower}, list[str]()
+    placed = [(*row, tuple(at)) for row, at in zip(rows[1:], chosen.degrees.tolist(), strict=True)]
     if city and "citycode" in others:
         others.pop("length", None)  # of the road, in kilometres
-        place = others["citycode"]
-        cities = list(dict.fromkeys(cells[place] for _, cells in body))
-        body = [row for row in body if _plain_city(row[1][place]) == _plain_city(city)]
-    body = [row for row in body if positions.are_in(row[1])]
-    return _Table(names, body, positions, others, cities)
+        cities = list(dict.fromkeys(cells[others["citycode"]] for _, cells, _ in placed))
+        placed = [row for row in placed if _plain_city(row[1][others["citycode"]]) == _plain_city(city)]
+    placed = [row for row in placed if not {row[1][place] for place in chosen.columns} <= NO_READING]
+    free = [place for place in range(width) if place not in chosen.columns and not axis_of(names[place])]
+    sensors, known = _sensors(path, names, free, [row[1:] for row in placed], wanted)
+    plain = lower[sensors] in (*IDS[:2], FEATURE_ID) and {*chosen.names.lower().split(" and ")} <= PLAIN
+    told = f"the sensors are those of its column {names[sensors]}, their positions those of {chosen.names}"
+    return _Table(placed, chosen.columns, others, cities, sensors, known, "" if plain else told)
 
 
-def _choices(names: list[str], rows: list[list[str]]) -> list[_Positions]:
+def _choices(names: list[str], rows: list[list[str]]) -> list[_Places]:
     """The columns of these names and rows that may hold positions."""
-    axes: dict[str, list[tuple[int, int, tuple[tuple[str, ...], bool]]]] = {"latitude": [], "longitude": []}
+    axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
+    named = [(*found, place) for place, name in enumerate(names) if (found := axis_of(name))]
+    for axis, _, others, plane, place in sorted(named):
+        axes[axis].setdefault((others, plane), place)
+    north, east = axes.values()
+    pairs = [(rank_of(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east]
+    if not pairs and len(north) == len(east) == 1:
+        pairs = [(2, *north.values(), *east.values())]  # type: ignore[list-item]  # which are one each
+    choices = []
+    for rank, first, second in pairs:
+        read = [(degrees(cells[first], "NS"), degrees(cells[second], "EW")) for cells in rows]
+        choices.append(_Places((first, second), rank, _array(read), f"{names[first]} and {names[second]}"))
     for place, name in enumerate(names):
-        if found := axis_of(name):
-            axis, listed, others = found
-            axes[axis].append((listed, place, (others, bool(OF_ANY_PLANE & {*words_of(name)}))))
-    north, east = ({key: place for _, place, key in sorted(axes[axis], reverse=True)} for axis in axes)
-    choices = [_Positions((north[key], east[key]), rank_of(key[0]) + 4 * key[1]) for key in north if key in east]
-    if not choices and len(north) == len(east) == 1:
-        [(one, plane)], [(other, _)] = north, east
-        choices = [_Positions((*north.values(), *east.values()), rank_of((*one, *other)) + 4 * plane)]
-    for place, name in enumerate(names):
-        cells = [row[place] for row in rows if row[place] not in NO_READING]
-        points = [point(cell) for cell in cells] if cells and point(cells[0]) else []
-        read = [each for each in points if each]
-        ways = {way for way, _, _ in read}
-        if not read or len(read) < len(points) or len(ways - {"line"}) > 1:
+        cells = [row[place] for row in rows]
+        if not point(next((cell for cell in cells if cell not in NO_READING), "")):
             continue
-        way = "line" if "line" in ways else ways.pop()
-        first = _latitude_first(name, way, np.array([each[1:] for each in read]))
-        choices.append(_Positions((place,), rank_of(tuple(words_of(name))) + (16 if way == "line" else 8), way, first))
+        points = [point(cell) for cell in cells]
+        ways = {each[0] for each in points if each}
+        if len(ways) > 1 or any(not each and cell not in NO_READING for each, cell in zip(points, cells, strict=True)):
+            continue
+        [way] = ways
+        numbers = _array([each[1:] if each else (math.nan, math.nan) for each in points])
+        order = 1 if _latitude_first(name, way, numbers) else -1
+        how = {"line": ", of each line its first point", "point": "", "angles": ""}.get(
+            way, f", read as {', '.join(('latitude', 'longitude')[::order])}"
+        )
+        rank = rank_of(tuple(words_of(name))) + (16 if way == "line" else 8)
+        choices.append(_Places((place,), rank, numbers[:, ::order], name + how))
     return choices
 
 
+def _array(pairs: list[tuple[float, float]]) -> np.ndarray:
+    return np.array(pairs, np.float64).reshape(-1, 2)
+
+
 def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
-    """Whether the first of two numbers of a point, [rows, 2], is the latitude.
+    """Whether the first of the two numbers of points [rows, 2] is the latitude.
 
     Where two numbers alone stand there, the name may say it; else degrees may allow one order only; else two with a
     comma are latitude, longitude, as people write them, and two with a space longitude, latitude, as in WKT.
@@ -331,109 +323,95 @@ def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
     latitude, longitude = name.lower().find("lat"), max(map(name.lower().find, ("lon", "lng")))
     if min(latitude, longitude) >= 0:
         return latitude < longitude
-    fits = [bool(within_degrees(*order).all()) for order in (numbers.T, numbers.T[::-1])]
-    return way == "," if fits[0] == fits[1] else fits[0]
+    known = numbers[~np.isnan(numbers).any(axis=1)]
+    fits, exchanged = (bool(within_degrees(*order).all()) for order in (known.T, known.T[::-1]))
+    return way == "," if fits == exchanged else fits
 
 
-def _chosen(path: Path, names: list[str], rows: list[list[str]], choices: list[_Positions]) -> _Positions:
-    """The best of these columns: those with degrees first; refuses two that are as good, and x and y far apart."""
-    read = [(choice, choice.of(rows)) for choice in choices]
-
-    def order(each: tuple[_Positions, np.ndarray]) -> tuple[bool, int]:
-        choice, places = each
-        fits = 2 * np.count_nonzero(within_degrees(*places.T)) > len(places)
-        return not fits, choice.rank
-
-    best, places = min(read, key=order)
-    text = " and ".join(names[place] for place in best.columns)
-    for choice, others in read:
-        if order((choice, others)) == order((best, places)) and not np.array_equal(places, others, equal_nan=True):
-            other = " and ".join(names[place] for place in choice.columns)
+def _chosen(path: Path, choices: list[_Places]) -> _Places:
+    """The best of some columns; refuses two that are as good, and x and y that are far apart."""
+    best = min(choices, key=_Places.order)
+    for other in choices:
+        same = np.array_equal(best.degrees, other.degrees, equal_nan=True)
+        if other.order() == best.order() and not same:
             remedy = "rename those of the sensors to latitude and longitude"
-            raise SocialxError(path, f"positions in {text}, and others in {other}", remedy)
-    known = places[within_degrees(*places.T)]
-    if best.rank >= 4 and len(best.columns) == 2 and len(known) and np.ptp(known, axis=0).max() > NEAR:
-        what = f"{text} lie up to {np.ptp(known, axis=0).max():.0f} degrees apart, so they are no degrees of a network"
+            raise SocialxError(path, f"positions in {best.names}, and others in {other.names}", remedy)
+    known = best.degrees[on_earth(*best.degrees.T)]
+    if 4 <= best.rank < 8 and len(known) and (apart := np.ptp(known, axis=0).max()) > NEAR:
+        what = f"{best.names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
         raise SocialxError(path, what, "name columns latitude and longitude, in degrees")
     return best
 
 
-def _with_sensors(path: Path, table: _Table, wanted: set[str]) -> _Table:
-    """The table with the column that names its sensors: the one with most of the ids that are wanted, as ``_folded``.
+def _sensors(
+    path: Path,
+    names: list[str],
+    free: list[int],
+    rows: list[tuple[list[str], tuple[float, float]]],
+    wanted: set[str],
+) -> tuple[int, int]:
+    """The column, of those that are free, that names the sensors, and how many of the ids it has.
 
-    A column with a name that says nothing must have half of them, and may not count the rows.  Without ids, or where
-    none is known, the name decides.
+    It is the one with most of those that are wanted, as ``_folded``.  A column with a name that says nothing must have
+    half of them, and may not count the rows.  Without ids, or where none is known, the name decides.
     """
-    free = [
-        place for place, name in enumerate(table.names) if place not in table.positions.columns and not axis_of(name)
-    ]
-    ranks = {place: _rank(table.names[place]) for place in free}
-    places = [table.positions.read(cells) for _, cells in table.rows]
+    ranks = {place: _rank(names[place]) for place in free}
     known: dict[int, dict[str, tuple[float, float]]] = {}
     for place in free if wanted else ():
-        cells = [row[place] for _, row in table.rows]
+        cells = [row[place] for row, _ in rows]
         spelt = {cell: _folded(cell) for cell in {*cells}}
         found: dict[str, set[tuple[float, float]]] = {}
-        for cell, at in zip(cells, places, strict=True):
+        for cell, (_, at) in zip(cells, rows, strict=True):
             if spelt[cell] in wanted:
                 found.setdefault(spelt[cell], set()).add(at)
         sure = {key: next(iter(at)) for key, at in found.items() if len(at) == 1}
         counts = any(cells == [str(number) for number in range(first, first + len(cells))] for first in (0, 1))
-        if ranks[place] is not None or (2 * len(sure) >= min(len(wanted), len(spelt)) and not counts):
+        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not counts):
             known[place] = sure
-    if most := max(map(len, known.values()), default=0):
+    most = max(map(len, known.values()), default=0)
+    if most:
         best = [place for place in known if len(known[place]) == most]
-        plain = [place for place in best if table.names[place].lower() == IDS[0]]
-        if not plain and any(known[place] != known[best[0]] for place in best):
-            _ask(path, table, best, "hold the same number of sensors of the data")
-        best.sort(key=lambda place: (ranks[place] is None, ranks[place]))
-        return replace(table, sensors=(plain or best)[0], known=most)
-    said = {place: rank for place, rank in ranks.items() if rank is not None}
-    best = [place for place, rank in said.items() if rank == min(said.values())]
-    if len(best) == 1:
-        return replace(table, sensors=best[0])
-    _ask(path, table, best or free, "may name the sensors" if best or not wanted else "hold no sensor of the data")
+        alike = all(known[place] == known[best[0]] for place in best)
+    else:
+        best = [place for place in free if ranks[place] == min(ranks.values()) < UNNAMED]
+        alike = len(best) == 1
+    first = min(best, key=ranks.__getitem__, default=-1)
+    if first >= 0 and (alike or ranks[first] == 0):
+        return first, most
+    what = "hold as many sensors of the data" if most else "hold no sensor of the data" if wanted else "may be the ids"
+    listed = sample([names[place] for place in best or free], 8) or "no column"
+    raise SocialxError(path, f"{listed} {what}", f"rename the column of the ids to {IDS[0]}")
 
 
-def _ask(path: Path, table: _Table, columns: list[int], what: str) -> NoReturn:
-    names = sample([table.names[place] for place in columns], 8) or "no column"
-    raise SocialxError(path, f"{names} {what}", f"rename the column of the ids to {IDS[0]}")
-
-
-def _rank(name: str) -> int | None:
-    """How well the name of a column says that it names sensors, 0 best; None: it does not."""
-    lower, words = name.lower(), {*words_of(name)}
+def _rank(name: str) -> int:
+    """How well the name of a column says that it names sensors, 0 best; UNNAMED: it does not."""
+    lower, words = name.lower(), {word for word in words_of(name) if not word.isdigit()}
     if lower in IDS:
         return IDS.index(lower)
-    if words & SENSOR_WORDS and words <= SENSOR_WORDS | ID_WORDS | {word for word in words if word.isdigit()}:
+    if words & SENSOR_WORDS and words <= SENSOR_WORDS | ID_WORDS:
         return 50 if words & ID_WORDS else 60
-    return {"name": 70, FEATURE_ID: 80}.get(lower)
+    return {"name": 70, FEATURE_ID: 80}.get(lower, UNNAMED)
 
 
-def _location(path: Path, line: str, cells: list[str], table: _Table) -> Location:
-    sensor_id = cells[table.sensors]
-    if not sensor_id:
+def _location(path: Path, line: str, cells: list[str], degrees: tuple[float, float], table: _Table) -> Location:
+    if not cells[table.sensors]:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
-    columns = table.positions.columns
-    latitude, longitude = table.positions.read(cells)
+    latitude, longitude = degrees
     if not within_degrees(latitude, longitude):
-        other = (longitude, latitude)
-        if len(columns) == 2:
-            other = degrees(cells[columns[1]], "NS"), degrees(cells[columns[0]], "EW")
         remedy = "correct it"
-        if within_degrees(*other):
+        if within_degrees(longitude, latitude):
             remedy = "latitude and longitude look exchanged, so exchange them"
         elif min(abs(latitude), abs(longitude)) > METRES:
             remedy = "they look like metres of projected coordinates: reproject them to WGS84 (EPSG:4326), "
             remedy += "for example with to_crs(4326) of geopandas"
-        shown = [cells[place][:40] for place in columns]
+        shown = [cells[place][:40] for place in table.columns]
         what = "latitude {!r}, longitude {!r}" if len(shown) == 2 else "the position {!r}"
         found = f"{line} has {what.format(*shown)}, not degrees within +-90 and +-180"
         raise SocialxError(path, found, remedy)
     says = {name: cells[place] for name, place in table.others.items()}
     direction = says.get("dir", says.get("direction", "")).upper()
     return Location(
-        sensor_id=sensor_id,
+        sensor_id=cells[table.sensors],
         latitude=latitude,
         longitude=longitude,
         lanes=number(says.get("lanes", "")),

@@ -43,7 +43,7 @@ BORDERS = re.compile(r"[\W_]+|(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])|(?<=[0-9])(?=[A-Z])|
 NUMBER = r"[0-9]+(?:[.,][0-9]+)?"
 ANGLE = (  # 52.51, 52°31'12"N, N 52 31.2
     rf"(?P<front>[NSEW]?)\s*(?P<sign>[+-]?)(?P<degrees>{NUMBER})\s*(?P<mark>[°º˚]?)\s*"
-    rf"(?:(?P<minutes>{NUMBER})\s*['′’]?\s*(?:(?P<seconds>{NUMBER})\s*(?:[\"″”]|'')?\s*)?)?(?P<back>[NSEW]?)"
+    rf"(?:(?P<minutes>{NUMBER})\s*['\u2032\u2019]?\s*(?:(?P<seconds>{NUMBER})\s*(?:[\"\u2033\u201d]|'')?\s*)?)?(?P<back>[NSEW]?)"
 )
 ONE = re.compile(ANGLE, re.IGNORECASE)
 SIGNED = r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
@@ -61,8 +61,9 @@ def words_of(name: str) -> list[str]:
     return [word.lower() for word in BORDERS.split(name) if word]
 
 
-def axis_of(name: str) -> tuple[str, int, tuple[str, ...]] | None:
-    """Of a name of degrees: latitude or longitude, how far down its word is listed, and its other words."""
+def axis_of(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
+    """Of a name of degrees: latitude or longitude, the place of its word in the list, its other words, and whether
+    coordinates of any plane are named so."""
     words = words_of(name)
     found = [
         (axis, listed.index(spelling), place)
@@ -74,7 +75,7 @@ def axis_of(name: str) -> tuple[str, int, tuple[str, ...]] | None:
     if len({axis for axis, _, _ in found}) != 1:
         return None  # lat_lon names a point
     axis, listed, place = found[0]
-    return axis, listed, tuple(words[:place] + words[place + 1 :])
+    return axis, listed, tuple(words[:place] + words[place + 1 :]), words[place] in OF_ANY_PLANE
 
 
 def rank_of(words: tuple[str, ...]) -> int:

@@ -13,8 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from socialx.errors import SocialxError, in_short, sample
-from socialx.files.file_head import GZIP, LINE_BYTES, SEPARATORS, UNREADABLE, UTF16, check_first_line, check_text
-from socialx.files.file_head import opened, read_head, unpacked, whole
+from socialx.files.file_head import (
+    GZIP,
+    LINE_BYTES,
+    SEPARATORS,
+    UNREADABLE,
+    UTF16,
+    check_first_line,
+    check_text,
+    first_bytes,
+    opened,
+    read_head,
+    unpacked,
+    whole,
+)
 from socialx.files.points import as_wkt, axis_of, datex
 from socialx.files.workbooks import read_workbook
 
@@ -22,6 +34,7 @@ TABLE_BYTES = 1 << 27  # 100,000 sensors at 1.3 kB each; PEMS-BAY-META.csv has 1
 JSON_BYTES = 1 << 25  # 100,000 points of 300 bytes; a parsed text takes ten times its size
 CELLS = 1 << 22  # of Parquet: 100,000 rows of 40 columns
 PIECE = 1 << 20
+BLANK = 1 << 16  # lines, one after the other
 FEATURE_ID = "@id"
 DECIMAL = re.compile(r"^([+-]?[0-9]+),([0-9]+)$")
 DEGREES_OF = re.compile(r"CRS84|EPSG(?::[0-9.]*)?:(?:4326|4258|4269)\b")  # names of longitude and latitude
@@ -67,6 +80,7 @@ def read_rows(path: Path, advice: str, most: float = float("inf")) -> Iterator[R
 
     most: characters of all of them.
     """
+    first_bytes(path, advice)
     with _readable(path, advice):
         encoding = _encoding(path)
         with unpacked(path) as stream, io.TextIOWrapper(stream, encoding, newline="") as file:
@@ -81,13 +95,13 @@ def read_rows(path: Path, advice: str, most: float = float("inf")) -> Iterator[R
 
 
 def _lines(path: Path, file: io.TextIOWrapper, most: float, advice: str) -> Iterator[str]:
-    """The lines of a text; refuses one that is too long for a row, and too many of them."""
-    size = 0
+    """The lines of a text; refuses one that is too long for a row, too many of them, and too many blank ones."""
+    size = blank = 0
     while line := file.readline(LINE_BYTES):
-        size += len(line)
-        if len(line) == LINE_BYTES or size > most:
+        size, blank = size + len(line), blank + 1 if line.isspace() else 0
+        if len(line) == LINE_BYTES or size > most or blank > BLANK:
             found = f"a line of {LINE_BYTES:,} characters or more" if size <= most else f"{size:,} characters unpacked"
-            raise SocialxError(path, f"{found}, not a table of positions", advice)
+            raise SocialxError(path, f"{f'{BLANK:,} blank lines' if blank > BLANK else found}, not a table", advice)
         yield line
 
 
