@@ -23,7 +23,9 @@ ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
 IDS_BYTES = 1 << 24
 DROPPED = 5  # columns that an error advises to leave out
+NOWHERE = NO_READING | {"POINT EMPTY"}
 METRES = 360.0  # larger numbers are no degrees
+SAME = 1e-4  # degrees, 11 m: between two columns with one position
 NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
 # Names of the column of the ids where the ids are not known, the best first; then names with one of these words.
 IDS = (
@@ -107,8 +109,6 @@ def read_locations(
     for table in tables:
         for line, cells, at in table.rows:
             location = _location(path, line, cells, at, table)
-            if not on_earth(location.latitude, location.longitude):
-                continue  # 0, 0: as if it were not listed
             known = locations.setdefault(match_key(location.sensor_id), location)
             if (known.latitude, known.longitude) != (location.latitude, location.longitude):
                 raise SocialxError(
@@ -229,9 +229,10 @@ def _tables(
     """The tables of a file with positions, as ``read_locations`` describes them; those with some of the ids, if any."""
     tables, refused, told = list[_Table](), list[SocialxError](), list[str]()
     wanted = set(map(_folded, ids))
-    for rows in filter(None, read_tables(path, ADVICE, told)):
+    filled = ([row for row in rows if any(row[1])] for rows in read_tables(path, ADVICE, told))
+    for rows in filter(None, filled):
         try:
-            tables.append(_table(path, [row for row in rows if any(row[1])], wanted, city))
+            tables.append(_table(path, rows, wanted, city))
         except SocialxError as error:
             refused.append(error)
     if not tables:
@@ -267,8 +268,8 @@ def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _
         others.pop("length", None)  # of the road, in kilometres
         cities = list(dict.fromkeys(cells[others["citycode"]] for _, cells, _ in placed))
         placed = [row for row in placed if _plain_city(row[1][others["citycode"]]) == _plain_city(city)]
-    placed = [row for row in placed if not {row[1][place] for place in chosen.columns} <= NO_READING]
-    free = [place for place in range(width) if place not in chosen.columns and not axis_of(names[place])]
+    placed = [row for row in placed if row[2] != (0, 0) and not {row[1][place] for place in chosen.columns} <= NOWHERE]
+    free = sorted({*range(width)} - {place for choice in choices for place in choice.columns})
     sensors, known = _sensors(path, names, free, [row[1:] for row in placed], wanted)
     plain = lower[sensors] in (*IDS[:2], FEATURE_ID) and {*chosen.names.lower().split(" and ")} <= PLAIN
     told = f"the sensors are those of its column {names[sensors]}, their positions those of {chosen.names}"
@@ -291,18 +292,18 @@ def _choices(names: list[str], rows: list[list[str]]) -> list[_Places]:
         choices.append(_Places((first, second), rank, _array(read), f"{names[first]} and {names[second]}"))
     for place, name in enumerate(names):
         cells = [row[place] for row in rows]
-        if not point(next((cell for cell in cells if cell not in NO_READING), "")):
+        if not point(next((cell for cell in cells if cell not in NOWHERE), "")):
             continue
         points = [point(cell) for cell in cells]
         ways = {each[0] for each in points if each}
-        if len(ways) > 1 or any(not each and cell not in NO_READING for each, cell in zip(points, cells, strict=True)):
+        if len(ways) > 1:
             continue
         [way] = ways
         numbers = _array([each[1:] if each else (math.nan, math.nan) for each in points])
         order = 1 if _latitude_first(name, way, numbers) else -1
-        how = {"line": ", of each line its first point", "point": "", "angles": ""}.get(
-            way, f", read as {', '.join(('latitude', 'longitude')[::order])}"
-        )
+        how = ", of each line its first point" if way == "line" else ""
+        if way in (",", " "):
+            how = f", read as {', '.join(('latitude', 'longitude')[::order])}"
         rank = rank_of(tuple(words_of(name))) + (16 if way == "line" else 8)
         choices.append(_Places((place,), rank, numbers[:, ::order], name + how))
     return choices
@@ -332,7 +333,7 @@ def _chosen(path: Path, choices: list[_Places]) -> _Places:
     """The best of some columns; refuses two that are as good, and x and y that are far apart."""
     best = min(choices, key=_Places.order)
     for other in choices:
-        same = np.array_equal(best.degrees, other.degrees, equal_nan=True)
+        same = np.allclose(best.degrees, other.degrees, rtol=0, atol=SAME, equal_nan=True)
         if other.order() == best.order() and not same:
             remedy = "rename those of the sensors to latitude and longitude"
             raise SocialxError(path, f"positions in {best.names}, and others in {other.names}", remedy)

@@ -16,14 +16,13 @@ from socialx.errors import SocialxError, in_short, sample
 from socialx.files.file_head import (
     GZIP,
     LINE_BYTES,
+    PARQUET,
     SEPARATORS,
     UNREADABLE,
     UTF16,
-    check_first_line,
     check_text,
     first_bytes,
     opened,
-    read_head,
     unpacked,
     whole,
 )
@@ -48,8 +47,7 @@ def read_tables(path: Path, advice: str, notes: list[str]) -> list[list[Row]]:
     An object of a point is a cell of WKT; ``notes`` name the other objects, which are left out.  advice: what file is
     meant.  Raises SocialxError for what is no table, or larger than the limits above.
     """
-    head = read_head(path, advice)
-    check_first_line(head, advice)
+    begin = first_bytes(path, advice)
     size = whole(path).stat().st_size
     if size > TABLE_BYTES:
         raise SocialxError(path, f"{size:,} bytes, more than a table of positions has ({TABLE_BYTES:,})", advice)
@@ -60,17 +58,17 @@ def read_tables(path: Path, advice: str, notes: list[str]) -> list[list[Row]]:
             [(f"line {number}{of[name]}", [_cell(cell) for cell in cells]) for number, cells in enumerate(rows, 1)]
             for name, rows in sheets.items()
         ]
-    if head.kind == "parquet":
+    if begin.startswith(PARQUET):
         return [_of_objects(path, "row", _parquet(path, advice), notes)]
-    if head.first[:2] not in (GZIP, *UTF16):
-        check_text(path, head.first)
+    if begin[:2] not in (GZIP, *UTF16):
+        check_text(path, begin)
     with _readable(path, advice):
         encoding = _encoding(path)
         with unpacked(path) as stream:
-            begin = stream.read(100).decode(encoding, "ignore").lstrip("\ufeff \r\n\t")
-    if begin.startswith("<"):
+            text = stream.read(100).decode(encoding, "ignore").lstrip("\ufeff \r\n\t")
+    if text.startswith("<"):
         return [list(datex(path))]
-    if begin.startswith(("{", "[")):
+    if text.startswith(("{", "[")):
         return [_of_objects(path, *_json(path, encoding, advice), notes)]
     return [list(read_rows(path, advice, TABLE_BYTES))]
 
@@ -84,7 +82,7 @@ def read_rows(path: Path, advice: str, most: float = float("inf")) -> Iterator[R
     with _readable(path, advice):
         encoding = _encoding(path)
         with unpacked(path) as stream, io.TextIOWrapper(stream, encoding, newline="") as file:
-            first = file.readline(LINE_BYTES)
+            first = next((line for line in _lines(path, file, most, advice) if not line.isspace()), "")
             mark = max(SEPARATORS, key=first.count) if any(sign in first for sign in SEPARATORS) else " "
             file.seek(0)
             rows = csv.reader(_lines(path, file, most, advice), delimiter=mark, skipinitialspace=mark != "\t")
@@ -101,7 +99,7 @@ def _lines(path: Path, file: io.TextIOWrapper, most: float, advice: str) -> Iter
         size, blank = size + len(line), blank + 1 if line.isspace() else 0
         if len(line) == LINE_BYTES or size > most or blank > BLANK:
             found = f"a line of {LINE_BYTES:,} characters or more" if size <= most else f"{size:,} characters unpacked"
-            raise SocialxError(path, f"{f'{BLANK:,} blank lines' if blank > BLANK else found}, not a table", advice)
+            raise SocialxError(path, f"{f'{BLANK:,} blank lines' if blank > BLANK else found}, no table", advice)
         yield line
 
 
@@ -148,7 +146,7 @@ def _parquet(path: Path, advice: str) -> list[Any]:
 
 
 def _json(path: Path, encoding: str, advice: str) -> tuple[str, list[Any]]:
-    """What the objects of a JSON text are, and these: an array, or one in an object; one in each line; or GeoJSON."""
+    """The word for the objects of a JSON text, and these: an array, the only one in an object, or one in each line."""
     with _readable(path, advice), unpacked(path) as stream:
         content = stream.read(JSON_BYTES + 1).decode(encoding)
     if len(content) > JSON_BYTES:
@@ -157,16 +155,17 @@ def _json(path: Path, encoding: str, advice: str) -> tuple[str, list[Any]]:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
         try:
-            return "object", [json.loads(line) for line in content.splitlines() if line.strip()]
+            return "line", [json.loads(line) for line in content.splitlines() if line.strip()]
         except (ValueError, RecursionError):
             raise SocialxError(path, f"no JSON that can be read ({in_short(error, 80)})", OBJECTS) from None
     system = found.get("crs") if isinstance(found, dict) else None
     if system is not None and not DEGREES_OF.search(json.dumps(system)):
         other = f"its coordinates are not degrees of WGS 84, but of {json.dumps(system)[:80]}"
         raise SocialxError(path, other, "write them as EPSG:4326, longitude first")
-    lists = [each for each in found.values() if isinstance(each, list)] if isinstance(found, dict) else []
-    objects = found if isinstance(found, list) else lists[0] if len(lists) == 1 else [found]
-    return "object", objects
+    if isinstance(found, dict):
+        lists = [each for each in found.values() if isinstance(each, list) and each and isinstance(each[0], dict)]
+        found = lists[0] if len(lists) == 1 else [found]
+    return "object", found
 
 
 def _of_objects(path: Path, what: str, objects: list[Any], notes: list[str]) -> list[Row]:
