@@ -5,10 +5,9 @@ N sensors.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from socialx.disk import check_regular
 from socialx.errors import SAMPLE, SocialxError, fall_back, sample
-from socialx.files.file_head import check_first_line, read_head
+from socialx.files.small_tables import Row, read_rows
 
 COLUMNS = ("from", "to", "cost")
 ADVICE = "a CSV with the columns from,to,cost is needed"
@@ -24,8 +23,6 @@ OF_NETWORK = "name the distances of this network"
 OTHER = f"{OF_NETWORK}, or a list from,to,cost of it"
 # Half of the listed pairs of a real network are farther apart than this; a smaller median is one in km or miles.
 SMALLEST_MEDIAN_METRES = 20.0
-
-Line = tuple[int, list[str]]  # its number in the file, and its cells without the spaces around them
 
 
 def distances_checksum(path: Path) -> str:
@@ -47,14 +44,14 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     data, which are left out; its ``distances_bay_2017.csv`` is the same without the header.  Raises SocialxError where
     the columns, the unit or every sensor are others.
     """
-    lines = _lines(path)
-    number, first = next(lines, (1, []))
+    lines = read_rows(path, ADVICE)
+    line, first = next(lines, ("", []))
     names = [cell.lower() for cell in first]
     is_pair = len(first) == len(COLUMNS) and _is_number(first[-1])
     if is_pair:
-        return _read_list(path, chain([(number, first)], lines), list(COLUMNS), ids)
+        return _read_list(path, chain([(line, first)], lines), list(COLUMNS), ids)
     if len(first) > 1 and all(map(_is_number, first)):
-        return _read_matrix(path, chain([(number, first)], lines), ids)
+        return _read_matrix(path, chain([(line, first)], lines), ids)
     if any(names.count(name) != 1 for name in COLUMNS):
         raise SocialxError(path, f"its columns are {sample(names, 8)}", "from,to,cost are needed, cost in metres")
     return _read_list(path, lines, names, ids)
@@ -71,20 +68,6 @@ def _km(path: Path, what: str, metres: np.ndarray) -> np.ndarray:
     return metres / 1000
 
 
-def _lines(path: Path) -> Iterator[Line]:
-    """The lines that are not blank, cell by cell: many times faster than pandas where a line has a million cells."""
-    try:
-        check_first_line(read_head(path, ADVICE), ADVICE)
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = csv.reader(file)
-            for cells in lines:
-                if any(cells := [cell.strip() for cell in cells]):
-                    yield lines.line_num, cells
-    except (OSError, ValueError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
-        raise SocialxError(path, reason, ADVICE) from None
-
-
 def _is_number(cell: str) -> bool:
     try:
         float(cell)
@@ -94,7 +77,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _read_list(
-    path: Path, lines: Iterable[Line], names: list[str], ids: Sequence[str]
+    path: Path, lines: Iterable[Row], names: list[str], ids: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The pairs of a list with these columns, as ``read_distances`` gives them.
 
@@ -103,12 +86,12 @@ def _read_list(
     place = {vdid: number for number, vdid in enumerate(ids)}
     columns = [names.index(name) for name in COLUMNS]
     pairs, costs, others = array("q"), array("d"), dict[str, None]()
-    for number, cells in lines:
+    for line, cells in lines:
         if len(cells) != len(names):
-            raise SocialxError(path, f"line {number} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE)
+            raise SocialxError(path, f"{line} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE)
         start, end, cost = (cells[column] for column in columns)
         if not (_is_number(cost) and 0 <= float(cost) < float("inf")):
-            raise SocialxError(path, f"line {number}: cost {cost[:40]!r} is no distance", "correct it")
+            raise SocialxError(path, f"{line}: cost {cost[:40]!r} is no distance", "correct it")
         if start in place and end in place and start != end:
             pairs.extend((place[start], place[end]))
             costs.append(float(cost))
@@ -121,7 +104,7 @@ def _read_list(
     return places[:, 0].copy(), places[:, 1].copy(), _km(path, "costs", np.array(costs))
 
 
-def _read_matrix(path: Path, lines: Iterable[Line], ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The pairs of a matrix [N,N] of metres without a header, as ``read_distances`` gives them.
 
     Its diagonal is not read.  inf is no road.  So is 0 elsewhere, with a warning: it stands for "not connected" more
@@ -129,10 +112,10 @@ def _read_matrix(path: Path, lines: Iterable[Line], ids: Sequence[str]) -> tuple
     """
     sensors, rows = len(ids), 0
     metres = np.empty((sensors, sensors))
-    for rows, (number, cells) in enumerate(lines, 1):
+    for rows, (line, cells) in enumerate(lines, 1):
         if len(cells) != sensors or rows > sensors:
             what = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
-            raise SocialxError(path, f"line {number} is {what}, and the data has {sensors} sensors", OTHER)
+            raise SocialxError(path, f"{line} is {what}, and the data has {sensors} sensors", OTHER)
         for column, cell in enumerate(cells):
             distance = float(cell) if _is_number(cell) else -1.0
             if not distance >= 0 and column != rows - 1:

@@ -2,51 +2,60 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
 from socialx.errors import ITEM, Argument, SocialxError, sample
-from socialx.files.file_head import SEPARATORS, check_text, first_bytes, opened, read_head, whole
+from socialx.files.file_head import first_bytes
 from socialx.files.formats.text_cells import NO_READING
 from socialx.files.hdf5_layout import DIRECTIONS, Sensors
-from socialx.files.points import FEATURE_ID, Row, datex, geojson
-from socialx.files.workbooks import read_workbook
+from socialx.files.points import axis_of, degrees, number, point, rank_of, words_of
+from socialx.files.small_tables import FEATURE_ID, Row, read_tables
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
 IDS_BYTES = 1 << 24
-LOCATIONS_BYTES = 1 << 27  # 100,000 sensors at 1.3 kB each; PEMS-BAY-META.csv has 135 bytes for one
-LINE_CHARACTERS = 1 << 20
-DECIMAL = re.compile(r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$")
 DROPPED = 5  # columns that an error advises to leave out
+NOWHERE = NO_READING | {"POINT EMPTY"}
 METRES = 360.0  # larger numbers are no degrees
-# Names of columns in lower case; of two in one file the first listed here counts.
-COLUMNS = {
-    "sensor_id": (
-        *("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detektor"),
-        *("detid", "messstelle", "zählstelle", "site_id", "site", "name", FEATURE_ID),
+SAME = 1e-4  # degrees, 11 m: between two columns with one position
+NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
+# Names of the column of the ids where the ids are not known, the best first; then names with one of these words.
+IDS = (
+    *("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detektor"),
+    *("detid", "messstelle", "zählstelle", "site_id", "site"),
+)
+SENSOR_WORDS = {
+    *(
+        "sensor",
+        "station",
+        "sta",
+        "detector",
+        "detektor",
+        "det",
+        "detid",
+        "vd",
+        "vdid",
+        "site",
+        "segment",
+        "link",
+        "arc",
     ),
-    "latitude": ("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "y"),
-    "longitude": (
-        *("longitude", "lng", "lon", "long", "länge", "laenge", "längengrad", "laengengrad", "geolänge", "geolaenge"),
-        *("longitud", "x"),
-    ),
-    "direction": ("dir", "direction"),
-    "lanes": ("lanes",),
-    "length": ("length",),
-    "index": ("index",),
-    "city": ("citycode",),
+    *("node", "loop", "counter", "device", "tms", "lam", "camera", "junction", "intersection", "messstelle", "mq"),
+    *("messquerschnitt", "zählstelle", "zaehlstelle", "meetpunt", "meetlocatie", "punto", "estacion", "estación"),
+    *("aforo", "compteur", "capteur", "boucle", "iu", "spira", "postazione", "arco"),
 }
+ID_WORDS = {"id", "no", "nr", "num", "number", "nummer", "numero", "code", "codigo", "key", "kennung", "ac"}
+UNNAMED = 100  # the rank of every other name
+PLAIN = {"latitude", "lat", "longitude", "lon", "lng", "long", "geometry"}
+OTHERS = ("direction", "dir", "lanes", "length", "index", "citycode")
 CITIES = {"losanageles": "losangeles"}  # as detectors_public.csv of UTD19 writes one -> as its readings do
 
 
@@ -83,37 +92,33 @@ def copies(ids: list[str]) -> list[str]:
     return [text for text in ids if re.fullmatch(r".+\.[1-9][0-9]*", text) and text.rpartition(".")[0] in there]
 
 
-def read_locations(path: Path, ids: Iterable[str] = (), city: str | None = None) -> dict[int | str, Location]:
-    """Locations by ``match_key``: a CSV whose header names the columns or headerless id,lat,lon, a workbook, GeoJSON,
-    or DATEX II.
+def read_locations(
+    path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
+) -> dict[int | str, Location]:
+    """Locations by ``match_key``, of a small table of any form, GeoJSON or DATEX II; headerless it is id,lat,lon.
 
     For example PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` and LargeST's ca_meta.csv.  A sensor may be listed
     twice only with one position; one at 0, 0, or without both numbers, counts as not listed.  ids: of the sensors that
-    are looked for; of several columns that may name a sensor it is the one with most of them.  city: of a file that
-    names the city of each sensor, as detectors_public.csv of UTD19 does, only those of this one.
+    are looked for; the column with most of them names the sensors, else its name must say so.  city: of a file that
+    names the city of each sensor, as detectors_public.csv of UTD19 does, only those of this one.  notes: get a line on
+    columns with other names than sensor_id, latitude and longitude.  Raises SocialxError where two columns may be
+    meant, and for what are no degrees.
     """
     locations: dict[int | str, Location] = {}
-    cities: dict[str, None] = {}
-    for line, cells in _rows(path, ids):
-        if city and "city" in cells:
-            cities[cells["city"]] = None
-            if _plain_city(cells["city"]) != _plain_city(city):
-                continue
-        if {cells["latitude"], cells["longitude"]} <= NO_READING:
-            continue
-        location = _location(path, line, cells)
-        if not on_earth(location.latitude, location.longitude):
-            continue  # 0, 0: as if it were not listed
-        known = locations.setdefault(match_key(location.sensor_id), location)
-        if (known.latitude, known.longitude) != (location.latitude, location.longitude):
-            raise SocialxError(
-                path,
-                f"{line} gives sensor {location.sensor_id} two positions ({known.latitude}, {known.longitude}) "
-                f"and ({location.latitude}, {location.longitude})",
-                "remove one",
-            )
-    if not locations and cities:
-        others = f"it has no sensors of {city}, but of {sample(list(cities))}"
+    tables = _tables(path, ids, city, notes)
+    for table in tables:
+        for line, cells, at in table.rows:
+            location = _location(path, line, cells, at, table)
+            known = locations.setdefault(match_key(location.sensor_id), location)
+            if (known.latitude, known.longitude) != (location.latitude, location.longitude):
+                raise SocialxError(
+                    path,
+                    f"{line} gives sensor {location.sensor_id} two positions ({known.latitude}, {known.longitude}) "
+                    f"and ({location.latitude}, {location.longitude})",
+                    "remove one",
+                )
+    if not locations and (cities := [name for table in tables for name in table.cities]):
+        others = f"it has no sensors of {city}, but of {sample(cities)}"
         raise SocialxError(path, others, f"name another one with {Argument('city')}, or the positions of {city}")
     if not locations:
         raise SocialxError(path, "it has no sensors", ADVICE)
@@ -148,14 +153,12 @@ def respelt(
 def index_ids(path: Path) -> dict[int, str]:
     """Index -> sensor id, of a locations file with a column ``index``; empty for any other file."""
     try:
-        rows = list(_rows(path))
+        table = _tables(path)[0]
     except SocialxError:
         return {}
     ids: dict[int, str] = {}
-    for line, cells in rows:
-        index, sensor_id = cells.get("index"), cells["sensor_id"]
-        if index is None:
-            return {}
+    for line, cells, _ in table.rows if "index" in table.others else ():
+        index, sensor_id = cells[table.others["index"]], cells[table.sensors]
         key = match_key(index)
         if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
             raise SocialxError(path, f"{line} has the index {index[:40]!r}, not one integer per sensor", "correct it")
@@ -186,113 +189,234 @@ def read_ids(path: Path) -> tuple[str, ...]:
     return ids
 
 
-def _rows(path: Path, ids: Iterable[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
-    """The line of each row of a locations file, and its cells by the names that ``COLUMNS`` has for them."""
-    reader, first = _texts, first_bytes(path, ADVICE).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if path.suffix.lower() in (".xlsx", ".xlsm"):
-        reader = _workbook
-    elif first.startswith((b"{", b"[")):
-        reader = geojson
-    elif first.startswith(b"<"):
-        reader = datex
-    else:
-        check_text(path, first)
-    size = whole(path).stat().st_size
-    if size > LOCATIONS_BYTES:
-        raise SocialxError(path, f"{size:,} bytes, more than a table of positions has ({LOCATIONS_BYTES:,})", ADVICE)
-    try:
-        rows = [(line, [cell.strip() for cell in cells]) for line, cells in reader(path) if any(map(str.strip, cells))]
-    except (UnicodeDecodeError, csv.Error):
-        raise SocialxError(path, "not a CSV text file", ADVICE) from None
-    if not rows:
-        return
-    columns, begin = _header(path, *rows[0])
-    if "city" in columns:
-        columns.pop("length", None)  # of the road, in kilometres
-    width = len(rows[0][1])
-    for line, cells in rows:
+@dataclass(frozen=True)
+class _Places:
+    """Columns that may hold positions; those of the lowest rank are meant.
+
+    degrees: latitude and longitude, float64 [rows, 2], NaN where a row has none.  names: of the columns, for a user.
+    """
+
+    columns: tuple[int, ...]
+    rank: int
+    degrees: np.ndarray
+    names: str
+
+    def order(self) -> tuple[bool, int]:
+        """Columns of degrees come first, whatever their names are."""
+        fit = np.count_nonzero(within_degrees(*self.degrees.T))
+        return 2 * int(fit) <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1)), self.rank
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The rows of a table that have a position, with their degrees, and what its columns hold.
+
+    known: how many of the ids that are looked for it has.  cities: all that it names.  told: its columns, for a note.
+    """
+
+    rows: list[tuple[str, list[str], tuple[float, float]]]
+    columns: tuple[int, ...]
+    others: dict[str, int]
+    cities: list[str]
+    sensors: int
+    known: int
+    told: str
+
+
+def _tables(
+    path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
+) -> list[_Table]:
+    """The tables of a file with positions, as ``read_locations`` describes them; those with some of the ids, if any."""
+    tables, refused, told = list[_Table](), list[SocialxError](), list[str]()
+    wanted = set(map(_folded, ids))
+    filled = ([row for row in rows if any(row[1])] for rows in read_tables(path, ADVICE, told))
+    for rows in filter(None, filled):
+        try:
+            tables.append(_table(path, rows, wanted, city))
+        except SocialxError as error:
+            refused.append(error)
+    if not tables:
+        raise refused[0] if refused else SocialxError(path, "it has no sensors", ADVICE)
+    tables = [table for table in tables if table.known] or tables
+    if notes is not None:
+        notes += [*told, *(f"{path}: {table.told}" for table in tables if table.told)]
+    return tables
+
+
+def _folded(sensor_id: str) -> str:
+    return str(match_key(sensor_id)).casefold()
+
+
+def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _Table:
+    """The table whose first row is its header."""
+    line, names = rows[0]
+    width = len(names)
+    if len(names) == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
+        names, rows = ["sensor_id", "latitude", "longitude"], [("", []), *rows]
+    choices = _choices(names, [[*cells, *[""] * width] for _, cells in rows[1:]])
+    if not choices:
+        found = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
+        raise SocialxError(path, found, ADVICE)
+    for line, cells in rows[1:]:
         if len(cells) < width or any(cells[width:]):
             raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-    wanted = {str(match_key(vdid)).casefold() for vdid in ids}
-    named = columns.pop("sensor_id")
-
-    def known(place: int) -> int:
-        return len(wanted & {str(match_key(cells[place])).casefold() for _, cells in rows[begin:]})
-
-    columns |= {"sensor_id": (max(named, key=known),)}  # the first of those that know as many
-    for line, cells in rows[begin:]:
-        yield line, {name: cells[place] for name, (place, *_) in columns.items()}
-
-
-def _texts(path: Path) -> Iterator[Row]:
-    """The cells of the rows of a text, decimal commas as points where commas do not separate, and their lines."""
-    head = read_head(path, ADVICE)
-    encoding = head.encoding if head.lines else "utf-8-sig"
-    with opened(path) as content, io.TextIOWrapper(content, encoding, newline="") as file:
-        separator = max(SEPARATORS, key=file.readline(LINE_CHARACTERS).count)
-        file.seek(0)
-        rows = csv.reader(_lines(path, file), delimiter=separator)
-        for cells in rows:
-            decimals = separator != ","
-            yield f"line {rows.line_num}", [DECIMAL.sub(r"\1.\2", cell) for cell in cells] if decimals else cells
+    chosen = _chosen(path, choices)
+    lower = [name.lower() for name in names]
+    others, cities = {name: lower.index(name) for name in OTHERS if name in lower}, list[str]()
+    placed = [(*row, tuple(at)) for row, at in zip(rows[1:], chosen.degrees.tolist(), strict=True)]
+    if city and "citycode" in others:
+        others.pop("length", None)  # of the road, in kilometres
+        cities = list(dict.fromkeys(cells[others["citycode"]] for _, cells, _ in placed))
+        placed = [row for row in placed if _plain_city(row[1][others["citycode"]]) == _plain_city(city)]
+    placed = [row for row in placed if row[2] != (0, 0) and not {row[1][place] for place in chosen.columns} <= NOWHERE]
+    free = sorted({*range(width)} - {place for choice in choices for place in choice.columns})
+    sensors, known = _sensors(path, names, free, [row[1:] for row in placed], wanted)
+    plain = lower[sensors] in (*IDS[:2], FEATURE_ID) and {*chosen.names.lower().split(" and ")} <= PLAIN
+    told = f"the sensors are those of its column {names[sensors]}, their positions those of {chosen.names}"
+    return _Table(placed, chosen.columns, others, cities, sensors, known, "" if plain else told)
 
 
-def _workbook(path: Path) -> Iterator[Row]:
-    """The cells of the rows of the first sheet of a workbook, as texts."""
-    first_bytes(path, ADVICE)
-    first = next(iter(read_workbook(path).values()), [])
-    for number, cells in enumerate(first, 1):
-        yield f"line {number}", ["" if cell != cell else str(cell) for cell in cells]  # NaN: no cell
+def _choices(names: list[str], rows: list[list[str]]) -> list[_Places]:
+    """The columns of these names and rows that may hold positions."""
+    axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
+    named = [(*found, place) for place, name in enumerate(names) if (found := axis_of(name))]
+    for axis, _, others, plane, place in sorted(named):
+        axes[axis].setdefault((others, plane), place)
+    north, east = axes.values()
+    pairs = [(rank_of(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east]
+    if not pairs and len(north) == len(east) == 1:
+        pairs = [(2, *north.values(), *east.values())]  # type: ignore[list-item]  # which are one each
+    choices = []
+    for rank, first, second in pairs:
+        read = [(degrees(cells[first], "NS"), degrees(cells[second], "EW")) for cells in rows]
+        choices.append(_Places((first, second), rank, _array(read), f"{names[first]} and {names[second]}"))
+    for place, name in enumerate(names):
+        cells = [row[place] for row in rows]
+        if not point(next((cell for cell in cells if cell not in NOWHERE), "")):
+            continue
+        points = [point(cell) for cell in cells]
+        ways = {each[0] for each in points if each}
+        if len(ways) > 1:
+            continue
+        [way] = ways
+        numbers = _array([each[1:] if each else (math.nan, math.nan) for each in points])
+        order = 1 if _latitude_first(name, way, numbers) else -1
+        how = ", of each line its first point" if way == "line" else ""
+        if way in (",", " "):
+            how = f", read as {', '.join(('latitude', 'longitude')[::order])}"
+        rank = rank_of(tuple(words_of(name))) + (16 if way == "line" else 8)
+        choices.append(_Places((place,), rank, numbers[:, ::order], name + how))
+    return choices
 
 
-def _lines(path: Path, file: TextIO) -> Iterator[str]:
-    """The lines of a text; refuses one that is too long for a row of a few cells."""
-    while line := file.readline(LINE_CHARACTERS):
-        if len(line) == LINE_CHARACTERS:
-            raise SocialxError(
-                path, f"a line of {LINE_CHARACTERS:,} characters or more, not a table of positions", ADVICE
-            )
-        yield line
+def _array(pairs: list[tuple[float, float]]) -> np.ndarray:
+    return np.array(pairs, np.float64).reshape(-1, 2)
 
 
-def _header(path: Path, line: str, cells: list[str]) -> tuple[dict[str, tuple[int, ...]], int]:
-    """The name of each known column -> its places, the best first, and the number of rows of the header, 0 or 1."""
-    names = [cell.lower() for cell in cells]
-    columns = {
-        column: tuple(names.index(name) for name in present)
-        for column, spellings in COLUMNS.items()
-        if (present := [name for name in spellings if name in names])
-    }
-    if {"sensor_id", "latitude", "longitude"} <= columns.keys():
-        return columns, 1
-    if len(cells) == 3 and not any(math.isnan(_number(cell)) for cell in cells[1:]):
-        return {"sensor_id": (0,), "latitude": (1,), "longitude": (2,)}, 0
-    raise SocialxError(path, f"{line} is {','.join(cells)[:60]!r}, without sensor_id, latitude, longitude", ADVICE)
+def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
+    """Whether the first of the two numbers of points [rows, 2] is the latitude.
+
+    Where two numbers alone stand there, the name may say it; else degrees may allow one order only; else two with a
+    comma are latitude, longitude, as people write them, and two with a space longitude, latitude, as in WKT.
+    """
+    if way not in (",", " "):
+        return way == "angles"
+    latitude, longitude = name.lower().find("lat"), max(map(name.lower().find, ("lon", "lng")))
+    if min(latitude, longitude) >= 0:
+        return latitude < longitude
+    known = numbers[~np.isnan(numbers).any(axis=1)]
+    fits, exchanged = (bool(within_degrees(*order).all()) for order in (known.T, known.T[::-1]))
+    return way == "," if fits == exchanged else fits
 
 
-def _location(path: Path, line: str, cells: dict[str, str]) -> Location:
-    if not cells["sensor_id"]:
+def _chosen(path: Path, choices: list[_Places]) -> _Places:
+    """The best of some columns; refuses two that are as good, and x and y that are far apart."""
+    best = min(choices, key=_Places.order)
+    for other in choices:
+        same = np.allclose(best.degrees, other.degrees, rtol=0, atol=SAME, equal_nan=True)
+        if other.order() == best.order() and not same:
+            remedy = "rename those of the sensors to latitude and longitude"
+            raise SocialxError(path, f"positions in {best.names}, and others in {other.names}", remedy)
+    known = best.degrees[on_earth(*best.degrees.T)]
+    if 4 <= best.rank < 8 and len(known) and (apart := np.ptp(known, axis=0).max()) > NEAR:
+        what = f"{best.names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
+        raise SocialxError(path, what, "name columns latitude and longitude, in degrees")
+    return best
+
+
+def _sensors(
+    path: Path,
+    names: list[str],
+    free: list[int],
+    rows: list[tuple[list[str], tuple[float, float]]],
+    wanted: set[str],
+) -> tuple[int, int]:
+    """The column, of those that are free, that names the sensors, and how many of the ids it has.
+
+    It is the one with most of those that are wanted, as ``_folded``.  A column with a name that says nothing must have
+    half of them, and may not count the rows.  Without ids, or where none is known, the name decides.
+    """
+    ranks = {place: _rank(names[place]) for place in free}
+    known: dict[int, dict[str, tuple[float, float]]] = {}
+    for place in free if wanted else ():
+        cells = [row[place] for row, _ in rows]
+        spelt = {cell: _folded(cell) for cell in {*cells}}
+        found: dict[str, set[tuple[float, float]]] = {}
+        for cell, (_, at) in zip(cells, rows, strict=True):
+            if spelt[cell] in wanted:
+                found.setdefault(spelt[cell], set()).add(at)
+        sure = {key: next(iter(at)) for key, at in found.items() if len(at) == 1}
+        counts = any(cells == [str(number) for number in range(first, first + len(cells))] for first in (0, 1))
+        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not counts):
+            known[place] = sure
+    most = max(map(len, known.values()), default=0)
+    if most:
+        best = [place for place in known if len(known[place]) == most]
+        alike = all(known[place] == known[best[0]] for place in best)
+    else:
+        best = [place for place in free if ranks[place] == min(ranks.values()) < UNNAMED]
+        alike = len(best) == 1
+    first = min(best, key=ranks.__getitem__, default=-1)
+    if first >= 0 and (alike or ranks[first] == 0):
+        return first, most
+    what = "hold as many sensors of the data" if most else "hold no sensor of the data" if wanted else "may be the ids"
+    listed = sample([names[place] for place in best or free], 8) or "no column"
+    raise SocialxError(path, f"{listed} {what}", f"rename the column of the ids to {IDS[0]}")
+
+
+def _rank(name: str) -> int:
+    """How well the name of a column says that it names sensors, 0 best; UNNAMED: it does not."""
+    lower, words = name.lower(), {word for word in words_of(name) if not word.isdigit()}
+    if lower in IDS:
+        return IDS.index(lower)
+    if words & SENSOR_WORDS and words <= SENSOR_WORDS | ID_WORDS:
+        return 50 if words & ID_WORDS else 60
+    return {"name": 70, FEATURE_ID: 80}.get(lower, UNNAMED)
+
+
+def _location(path: Path, line: str, cells: list[str], degrees: tuple[float, float], table: _Table) -> Location:
+    if not cells[table.sensors]:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
-    latitude, longitude = _number(cells["latitude"]), _number(cells["longitude"])
+    latitude, longitude = degrees
     if not within_degrees(latitude, longitude):
         remedy = "correct it"
         if within_degrees(longitude, latitude):
             remedy = "latitude and longitude look exchanged, so exchange them"
         elif min(abs(latitude), abs(longitude)) > METRES:
-            remedy = "they look like metres, so convert them to WGS84 (EPSG:4326)"
-        raise SocialxError(
-            path,
-            f"{line} has latitude {cells['latitude'][:40]!r}, longitude {cells['longitude'][:40]!r}, "
-            "not degrees within +-90 and +-180",
-            remedy,
-        )
-    direction = cells.get("direction", "").upper()
+            remedy = "they look like metres of projected coordinates: reproject them to WGS84 (EPSG:4326), "
+            remedy += "for example with to_crs(4326) of geopandas"
+        shown = [cells[place][:40] for place in table.columns]
+        what = "latitude {!r}, longitude {!r}" if len(shown) == 2 else "the position {!r}"
+        found = f"{line} has {what.format(*shown)}, not degrees within +-90 and +-180"
+        raise SocialxError(path, found, remedy)
+    says = {name: cells[place] for name, place in table.others.items()}
+    direction = says.get("dir", says.get("direction", "")).upper()
     return Location(
-        sensor_id=cells["sensor_id"],
+        sensor_id=cells[table.sensors],
         latitude=latitude,
         longitude=longitude,
-        lanes=_number(cells.get("lanes", "")),
-        length=_number(cells.get("length", "")),
+        lanes=number(says.get("lanes", "")),
+        length=number(says.get("length", "")),
         direction=direction if direction in DIRECTIONS else "",
         other_direction="" if direction in DIRECTIONS else direction,
     )
@@ -308,15 +432,6 @@ def near(place: tuple[float, float]) -> str:
     """A place as people write it: ``near 48.1 N, 11.5 E``."""
     latitude, longitude = place
     return f"near {abs(latitude):.1f} {'NS'[latitude < 0]}, {abs(longitude):.1f} {'EW'[longitude < 0]}"
-
-
-def _number(cell: str) -> float:
-    """A finite number, or NaN for everything else."""
-    try:
-        number = float(cell)
-    except ValueError:
-        return math.nan
-    return number if math.isfinite(number) else math.nan
 
 
 def join(

@@ -1,8 +1,12 @@
-"""Points of GeoJSON and of DATEX II's locations, as rows of a table: a header, then a row per point."""
+"""Positions in cells: degrees as numbers or with minutes, and points; and the locations of DATEX II as rows.
+
+A point is WKT, JSON, or two numbers.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,58 +14,142 @@ from typing import Any
 from xml.parsers import expat
 
 from socialx.errors import SocialxError, in_short
-from socialx.files.file_head import opened
+from socialx.files.file_head import unpacked
 
-JSON_BYTES = 1 << 25  # 100,000 points of 300 bytes; a parsed text takes ten times its size
 PIECE_BYTES = 1 << 16
 DEPTH = 100  # of elements; DATEX II has about 15
 LETTERS = 200  # of an id, a name or a number
-FEATURE_ID = "@id"
 NAMED = {"predefinedLocationName", "measurementSiteName"}
 DEGREES = ("latitude", "longitude")
 WAYS = ("", " for display", " of a part")  # in which an element has degrees, best first
 OF_MANY = ("Set", "Table", "Publication")  # ends of the names of elements that hold many locations
-DEGREES_OF = re.compile(r"CRS84|EPSG(?::[0-9.]*)?:(?:4326|4258|4269)\b")  # names of longitude and latitude
 FORMS = "write points of GeoJSON, locations of DATEX II, or a table"
+# Words in names of columns, the best first; those in other letters may end a word.
+AXES = {
+    "latitude": (
+        *("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "latitudine", "breedtegraad", "enlem"),
+        *("breddegrad", "bredegrad", "szerokość", "широта", "緯度", "纬度", "위도", "y", "northing", "hochwert"),
+    ),
+    "longitude": (
+        *("longitude", "lng", "lon", "long", "länge", "laenge", "längengrad", "laengengrad", "geolänge", "geolaenge"),
+        *("longitud", "longitudine", "lengtegraad", "boylam", "lengdegrad", "længdegrad", "długość", "долгота"),
+        *("經度", "経度", "经度", "경도", "x", "easting", "rechtswert"),
+    ),
+}
+OF_ANY_PLANE = {"x", "y", "easting", "northing", "rechtswert", "hochwert"}
+BEGINS = {"start", "from", "begin", "first", "von", "anfang", "origin", "inicio", "début", "1"}
+ENDS = {"end", "to", "stop", "last", "bis", "ende", "dest", "destination", "fin", "final", "2"}
+BORDERS = re.compile(r"[\W_]+|(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])|(?<=[0-9])(?=[A-Z])|(?<=[^\W0-9_])(?=[0-9])")
+NUMBER = r"[0-9]+(?:[.,][0-9]+)?"
+ANGLE = (  # 52.51, 52°31'12"N, N 52 31.2
+    rf"(?P<front>[NSEW]?)\s*(?P<sign>[+-]?)(?P<degrees>{NUMBER})\s*(?P<mark>[°º˚]?)\s*"
+    rf"(?:(?P<minutes>{NUMBER})\s*['\u2032\u2019]?\s*(?:(?P<seconds>{NUMBER})\s*(?:[\"\u2033\u201d]|'')?\s*)?)?(?P<back>[NSEW]?)"
+)
+ONE = re.compile(ANGLE, re.IGNORECASE)
+SIGNED = r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+TWO = re.compile(rf"\(?\s*({SIGNED})\s*([,;]|\s)\s*({SIGNED})\s*\)?")
+TWO_ANGLES = re.compile(r"(.*[NS])[\s,;]+(.*[EW])|([NS].*?)[\s,;]+([EW].*)", re.IGNORECASE)
+WKT = re.compile(
+    rf"(?:SRID=[0-9]+;)?\s*(?:MULTI)?(POINT|LINESTRING)\s*(?:ZM|Z|M)?\s*\(+\s*({SIGNED})\s+({SIGNED})[\s,)]",
+    re.IGNORECASE,
+)
 Row = tuple[str, list[str]]
 
 
-def geojson(path: Path) -> Iterator[Row]:
-    """The points of a FeatureCollection (RFC 7946): its properties, its id as ``@id``, and its degrees."""
-    with opened(path) as file:
-        content = file.read(JSON_BYTES + 1)
-    if len(content) > JSON_BYTES:
-        raise SocialxError(path, f"more bytes than points of sensors have ({JSON_BYTES:,})", FORMS)
+def words_of(name: str) -> list[str]:
+    """The words of a name in lower case: those of ``PositionLat`` and ``position_lat`` are position and lat."""
+    return [word.lower() for word in BORDERS.split(name) if word]
+
+
+def axis_of(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
+    """Of a name of degrees: latitude or longitude, the place of its word in the list, its other words, and whether
+    coordinates of any plane are named so."""
+    words = words_of(name)
+    found = [
+        (axis, listed.index(spelling), place)
+        for place, word in enumerate(words)
+        for axis, listed in AXES.items()
+        for spelling in listed
+        if word == spelling or (spelling > "\u1000" and word.endswith(spelling))
+    ]
+    if len({axis for axis, _, _ in found}) != 1:
+        return None  # lat_lon names a point
+    axis, listed, place = found[0]
+    return axis, listed, tuple(words[:place] + words[place + 1 :]), words[place] in OF_ANY_PLANE
+
+
+def rank_of(words: tuple[str, ...]) -> int:
+    """How well these words beside that of an axis name the place of a sensor: 0 best, of an end of a road 3."""
+    return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS & {*words} else 2
+
+
+def number(cell: str) -> float:
+    """A finite number, or NaN for everything else."""
     try:
-        whole = json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise SocialxError(path, f"no JSON that can be read ({in_short(error, 80)})", FORMS) from None
-    system = whole.get("crs") if isinstance(whole, dict) else None
-    if system is not None and not DEGREES_OF.search(json.dumps(system)):
-        other = f"its coordinates are not degrees of WGS 84, but of {json.dumps(system)[:80]}"
-        raise SocialxError(path, other, "write them as EPSG:4326, longitude first")
-    features = whole.get("features", [whole]) if isinstance(whole, dict) else whole
-    listed = features if isinstance(features, list) else []
-    points = [(number, *found) for number, each in enumerate(listed, 1) if (found := _point(each))]
-    names = list(dict.fromkeys(name for _, properties, _ in points for name in properties))
-    yield "its header", [*names, "latitude", "longitude"]
-    for number, properties, (longitude, latitude) in points:
-        yield f"feature {number}", [*(properties.get(name, "") for name in names), latitude, longitude]
+        found = float(cell)
+    except ValueError:
+        return math.nan
+    return found if math.isfinite(found) else math.nan
 
 
-def _point(feature: Any) -> tuple[dict[str, str], tuple[str, str]] | None:
-    """Properties and degrees of a feature that is a point; None for any other."""
-    geometry = feature.get("geometry") if isinstance(feature, dict) else None
-    degrees = geometry.get("coordinates") if isinstance(geometry, dict) else None
-    if not isinstance(degrees, list) or len(degrees) < 2 or isinstance(degrees[0], list):
-        return None
-    properties = feature.get("properties")
-    properties = {**(properties if isinstance(properties, dict) else {}), FEATURE_ID: feature.get("id")}
-    plain = {name: str(value) for name, value in properties.items() if isinstance(value, str | int | float)}
-    return {name: text for name, text in plain.items() if name.lower() not in DEGREES}, (
-        str(degrees[0]),
-        str(degrees[1]),
-    )
+def degrees(cell: str, letters: str) -> float:
+    """The degrees in a cell, whose letter is one of these, as NS; NaN for everything else.
+
+    Minutes need the sign of degrees or a letter: else two numbers would be taken for one.
+    """
+    found = ONE.fullmatch(cell.strip())
+    if not found or not math.isnan(number(cell)):
+        return number(cell)
+    sign, letter = found["sign"], (found["front"] + found["back"]).upper()  # two letters are none of these
+    whole, *parts = (float((found[name] or "0").replace(",", ".")) for name in ("degrees", "minutes", "seconds"))
+    if letter not in ("", *letters) or (sign and letter) or max(parts) >= 60:
+        return math.nan
+    if found["minutes"] and (not (letter or found["mark"]) or whole != int(whole)):
+        return math.nan
+    return (whole + parts[0] / 60 + parts[1] / 3600) * (-1 if sign == "-" or (letter and letter in "SW") else 1)
+
+
+def point(cell: str) -> tuple[str, float, float] | None:
+    """How a cell writes a point, and its numbers in their order; None for no point.
+
+    The ways: ``point`` and ``line``, longitude first, of a line its first point; ``angles``, latitude first; and
+    ``,`` or a space where two numbers do not say which is which.
+    """
+    if cell.startswith(("{", "[")):
+        try:
+            cell = as_wkt(json.loads(cell))
+        except (ValueError, RecursionError):
+            return None
+    if found := WKT.match(cell):
+        return "point" if found[1].upper() == "POINT" else "line", float(found[2]), float(found[3])
+    if (found := TWO.fullmatch(cell)) and "." in cell:
+        return "," if found[2] in ",;" else " ", float(found[1]), float(found[3])
+    if found := TWO_ANGLES.fullmatch(cell):
+        latitude, longitude = degrees(found[1] or found[3], "NS"), degrees(found[2] or found[4], "EW")
+        return None if math.isnan(latitude + longitude) else ("angles", latitude, longitude)
+    return None
+
+
+def as_wkt(value: Any) -> str:
+    """A point of JSON as WKT, of a line its first one; empty for anything else.
+
+    It is an object with type and coordinates, or with a latitude and a longitude, or a list of longitude and latitude
+    with decimals.
+    """
+    kind = "POINT"
+    if isinstance(value, dict) and "coordinates" in value:
+        kind, value = str(value.get("type")).upper().removeprefix("MULTI"), value["coordinates"]
+        while isinstance(value, list) and value and isinstance(value[0], list):
+            value = value[0]
+    elif isinstance(value, dict):
+        named = {found[0]: each for name, each in value.items() if (found := axis_of(str(name)))}
+        value = [named.get("longitude"), named.get("latitude")]
+    elif not any(isinstance(each, float) for each in value):
+        return ""
+    if kind not in ("POINT", "LINESTRING") or not isinstance(value, list) or not 2 <= len(value) <= 4:
+        return ""
+    x, y = (math.nan if isinstance(each, bool | None) else degrees(str(each), "") for each in value[:2])
+    return "" if math.isnan(x + y) else f"{kind} ({x!r} {y!r})"
 
 
 def datex(path: Path) -> Iterator[Row]:
@@ -111,7 +199,7 @@ def datex(path: Path) -> Iterator[Row]:
     parser.StartElementHandler, parser.EndElementHandler = begins, ends
     parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = says, defines
     try:
-        with opened(path) as file:
+        with unpacked(path) as file:
             while piece := file.read(PIECE_BYTES):
                 parser.Parse(piece, False)
             parser.Parse(b"", True)

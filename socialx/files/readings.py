@@ -220,8 +220,9 @@ def _sensors(
     request: Request, contents: Contents, ids: tuple[str, ...], dataset: PublishedDataset | None
 ) -> tuple[Sensors, str, tuple[str, ...]]:
     """The sensors with their positions, the name of what these come from, and notes on what it does not say."""
+    notes: list[str] = []
     if request.meta is not None:
-        locations, positions = read_locations(request.meta, ids, contents.city), str(request.meta)
+        locations, positions = read_locations(request.meta, ids, contents.city, notes), str(request.meta)
     elif contents.locations is not None:
         locations, positions = contents.locations, str(request.data)
     elif request.without_positions:
@@ -229,7 +230,6 @@ def _sensors(
     else:
         helps = f"add {Argument('meta', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
         raise SocialxError(request.data, "it holds no positions of its sensors", helps)
-    notes = []
     locations, cased = respelt(ids, locations)
     if cased:
         notes.append(f"{positions}: ids of sensors are in another case there ({sample(cased)})")

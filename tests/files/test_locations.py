@@ -112,10 +112,14 @@ BAD = {
     "short row": ("1,34,-118\n2,34\n", "line 2 has 2 cells, not 3"),
     "others": ("9,34,-118\n", "no position for 3 of 3 sensors of the data (1, 2, 3)"),
     "binary": (b"\xc3\x28\n", "without sensor_id"),
-    "UTF-16": (b"\xff\xfei\x00d\x00", "UTF-16: save it as UTF-8"),
-    "packed": (b"\x1f\x8b\x08", "gunzip"),
+    "UTF-16": (b"\xff\xfei\x00d\x00", "line 1 is 'id', without sensor_id"),
+    "a torn gzip": (b"\x1f\x8b\x08", "no table that can be read"),
+    "packed otherwise": (b"BZh91AY", "bunzip2"),
     "cells shifted": ("id,name,lat,lon\n1,I-5, 12,34.15,-118.3\n", "line 2 has 5 cells, not 4"),
-    "only a name": ("comment,lat,lon\n1,34,-118\n", "without sensor_id, latitude, longitude"),
+    "only a name": (
+        "comment,lat,lon\n1,34,-118\n",
+        "comment may be the ids: rename the column of the ids to sensor_id",
+    ),
     "short LargeST row": ("ID,Lat,Lng,Lanes\n1,34,-118\n", "line 2 has 3 cells, not 4"),
 }
 

@@ -1,0 +1,349 @@
+"""Tables of positions are read by what their columns hold: the ids of the data, and degrees in any writing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from socialx.files.distances import read_distances
+from socialx.files.locations import index_ids, read_locations
+from tests import frames
+from tests.commands import socialx as run
+from tests.data_files import refusal
+
+PLACES = {"101": (52.51, 13.41), "102": (52.52, 13.42), "103": (52.53, 13.43)}
+IDS = tuple(PLACES)
+
+
+def table(header: str, row: str, mark: str = ",", ids: Iterable[str] = IDS) -> str:
+    """A header and a row for each sensor, in which lat, lon and vdid are filled in; ; stands for the separator."""
+    rows = [
+        row.format(vdid=vdid, lat=lat, lon=lon, end=lat + 0.01, n=n)
+        for n, (vdid, (lat, lon)) in enumerate(zip(ids, PLACES.values(), strict=True), 1)
+    ]
+    return "\n".join(line.replace(";", mark) for line in [header, *rows]) + "\n"
+
+
+def found(path: Path, ids: Iterable[str] = IDS, **more: object) -> dict[str, tuple[float, float]]:
+    """The positions of some sensors, rounded to 1e-9 degrees."""
+    known = read_locations(path, tuple(ids), **more).values()  # type: ignore[arg-type]
+    return {each.sensor_id: (round(each.latitude, 9), round(each.longitude, 9)) for each in known}
+
+
+def written(folder: Path, content: str, name: str = "at.csv") -> Path:
+    (folder / name).write_text(content, encoding="utf-8")
+    return folder / name
+
+
+# Header, row, and whether the name of the column of the ids says what it is.
+HEADERS = {
+    "chicago": (
+        "segment_id;street;start_latitude;start_longitude;end_latitude;end_longitude",
+        "{vdid};Halsted;{lat};{lon};{end};{lon}",
+        True,
+    ),
+    "ends first": ("id;to_lat;to_lon;from_lat;from_lon", "{vdid};{end};{lon};{lat};{lon}", True),
+    "numbered ends": ("id;lat2;lon2;lat1;lon1", "{vdid};{end};{lon};{lat};{lon}", True),
+    "taiwan": ("VDID;RoadID;PositionLon;PositionLat;LaneNum", "{vdid};300020;{lon};{lat};{n}", True),
+    "ancestor": ("VDID;position_lat;position_lon", "{vdid};{lat};{lon}", True),
+    "scats": ("site_no;site_desc;lat;lon", "{vdid};North Tce;{lat};{lon}", True),
+    "scats in capitals": ("SITE_NO;LONGITUDE;LATITUDE", "{vdid};{lon};{lat}", True),
+    "finland": ("tmsNumber;name;latitude;longitude", "{vdid};vt1_Espoo_{n};{lat};{lon}", True),
+    "node": ("NODE_ID;LAT;LNG", "{vdid};{lat};{lon}", True),
+    "webtris": ("Id;Name;Longitude;Latitude;Status", "{vdid};A64 {n};{lon};{lat};Active", True),
+    "utd19": ("detid;length;pos;long;lat", "{vdid};0.{n};0.1;{lon};{lat}", True),
+    "wkt": ("id;name;wkt_geom", "{vdid};A;POINT ({lon} {lat})", True),
+    "osm": ("node_id;osm_id;y;x", "{vdid};9{vdid};{lat};{lon}", True),
+    "german": ("Zählstelle;Straße;Breite (WGS84);Länge (WGS84)", "{vdid};Ring;{lat};{lon}", True),
+    "dutch": ("meetpunt;breedtegraad;lengtegraad", "{vdid};{lat};{lon}", True),
+    "polish": ("kod;szerokość;długość", "{vdid};{lat};{lon}", False),
+    "japanese": ("観測点コード;緯度;経度", "{vdid};{lat};{lon}", False),
+    "korean": ("노드;위도;경도", "{vdid};{lat};{lon}", False),
+    "russian": ("датчик;долгота;широта", "{vdid};{lon};{lat}", False),
+    "unknown id": ("Kreuzung;gps_lat;gps_lon", "{vdid};{lat};{lon}", False),
+    "both kinds": ("id;x;y;lat;lon", "{vdid};385000.5;5820000.1;{lat};{lon}", True),
+    "words of two kinds": ("id;site_lat;longitude", "{vdid};{lat};{lon}", True),
+    "no number before the sensor": ("nr;sensor;lat;lon", "{n};{vdid};{lat};{lon}", True),
+}
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("case", HEADERS)
+def test_columns_are_told_by_their_values(case: str, mark: str, tmp_path: Path) -> None:
+    header, row, says = HEADERS[case]
+    path = written(tmp_path, table(header, row, mark))
+    assert found(path) == PLACES
+    if says:
+        assert found(path, ()) == PLACES
+    else:
+        refusal(lambda: found(path, ()), "rename the column of the ids to sensor_id")
+
+
+# What stands in the row, and the header of the column.
+POINTS = {
+    "latitude first": ("geo_point_2d", "{lat}, {lon}"),
+    "without a blank": ("location", "{lat},{lon}"),
+    "in parentheses": ("Location", "({lat}, {lon})"),
+    "as WKT": ("the_geom", "POINT ({lon} {lat})"),
+    "as WKT of three numbers": ("geom", "POINT Z ({lon} {lat} 34.0)"),
+    "as EWKT": ("geom", "SRID=4326;POINT({lon} {lat})"),
+    "longitude first": ("coords", "{lon} {lat}"),
+    "as the name says": ("lonlat", "{lon}, {lat}"),
+    "as another name says": ("lat_lng", "{lat} {lon}"),
+    "a list of JSON": ("coordinates", "[{lon}, {lat}]"),
+    "a point of JSON": ("geo_shape", '{{"coordinates": [{lon}, {lat}], "type": "Point"}}'),
+    "degrees with letters": ("position", "{lat}°N {lon}°E"),
+    "the first point of a line": ("wkt", "LINESTRING ({lon} {lat}, 13.9 52.9)"),
+    "the first point of lines": ("wkt", "MULTILINESTRING (({lon} {lat}, 13.9 52.9), (13.1 52.1, 13.2 52.2))"),
+    "a line of JSON": ("geo_shape", '{{"type": "LineString", "coordinates": [[{lon}, {lat}], [13.9, 52.9]]}}'),
+}
+
+
+@pytest.mark.parametrize("case", POINTS)
+def test_a_cell_may_be_a_point(case: str, tmp_path: Path) -> None:
+    name, cell = POINTS[case]
+    rows = [cell.format(lat=lat, lon=lon) for lat, lon in PLACES.values()]
+    frame = pd.DataFrame({"iu_ac": IDS, "libelle": "AV, d'Italie", name: rows})
+    frame.to_csv(tmp_path / "at.csv", sep="|", index=False)
+    notes: list[str] = []
+    assert found(tmp_path / "at.csv", notes=notes) == PLACES
+    [note] = notes
+    assert f"its column iu_ac, their positions those of {name}" in note
+    assert ("of each line its first point" in note) == ("line" in case)
+
+
+def test_the_only_order_that_is_on_earth(tmp_path: Path) -> None:
+    path = written(tmp_path, "id;at\n1;-118.31, 34.15\n2;-118.32, 34.16\n")
+    assert found(path, ("1", "2")) == {"1": (34.15, -118.31), "2": (34.16, -118.32)}
+
+
+# Cells of a latitude and a longitude, and what they are in degrees.
+ANGLES = {
+    "seconds": ("52°31'12\"N", "13°24'36\"E", 52.52, 13.41),
+    "south and west": ("33° 52' 12\" S", "70° 39' 36\" W", -33.87, -70.66),
+    "decimal minutes": ("52 31.2 N", "13 24.6 E", 52.52, 13.41),
+    "letters first": ("N52°31.2", "E 13°24.6", 52.52, 13.41),
+    "typographic": ("52°31′12.0″ N", "13°24′36.0″ E", 52.52, 13.41),
+    "a sign of degrees": ("-33.87°", "151.21°", -33.87, 151.21),
+    "a minus with minutes": ("-33°52'12\"", "-70°39'36\"", -33.87, -70.66),
+}
+
+
+@pytest.mark.parametrize("case", ANGLES)
+def test_degrees_may_have_minutes(case: str, tmp_path: Path) -> None:
+    north, east, latitude, longitude = ANGLES[case]
+    pd.DataFrame({"id": ["7"], "lat": [north], "lon": [east]}).to_csv(tmp_path / "at.csv", index=False)
+    assert found(tmp_path / "at.csv") == {"7": (latitude, longitude)}
+
+
+BAD = {
+    "minutes above 59": ("id,lat,lon\n1,52°61'0\"N,13°0'0\"E\n", "line 2 has latitude"),
+    "two numbers as one": ("id,lat,lon\n1,52 31,13 24\n", "line 2 has latitude '52 31'"),
+    "a letter of the other axis": ("id,lat,lon\n1,52°31'E,13°24'N\n", "line 2 has latitude"),
+    "a sign and a letter": ("id,lat,lon\n1,-52°31'S,13°24'E\n", "line 2 has latitude"),
+    "metres": ("id,x,y\n1,385000,5820000\n", "metres of projected coordinates: reproject them", "EPSG:4326"),
+    "metres in names of degrees": ("id,lat,lon\n1,5820000.5,385000.5\n", "projected coordinates: reproject"),
+    "metres of the grid": ("id,Easting,Northing\n1,385000,820000\n", "projected coordinates"),
+    "a point of metres": ("id;geom\n1;POINT (385000 5820000)\n", "position 'POINT (385000 5820000)'", "reproject"),
+    "an exchange": ("id,lat,lon\n1,-118.3,34.1\n", "look exchanged"),
+    "an exchange in WKT": ("id;geom\n1;POINT (34.1 -118.3)\n", "look exchanged"),
+    "a plane of no degrees": ("id,x,y\n1,12.5,80.1\n2,75.5,3.2\n", "x lie up to 77 degrees apart"),
+    "two pairs": (
+        "id,gps_lat,gps_lon,map_lat,map_lon\n1,48.1,11.5,48.2,11.6\n",
+        "positions in gps_lat and gps_lon, and others in map_lat and map_lon",
+        "rename those of the sensors to latitude and longitude",
+    ),
+    "two points": ("id;a;b\n1;48.1, 11.5;48.2, 11.6\n", "positions in a, read as latitude, longitude, and others in b"),
+    "no point": ("id;a\n1;48, 11\n", "without sensor_id, latitude, longitude"),
+    "another encoding": (
+        "センサー,緯度,経度\n1,35.1,139.1\n".encode("cp932"),
+        "UTF-8, UTF-16 or Windows-1252",
+        "iconv",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_no_position_is_refused(case: str, tmp_path: Path) -> None:
+    content, *words = BAD[case]
+    path = tmp_path / "at.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    refusal(lambda: read_locations(path, ("1", "2")), *words)
+
+
+def test_two_columns_with_all_sensors_are_asked(tmp_path: Path) -> None:
+    rows = "1,3,52.1,13.1\n2,1,52.2,13.2\n3,2,52.3,13.3\n"
+    path = written(tmp_path, "id,station,lat,lon\n" + rows)
+    words = ("id, station hold as many sensors of the data", "rename the column of the ids to sensor_id")
+    refusal(lambda: found(path, ("1", "2", "3")), *words)
+    written(tmp_path, "id,sensor_id,lat,lon\n" + rows)
+    assert found(path, ("1", "2", "3"))["3"] == (52.1, 13.1)
+    written(tmp_path, "id,station,lat,lon\n1,1.0,52.1,13.1\n2,02,52.2,13.2\n")
+    assert found(path, ("1", "2"))["2"] == (52.2, 13.2)
+
+
+def test_a_column_of_more_sensors_wins_over_a_name(tmp_path: Path) -> None:
+    path = written(tmp_path, "sensor_id,Knoten,lat,lon\nA,s1,52.1,13.1\nB,S2 ,52.2,13.2\nS1,C,52.3,13.3\n")
+    assert found(path, ("S1", "S2")) == {"s1": (52.1, 13.1), "S2": (52.2, 13.2), "C": (52.3, 13.3)}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_row_number_is_no_sensor(first: int, tmp_path: Path) -> None:
+    rows = [f"{first + n},a{n},{48 + n / 10},{11 + n / 10}" for n in range(4)]
+    path = written(tmp_path, "\n".join(["OBJECTID,label,lat,lon", *rows]))
+    ids = tuple(str(first + n) for n in range(4))
+    refusal(lambda: found(path, ids), "OBJECTID, label hold no sensor of the data", "rename the column")
+    assert found(path, ("a0", "a3"))["a3"] == (48.3, 11.3)
+
+
+def test_a_category_is_no_sensor(tmp_path: Path) -> None:
+    path = written(tmp_path, "comment,zone,lat,lon\nx,1,48.1,11.1\ny,2,48.2,11.2\nz,2,48.3,11.3\n")
+    refusal(lambda: found(path, ("1", "2", "3", "4")), "comment, zone hold no sensor of the data")
+    refusal(lambda: found(path, ()), "comment, zone may be the ids")
+
+
+@pytest.mark.parametrize("vdid", ["VD-N1-N-198-O-SE-21-北上出口-彰化", "Šibenik–1", "№ 7", "μ/3"])
+def test_ids_are_of_any_letters(vdid: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"VDID,PositionLat,PositionLon\n{vdid},25.17,121.48\n")
+    assert found(path, (vdid,)) == {vdid: (25.17, 121.48)}
+
+
+OBJECTS = [{"site": vdid, "LAT": lat, "LON": lon, "n": 7} for vdid, (lat, lon) in PLACES.items()]
+LOCATED = [
+    {"site": int(vdid), "at": {"type": "Point", "coordinates": [lon, lat]}, "road": {"name": "A9"}, "tags": ["a"]}
+    for vdid, (lat, lon) in PLACES.items()
+]
+NESTED = [{"VDID": vdid, "P": {"PositionLon": lon, "PositionLat": lat}} for vdid, (lat, lon) in PLACES.items()]
+TEXTS = [
+    {"site": vdid, "at": {"latitude": str(lat), "longitude": str(lon), "human_address": "{}"}}
+    for vdid, (lat, lon) in PLACES.items()
+]
+LINES = {
+    "type": "FeatureCollection",
+    "features": [
+        {
+            "type": "Feature",
+            "properties": {"x_id": "q", "Kante": vdid},
+            "geometry": {"type": "LineString", "coordinates": [[lon, lat], [13.9, 52.9]]},
+        }
+        for vdid, (lat, lon) in PLACES.items()
+    ],
+}
+
+
+@pytest.mark.parametrize("objects", [OBJECTS, LOCATED, NESTED, TEXTS], ids=["flat", "GeoJSON", "Taiwan", "texts"])
+def test_objects_of_json(objects: list[dict[str, object]], tmp_path: Path) -> None:
+    as_lines = "\n".join(json.dumps(each) for each in objects)
+    wrapped = json.dumps({"UpdateTime": "2024-01-01", "VDs": objects})
+    for content in (json.dumps(objects), json.dumps(objects, indent=1), as_lines, wrapped):
+        notes: list[str] = []
+        path = written(tmp_path, content, "at.json")
+        assert found(path, notes=notes) == PLACES
+        assert ("no points, left out: road, tags" in notes[0]) == (objects is LOCATED)
+    (tmp_path / "at.json").write_bytes(json.dumps(objects).encode("utf-16"))
+    assert found(tmp_path / "at.json") == PLACES
+
+
+def test_lines_of_geojson_are_read_at_their_begin(tmp_path: Path) -> None:
+    notes: list[str] = []
+    assert found(written(tmp_path, json.dumps(LINES)), notes=notes) == PLACES
+    assert "column Kante, their positions those of geometry, of each line its first point" in notes[0]
+
+
+FRAME = pd.DataFrame({"Messstelle": IDS, "Länge": [13.41, 13.42, 13.43], "Breite": [52.51, 52.52, 52.53], "ü": "ß"})
+
+
+@pytest.mark.parametrize("way", ["utf-8", "utf-8-sig", "utf-16", "cp1252", "gzip", "zip", "xlsx", "parquet", "blanks"])
+def test_a_table_of_any_form(way: str, tmp_path: Path) -> None:
+    path, text = tmp_path / "at.csv", FRAME.to_csv(index=False, sep=";", decimal=",")
+    if way == "gzip":
+        path.write_bytes(gzip.compress(text.encode()))
+    elif way == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("at.csv", text)
+    elif way == "xlsx":
+        path = tmp_path / "at.xlsx"
+        FRAME.to_excel(path, index=False)
+    elif way == "parquet":
+        path = tmp_path / "at.parquet"
+        FRAME.assign(Messstelle=FRAME["Messstelle"].astype(int)).to_parquet(path)
+    elif way == "blanks":
+        path.write_text(FRAME.to_string(index=False))
+    else:
+        path.write_bytes(text.encode(way))
+    assert found(path) == PLACES
+
+
+def test_an_umlaut_far_below_tells_the_encoding(tmp_path: Path) -> None:
+    rows = [f"{n};{48 + n / 1000:.3f};11.5" for n in range(100)]
+    (tmp_path / "at.csv").write_bytes("\n".join(["id;lat;lon", *rows, "Straße;48.5;11.5"]).encode("cp1252"))
+    assert found(tmp_path / "at.csv", ("Straße",))["Straße"] == (48.5, 11.5)
+
+
+def test_the_sheets_with_positions_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "at.xlsx"
+    with pd.ExcelWriter(path) as book:
+        pd.DataFrame({"about": ["positions of 2024", "by the city"]}).to_excel(book, sheet_name="Info", index=False)
+        FRAME[:2].to_excel(book, sheet_name="North", index=False)
+        FRAME[2:].to_excel(book, sheet_name="South", index=False)
+        pd.DataFrame({"id": ["x"], "lat": [48.1], "lon": [11.1]}).to_excel(book, sheet_name="Depots", index=False)
+    assert found(path) == PLACES
+    with pd.ExcelWriter(path) as book:
+        FRAME.to_excel(book, sheet_name="2023", index=False)
+        FRAME.assign(Breite=52.0).to_excel(book, sheet_name="2024", index=False)
+    refusal(lambda: found(path), "line 2 of sheet 2024 gives sensor 101 two positions")
+
+
+def test_convert_tells_which_columns_it_took(tmp_path: Path) -> None:
+    frames.network().to_csv(tmp_path / "city.csv")
+    rows = [f"{vdid},{n},48.1{n},11.5{n}" for n, vdid in enumerate(frames.IDS)]
+    words = ("convert", "auto", tmp_path / "city.csv", "--meta-csv", tmp_path / "at.csv", "--output-h5")
+    written(tmp_path, "\n".join(["Querschnitt,Spur,start_lat,start_lon", *rows]))
+    done = run(*words, tmp_path / "a.h5")
+    line = "the sensors are those of its column Querschnitt, their positions those of start_lat and start_lon"
+    assert line in " ".join(done.stderr.split())
+    written(tmp_path, "\n".join(["sensor_id,Spur,latitude,longitude", *rows]))
+    done = run(*words, tmp_path / "b.h5")
+    assert done.exit_code == 0
+    assert "their positions those of" not in done.stderr
+
+
+def test_readings_may_be_their_own_positions(tmp_path: Path) -> None:
+    """A row per reading with the degrees of its segment, as Chicago publishes it."""
+    rows = [
+        f"03/05/2012 {hour:02d}:00,{vdid},{60 + hour},{lat},{lon},{lat + 1},{lon},POINT ({lon} {lat})"
+        for hour in range(20)
+        for vdid, (lat, lon) in PLACES.items()
+    ]
+    header = "TIME,SEGMENT_ID,SPEED,START_LATITUDE,START_LONGITUDE,END_LATITUDE,END_LONGITUDE,START_LOCATION"
+    assert found(written(tmp_path, "\n".join([header, *rows]))) == PLACES
+
+
+def test_an_index_is_found_beside_any_names(tmp_path: Path) -> None:
+    path = written(tmp_path, "index,tmsNumber,PositionLat,PositionLon\n0,7,48.1,11.1\n1,9,48.2,11.2\n")
+    assert index_ids(path) == {0: "7", 1: "9"}
+
+
+def test_a_small_file_that_unpacks_to_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socialx.files.small_tables.TABLE_BYTES", 1 << 20)
+    (tmp_path / "at.csv").write_bytes(gzip.compress(b"id,lat,lon\n" + b"1,48.1,11.1\n" * 100_000))
+    refusal(lambda: found(tmp_path / "at.csv"), "characters unpacked, no table")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "mark"), [("utf-16", ";"), ("utf-8-sig", "\t"), ("cp1252", ";"), ("utf-8", ","), ("utf-8", " ")]
+)
+def test_distances_are_written_as_positions_are(encoding: str, mark: str, tmp_path: Path) -> None:
+    rows = ["from,to,cost", "ä,b,900", "b,ä,1000"]
+    (tmp_path / "roads.csv").write_bytes("\n".join(rows).replace(",", mark).encode(encoding))
+    start, end, km = read_distances(tmp_path / "roads.csv", ("ä", "b"))
+    assert (start.tolist(), end.tolist(), km.tolist()) == ([0, 1], [1, 0], [0.9, 1.0])
+    np.savetxt(tmp_path / "W.txt", [[0, 900], [800, 0]], delimiter=mark)
+    assert read_distances(tmp_path / "W.txt", "ab")[2].tolist() == [0.9, 0.8]
