@@ -204,7 +204,7 @@ class _Places:
     def order(self) -> tuple[bool, int]:
         """Columns of degrees come first, whatever their names are."""
         fit = np.count_nonzero(within_degrees(*self.degrees.T))
-        return 2 * int(fit) <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1)), self.rank
+        return bool(2 * fit <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1))), self.rank
 
 
 @dataclass(frozen=True)

@@ -127,12 +127,12 @@ def reporting(contents: Contents, found: Found) -> Contents:
         contents,
         ids=tuple(ids[place] for place in kept),
         sensors=len(kept),
-        blocks=_of_columns(contents.blocks, kept),
+        blocks=of_columns(contents.blocks, kept),
         notes=(*contents.notes, told),
     )
 
 
-def _of_columns(blocks: Generator[Block, None, None], columns: list[int]) -> Generator[Block, None, None]:
+def of_columns(blocks: Generator[Block, None, None], columns: list[int]) -> Generator[Block, None, None]:
     """The blocks with these of the N columns."""
     with closing(blocks):
         for block in blocks:

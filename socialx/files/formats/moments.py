@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,17 +28,9 @@ MIDNIGHT = r"(?<=[ T])24(?=:00(?:$|:00|[ Z+-])|$)"  # the end of a day
 UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
 PLAIN = "YYYY-MM-DD HH:MM:SS"
 MILLISECONDS = 1e11  # since 1970: larger numbers are no seconds
-# The forms that are copied digit by digit.
-TIMES = {
-    form: re.compile(re.sub("[YMDHS]", "[0-9]", form))
-    for form in (PLAIN, "YYYY-MM-DDTHH:MM:SS", "YYYY-MM-DD HH:MM", "YYYY-MM-DDTHH:MM")
-}
-COPIED = {
-    "%Y-%m-%d %H:%M:%S": TIMES[PLAIN],
-    "%Y-%m-%dT%H:%M:%S": TIMES["YYYY-MM-DDTHH:MM:SS"],
-    "%Y-%m-%d %H:%M": TIMES["YYYY-MM-DD HH:MM"],
-    "%Y-%m-%dT%H:%M": TIMES["YYYY-MM-DDTHH:MM"],
-}
+COPIED_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
+# The forms that need no note.
+COPIED = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%SZ")
 
 
 def is_time(text: str) -> bool:
@@ -52,15 +42,6 @@ def unit_since_1970(text: str) -> str:
     """Of what a number of a time since 1970 is."""
     thousands = sum(float(text) >= MILLISECONDS * 1000**more for more in range(3))
     return ("seconds", "milliseconds", "microseconds", "nanoseconds")[thousands]
-
-
-def timestamp(time: str) -> str:
-    """A time in one of the forms of ``TIMES``, a Z after it or not, as it is stored; 24:00 is 0:00 of the next day."""
-    day, clock = time[:10], f"{time[11:16]}:{time[17:19] or '00'}"
-    if clock == "24:00:00":
-        with suppress(ValueError):  # no such day, which is refused where times are read
-            return f"{date.fromisoformat(day) + timedelta(days=1)} 00:00:00"
-    return f"{day} {clock}"
 
 
 @dataclass(frozen=True)

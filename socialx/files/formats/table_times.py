@@ -89,8 +89,9 @@ def table_of(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
         return _gathered(ordered, times, every, told)
     if wide:
         return Table(ordered, times, first.ids(), every, told=told)
-    _refuse_scattered(first, walked, times, request)
-    return Table(ordered, times, tuple(walked.sensors), np.unique(every), told=told, values=first.values)
+    every = np.unique(every)
+    _refuse_scattered(first, walked, len(every), request)
+    return Table(ordered, times, tuple(walked.sensors), every, told=told, values=first.values)
 
 
 def _aligned(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]:
@@ -252,9 +253,8 @@ def _refuse_names(first: Sheet, walk: Walk) -> None:
         raise SocialxError(first.path, f"rows without a sensor in {first.names[first.sensors[0]]!r}", "remove them")
 
 
-def _refuse_scattered(first: Sheet, walk: Walk, times: Times, request: Request) -> None:
-    """Raise where a column cannot be that of the sensors: hardly any of them has a row at most of the times."""
-    count = len(np.unique(np.concatenate(walk.moments[times])))
+def _refuse_scattered(first: Sheet, walk: Walk, count: int, request: Request) -> None:
+    """Raise where a column cannot be that of the sensors: hardly any of them has a row at most of the ``count`` times."""
     share = walk.rows / max(1, count * len(walk.sensors))
     if request.sensor_column or len(walk.sensors) < FEW or count < FEW:
         return

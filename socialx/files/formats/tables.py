@@ -36,8 +36,7 @@ from socialx.files.formats.grid import blocks_of
 from socialx.files.formats.matrices import refuse_numbers, two_lines
 from socialx.files.formats.moments import (
     COPIED,
-    PLAIN,
-    TIMES,
+    COPIED_TEXT,
     unit_since_1970,
 )
 from socialx.files.formats.roles import READING
@@ -62,7 +61,7 @@ def _recognise_published(head: FileHead) -> str | None:
     header, row = two_lines(head)
     if len(header) < 2 or not row or header[0] or not all(isinstance(match_key(name), int) for name in header[1:]):
         return None
-    return "an empty header cell, then sensor ids; rows begin with a time" if TIMES[PLAIN].fullmatch(row[0]) else None
+    return "an empty header cell, then sensor ids; rows begin with a time" if COPIED_TEXT.fullmatch(row[0]) else None
 
 
 def _recognise(head: FileHead) -> str | None:

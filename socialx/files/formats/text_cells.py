@@ -131,12 +131,8 @@ class Texts:
         numbers = np.zeros(len(columns[0].codes), np.int64)
         for column in columns:
             numbers = numbers * max(1, len(column.words)) + column.codes
-        _, rows, codes = np.unique(numbers, return_index=True, return_inverse=True)
-        order = np.argsort(rows)
-        place = np.empty(len(rows), np.int64)
-        place[order] = np.arange(len(rows))
-        words = [join([column.words[column.codes[row]] for column in columns]) for row in rows[order].tolist()]
-        return cls(words, place[codes.ravel()])
+        rows, codes = _as_they_come(numbers)
+        return cls([join([column.words[column.codes[row]] for column in columns]) for row in rows], codes)
 
     def cells(self) -> list[str]:
         """The text of each row."""
@@ -151,8 +147,19 @@ class Texts:
         return Texts(self.words, self.codes.repeat(times))
 
     def __getitem__(self, rows: np.ndarray) -> Texts:
-        """Some rows."""
-        return Texts(self.words, self.codes[rows])
+        """Some rows, with the texts that these have."""
+        kept = self.codes[rows]
+        first, codes = _as_they_come(kept)
+        return Texts([self.words[code] for code in kept[first].tolist()], codes)
+
+
+def _as_they_come(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
+    """The first row of each different number, in order, and which of them each row has, int64 [t]."""
+    _, rows, codes = np.unique(numbers, return_index=True, return_inverse=True)
+    order = np.argsort(rows)
+    place = np.empty(len(rows), np.int64)
+    place[order] = np.arange(len(rows))
+    return rows[order].tolist(), place[codes.ravel()]
 
 
 @dataclass(frozen=True)
