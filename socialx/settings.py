@@ -441,7 +441,7 @@ class DownloadSettings(Section):
     mirror: str | None = setting(
         None, "address of a folder that holds the files, in place of the published one", _DOWNLOAD
     )
-    retries: int = setting(5, "tries in a row that bring nothing before download gives up", _DOWNLOAD, ge=0)
+    retries: int = setting(5, "tries again before download gives up", _DOWNLOAD, ge=0)
 
 
 class Settings(Section):

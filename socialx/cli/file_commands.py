@@ -255,9 +255,8 @@ def download(
 ) -> None:
     """Fetch the published files of a data set.
 
-    An interrupted download goes on where it stopped.  The built-in addresses are unverified: they could not be tried
-    where this was written.  --mirror names another place; the md5 of the published CSVs decides whether the files are
-    the right ones.
+    The built-in addresses are unverified: they could not be tried where this was written.  --mirror names another
+    place; the md5 of the published CSVs decides whether the files are the right ones.
 
     Example:
       socialx download metr-la --folder data --mirror https://example.org/traffic

@@ -1,4 +1,4 @@
-"""What a report is asked: the names of the checks, what each wants and which of them fail a file, in one table."""
+"""What a report is asked: the names of the checks, what each finds and which of them fail a file, in one table."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ FAR_HOURS = 3.0  # of a zone from the sun: China has one for 5 hours
 ODD_HOURS, NEARER_HOURS = 1.5, 0.4  # Madrid, the farthest of large cities, is 1.25 h off its zone
 HABITABLE = 65.0  # degrees of latitude that have a network of sensors
 NO_READINGS = ("range", "negative", "odd_values")  # checks that find what cannot be readings
+EPOCHS = ("of its timestamps_epoch is", "of its timestamps_epoch are")
 ZERO_SHARE = 0.01  # of speeds that are exactly 0
 Severity = Literal["problem", "remark"]
 Find = Callable[[Report], str | None]
@@ -32,46 +33,36 @@ Find = Callable[[Report], str | None]
 class FileCheck:
     """One question to a report; ``find`` answers with one line where the file does not meet it, else with None."""
 
-    name: str
-    asks: str
     severity: Severity  # of a problem no reading is the cause
     find: Find
 
 
-CHECKS: dict[str, FileCheck] = {}  # by name, in the order of their lines
+def _none(field: str, one: str, several: str, wrong: str) -> Find:
+    """A check of a number that must be 0: ``1 row has`` or ``2 rows have``, and what is wrong."""
+
+    def find(report: Report) -> str | None:
+        count = getattr(report, field)
+        return f"{counted(count, one, several)} {wrong}" if count else None
+
+    return find
 
 
-def _check(asks: str, severity: Severity) -> Callable[[Find], Find]:
-    """Enter a function into ``CHECKS``, under its name without the underscore."""
+def _no_sensor(field: str, one: str, several: str, wrong: str) -> Find:
+    """A check of a list of sensors that must be empty: ``1 of 3 sensors has``, what is wrong, and their ids."""
 
-    def enter(find: Find) -> Find:
-        name = find.__name__.removeprefix("_")
-        CHECKS[name] = FileCheck(name, asks, severity, find)
-        return find
+    def find(report: Report) -> str | None:
+        ids = getattr(report, field)
+        return f"{_of(len(ids), report, one, several)} {wrong} ({sample(ids)})" if ids else None
 
-    return enter
+    return find
 
 
-@_check(f"as many rows as the attribute {ROWS_ATTR} says", "problem")
 def _rows(report: Report) -> str | None:
     stored = report.rows + report.failed_rows
     wrong = report.declared_rows is not None and report.declared_rows != stored
     return f"it has {counted(stored, 'row')}, its attribute {ROWS_ATTR} says {report.declared_rows}" if wrong else None
 
 
-@_check("no two rows of one time", "problem")
-def _duplicates(report: Report) -> str | None:
-    many = counted(report.duplicates, "row has", "rows have")
-    return f"{many} the time of an earlier row" if report.duplicates else None
-
-
-@_check("a latitude and longitude for every sensor", "problem")
-def _positions(report: Report) -> str | None:
-    ids = report.without_position
-    return f"{_of(len(ids), report, 'has', 'have')} no position ({sample(ids)})" if ids else None
-
-
-@_check("vd_info describes the sensors of the data, all of them and no others", "problem")
 def _vd_info(report: Report) -> str | None:
     lost, unknown = report.without_info, report.unknown_info
     parts = (
@@ -81,19 +72,6 @@ def _vd_info(report: Report) -> str | None:
     return "; ".join(f"{what} ({sample(ids)})" for ids, what in parts if ids) or None
 
 
-@_check("every row later than the row before", "problem")
-def _order(report: Report) -> str | None:
-    many = counted(report.backward_steps, "row is", "rows are")
-    return f"{many} not later than the row before" if report.backward_steps else None
-
-
-@_check("stored epochs that are the wall time of their row read as UTC", "problem")
-def _epochs(report: Report) -> str | None:
-    many = counted(report.wrong_epochs or 0, "of its timestamps_epoch is", "of its timestamps_epoch are")
-    return f"{many} not the wall time of their row read as UTC" if report.wrong_epochs else None
-
-
-@_check("no two sensors in one place, none far from all others", "remark")
 def _coordinates(report: Report) -> str | None:
     parts = []
     if report.duplicate_positions:
@@ -105,7 +83,6 @@ def _coordinates(report: Report) -> str | None:
     return "; ".join(parts) or None
 
 
-@_check("no rows missing in the time axis", "remark")
 def _gaps(report: Report) -> str | None:
     if not report.gaps:
         return None
@@ -114,26 +91,17 @@ def _gaps(report: Report) -> str | None:
     return f"{counted(report.gaps, 'gap')} in time, the largest {largest} ({ends})"
 
 
-@_check("steps that are multiples of the common step", "remark")
 def _regular(report: Report) -> str | None:
     steps = f"{counted(report.irregular_steps, 'step is', 'steps are')} not a multiple of {report.step_minutes} min"
     return steps if report.irregular_steps else None
 
 
-@_check("a valid reading of every sensor", "remark")
-def _dead(report: Report) -> str | None:
-    ids = report.dead_sensors
-    return f"{_of(len(ids), report, 'has', 'have')} never a valid reading ({sample(ids)})" if ids else None
-
-
-@_check("no sensor that repeats one value for 6 hours, 24 at the highest speed", "remark")
 def _stuck(report: Report) -> str | None:
     runs = [f"{vdid} {hours:.1f} h" for vdid, hours in report.stuck_sensors.items()]
     many = _of(len(runs), report, "repeats", "repeat")
     return f"{many} one value for hours ({sample(runs)})" if runs else None
 
 
-@_check("no speed above 200 km/h", "remark")
 def _range(report: Report) -> str | None:
     if not report.fast_readings:
         return None
@@ -157,7 +125,6 @@ def _no_reading(report: Report, *values: float) -> str:
     return f"if it means no reading, convert again with {Argument('missing', missing)}"
 
 
-@_check("no reading below 0 of a quantity that cannot be", "remark")
 def _negative(report: Report) -> str | None:
     if report.most_negative is None:
         return None
@@ -167,14 +134,12 @@ def _negative(report: Report) -> str | None:
     return f"{what}: {_no_reading(report, report.most_negative)}"
 
 
-@_check("no zeros that count as speeds in 1 % of the readings or more", "remark")
 def _zeros(report: Report) -> str | None:
     if report.feature != SPEED or report.missing == 0 or report.zero_share < ZERO_SHARE:
         return None
     return f"{100 * report.zero_share:.1f} % of the readings are 0, a speed: {_no_reading(report, 0.0)}"
 
 
-@_check("no number that is frequent and far from all others", "remark")
 def _odd_values(report: Report) -> str | None:
     if not report.odd_values:
         return None
@@ -186,20 +151,17 @@ def _odd_values(report: Report) -> str | None:
     return f"{'; '.join(parts)}, far from all others: {_no_reading(report, *values)}"
 
 
-@_check("no outage of the whole network longer than a day", "remark")
 def _outage(report: Report) -> str | None:
     hours = report.longest_outage_steps * report.step_minutes / 60
     rows = counted(report.longest_outage_steps, "row")
     return f"no sensor has a reading for {hours:.1f} h ({rows})" if hours > 24 else None
 
 
-@_check("a known unit of the speeds", "remark")
 def _units(report: Report) -> str | None:
     backfill = Command("backfill", report.path, units="UNIT")
     return f"the unit of {report.feature} is not stored: {backfill}" if report.unit == "unknown" else None
 
 
-@_check("a time zone that is stored and known", "remark")
 def _timezone(report: Report) -> str | None:
     if report.timezone is None:
         backfill = Command("backfill", report.path, timezone="ZONE")
@@ -243,14 +205,36 @@ def far_from_zone(place: tuple[float, float], timezone: str | None, moment: str,
     return f"{found}; {fits}: if they are exchanged, exchange the columns and {completing}"
 
 
+CHECKS = {  # by name, in the order of their lines
+    "rows": FileCheck("problem", _rows),
+    "duplicates": FileCheck("problem", _none("duplicates", "row has", "rows have", "the time of an earlier row")),
+    "positions": FileCheck("problem", _no_sensor("without_position", "has", "have", "no position")),
+    "vd_info": FileCheck("problem", _vd_info),
+    "order": FileCheck("problem", _none("backward_steps", "row is", "rows are", "not later than the row before")),
+    "epochs": FileCheck("problem", _none("wrong_epochs", *EPOCHS, "not the wall time of their row read as UTC")),
+    "coordinates": FileCheck("remark", _coordinates),
+    "gaps": FileCheck("remark", _gaps),
+    "regular": FileCheck("remark", _regular),
+    "dead": FileCheck("remark", _no_sensor("dead_sensors", "has", "have", "never a valid reading")),
+    "stuck": FileCheck("remark", _stuck),
+    "range": FileCheck("remark", _range),
+    "negative": FileCheck("remark", _negative),
+    "zeros": FileCheck("remark", _zeros),
+    "odd_values": FileCheck("remark", _odd_values),
+    "outage": FileCheck("remark", _outage),
+    "units": FileCheck("remark", _units),
+    "timezone": FileCheck("remark", _timezone),
+}
+
+
 def problems(report: Report) -> list[str]:
     """What is wrong with a file whatever its readings are, one line each."""
-    return _lines(report, [check for check in CHECKS.values() if check.severity == "problem"])
+    return failed(report, _of_severity("problem"))
 
 
 def remarks(report: Report, write: Write = python) -> list[str]:
     """What is worth knowing of a file without problems, one line each."""
-    return _lines(report, [check for check in CHECKS.values() if check.severity == "remark"], write)
+    return failed(report, _of_severity("remark"), write)
 
 
 def messages(report: Report, where: object, names: Collection[str]) -> list[Message]:
@@ -260,7 +244,7 @@ def messages(report: Report, where: object, names: Collection[str]) -> list[Mess
 
 def of_validate() -> list[str]:
     """The checks that fail ``convert --validate``: the problems, and readings of which some cannot be any."""
-    return [name for name, check in CHECKS.items() if check.severity == "problem" or name in NO_READINGS]
+    return [*_of_severity("problem"), *NO_READINGS]
 
 
 def parse(names: str | Sequence[str]) -> list[str]:
@@ -277,9 +261,9 @@ def parse(names: str | Sequence[str]) -> list[str]:
 
 def failed(report: Report, names: Sequence[str], write: Write = python) -> list[str]:
     """The lines of those of the named checks that the file does not meet, in the table's order; "all" = every one."""
-    return _lines(report, [check for name, check in CHECKS.items() if name in names or ALL in names], write)
-
-
-def _lines(report: Report, checks: Sequence[FileCheck], write: Write = python) -> list[str]:
-    lines = (check.find(report) for check in checks)
+    lines = [check.find(report) for name, check in CHECKS.items() if name in names or ALL in names]
     return [written(line, write) for line in lines if line is not None]
+
+
+def _of_severity(severity: Severity) -> list[str]:
+    return [name for name, check in CHECKS.items() if check.severity == severity]

@@ -1,17 +1,16 @@
-"""Fetching the published files of a data set: a cut download goes on, a whole one is checked and moved into place."""
+"""Fetching the published files of a data set: a whole one is checked and takes its place in one step."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from socialx import __version__
-from socialx.disk import check_output, exclusive, folder_for, replacing
+from socialx.disk import check_output, replacing
 from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.files import published
 from socialx.files.locations import read_locations
@@ -20,7 +19,7 @@ from socialx.progress import note, work
 
 BLOCK_BYTES = 1 << 16
 MOST_BYTES = 4 << 30  # far above any published file: a server that sends without end must not fill the disk
-WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before the first, second, ... try without progress; then always the last one
+WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before the second, third, ... try; then always the last one
 MAY_PASS = (408, 425, 429, 500, 502, 503, 504)  # answers of a server in trouble
 IMPOSTORS = {b"<!doctype": "a web page", b"<html": "a web page", b"version https://git-lfs": "a Git-LFS pointer"}
 MIRROR = f"try another place with {Argument('download.mirror')}"
@@ -54,38 +53,24 @@ def fetch(
 ) -> Path:
     """Fetch a file into ``folder``; it appears there whole and checked, or not.
 
-    What is there already and right is kept, without a request, and a note says so.  A file with a published md5 goes on
-    from where an earlier call was cut, and the md5 decides whether both parts belong together.
-    retries: how many times in a row it tries again without anything new; timeout_s: of connecting and of each read.
+    What is there already and right is kept, without a request, and a note says so.
+    retries: how many times it tries again where the server is in trouble or the connection is lost.
+    timeout_s: of connecting and of each read.  Raises SocialxError for what is not the published file, too.
     """
     target = folder / published.name
-    part = target.with_name(f".{target.name}.part")
     try:
         if target.is_file() and (published.md5 or not overwrite) and not _fault(target, published):
             what = "with the published md5" if published.md5 else "a table of positions"
             note(Message(target, f"there already, {what}", "kept"))
             return target
         check_output(target, overwrite)
-        with folder_for(folder):
-            part.touch()
-            with exclusive(part):
-                begun = published.md5 is not None and part.stat().st_size > 0
-                try:
-                    _receive_all(part, url, published.md5 is not None, retries, timeout_s)
-                    if begun and _fault(part, published):  # another version or address has left the beginning
-                        part.write_bytes(b"")
-                        _receive_all(part, url, True, retries, timeout_s)
-                    if fault := _fault(part, published):
-                        with part.open("rb") as file:
-                            head = file.read(256).lstrip().lower()
-                        impostors = (kind for start, kind in IMPOSTORS.items() if head.startswith(start))
-                        part.write_bytes(b"")
-                        raise SocialxError(url, f"sends {next(impostors, 'another file')} ({fault})", MIRROR)
-                finally:
-                    if not part.stat().st_size:
-                        part.unlink()
-                with replacing(target) as temporary:
-                    shutil.move(part, temporary)  # the target may be a link to another disk
+        with replacing(target) as temporary:
+            _receive(temporary, url, retries, timeout_s)
+            if fault := _fault(temporary, published):
+                with temporary.open("rb") as file:
+                    head = file.read(256).lstrip().lower()
+                impostors = (kind for start, kind in IMPOSTORS.items() if head.startswith(start))
+                raise SocialxError(url, f"sends {next(impostors, 'another file')} ({fault})", MIRROR)
     except OSError as error:  # the network's own errors never come this far
         raise SocialxError(target, f"cannot be written ({error.strerror})", "check the folder and its space") from error
     return target
@@ -103,61 +88,49 @@ def _fault(path: Path, published: PublishedFile) -> str:
         return str(error).removeprefix(f"{path}: ").replace(": ", ", ")
 
 
-def _receive_all(part: Path, url: str, resumed: bool, retries: int, timeout_s: float) -> None:
+def _receive(path: Path, url: str, retries: int, timeout_s: float) -> None:
     """Try, and after a ConnectionError, which is all that another try may mend, try again."""
-    furthest, failures = part.stat().st_size, 0
-    while True:
+    for failures in range(1, retries + 2):
         try:
-            return _receive(part, url, resumed, timeout_s)
-        except ConnectionError as cut:
-            # A server that cannot resume may cut at one place again and again: only what is beyond it is progress.
-            size = part.stat().st_size
-            failures = 1 if size > furthest else failures + 1
-            furthest = max(furthest, size)
-            state = f"{cut}, {size if resumed else 0:,} bytes are kept"
-        if failures > retries:
-            raise SocialxError(url, state, f"run the same command again to go on, or {MIRROR}")
-        wait_s = WAITS_S[min(failures, len(WAITS_S)) - 1]
-        with work("waiting to try again", None, "B"):
-            note(Message(url, state, f"trying again in {wait_s:g} s"))
-            time.sleep(wait_s)
+            return _receive_once(path, url, timeout_s, again=failures > 1)
+        except ConnectionError as lost:
+            state = str(lost)
+        if failures <= retries:
+            wait_s = WAITS_S[min(failures, len(WAITS_S)) - 1]
+            with work("waiting to try again", None, "B"):
+                note(Message(url, state, f"trying again in {wait_s:g} s"))
+                time.sleep(wait_s)
+    raise SocialxError(url, state, f"run the same command again, or {MIRROR}")
 
 
-def _receive(part: Path, url: str, resumed: bool, timeout_s: float) -> None:
-    """Ask once for what a part lacks, or for the whole; a cut leaves what has arrived and raises ConnectionError."""
+def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
+    """Ask once for the whole file.  again: a server was reached before, so that one which is gone may come back."""
     import requests
 
-    size = part.stat().st_size if resumed else 0
     headers = {"User-Agent": f"socialx/{__version__}", "Accept-Encoding": "identity"}
-    headers |= {"Range": f"bytes={size}-"} if size else {}
     try:
         response = requests.get(url, headers=headers, stream=True, timeout=timeout_s)
     except (requests.RequestException, ValueError) as error:  # ValueError: redirected to what is no address at all
         cause = _cause(error)
         answer = f"no answer ({str(cause)[:160]!a})"
-        reached = size > 0 or isinstance(cause, ConnectionResetError)  # otherwise there is no server to begin with
+        reached = again or isinstance(cause, ConnectionResetError)
         if reached and isinstance(error, requests.ConnectionError | requests.Timeout):
             raise ConnectionError(answer) from None
         raise SocialxError(url, answer, f"check the connection and the address, or {MIRROR}") from None
     with response:
-        if response.status_code == 416 and size:  # there is no more
-            return
-        if response.status_code not in (200, 206):
+        if response.status_code != 200:
             answer = f"HTTP {response.status_code} ({(response.reason or '')[:160]!a})"
             if response.status_code in MAY_PASS:
                 raise ConnectionError(answer)
             raise SocialxError(url, answer, f"check the address, or {MIRROR}")
-        size = size if response.status_code == 206 else 0
         length = response.headers.get("Content-Length", "")
-        total = size + int(length) if length.isdecimal() else None
-        with part.open("ab" if size else "wb") as file, work(f"download {url.rpartition('/')[2]}", total, "B") as bar:
-            bar.advance(size)
+        total = int(length) if length.isdecimal() else None
+        with path.open("wb") as file, work(f"download {url.rpartition('/')[2]}", total, "B") as bar:
             try:
                 for block in response.iter_content(BLOCK_BYTES):
                     file.write(block)
                     bar.advance(len(block))
                     if file.tell() > MOST_BYTES:
-                        file.truncate(0)
                         raise SocialxError(url, f"sends more than {MOST_BYTES:,} bytes", MIRROR)
             except requests.RequestException as error:
                 raise ConnectionError(f"the connection was lost ({str(_cause(error))[:160]!a})") from None

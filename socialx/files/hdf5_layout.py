@@ -17,6 +17,7 @@ from socialx.files.quantities import SPEED
 
 FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
 FLAT = ("features", "dates", "sensors")  # the root of the oldest files, before there were groups
+FLAT_NAMES = ["avg_speed", "lanes", "length", "latitude", "longitude", "direction"]  # of their features
 TIMESTAMPS, SECONDS, SENSOR_INFO = "metadata/timestamps", "metadata/timestamps_epoch", "metadata/vd_info"
 UNITS = "metadata/units"
 COMBINED = "metadata/combined_lanes"  # the names of the lanes of which each sensor's readings were made
@@ -114,8 +115,13 @@ def check_parts(path: Path, file: h5py.File) -> None:
             check_dataset(path, part, "convert its source again")
 
 
-def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, ...], list[str], np.ndarray]:
-    """The features [T,N,F], ids [N], feature names [F] and timestamps S19 [T] of a file whose shapes agree."""
+def read_layout(
+    path: Path, file: h5py.File, flat: bool = False
+) -> tuple[h5py.Dataset, tuple[str, ...], list[str], np.ndarray]:
+    """The features [T,N,F], ids [N], feature names [F] and timestamps S19 [T] of a file whose shapes agree.
+
+    flat: of one of the oldest files, which are refused otherwise.
+    """
     for group in file.values():
         if isinstance(group, h5py.Group) and ("axis0" in group or "table" in group):
             raise SocialxError(
@@ -124,24 +130,25 @@ def read_layout(path: Path, file: h5py.File) -> tuple[h5py.Dataset, tuple[str, .
                 Command("convert", "auto", path, meta="LOCATIONS.csv", output="OUT.h5"),
             )
     check_parts(path, file)
-    if set(FLAT) <= set(file):
+    if set(FLAT) <= set(file) and not flat:
         raise SocialxError(path, "an older flat file", Command("backfill", path, rewrite=True))
-    lacking = [n for n in (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS) if not isinstance(file.get(n), h5py.Dataset)]
-    if lacking:
+    whole = FLAT[0] if flat else FEATURES
+    axes = {FLAT[1]: 0, FLAT[2]: 1} if flat else {VDIDS: 1, FEATURE_NAMES: 2, TIMESTAMPS: 0}
+    if lacking := [name for name in (whole, *axes) if not isinstance(file.get(name), h5py.Dataset)]:
         raise SocialxError(path, f"it lacks {', '.join(lacking)}", "convert its source again")
-    features, shape = file[FEATURES], file[FEATURES].shape
-    for name, axis in ((TIMESTAMPS, 0), (VDIDS, 1), (FEATURE_NAMES, 2)):
-        right = len(shape) == 3 and features.dtype.kind == "f" and h5py.check_string_dtype(file[name].dtype)
-        if not right or file[name].shape != shape[axis : axis + 1]:
+    features, shape = file[whole], file[whole].shape
+    right = len(shape) == 3 and features.dtype.kind == "f" and (not flat or shape[2] == len(FLAT_NAMES))
+    for name, axis in axes.items():
+        text = h5py.check_string_dtype(file[name].dtype)
+        if not right or not text or file[name].shape != shape[axis : axis + 1]:
             raise SocialxError(
                 path,
-                f"types or shapes do not agree ({FEATURES} is {features.dtype} {shape}, "
+                f"types or shapes do not agree ({whole} is {features.dtype} {shape}, "
                 f"{name} is {file[name].dtype} {file[name].shape})",
                 "convert it again",
             )
-    ids, names, timestamps = (
-        [read_text(item) for item in file[name][:]] for name in (VDIDS, FEATURE_NAMES, TIMESTAMPS)
-    )
+    texts = {axis: [read_text(item) for item in file[name][:]] for name, axis in axes.items()}
+    timestamps, ids, names = texts[0], texts[1], texts.get(2, FLAT_NAMES)
     repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
     if repeated or 0 in shape:
         what = f"sensors appear twice ({sample(repeated)})" if repeated else f"it holds nothing {shape}"

@@ -65,7 +65,6 @@ class Report(Shown):
     units: dict[str, str]  # feature -> unit, or "unknown"
     timezone: str | None
     local_zone: str | None  # by whose clock people live, beside times in UTC
-    epoch_basis: str | None
     missing: float | None
     imputed: bool | None  # None = whether zeros had been replaced cannot be told
     checksum: str
@@ -100,8 +99,6 @@ class Report(Shown):
     ]  # id -> value, readings, share: a number that may stand for none; most first
     missing_codes: list[float]  # further numbers that stood for no reading when the file was made; they are NaN in it
     sensor_missing_share: dict[str, float]  # id -> share of rows without a valid reading, all N in column order
-    sensor_zero_share: dict[str, float]  # id -> share of rows that are exactly 0, whether that is missing or not
-    sensor_nan_share: dict[str, float]  # id -> share of rows that are not finite
     sensor_mean: dict[str, float | None]  # id -> mean of its valid readings; None = it has none
     worst_sensors: dict[str, float]  # id -> share of missing readings, the worst first
     dead_sensors: list[str]  # ids without any valid reading
@@ -167,7 +164,7 @@ def examine(store: Store) -> Report:
 def _described(store: Store) -> dict[str, Any]:
     """What the file says of itself: names, units, counts, seconds."""
     with open_hdf5(store.path, ADVICE) as file:
-        declared, basis = file.attrs.get(ROWS_ATTR), file["metadata"].attrs.get("epoch_basis")
+        declared = file.attrs.get(ROWS_ATTR)
         codes = read_codes(store.path, file)
         number = np.asarray([] if declared is None else declared).ravel()
         if declared is not None and (len(number) != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number[0])):
@@ -178,21 +175,20 @@ def _described(store: Store) -> dict[str, Any]:
         stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
         if stored is not None and stored.dtype.kind not in "iuf":
             raise SocialxError(store.path, f"{SECONDS} holds {stored.dtype}, not numbers", ADVICE)
-        timed = file[TIMESTAMPS].asstr("utf-8", "replace")[:] != ""
+        rows = len(file[TIMESTAMPS])
         names = [read_text(name) for name in file[FEATURE_NAMES][:]]
         units = dict.fromkeys(names, "unknown") | read_units(file)
     wrong = None
     if stored is not None:
-        stored = stored[timed] if stored.shape == timed.shape else stored
+        stored = stored[store.rows] if len(stored) == rows else stored
         wrong = int((stored != store.seconds).sum()) if stored.shape == store.seconds.shape else stored.size
     ids = store.sensors.ids
     return {
         "features": names,
         "units": {name: units[name] for name in names},
         "missing_codes": codes,
-        "epoch_basis": None if basis is None else read_text(basis),
         "declared_rows": None if declared is None else int(number[0]),
-        "failed_rows": len(timed) - int(timed.sum()),
+        "failed_rows": rows - len(store.rows),
         "without_info": [vdid for vdid in ids if vdid not in described],
         "unknown_info": sorted(described - set(ids)),
         "backward_steps": int((np.diff(store.seconds if stored is None else stored) <= 0).sum()),
@@ -238,19 +234,16 @@ def _time_axis(store: Store) -> dict[str, Any]:
 
 
 def _shares(store: Store) -> dict[str, Any]:
-    """How much is missing, zero or not finite, in all and of each sensor."""
+    """How much is missing or zero, and how much is missing of each sensor."""
     ids, rows = store.sensors.ids, len(store.timestamps)
-    observed, zeros = store.valid.sum(axis=0), (store.values == 0).sum(axis=0)
-    infinite = rows - np.isfinite(store.values).sum(axis=0)
+    observed = store.valid.sum(axis=0)
     missing = 1.0 - observed / rows
     total = store.values.sum(axis=0, dtype=np.float64, where=store.valid)
     worst = np.argsort(-missing, kind="stable")[:WORST]
     return {
         "missing_share": float(1.0 - store.valid.mean()),
-        "zero_share": float(zeros.mean() / rows),
+        "zero_share": float((store.values == 0).mean()),
         "sensor_missing_share": dict(zip(ids, missing.tolist(), strict=True)),
-        "sensor_zero_share": dict(zip(ids, (zeros / rows).tolist(), strict=True)),
-        "sensor_nan_share": dict(zip(ids, (infinite / rows).tolist(), strict=True)),
         "sensor_mean": {vdid: float(total[i] / observed[i]) if observed[i] else None for i, vdid in enumerate(ids)},
         "worst_sensors": {ids[place]: float(missing[place]) for place in worst},
         "dead_sensors": [ids[place] for place in np.flatnonzero(observed == 0)],

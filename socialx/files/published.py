@@ -30,7 +30,6 @@ class PublishedFile:
     name: str
     md5: str | None
     url: str
-    what: str
 
 
 class PublishedScore(NamedTuple):
@@ -81,8 +80,8 @@ DATASETS = {
             skips=None,
             test_windows=6_850,
             files=(
-                PublishedFile("METR-LA.csv", "d3adaa79856bf610f25558fc242c7190", f"{_RECORD}/METR-LA.csv", "speeds"),
-                PublishedFile(_LA, "ecf7246e5aaddd5d971ef5886b9a8ae4", f"{_DCRNN}/{_LA}", "positions"),
+                PublishedFile("METR-LA.csv", "d3adaa79856bf610f25558fc242c7190", f"{_RECORD}/METR-LA.csv"),
+                PublishedFile(_LA, "ecf7246e5aaddd5d971ef5886b9a8ae4", f"{_DCRNN}/{_LA}"),
             ),
             scores=(
                 PublishedScore("MLP per sensor", (3.11, 3.81, 4.93), RERUN),
@@ -117,9 +116,9 @@ DATASETS = {
             skips=("2017-03-12 01:55:00", "2017-03-12 03:00:00"),  # clocks were put forward
             test_windows=10_419,
             files=(  # what has no md5 is last: a second run refuses it, and keeps the files before it
-                PublishedFile("PEMS-BAY.csv", "c8dea58987a5882e946217c22fdb8256", f"{_RECORD}/PEMS-BAY.csv", "speeds"),
-                PublishedFile(_BAY, "b4132fda15443d68dd05b376bb6735c5", f"{_DCRNN}/{_BAY}", "positions"),
-                PublishedFile(_META, None, f"{_OLDER}/{_META}", "positions, lanes, lengths and directions"),
+                PublishedFile("PEMS-BAY.csv", "c8dea58987a5882e946217c22fdb8256", f"{_RECORD}/PEMS-BAY.csv"),
+                PublishedFile(_BAY, "b4132fda15443d68dd05b376bb6735c5", f"{_DCRNN}/{_BAY}"),
+                PublishedFile(_META, None, f"{_OLDER}/{_META}"),
             ),
             scores=(
                 PublishedScore("MLP per sensor", (1.46, 2.00, 2.76), RERUN),

@@ -322,7 +322,7 @@ def download(
     progress: Callback | None = None,
     **sections: Any,
 ) -> list[Path]:
-    """Fetch the published files of a data set; an interrupted download goes on where it stopped.
+    """Fetch the published files of a data set; each appears whole and checked, or not.
 
     dataset: ``metr-la`` or ``pems-bay``.  ``download={"mirror": ADDRESS}`` names another place than the published ones,
     which are unverified.  The md5 of the published CSVs decides whether the files are the right ones.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import socket
 import struct
@@ -10,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,16 +35,10 @@ class Site:
         self.always_cut: int | None = None
         self.way = "close"  # how it is cut
         self.statuses: list[int] = []  # of each response in turn, in place of 200
-        self.ranges = True
-        self.starts_off_by = 0  # what a 206 brings in place of the range
-        self.extra = b""  # a 206 brings this too
         self.framing = "length"
         self.redirects: dict[str, str] = {}
         self.seen: list[dict[str, str]] = []
         self.over = threading.Event()
-
-    def ranges_asked(self) -> list[str | None]:
-        return [headers.get("range") for headers in self.seen]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -61,15 +55,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._answer(302, b"", Location=to)
         if (status := site.statuses.pop(0) if site.statuses else 200) != 200:
             return self._answer(status, b"sorry") if status else None  # None: the connection ends without a word
-        first, body, extra = 0, site.content, {}
-        asked = self.headers.get("Range") if site.ranges else None
-        if asked:
-            first = int(asked.removeprefix("bytes=").removesuffix("-"))
-            if first >= len(site.content):
-                return self._answer(416, b"")
-            first, body = first + site.starts_off_by, site.content[first + site.starts_off_by :] + site.extra
-            extra = {"Content_Range": f"bytes {first}-{len(site.content) - 1}/{len(site.content)}"}
-        self._answer(206 if extra else 200, body, **extra)
+        self._answer(200, site.content)
 
     def _answer(self, status: int, body: bytes, **headers: str) -> None:
         site = self.site
@@ -127,7 +113,7 @@ def site() -> Iterator[Site]:
 
 
 def published(md5: str | None = MD5, name: str = NAME) -> PublishedFile:
-    return PublishedFile(name, md5, "https://example.invalid/file", "made up")
+    return PublishedFile(name, md5, "https://example.invalid/file")
 
 
 @pytest.fixture
@@ -151,112 +137,37 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-PART = [f".{NAME}.part"]
-
-
-def cut_off(site: Site, folder: Path, at: int) -> None:
-    """A call that leaves a part of ``at`` bytes."""
-    site.cuts = [at]
-    refusal(lambda: get(site, folder, retries=0), f"{at:,} bytes are kept", "run the same command again to go on")
-    assert names(folder) == PART
-    assert (folder / PART[0]).read_bytes() == CONTENT[:at]
-    site.seen.clear()
-
-
 def test_the_whole_file_in_one_request(site: Site, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     assert get(site, folder) == folder / NAME
     assert (folder / NAME).read_bytes() == CONTENT
     assert names(folder) == [NAME]
-    assert site.ranges_asked() == [None]
+    assert len(site.seen) == 1
     assert site.seen[0]["user-agent"].startswith("socialx/")
 
 
 @pytest.mark.parametrize("way", ["close", "reset", "stall"])
-def test_a_cut_is_followed_by_the_rest_only(site: Site, tmp_path: Path, way: str, events: list[Event]) -> None:
+def test_a_cut_file_is_fetched_anew(site: Site, tmp_path: Path, way: str, events: list[Event]) -> None:
     site.cuts, site.way = [4000, 3000], way
     get(site, tmp_path, timeout_s=0.15)
     assert (tmp_path / NAME).read_bytes() == CONTENT
     assert names(tmp_path) == [NAME]
-    assert site.ranges_asked() == [None, "bytes=4000-", "bytes=7000-"]
-    assert "4,000 bytes are kept: trying again" in noted(events)
+    assert len(site.seen) == 3
+    assert noted(events).count("trying again in 0 s") == 2
 
 
-def test_a_second_call_asks_for_the_rest_only(site: Site, tmp_path: Path, events: list[Event]) -> None:
-    cut_off(site, tmp_path, 6000)
-    events.clear()
+def test_progress_counts_the_bytes(site: Site, tmp_path: Path, events: list[Event]) -> None:
     get(site, tmp_path)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert names(tmp_path) == [NAME]
-    assert site.ranges_asked() == ["bytes=6000-"]
     steps = [event for event in events if isinstance(event, Work)]
     assert {(step.name, step.total, step.unit) for step in steps} == {(f"download {NAME}", len(CONTENT), "B")}
-    assert [step.done for step in steps[:2]] == [0, 6000]
-    assert (steps[-1].done, steps[-1].finished) == (len(CONTENT), True)
+    assert (steps[0].done, steps[-1].done, steps[-1].finished) == (0, len(CONTENT), True)
 
 
-def test_a_server_without_ranges_starts_from_zero(site: Site, tmp_path: Path) -> None:
-    site.ranges, site.cuts = False, [4000]
-    get(site, tmp_path)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert site.ranges_asked() == [None, "bytes=4000-"]
-
-
-@pytest.mark.parametrize("fault", ["left", "offset", "extra", "shrunk"])
-def test_a_part_that_does_not_belong_to_the_rest_is_fetched_anew(site: Site, tmp_path: Path, fault: str) -> None:
-    cut_off(site, tmp_path, 4000)
-    if fault == "left":
-        (tmp_path / PART[0]).write_bytes(CONTENT[::-1][:4000])  # of another version, or of another address
-    if fault == "shrunk":
-        (tmp_path / PART[0]).write_bytes(CONTENT + b"more")
-    site.starts_off_by = 10 if fault == "offset" else 0
-    site.extra = b"more" if fault == "extra" else b""
-    get(site, tmp_path)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert names(tmp_path) == [NAME]
-    assert site.ranges_asked() == [f"bytes={10244 if fault == 'shrunk' else 4000}-", None]
-
-
-def test_another_address_goes_on_where_the_first_stopped(site: Site, tmp_path: Path) -> None:
-    cut_off(site, tmp_path, 4000)
-    fetch(published(), f"{site.url}/mirror/{NAME}", tmp_path)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert site.ranges_asked() == ["bytes=4000-"]
-
-
-def test_a_file_without_a_published_md5_starts_from_zero(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[Event]
-) -> None:
-    site.content = write_stations(tmp_path / "stations.csv").read_bytes()
-    monkeypatch.setattr(download, "BLOCK_BYTES", 50)
-    site.cuts = [100]
-    assert get(site, tmp_path, md5=None).read_bytes() == site.content
-    assert site.ranges_asked() == [None, None]
-    assert ", 0 bytes are kept: trying again" in noted(events)
-
-
-def test_a_call_killed_after_the_last_byte_receives_nothing(site: Site, tmp_path: Path, events: list[Event]) -> None:
-    cut_off(site, tmp_path, 4000)
-    (tmp_path / PART[0]).write_bytes(CONTENT)
-    events.clear()
-    get(site, tmp_path)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert site.ranges_asked() == [f"bytes={len(CONTENT)}-"]
-    assert not events
-
-
-def test_it_gives_up_where_nothing_new_arrives(site: Site, tmp_path: Path) -> None:
-    site.ranges, site.always_cut = False, 4000  # starts from zero and is cut there each time: not progress
-    refusal(lambda: get(site, tmp_path, retries=3), site.url, "4,000 bytes are kept", "--mirror")
+def test_it_gives_up_where_every_try_is_cut(site: Site, tmp_path: Path) -> None:
+    site.always_cut = 4000
+    refusal(lambda: get(site, tmp_path, retries=3), site.url, "the connection was lost", "run the same", "--mirror")
     assert len(site.seen) == 4
-    assert names(tmp_path) == PART
-
-
-def test_progress_resets_the_count(site: Site, tmp_path: Path) -> None:
-    site.cuts = [500] * 20
-    get(site, tmp_path, retries=1)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert site.ranges_asked() == [None, *(f"bytes={500 * n}-" for n in range(1, 21))]
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -285,7 +196,7 @@ def test_without_md5_it_must_be_a_table_of_locations(site: Site, tmp_path: Path)
     line = refusal(
         lambda: get(site, tmp_path, None, "META.csv", overwrite=True), "a web page", "no sensors", "--mirror"
     )
-    assert ".part" not in line
+    assert ".tmp" not in line
     assert names(tmp_path) == ["META.csv"]
     assert (tmp_path / "META.csv").read_bytes().startswith(b"sensor_id")
 
@@ -343,10 +254,23 @@ def test_no_server(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         refusal(lambda: fetch(published(), "http://example.invalid/file", tmp_path), "Name or service", "--mirror")
     assert names(tmp_path) == []
     assert "again" not in noted(events)
-    cut_off(site, tmp_path, 4000)
-    monkeypatch.setattr(socket, "getaddrinfo", lookup)  # a network that went away may come back
-    refusal(lambda: get(site, tmp_path, retries=2), "Name or service", "4,000 bytes are kept")
-    assert noted(events).count("trying again") == 2
+
+
+def test_a_network_that_went_away_may_come_back(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[Event]
+) -> None:
+    known = socket.getaddrinfo
+
+    def lookup(*arguments: Any, **options: Any) -> Any:
+        if len(site.seen) == 1 and noted(events).count("trying again") == 1:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return known(*arguments, **options)
+
+    site.cuts = [4000]
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    get(site, tmp_path)
+    assert "Name or service not known" in noted(events)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("framing", ["none", "chunks"])
@@ -357,13 +281,11 @@ def test_a_length_is_not_needed(site: Site, tmp_path: Path, framing: str) -> Non
     assert names(tmp_path) == [NAME]
 
 
-def test_redirects_are_followed_with_the_range(site: Site, tmp_path: Path) -> None:
-    cut_off(site, tmp_path, 4000)
+def test_redirects_are_followed(site: Site, tmp_path: Path) -> None:
     site.redirects = {f"/{NAME}": "/elsewhere/x"}
     get(site, tmp_path)
     assert (tmp_path / NAME).read_bytes() == CONTENT
     assert [headers["path"] for headers in site.seen] == [f"/{NAME}", "/elsewhere/x"]
-    assert site.ranges_asked() == ["bytes=4000-"] * 2
 
 
 @pytest.mark.parametrize("to", ["ftp://127.0.0.1/x", "file:///etc/passwd", "data:text/plain,x", f"/{NAME}", "http://["])
@@ -384,17 +306,6 @@ def test_a_file_beyond_all_reason_is_refused(
     assert names(tmp_path) == []
 
 
-def test_a_second_download_waits_for_nobody(site: Site, tmp_path: Path) -> None:
-    cut_off(site, tmp_path, 4000)
-    with (tmp_path / PART[0]).open("rb") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        refusal(lambda: get(site, tmp_path), PART[0], "another process", "wait")
-    assert not site.seen
-    assert (tmp_path / PART[0]).read_bytes() == CONTENT[:4000]
-    get(site, tmp_path)
-    assert site.ranges_asked() == ["bytes=4000-"]
-
-
 def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
@@ -405,29 +316,21 @@ def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("framing", ["length", "none"])
-def test_a_full_disk_keeps_what_fits(site: Site, tmp_path: Path, framing: str) -> None:
+def test_a_full_disk_leaves_nothing(site: Site, tmp_path: Path, framing: str) -> None:
     site.framing = framing
     with room_for(10_000):
         refusal(lambda: get(site, tmp_path), NAME, "cannot be written", "File too large", "its space")
-    assert names(tmp_path) == PART
-    site.seen.clear()
-    get(site, tmp_path)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert site.ranges_asked() == ["bytes=10000-"]
+    assert names(tmp_path) == []
 
 
-def test_an_interrupt_leaves_the_part_for_the_next_time(site: Site, tmp_path: Path) -> None:
+def test_an_interrupt_leaves_nothing(site: Site, tmp_path: Path) -> None:
     def interrupt(event: Event) -> None:
         if isinstance(event, Work) and event.done >= 4000 and not event.finished:
             raise KeyboardInterrupt
 
     with listening(interrupt), pytest.raises(KeyboardInterrupt):
         get(site, tmp_path)
-    assert names(tmp_path) == PART
-    assert (tmp_path / PART[0]).read_bytes() == CONTENT[:4000]
-    get(site, tmp_path)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert site.ranges_asked() == [None, "bytes=4000-"]
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -167,8 +167,6 @@ def test_shares_of_every_sensor(tmp_path: Path) -> None:
     values = moving(20)
     values[:5, 0], values[3:5, 1], values[10:14, 1] = 0, np.nan, 0
     report = reported(tmp_path, values)
-    assert report.sensor_zero_share == pytest.approx({"a": 0.25, "b": 0.2, "c": 0})
-    assert report.sensor_nan_share == pytest.approx({"a": 0, "b": 0.1, "c": 0})
     assert report.sensor_missing_share == pytest.approx({"a": 0, "b": 0.1, "c": 0})  # nothing says that 0 is missing
     assert report.zero_share == pytest.approx(9 / 60)
     report = reported(tmp_path, values, missing=0.0)
@@ -385,17 +383,16 @@ def test_one_position_or_none(tmp_path: Path, known: int) -> None:
     assert (report.outlier_sensors, report.duplicate_positions) == ([], [])
 
 
-def test_units_features_and_basis(tmp_path: Path) -> None:
+def test_units_and_features(tmp_path: Path) -> None:
     report = reported(tmp_path, moving(20))
     assert report.features == ["avg_speed", "latitude", "longitude"]
     assert report.units == {"avg_speed": "km/h", "latitude": "degrees", "longitude": "degrees"}
-    assert report.epoch_basis == "naive-utc"
     with h5py.File(tmp_path / "out.h5", "r+") as file:
-        del file["metadata/units"], file["metadata"].attrs["epoch_basis"]
+        del file["metadata/units"]
         file["metadata/units"] = np.bytes_(json.dumps({"latitude": "degrees"}))
     report = inspect(tmp_path / "out.h5")
     assert report.units == {"avg_speed": "unknown", "latitude": "degrees", "longitude": "unknown"}
-    assert (report.unit, report.epoch_basis) == ("unknown", None)
+    assert report.unit == "unknown"
 
 
 def test_an_open_file_gives_the_same_report(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -24,9 +25,7 @@ from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.formats.arrays import float32
 from socialx.files.hdf5_layout import (
     DIRECTIONS,
-    FEATURE_NAMES,
     FEATURES,
-    FLAT,
     IMPUTED_ATTR,
     LOCAL_ZONE_ATTR,
     MISSING_ATTR,
@@ -54,9 +53,17 @@ from socialx.files.time_axis import is_utc, timestamp_seconds
 from socialx.files.writer import ENTRIES, write
 
 CRS_ATTR, CRS = "coord_crs", "EPSG:4326"
+POSITION, MORE = ("position_lat", "position_lon"), ("lanes", "length")  # numbers that vd_info has of a sensor
+BAY = DATASETS["pems-bay"]  # which all files that are written anew are
 NO_TIME = np.iinfo(np.int64).min  # numpy's NaT: the epoch of a row without a time
+# What is said of zeros that had been replaced, or may have been: the attribute, and the action.
+IMPUTED: dict[bool | None, tuple[bool | str, str]] = {
+    True: (True, "marked as imputed: its zeros had been replaced"),
+    None: (UNKNOWN, "marked as perhaps imputed"),
+}
 COMPARED_BYTES = 1 << 20  # of the old and the new file at once
 CODED_DIRECTIONS = "NSEW"  # codes 0 to 3 in the files that need a rewrite; the canonical layout has degrees
+Facts = dict[str, Any]  # what is known of a sensor, by its attribute in vd_info: numbers, and the letter of a direction
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +76,9 @@ class Plan:
     sensors: int
     actions: tuple[str, ...]
     unplaced: tuple[str, ...]  # ids for which nothing gives a position in range; they fail the command
-    locations: Mapping[str, Location]  # by vdid: the entries of vd_info that are new or change
-    add_crs: bool = False
-    seconds: np.ndarray | None = None  # int64 [T] to be stored
-    attributes: Mapping[str, float | bool | str] = field(default_factory=dict)  # the rules that metadata does not state
-    units: dict[str, str] = field(default_factory=dict)  # feature -> unit, where the file states none
+    places: Mapping[str, Facts]  # by vdid: what is new in vd_info
+    attributes: Mapping[str, float | bool | str] = field(default_factory=dict)  # what is new in those of metadata
+    datasets: Mapping[str, Any] = field(default_factory=dict)  # what is new or replaced
     meta: Path | None = None  # the locations file, and the next two options, as the caller gave them
     rewrite: bool = False
     without_positions: bool = False
@@ -120,7 +125,7 @@ def backfill(
         check_writable(path)
     with nullcontext() if dry_run else exclusive(path, WAIT_S):
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
-            plan = _told(_plan(path, file, known), file, units, timezone, local_zone)
+            plan = _plan(path, file, known, units, timezone, local_zone)
             alone = meta is None and plan.variant.name == CURRENT and (units or timezone or local_zone) is not None
             plan = replace(plan, meta=meta, rewrite=rewrite, without_positions=without_positions or alone)
             if plan.actions and not plan.variant.rewrite:
@@ -147,111 +152,117 @@ def _kept(path: Path) -> Iterator[None]:
     """
     copy = path.with_name(f"{path.name}.bak")
     check_name(copy)
-    if copy.exists():
-        yield
-        return
-    with replacing(copy) as temporary:
-        shutil.copyfile(path, temporary)
-        shutil.copymode(path, temporary)
+    made = not copy.exists()
+    if made:
+        with replacing(copy) as temporary:
+            shutil.copy(path, temporary)
     try:
         yield
     except Exception:
-        copy.unlink(missing_ok=True)
+        if made:
+            copy.unlink(missing_ok=True)
         raise
 
 
-def _plan(path: Path, file: h5py.File, known: Mapping[int | str, Location]) -> Plan:
+def _plan(
+    path: Path,
+    file: h5py.File,
+    known: Mapping[int | str, Location],
+    units: str | None,
+    timezone: str | None,
+    local_zone: str | None,
+) -> Plan:
+    """What the file lacks; units, timezone, local_zone: what the caller says of it."""
     variant = recognise(path, file)
-    features, ids, names, timestamps = _layout(path, file, variant)
+    features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
     known, _ = respelt(ids, known)
+    columns = cache(partial(_columns, features, ids, names, variant))
+    plan = partial(Plan, path, variant, len(timestamps), len(ids))
     if variant.rewrite:
-        locations, actions, unplaced = _locate(ids, known, _columns(features, ids, names, variant), dict)
-        actions.insert(0, "written anew in the canonical layout: float32, directions in degrees")
-        return Plan(path, variant, len(timestamps), len(ids), tuple(actions), unplaced, locations)
-    info = file.get(SENSOR_INFO)
-    if info is not None and not isinstance(info, h5py.Group):
-        raise SocialxError(path, f"{SENSOR_INFO} is not a group", ADVICE)
-    described = {} if info is None else {name: _location(path, name, info[name]) for name in info}
-    crs = "" if info is None else read_text(info.attrs.get(CRS_ATTR, ""))
-    if crs not in ("", CRS):
-        remedy = f"drop vd_info and give {Argument('meta', 'LOCATIONS.csv')}"
-        raise SocialxError(path, f"its positions are in {crs}, not degrees", remedy)
-    locations, actions, unplaced = _locate(ids, known, described, lambda: _columns(features, ids, names, variant))
-    if crs != CRS:
+        actions, places, unplaced = _locate(ids, known, columns(), dict)
+        _told(path, {"timezone": BAY.timezone}, SPEED, BAY.units, units, timezone, local_zone)
+        anew = "written anew in the canonical layout: float32, directions in degrees"
+        return plan((anew, *actions), unplaced, places)
+
+    actions, places, unplaced = _locate(ids, known, _described(path, file), columns)
+    if SENSOR_INFO not in file or not read_text(file[SENSOR_INFO].attrs.get(CRS_ATTR, "")):
         actions.append(f"{CRS_ATTR} {CRS}")
-
-    seconds, timed = np.full(len(timestamps), NO_TIME, np.int64), timestamps != b""
-    seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
-    stored = file.get(SECONDS)
-    wrong = None  # of the stored seconds; None = there are none
-    if isinstance(stored, h5py.Dataset):
-        values = stored[()]
-        comparable = values.shape == seconds.shape and values.dtype.kind in "iuf"
-        wrong = int(np.count_nonzero(values[timed] != seconds[timed])) if comparable else len(seconds)
-    if wrong != 0:
-        actions.append(f"timestamps_epoch corrected in {counted(wrong, 'row')}" if wrong else "timestamps_epoch added")
-
     attributes: dict[str, float | bool | str] = {}
+    datasets: dict[str, Any] = {}
+    seconds, action = _seconds(path, file, timestamps)
+    if action:
+        actions.append(action)
+        datasets[SECONDS], attributes["epoch_basis"] = seconds, "naive-utc"
     stated = file["metadata"].attrs
     if MISSING_ATTR not in stated:
         missing = attributes[MISSING_ATTR] = missing_value(file)
         actions.append(f"missing readings: {'only NaN' if np.isnan(missing) else f'{missing:g}'}")
-    if IMPUTED_ATTR not in stated and variant.imputed is not False:
-        attributes[IMPUTED_ATTR] = UNKNOWN if variant.imputed is None else True
-        perhaps = "marked as perhaps imputed"
-        actions.append(perhaps if variant.imputed is None else "marked as imputed: its zeros had been replaced")
-    if units := lacking_units(file, names):
-        actions.append(f"units of {', '.join(units)}")
-    return Plan(
-        path,
-        variant,
-        len(timestamps),
-        len(ids),
-        tuple(actions),
-        unplaced,
-        locations,
-        add_crs=crs != CRS,
-        seconds=None if wrong == 0 else seconds,
-        attributes=attributes,
-        units=units,
-    )
+    if IMPUTED_ATTR not in stated and variant.imputed in IMPUTED:
+        attributes[IMPUTED_ATTR], action = IMPUTED[variant.imputed]
+        actions.append(action)
+    new_units = lacking_units(file, names)
+    if new_units:
+        actions.append(f"units of {', '.join(new_units)}")
+    measured = [name for name in names if name not in STATIC_UNITS]
+    feature = SPEED if SPEED in measured or not measured else measured[0]
+    unit = new_units.get(feature, read_unit(file, feature))
+    for name, value, action in _told(path, stated, feature, unit, units, timezone, local_zone):
+        actions.append(action)
+        if name == "units":
+            new_units[feature] = value
+        else:
+            attributes[name] = value
+    if new_units:
+        datasets[UNITS] = np.bytes_(json.dumps(read_units(file) | new_units))
+    return plan(tuple(actions), unplaced, places, attributes, datasets)
 
 
-def _told(plan: Plan, file: h5py.File, units: str | None, timezone: str | None, local_zone: str | None) -> Plan:
-    """The plan with the unit and the time zones that the caller says; refuses others than the file has."""
-    bay = DATASETS["pems-bay"]  # which all files that are written anew are
-    stated = {} if plan.variant.rewrite else file["metadata"].attrs
-    zone = bay.timezone if plan.variant.rewrite else read_text(stated.get("timezone", ""))
+def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> tuple[np.ndarray, str]:
+    """The seconds of the rows, int64 [T], and what must be done to have them in the file; empty: it has them."""
+    seconds, timed = np.full(len(timestamps), NO_TIME, np.int64), timestamps != b""
+    seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
+    stored = file.get(SECONDS)
+    if not isinstance(stored, h5py.Dataset):
+        return seconds, "timestamps_epoch added"
+    values, wrong = stored[()], len(seconds)
+    if values.shape == seconds.shape and values.dtype.kind in "iuf":
+        wrong = int(np.count_nonzero(values[timed] != seconds[timed]))
+    return seconds, f"timestamps_epoch corrected in {counted(wrong, 'row')}" if wrong else ""
+
+
+def _told(
+    path: Path,
+    stated: Mapping[str, object],
+    feature: str,
+    unit: str,
+    units: str | None,
+    timezone: str | None,
+    local_zone: str | None,
+) -> list[tuple[str, str, str]]:
+    """What the caller says and the file does not: argument, value, action; refuses what contradicts the file.
+
+    stated: the attributes of its metadata.  unit: the one of the feature in the file.
+    """
+    zone, local = (read_text(stated.get(name, "")) for name in ("timezone", LOCAL_ZONE_ATTR))
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
         clock = f"{Argument('local_zone', timezone)} says that people live by that clock"
-        raise SocialxError(plan.path, f"its times are in UTC, not of {timezone}", f"{clock}, or {ADVICE}")
+        raise SocialxError(path, f"its times are in UTC, not of {timezone}", f"{clock}, or {ADVICE}")
     if local_zone is not None and not is_utc(zone or timezone):
         what = f"its times are of {zone or 'an unknown zone'}, and a local zone stands beside times in UTC"
-        raise SocialxError(plan.path, what, f"drop {Argument('local_zone')}, or {ADVICE}")
-    local = read_text(stated.get(LOCAL_ZONE_ATTR, ""))
-    for name, of, told, now in (("timezone", "times", timezone, zone), ("local_zone", "days", local_zone, local)):
-        if told is not None:
-            _refuse_other(plan.path, f"its {of} are of", now, "not of", Argument(name), told)
-        if told is not None and not now:
-            action = f"{name.removesuffix('zone').strip('_')} zone {told}"
-            plan = replace(plan, actions=(*plan.actions, action), attributes={**plan.attributes, name: told})
-    if units is not None:
-        names = [] if plan.variant.rewrite else [read_text(name) for name in file[FEATURE_NAMES][:]]
-        measured = [name for name in names if name not in STATIC_UNITS]
-        feature = SPEED if SPEED in measured or not measured else measured[0]
-        unit = stored_unit(feature, units)
-        stated = bay.units if plan.variant.rewrite else plan.units.get(feature, read_unit(file, feature))
-        stated = "" if stated == UNKNOWN else SPEED_UNITS.get(stated.lower(), stated)
-        _refuse_other(plan.path, f"{feature} is in", stated, "not in", Argument("units"), unit)
-        if not stated:
-            told = f"unit of {feature}: {unit}"
-            plan = replace(plan, actions=(*plan.actions, told), units={**plan.units, feature: unit})
-    return plan
-
-
-def _refuse_other(path: Path, what: str, stated: str | None, other: str, argument: Argument, told: str) -> None:
-    if stated and stated != told:
-        raise SocialxError(path, f"{what} {stated}, {other} {told}", f"drop {argument}, or {ADVICE}")
+        raise SocialxError(path, what, f"drop {Argument('local_zone')}, or {ADVICE}")
+    unit = "" if unit == UNKNOWN else SPEED_UNITS.get(unit.lower(), unit)
+    units = None if units is None else stored_unit(feature, units)
+    new = []
+    for name, what, of, old, told, action in (
+        ("timezone", "its times are", "of", zone, timezone, "time zone "),
+        (LOCAL_ZONE_ATTR, "its days are", "of", local, local_zone, "local zone "),
+        ("units", f"{feature} is", "in", unit, units, f"unit of {feature}: "),
+    ):
+        if told is not None and old and old != told:
+            raise SocialxError(path, f"{what} {of} {old}, not {of} {told}", f"drop {Argument(name)}, or {ADVICE}")
+        if told is not None and not old:
+            new.append((name, told, f"{action}{told}"))
+    return new
 
 
 def _read_all(path: Path, features: h5py.Dataset) -> None:
@@ -270,149 +281,133 @@ def _read_all(path: Path, features: h5py.Dataset) -> None:
             raise SocialxError(path, what, ADVICE) from error
 
 
-def _layout(
-    path: Path, file: h5py.File, variant: Variant
-) -> tuple[h5py.Dataset, tuple[str, ...], list[str], np.ndarray]:
-    """What ``read_layout`` gives, for the flat files too."""
-    if variant.name != "V0":
-        return read_layout(path, file)
-    features, dates, sensors = (file[name] for name in FLAT)
-    kinds = [getattr(part, "dtype", np.dtype("V")) for part in (features, dates, sensors)]
-    right = all(isinstance(part, h5py.Dataset) for part in (features, dates, sensors))
-    if not right or kinds[0].kind != "f" or not all(map(h5py.check_string_dtype, kinds[1:])):
-        raise SocialxError(path, f"types do not agree ({sample(list(map(str, kinds)))})", ADVICE)
-    if features.ndim != 3 or features.shape != (*dates.shape, *sensors.shape, 6) or 0 in features.shape:
-        raise SocialxError(
-            path,
-            f"shapes do not agree (features {features.shape}, dates {dates.shape}, sensors {sensors.shape})",
-            ADVICE,
-        )
-    names = ["avg_speed", "lanes", "length", "latitude", "longitude", "direction"]
-    return features, tuple(read_text(item) for item in sensors[:]), names, dates[:].astype("S19")
+def _described(path: Path, file: h5py.File) -> dict[str, Facts]:
+    """What vd_info says of each of its sensors; refuses positions that are no degrees."""
+    if SENSOR_INFO not in file:
+        return {}
+    info = file[SENSOR_INFO]
+    if not isinstance(info, h5py.Group):
+        raise SocialxError(path, f"{SENSOR_INFO} is not a group", ADVICE)
+    described: dict[str, Facts] = {}
+    for vdid in info:
+        if not isinstance(entry := info[vdid], h5py.Group):
+            raise SocialxError(path, f"{SENSOR_INFO}/{vdid} is not a group", ADVICE)
+        numbers = [read_number(entry.attrs.get(name)) for name in (*POSITION, *MORE)]
+        described[vdid] = _facts(*numbers, read_text(entry.attrs.get("direction", "")))
+    crs = read_text(info.attrs.get(CRS_ATTR, ""))
+    if crs not in ("", CRS):
+        remedy = f"drop vd_info and give {Argument('meta', 'LOCATIONS.csv')}"
+        raise SocialxError(path, f"its positions are in {crs}, not degrees", remedy)
+    return described
 
 
-def _location(path: Path, vdid: str, entry: object) -> Location:
-    if not isinstance(entry, h5py.Group):
-        raise SocialxError(path, f"{SENSOR_INFO}/{vdid} is not a group", ADVICE)
-    names = ("position_lat", "position_lon", "lanes", "length")
-    latitude, longitude, lanes, length = (read_number(entry.attrs.get(name)) for name in names)
-    return Location(vdid, latitude, longitude, lanes, length, read_text(entry.attrs.get("direction", "")))
+def _facts(*values: Any) -> Facts:
+    """The latitude, longitude, lanes, length and direction of a sensor by attribute, without what is unknown."""
+    named = zip((*POSITION, *MORE, "direction"), values, strict=True)
+    return {name: value for name, value in named if (value if isinstance(value, str) else np.isfinite(value))}
+
+
+def _position(facts: Facts) -> tuple[float, float]:
+    """Its latitude and longitude, NaN where they are unknown."""
+    return facts.get("position_lat", np.nan), facts.get("position_lon", np.nan)
 
 
 def _locate(
     ids: tuple[str, ...],
-    meta: Mapping[int | str, Location],
-    described: Mapping[str, Location],
-    columns: Callable[[], Mapping[str, Location]],
-) -> tuple[dict[str, Location], list[str], tuple[str, ...]]:
-    """The entries that are new or change, the actions that say so, and the ids that stay without a position.
+    listed: Mapping[int | str, Location],
+    described: Mapping[str, Facts],
+    columns: Callable[[], Mapping[str, Facts]],
+) -> tuple[list[str], dict[str, Facts], tuple[str, ...]]:
+    """The actions, by vdid what is new in vd_info, and the ids that stay without a position.
 
     The locations file wins over vd_info, and that over the file's own columns, which are read only if needed.
     """
-    respelt = {match_key(name): location for name, location in described.items()}
-    changed: dict[str, Location] = {}
+    respelt = {match_key(name): facts for name, facts in described.items()}
     counts = {"the locations file": 0, "another spelling of the id": 0, "the file's columns": 0}
-    added: dict[str, list[str]] = {}  # by vdid: what else the locations file tells of it, and vd_info does not
-    moved_km, pending = 0.0, []
+    file, spelling, column = counts
+    places: dict[str, Facts] = {}
+    unplaced, moved_km = [], 0.0
+    added: list[Facts] = []  # what else the locations file tells of a sensor, and vd_info does not
     for vdid in ids:
-        known, listed = described.get(vdid), meta.get(match_key(vdid))
-        if listed is not None:
-            if known is None or (known.latitude, known.longitude) != (listed.latitude, listed.longitude):
-                changed[vdid] = listed
-                counts["the locations file"] += 1
-                if known is not None and on_earth(known.latitude, known.longitude):
-                    north = np.radians(listed.latitude - known.latitude)  # near places: exact to about 0.1 %
-                    east = np.radians(listed.longitude - known.longitude) * np.cos(np.radians(known.latitude))
-                    moved_km = max(moved_km, float(EARTH_RADIUS_KM * np.hypot(north, east)))
-            if lacking := _lacking(known, listed):
-                changed[vdid], added[vdid] = listed, lacking
-        elif known and on_earth(known.latitude, known.longitude):
+        known, place = described.get(vdid, {}), listed.get(match_key(vdid))
+        if place is not None:
+            origin = file
+            found = _facts(place.latitude, place.longitude, place.lanes, place.length, place.direction)
+        elif on_earth(*_position(known)):
             continue
-        elif (other := respelt.get(match_key(vdid))) and on_earth(other.latitude, other.longitude):
-            changed[vdid] = other
-            counts["another spelling of the id"] += 1
+        elif on_earth(*_position(found := respelt.get(match_key(vdid), {}))):
+            origin = spelling
+        elif on_earth(*_position(found := columns().get(vdid, {}))):
+            origin = column
         else:
-            pending.append(vdid)
-    stated = columns() if pending else {}
-    for vdid in pending:
-        if (place := stated.get(vdid)) and on_earth(place.latitude, place.longitude):
-            changed[vdid] = place
-            counts["the file's columns"] += 1
+            unplaced.append(vdid)
+            continue
+        new = {name: value for name, value in found.items() if name not in (*POSITION, *known)}
+        if new and origin == file:
+            added.append(new)
+        old_place, new_place = _position(known), _position(found)
+        if old_place != new_place:
+            new |= dict(zip(POSITION, new_place, strict=True))
+            counts[origin] += 1
+            moved_km = max(moved_km, _distance_km(old_place, new_place))
+        if new:
+            places[vdid] = new
     actions = [f"vd_info: {counted(count, 'position')} from {origin}" for origin, count in counts.items() if count]
     if moved_km:
         actions[0] += f", moved by up to {1000 * moved_km:,.1f} m"
     if added:
-        names = [name for name in ("lanes", "length", "direction") if any(name in more for more in added.values())]
-        actions.append(f"vd_info: {', '.join(names)} of {counted(len(added), 'sensor')} from the locations file")
-    return changed, actions, tuple(vdid for vdid in pending if vdid not in changed)
+        names = [name for name in (*MORE, "direction") if any(name in new for new in added)]
+        actions.append(f"vd_info: {', '.join(names)} of {counted(len(added), 'sensor')} from {file}")
+    return actions, places, tuple(unplaced)
 
 
-def _lacking(known: Location | None, location: Location) -> list[str]:
-    """What one location says of its sensor besides the position and the other does not."""
-    unknown = known or Location("", np.nan, np.nan, np.nan, np.nan, "")
-    numbers = {"lanes": (unknown.lanes, location.lanes), "length": (unknown.length, location.length)}
-    lacking = [name for name, (old, new) in numbers.items() if np.isfinite(new) and not np.isfinite(old)]
-    return [*lacking, "direction"] if location.direction and not unknown.direction else lacking
+def _distance_km(old: tuple[float, float], new: tuple[float, float]) -> float:
+    """Between two places that are near, exact to about 0.1 %; 0 from none."""
+    if not on_earth(*old):
+        return 0.0
+    (north, east), (latitude, _) = np.radians(np.subtract(new, old)), np.radians(old)
+    return float(EARTH_RADIUS_KM * np.hypot(north, east * np.cos(latitude)))
 
 
-def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Location]:
+def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], variant: Variant) -> dict[str, Facts]:
     """What the static columns say of each sensor; a value that changes in time is no value."""
-    wanted = [name for name in names if name in STATIC_UNITS]
-    low = high = np.full((len(ids), len(wanted)), np.nan)
-    places = [names.index(name) for name in wanted]
+    wanted = ("latitude", "longitude", *MORE, "direction")
+    values = np.full((len(wanted), len(ids)), np.nan)
+    present = [name for name in wanted if name in names]
+    low = high = np.full((len(ids), len(present)), np.nan)
     for first in range(0, len(features), BLOCK_ROWS):
-        cells = features[first : first + BLOCK_ROWS][:, :, places].astype(np.float64)
+        cells = features[first : first + BLOCK_ROWS][:, :, [names.index(name) for name in present]].astype(np.float64)
         low, high = np.fmin(low, np.fmin.reduce(cells)), np.fmax(high, np.fmax.reduce(cells))
-    values = dict(zip(wanted, np.where(low == high, low, np.nan).T, strict=True))
-    unknown = np.full(len(ids), np.nan)
-    latitude, longitude, lanes, length, codes = (
-        values.get(name, unknown) for name in ("latitude", "longitude", "lanes", "length", "direction")
-    )
+    values[[wanted.index(name) for name in present]] = np.where(low == high, low, np.nan).T
     letters = dict(enumerate(CODED_DIRECTIONS)) if variant.rewrite else {v: k for k, v in DIRECTIONS.items()}
-    columns = zip(ids, latitude.tolist(), longitude.tolist(), lanes.tolist(), length.tolist(), strict=True)
-    return {row[0]: Location(*row, letters.get(code, "")) for row, code in zip(columns, codes.tolist(), strict=True)}
+    rows = zip(ids, values.T.tolist(), strict=True)
+    return {vdid: _facts(*numbers, letters.get(code, "")) for vdid, (*numbers, code) in rows}
 
 
 def _patch(plan: Plan, file: h5py.File) -> None:
     """Write what the plan adds."""
     info = file.require_group(SENSOR_INFO)
-    if plan.add_crs:
-        info.attrs[CRS_ATTR] = CRS
-    for index, (vdid, place) in enumerate(plan.locations.items()):
+    info.attrs[CRS_ATTR] = CRS
+    for index, (vdid, facts) in enumerate(plan.places.items()):
         if index % ENTRIES == 0:
             reserve(file, 0)
-        attributes = info.require_group(vdid).attrs
-        attributes.update(position_lat=float(place.latitude), position_lon=float(place.longitude))
-        for name in _lacking(_location(plan.path, vdid, info[vdid]), place):
-            attributes[name] = getattr(place, name)
-    if plan.seconds is not None:
-        if SECONDS in file:
-            del file[SECONDS]
-        reserve(file, plan.seconds.nbytes)
-        file[SECONDS] = plan.seconds
-        file["metadata"].attrs["epoch_basis"] = "naive-utc"
+        info.require_group(vdid).attrs.update(facts)
     file["metadata"].attrs.update(plan.attributes)
-    reserve(file, 0)
-    if plan.units:
-        units = read_units(file) | plan.units
-        if UNITS in file:
-            del file[UNITS]
-        file[UNITS] = np.bytes_(json.dumps(units))
+    for name, values in plan.datasets.items():
+        if name in file:
+            del file[name]
+        reserve(file, values.nbytes)
+        file[name] = values
 
 
 def _is_patched(plan: Plan, old: h5py.File, new: h5py.File) -> bool:
     """Whether the features of a patched copy are the very bytes of the old file, and the plan is done in it."""
+    written = [(new["metadata"], plan.attributes)]
+    written += [(new[SENSOR_INFO][vdid], facts) for vdid, facts in plan.places.items()]
+    same = all(read_text(group.attrs[name]) == str(value) for group, items in written for name, value in items.items())
+    same &= all(name in new and np.array_equal(new[name][()], values) for name, values in plan.datasets.items())
     extents = _extents(old[FEATURES])
-    same = extents == _extents(new[FEATURES])
-    info = new[SENSOR_INFO]
-    for vdid, place in plan.locations.items():
-        attributes = info[vdid].attrs
-        same &= (attributes["position_lat"], attributes["position_lon"]) == (place.latitude, place.longitude)
-        same &= not _lacking(_location(plan.path, vdid, info[vdid]), place)
-    same &= plan.seconds is None or np.array_equal(new[SECONDS][:], plan.seconds)
-    rules = new["metadata"].attrs
-    same &= all(read_text(rules[name]) == str(value) for name, value in plan.attributes.items())
-    same &= read_units(new).items() >= plan.units.items()
+    same &= extents == _extents(new[FEATURES])
     with Path(old.filename).open("rb") as left, Path(new.filename).open("rb") as right:
         for offset, size in extents:
             left.seek(offset)
@@ -435,27 +430,21 @@ def _extents(features: h5py.Dataset) -> list[tuple[int, int]]:
 
 def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
     """The readings of a file of one of the two oldest layouts, both PEMS-BAY, with the plan's positions."""
-    features, ids, names, timestamps = _layout(path, file, plan.variant)
+    features, ids, names, timestamps = read_layout(path, file, flat=plan.variant.name == "V0")
     columns = _columns(features, ids, names, plan.variant)
-    places = [(columns[vdid], plan.locations.get(vdid, columns[vdid])) for vdid in ids]
-    sensors = Sensors(
-        ids,
-        np.array([place.latitude for _, place in places]),
-        np.array([place.longitude for _, place in places]),
-        np.array([stated.lanes if np.isfinite(stated.lanes) else place.lanes for stated, place in places]),
-        np.array([stated.length if np.isfinite(stated.length) else place.length for stated, place in places]),
-        tuple(stated.direction or place.direction for stated, place in places),
+    known = [columns[vdid] | plan.places.get(vdid, {}) for vdid in ids]
+    latitude, longitude, lanes, length = (
+        np.array([facts.get(name, np.nan) for facts in known]) for name in (*POSITION, *MORE)
     )
-
-    def blocks() -> Generator[Block, None, None]:
-        for first in range(0, len(timestamps), BLOCK_ROWS):
-            rows = slice(first, first + BLOCK_ROWS)
-            yield Block(timestamps[rows], float32(features[rows, :, 0]))
-
-    bay = DATASETS["pems-bay"]
-    name = read_text(file.attrs.get("dataset_name", bay.dataset_name))
-    facts = (bay.units, bay.missing, bay.timezone, f"{path} ({plan.variant.name})", "the same file")
-    return Readings(name, bay.feature_set, sensors, blocks(), *facts)
+    directions = tuple(facts.get("direction", "") for facts in known)
+    sensors = Sensors(ids, latitude, longitude, lanes, length, directions)
+    blocks = (
+        Block(timestamps[first : first + BLOCK_ROWS], float32(features[first : first + BLOCK_ROWS, :, 0]))
+        for first in range(0, len(timestamps), BLOCK_ROWS)
+    )
+    name = read_text(file.attrs.get("dataset_name", BAY.dataset_name))
+    facts = (BAY.units, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
+    return Readings(name, BAY.feature_set, sensors, blocks, *facts)
 
 
 def expand(path: Path) -> list[Path]:
