@@ -37,6 +37,7 @@ from socialx.files.hdf5_layout import (
     VDIDS,
     Readings,
     Sensors,
+    fixed_texts,
     read_codes,
     read_lanes,
     read_text,
@@ -432,7 +433,7 @@ def _widen(file: h5py.File, new: Sensors) -> None:
         made[begin : begin + len(part)] = np.concatenate(
             [part, np.broadcast_to(column, (len(part), *column.shape))], axis=1
         )
-    ids = np.concatenate([file[VDIDS][:], np.array(new.ids, "S64")])
+    ids = fixed_texts([*file[VDIDS][:], *new.ids])
     del file[FEATURES], file[VDIDS]
     file.move(wider, FEATURES)
     file.create_dataset(VDIDS, data=ids, maxshape=(None,), chunks=True, **PACKED)

@@ -18,7 +18,7 @@ import numpy as np
 
 from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError, SocialxError, counted, in_short, sample
-from socialx.files.hdf5_layout import PACKED, plain_text
+from socialx.files.hdf5_layout import PACKED, fixed_texts, plain_text
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
 from socialx.files.time_axis import JITTER_S
 
@@ -343,9 +343,9 @@ def _describe(file: h5py.File, forecast: Any) -> None:
 def _names(forecast: Any) -> dict[str, np.ndarray]:
     """The names of a forecast."""
     return {
-        "sensors": np.array(forecast.sensors, "S64"),
-        "targets": np.array(forecast.targets, "S64"),
-        "units": np.array([unit.encode() for unit in forecast.units], "S64"),
+        "sensors": fixed_texts(forecast.sensors),
+        "targets": fixed_texts(forecast.targets),
+        "units": fixed_texts(forecast.units),
     }
 
 

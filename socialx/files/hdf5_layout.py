@@ -158,6 +158,13 @@ def read_layout(
     return features, tuple(ids), names, np.array(wall, "S19")
 
 
+def fixed_texts(texts: Sequence[str | bytes]) -> np.ndarray:
+    """Texts as UTF-8 of one width, 64 bytes or more, bytes [n]; the dtype says so where one is beyond ASCII."""
+    encoded = [text if isinstance(text, bytes) else text.encode() for text in texts]
+    width = max([64, *map(len, encoded)])
+    return np.array(encoded, f"S{width}" if all(map(bytes.isascii, encoded)) else h5py.string_dtype("utf-8", width))
+
+
 def plain_text(text: str) -> str:
     """A text that can be stored: bytes of a file name that are no UTF-8 become U+FFFD."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -38,6 +38,7 @@ from socialx.files.hdf5_layout import (
     Block,
     Readings,
     Sensors,
+    fixed_texts,
     plain_text,
 )
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
@@ -45,6 +46,7 @@ from socialx.files.time_axis import common_step, gaps, refuse_jitter, timestamp_
 
 CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
 CHUNK_BYTES = 1 << 23  # fewer rows where one day would be larger than this
+ID = re.compile(r"(?![.]+$)[^\s/]{1,64}")
 ENTRIES = 100  # of vd_info, for which room is kept at once
 
 
@@ -102,11 +104,11 @@ def write(path: Path, readings: Readings) -> Summary:
 def _columns(readings: Readings) -> dict[str, np.ndarray]:
     """Feature name -> its constant column [N] in the order of the file; readings replace the zeros."""
     sensors = readings.sensors
-    bad = [ascii(text[:40]) for text in sensors.ids if not re.fullmatch(r"(?![.]+$)[!-.0-~]{1,64}", text)]
-    if bad:  # an id becomes fixed-width ASCII text and the name of an HDF5 group
+    bad = [ascii(text[:40]) for text in sensors.ids if not (ID.fullmatch(text) and text.isprintable())]
+    if bad:  # an id becomes fixed-width text and the name of an HDF5 group
         raise SocialxError(
             readings.source_data,
-            f"{len(bad)} sensor ids are not 1 to 64 plain ASCII characters without spaces and '/' ({sample(bad)})",
+            f"{len(bad)} sensor ids are not 1 to 64 printable characters without spaces and '/' ({sample(bad)})",
             "rename them",
         )
     measured: dict[str, np.ndarray | None] = dict.fromkeys(
@@ -221,7 +223,7 @@ def _write_metadata(
     file.attrs.update(source_data=source_data, source_meta=source_meta)
     for name, count in zip((ROWS_ATTR, "num_locations", "num_features"), file[FEATURES].shape, strict=True):
         file.attrs[name] = np.int64(count)
-    texts = {VDIDS: np.array(sensors.ids, "S64"), FEATURE_NAMES: np.array(list(columns), "S32")}
+    texts = {VDIDS: fixed_texts(sensors.ids), FEATURE_NAMES: np.array(list(columns), "S32")}
     for name, column in (texts | {TIMESTAMPS: timestamps, SECONDS: seconds}).items():
         reserve(file, packed_bytes(column.nbytes))
         file.create_dataset(name, data=column, maxshape=(None,), chunks=True, **PACKED)

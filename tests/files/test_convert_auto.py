@@ -84,6 +84,17 @@ def utd19(time: str, vdid: str, value: float) -> str:
     return f"{time[:10]},{second},{vdid},60,0.02,,losangeles,{value!r}"
 
 
+def taiwan(folder: Path) -> Path:
+    for number, (when, row) in enumerate(zip(TIMES, VALUES.tolist(), strict=True)):
+        lanes = [{"LaneID": 0, "Speed": speed, "Vehicles": [{"Volume": 1}]} for speed in row]
+        vds = [
+            {"VDID": vdid, "DataCollectTime": f"{when.replace(' ', 'T')}+08:00", "LinkFlows": [{"Lanes": [lane]}]}
+            for vdid, lane in zip(IDS, lanes, strict=True)
+        ]
+        (folder / f"{number:03}.json").write_text(json.dumps({"VDLives": vds}))
+    return folder
+
+
 def saved(path: Path, **arrays: np.ndarray) -> Path:
     np.savez(path, **arrays)
     return path
@@ -124,6 +135,7 @@ BUILDERS = {
         lambda f: rows_of_sensors(f / "u.csv", "day,interval,detid,flow,occ,error,city,speed\n", utd19),
         [],
     ),
+    "taiwan-vd": (taiwan, []),
 }
 
 
@@ -150,6 +162,8 @@ def test_whatever_it_is_one_command_makes_the_same_file(tmp_path: Path, name: st
     assert store.timestamps.astype(str).tolist() == TIMES
     if name == "largest-npz":
         assert np.allclose(store.values, VALUES, atol=1e-4)
+    elif name == "taiwan-vd":  # a lane without a reading is none
+        assert np.nan_to_num(store.values).tobytes() == VALUES.astype(np.float32).tobytes()
     else:
         assert store.values.tobytes() == VALUES.astype(np.float32).tobytes()
     assert store.sensors.ids == IDS

@@ -177,7 +177,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
-@pytest.mark.parametrize("bad", ["", "a/b", "..", "a b", "\u65b0", "x" * 65])
+@pytest.mark.parametrize("bad", ["", "a/b", "..", "a b", "\u65b0\u3000", "\u200b", "x" * 65])
 def test_an_id_that_the_file_cannot_hold(tmp_path: Path, bad: str) -> None:
     readings = made_up([block(timestamps(3), speeds(3))], ("1", bad, "3"))
     refusal(lambda: writer.create(tmp_path / "out.h5", readings), "made up", ascii(bad[:40]), "rename")

@@ -13,6 +13,7 @@ NARROW = {
     "channels": ("pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy"),
     "basicts": ("basicts",),
     "libcity": ("libcity",),
+    "taiwan": ("taiwan-vd",),
     "pems_station": ("pems-station",),
     "utd19": ("utd19",),
 }

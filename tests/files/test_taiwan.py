@@ -1,0 +1,386 @@
+"""VDLiveList and VDList of Taiwan: lanes in snapshots of JSON or XML, codes, free clocks, stale detectors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import h5py
+import numpy as np
+import pytest
+
+import socialx as api
+from socialx.files.formats import taiwan
+from socialx.files.store import open_store
+from tests.commands import SMALL, works
+from tests.data_files import refusal
+
+IDS = ("VD-N1-S-103.670-M-LOOP", "VD-N1-N-198-O-SE-21-北上出口-彰化")
+TIMES = [f"2024-01-31T00:{minute:02}:00+08:00" for minute in (0, 5, 10)]
+SCHEMA = "http://traffic.transportdata.tw/standard/traffic/schema/"
+NAN = float("nan")
+Entry = dict[str, Any]
+
+
+def lane(number: int, speed: object, occupancy: object, *volumes: object) -> Entry:
+    vehicles = [{"VehicleType": kind, "Volume": volume} for kind, volume in zip("SLT", volumes, strict=False)]
+    return {"LaneID": number, "LaneType": 1, "Speed": speed, "Occupancy": occupancy, "Vehicles": vehicles}
+
+
+def detector(vdid: str, time: str, *lanes: Entry) -> Entry:
+    return {"VDID": vdid, "LinkFlows": [{"LinkID": "1", "Lanes": [*lanes]}], "DataCollectTime": time}
+
+
+def two(time: str, speed: float) -> list[Entry]:
+    """Two detectors, the first of two lanes with 3 and 1 vehicles."""
+    first = detector(IDS[0], time, lane(0, speed, 4, 2, 1), lane(1, speed + 4, 6, 1, 0))
+    return [first, detector(IDS[1], time, lane(0, speed - 20, 8, 5))]
+
+
+def xml(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return f"<{name}>{''.join(xml(name.removesuffix('s'), each) for each in value)}</{name}>"
+    inside = "".join(xml(*each) for each in value.items()) if isinstance(value, dict) else escape(str(value))
+    return f"<{name}>{inside}</{name}>"
+
+
+def as_xml(root: str, name: str, entries: list[Entry]) -> str:
+    body = f"<UpdateTime>{TIMES[0]}</UpdateTime>{xml(name, entries)}"
+    return f'<?xml version="1.0" encoding="utf-8"?>\n<{root} xmlns="{SCHEMA}">{body}</{root}>'
+
+
+def as_json(root: str, name: str, entries: list[Entry]) -> str:
+    return json.dumps({"UpdateTime": TIMES[0], name: entries}, ensure_ascii=False)
+
+
+PLACES = [{"VDID": vdid, "PositionLon": 121.5 + n, "PositionLat": 25.1 + n} for n, vdid in enumerate(IDS)]
+SNAPSHOTS = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
+SPEEDS = [[61.0, 40.0], [62.0, 41.0], [63.0, 42.0]]  # (3 x + (x + 4)) / 4
+
+
+def write(folder: Path, snapshots: list[list[Entry]] = SNAPSHOTS, places: list[Entry] | None = PLACES) -> Path:
+    """A folder of snapshots, a folder each."""
+    for number, entries in enumerate(snapshots):
+        inner = folder / f"2024-01-31_{number:02}"
+        inner.mkdir(parents=True)
+        (inner / "VDLiveList.json").write_text(as_json("VDLiveList", "VDLives", entries))
+        if places is not None:
+            (inner / "VDList.json").write_text(as_json("VDList", "VDs", places))
+    return folder
+
+
+def convert(data: Path | list[Path], **options: Any) -> tuple[h5py.File, api.Conversion]:
+    first = data if isinstance(data, Path) else data[0]
+    target = first.parent / "out.h5"
+    done = api.convert("auto", data, target, overwrite=True, **options)
+    return h5py.File(target), done
+
+
+def values(file: h5py.File, features: int = 1) -> list[Any]:
+    return file["data/features"][:, :, :features].squeeze(-1 if features == 1 else ()).tolist()
+
+
+def told(done: api.Conversion) -> str:
+    return "\n".join(map(str, done.notes))
+
+
+def test_lanes_become_detectors_with_their_positions(tmp_path: Path) -> None:
+    file, done = convert(write(tmp_path / "in"))
+    assert values(file) == SPEEDS
+    store = open_store(tmp_path / "out.h5")
+    assert store.sensors.ids == IDS
+    assert (store.unit, store.timezone, store.missing) == ("km/h", "Asia/Taipei", 0.0)
+    assert store.sensors.latitude.tolist() == [25.1, 26.1]
+    assert store.sensors.longitude.tolist() == [121.5, 122.5]
+    assert store.timestamps.astype(str).tolist() == [f"{time[:10]} {time[11:19]}" for time in TIMES]
+    assert [names.decode() for names in file["metadata/combined_lanes"][:]] == ["0, 1", "0"]
+    assert f"speeds are means of lanes weighted by flow ({IDS[0]}: 0, 1)" in told(done)
+
+
+def tree(folder: Path) -> Path:
+    return write(folder / "in")
+
+
+def flat(folder: Path, write_as: Callable[[str, str, list[Entry]], str], pack: bool = False) -> Path:
+    (folder / "in").mkdir()
+    texts = [write_as("VDLiveList", "VDLives", entries) for entries in SNAPSHOTS]
+    for number, text in enumerate([*texts, write_as("VDList", "VDs", PLACES)]):
+        path = folder / "in" / f"{number}.{'xml' if text.startswith('<') else 'json'}{'.gz' * pack}"
+        path.write_bytes(gzip.compress(text.encode()) if pack else text.encode())
+    (folder / "in" / ".hidden.json").write_text("{")
+    return folder / "in"
+
+
+def zipped(folder: Path) -> Path:
+    source = write(folder / "in")
+    with zipfile.ZipFile(folder / "in.zip", "w") as archive:
+        for path in sorted(source.rglob("*.json")):
+            archive.write(path, path.relative_to(source))
+    return folder / "in.zip"
+
+
+def of_the_ancestor(folder: Path) -> Path:
+    source = write(folder / "in")
+    for path in source.rglob("*.json"):
+        name = {"VDLives": "LiveTrafficData", "VDs": "VDList"}
+        content = {name.get(key, key): entries for key, entries in json.loads(path.read_text()).items()}
+        path.write_text(json.dumps(content))
+    return source
+
+
+def bare(folder: Path) -> Path:
+    source = write(folder / "in")
+    for path in source.rglob("*.json"):
+        path.write_text("\ufeff" + json.dumps(list(json.loads(path.read_text()).values())[-1]))
+    return source
+
+
+SHAPES: dict[str, Callable[[Path], Path]] = {
+    "flat": lambda folder: flat(folder, as_json),
+    "xml": lambda folder: flat(folder, as_xml),
+    "xml.gz": lambda folder: flat(folder, as_xml, pack=True),
+    "zip": zipped,
+    "ancestor": of_the_ancestor,
+    "bare": bare,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_gives_the_same_file(tmp_path: Path, shape: str) -> None:
+    data = SHAPES[shape](tmp_path)
+    works("convert", "auto", data, "--output-h5", tmp_path / "out.h5")
+    (tmp_path / "plain").mkdir()
+    works("convert", "auto", tree(tmp_path / "plain"), "--output-h5", tmp_path / "tree.h5")
+    found, want = open_store(tmp_path / "out.h5"), open_store(tmp_path / "tree.h5")
+    assert found.values.tolist() == want.values.tolist() == SPEEDS
+    assert found.sensors.ids == want.sensors.ids
+    assert found.sensors.latitude.tolist() == want.sensors.latitude.tolist()
+    assert found.timestamps.tolist() == want.timestamps.tolist()
+
+
+def test_several_files_and_one_of_positions(tmp_path: Path) -> None:
+    live = sorted(write(tmp_path / "in", places=None).rglob("VDLiveList.json"))
+    (tmp_path / "at.csv").write_text("id,latitude,longitude\n" + "".join(f"{vdid},25,121\n" for vdid in IDS))
+    file, _ = convert(live, meta=tmp_path / "at.csv")
+    assert values(file) == SPEEDS
+    refusal(lambda: convert(tmp_path / "in"), "holds no positions of its sensors: add --meta-csv")
+    moment = "its snapshots are of one moment, 2024-01-31 00:00:00: name the folder"
+    refusal(lambda: convert(live[0], without_positions=True), moment)
+
+
+def test_several_quantities(tmp_path: Path) -> None:
+    file, done = convert(write(tmp_path / "in"), channel="flow,speed,occupancy")
+    names = [name.decode() for name in file["metadata/feature_names"][:3]]
+    assert names == ["flow", "avg_speed", "occupancy"]
+    assert values(file, 3)[0] == [[4.0, 61.0, 5.0], [5.0, 40.0, 8.0]]
+    units = json.loads(file["metadata/units"][()])
+    assert [units[name] for name in names] == ["unknown", "km/h", "%"]
+    assert "the unit of flow is not said in it" in told(done)
+
+
+def test_only_flows(tmp_path: Path) -> None:
+    snapshots = [[detector(IDS[0], time, lane(0, 0, 0, 0), lane(1, 50, 1, 0, 2))] for time in TIMES]
+    snapshots[1][0]["LinkFlows"][0]["Lanes"][1]["Vehicles"][0]["Volume"] = -99
+    file, _ = convert(write(tmp_path / "in", snapshots), channel="flow", units="veh/min")
+    assert np.isnan(values(file)[1][0])
+    assert [row[0] for row in values(file)][::2] == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("code", [-99, -1, "-99", 0, None, ""])
+def test_a_code_is_no_reading(tmp_path: Path, code: object) -> None:
+    snapshots = [*SNAPSHOTS[:2], two(TIMES[2], 62.0)]
+    snapshots[2][0]["LinkFlows"][0]["Lanes"][1]["Speed"] = code
+    snapshots[2][1]["LinkFlows"][0]["Lanes"][0]["Speed"] = code
+    file, _ = convert(write(tmp_path / "in", snapshots))
+    assert values(file)[2][0] == 62.0
+    assert np.isnan(values(file)[2][1])
+
+
+def test_times_with_another_offset_or_none_are_those_of_taiwan(tmp_path: Path) -> None:
+    snapshots = [two("2024-01-30T16:00:00Z", 60.0), two("2024-01-31T00:05:00", 61.0), two(TIMES[2], 62.0)]
+    file, _ = convert(write(tmp_path / "in", snapshots), timezone="Asia/Taipei")
+    assert values(file) == SPEEDS
+    assert file["metadata/timestamps"][0] == b"2024-01-31 00:00:00"
+    refusal(lambda: convert(tmp_path / "in", timezone="UTC"), "are written in Asia/Taipei: drop it")
+
+
+def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
+    snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
+    snapshots[1][1] = snapshots[2][1] = snapshots[0][1]
+    file, done = convert(write(tmp_path / "in", snapshots))
+    assert np.isnan([row[1] for row in values(file)]).tolist() == [False, True, True]
+    assert "2 readings stand there again: read once" in told(done)
+    other = two(TIMES[0], 99.0)[1]
+    live = sorted(write(tmp_path / "other", [snapshots[0], [snapshots[1][0], other]]).rglob("VDLiveList.json"))
+    found = f"two readings of {IDS[1]} at 2024-01-31 00:00:00"
+    refusal(lambda: convert(tmp_path / "other"), found, f"in {live[0]} and {live[1]}", ": remove one")
+
+
+def test_a_detector_that_stands_still_since_long_ago_makes_no_row(tmp_path: Path) -> None:
+    snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
+    for entries in snapshots:
+        entries.append(detector("OLD", "2023-06-01T07:12:00+08:00", lane(0, 30, 1, 1)))
+    file, done = convert(write(tmp_path / "in", snapshots), without_positions=True)
+    assert file["data/features"].shape[:2] == (3, 3)
+    assert "3 readings are of other times than the snapshots (OLD): left out" in told(done)
+
+
+def test_a_clock_that_is_ahead_makes_no_row(tmp_path: Path) -> None:
+    snapshots = [[detector(f"V{n}", time, lane(0, 50, 1, 1)) for n in range(200)] for time in TIMES]
+    snapshots[1][7]["DataCollectTime"] = "2099-01-01T00:00:00+08:00"
+    file, done = convert(write(tmp_path / "in", snapshots), without_positions=True)
+    assert file["data/features"].shape[:2] == (3, 200)
+    assert "1 reading is of other times than the snapshots (V7): left out" in told(done)
+
+
+def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
+    snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
+    for n, entries in enumerate(snapshots):
+        entries[1]["DataCollectTime"] = TIMES[n].replace(":00+08", f":{20 + n}+08")
+    pair = "readings of 2024-01-31 00:00:00 and 2024-01-31 00:00:20, closer than the 5 min"
+    refusal(lambda: convert(write(tmp_path / "in", snapshots)), pair, "--round-times moves each to the nearest")
+    file, done = convert(tmp_path / "in", round_times=True)
+    assert values(file) == SPEEDS
+    assert "3 of 6 times moved to whole 5 min, by up to 22 s" in told(done)
+
+
+def test_of_two_readings_in_a_step_the_nearer_one_counts(tmp_path: Path) -> None:
+    snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
+    late = two("2024-01-31T00:05:40+08:00", 80.0)
+    file, done = convert(write(tmp_path / "in", [*snapshots, late]), round_times=True, freq="5min")
+    assert values(file) == SPEEDS
+    assert "2 readings share their step with one that is nearer to it: left out" in told(done)
+
+
+def test_lanes_of_two_links_are_told(tmp_path: Path) -> None:
+    snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
+    for entries in snapshots:
+        entries[1]["LinkFlows"].append({"LinkID": "2", "Lanes": [lane(0, 90, 1, 5)]})
+    file, done = convert(write(tmp_path / "in", snapshots))
+    assert [row[1] for row in values(file)] == [65.0, 65.5, 66.0]
+    assert f"1 detector has lanes of several links ({IDS[1]}): combined to one reading" in told(done)
+
+
+def test_empty_snapshots_and_other_files_are_named(tmp_path: Path) -> None:
+    data = write(tmp_path / "in", [*SNAPSHOTS, []])
+    (data / "settings.json").write_text("{}")
+    file, done = convert(data)
+    assert values(file) == SPEEDS
+    assert "1 snapshot without a reading (2024-01-31_03/VDLiveList.json)" in told(done)
+    assert "1 file left out, no snapshots (in/settings.json)" in told(done)
+
+
+BOMB = (
+    '<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;&b;">]><VDLiveList><VDLives>&c;</VDLives></VDLiveList>'
+)
+DAMAGED = {
+    "cut": (as_json("", "VDLives", SNAPSHOTS[2])[:-40], "no JSON or XML that can be read"),
+    "empty": ("", "no JSON or XML that can be read"),
+    "bomb": (BOMB, "it has a document type"),
+    "cut xml": (as_xml("VDLiveList", "VDLives", SNAPSHOTS[2])[:-40], "no JSON or XML that can be read"),
+    "page": ("<html><body>busy</body></html>", "no list VDLives in it"),
+    "message": ('{"message": "API rate limit exceeded"}', "no list VDLives in it"),
+    "texts": ('{"VDLives": ["a"]}', "no list VDLives in it"),
+    "deep": ("[" * 100_000, "no JSON or XML that can be read"),
+    "no id": (as_json("", "VDLives", [detector("", TIMES[2], lane(0, 1, 1, 1))]), "it has no VDID"),
+    "no time": (as_json("", "VDLives", [detector("A", "", lane(0, 1, 1, 1))]), "no DataCollectTime"),
+    "odd time": (as_json("", "VDLives", [detector("A", "2024-02-31T00:00:00", lane(0, 1, 1, 1))]), "'A' at '2024-02"),
+    "odd speed": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, "fast", 1, 1))]), "'fast'"),
+    "a truth": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, True, 1, 1))]), "its Speed is 'True'"),
+    "odd lanes": ('{"VDLives": [{"VDID": "A", "LinkFlows": {"Lanes": 1}}]}', "its LinkFlows is no list"),
+    "large": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, 10**400, 1, 1))]), "'A' at"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_snapshot_is_named(tmp_path: Path, damage: str) -> None:
+    data, (text, words) = write(tmp_path / "in"), DAMAGED[damage]
+    path = data / "2024-01-31_02/VDLiveList.json"
+    path.write_text(text)
+    refusal(lambda: convert(data), f"{path}: ", words)
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_a_file_that_is_too_large_or_cannot_be_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = flat(tmp_path, as_json, pack=True)
+    (data / "2.json.gz").write_bytes(gzip.compress(b"x" * 99)[:-9])
+    refusal(lambda: convert(data), f"{data / '2.json.gz'}: cannot be read")
+    monkeypatch.setattr(taiwan, "CONTENT_BYTES", 1 << 20)
+    (data / "2.json.gz").write_bytes(gzip.compress(b" " * (1 << 21)))
+    refusal(lambda: convert(data), f"{data / '2.json.gz'}: more than 1 MiB")
+
+
+def test_positions_that_are_none_count_as_not_listed(tmp_path: Path) -> None:
+    places = [PLACES[0], {"VDID": IDS[1], "PositionLat": 0, "PositionLon": "0"}]
+    lacking = f"no position for 1 of 2 sensors of the data ({IDS[1]})"
+    refusal(lambda: convert(write(tmp_path / "in", places=places)), lacking)
+    (tmp_path / "in/2024-01-31_00/VDList.json").write_text(as_json("", "VDs", PLACES))  # an earlier list knows it
+    file, _ = convert(tmp_path / "in")
+    assert values(file) == SPEEDS
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"units": "mph"}, "speeds of VDLive are in km/h"),
+        ({"channel": "lorries"}, "choose of speed, flow, occupancy"),
+        ({"channel": "speed,speed"}, "each once"),
+        ({"freq": "5min"}, "says that itself"),
+        ({"city": "taipei"}, "says that itself"),
+    ],
+)
+def test_options_that_cannot_be(tmp_path: Path, options: dict[str, str], words: str) -> None:
+    refusal(lambda: convert(write(tmp_path / "in"), **options), words)
+
+
+def test_a_folder_without_a_snapshot(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/VDList.json").write_text(as_json("", "VDs", PLACES))
+    lacking = "no snapshot of VDLive: name a file VDLiveList, or a folder or zip of them"
+    refusal(lambda: api.convert("taiwan-vd", tmp_path / "in", tmp_path / "out.h5"), lacking)
+    none = write(tmp_path / "none", [[], []])
+    refusal(lambda: api.convert("taiwan-vd", none, tmp_path / "out.h5"), "no reading in 2 snapshots")
+
+
+def test_ids_in_chinese_go_through_every_task(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    times = np.datetime64("2024-01-31T00:00") + 5 * np.arange(200).astype("m8[m]")
+    table = tmp_path / "table.csv"
+    lines = [f"{time},{a:.2f},{b:.2f}" for time, (a, b) in zip(times, 60 + rng.normal(0, 3, (200, 2)), strict=True)]
+    table.write_text("\n".join([f"time,{','.join(IDS)}", *lines]) + "\n", encoding="utf-8")
+    places = tmp_path / "places.csv"
+    places.write_text("id,lat,lon\n" + "".join(f"{vdid},25,{121 + n}\n" for n, vdid in enumerate(IDS)), "utf-8")
+    data, run = tmp_path / "data.h5", tmp_path / "run"
+    works("convert", "auto", table, "--meta-csv", places, "--units", "km/h", "--output-h5", data, "--validate")
+    with h5py.File(data) as file:
+        assert file["metadata/vdids"].asstr()[:].tolist() == [*IDS]
+        assert h5py.check_string_dtype(file["metadata/vdids"].dtype).encoding == "utf-8"
+        assert {*file["metadata/vd_info"]} == {*IDS}
+    assert json.loads(works("inspect", data, "--json").stdout)["without_info"] == []
+    works("train", "--data", data, "--run-dir", run, "--max-epochs", "1", "--device", "cpu", *SMALL)
+    for name in ("f.csv", "f.h5"):
+        works("predict", run, "--sensors", IDS[1], "--output", tmp_path / name)
+    assert IDS[1] in (tmp_path / "f.csv").read_text(encoding="utf-8")
+    with h5py.File(tmp_path / "f.h5") as file:
+        assert file["sensors"].asstr()[:].tolist() == [IDS[1]]
+    assert json.loads(works("predict", run, "--json").stdout)["sensors"] == [*IDS]
+    more = tmp_path / "more.csv"
+    more.write_text(f"time,{','.join((*IDS, '新竹'))}\n2024-01-31 16:40,60,61,62\n", encoding="utf-8")
+    places.write_text("id,lat,lon\n新竹,25,120\n", encoding="utf-8")
+    works("append", data, more, "--meta", places)
+    assert open_store(data).sensors.ids == (*IDS, "新竹")
+
+
+def test_an_ascii_file_is_stored_as_before(tmp_path: Path) -> None:
+    table, places = tmp_path / "t.csv", tmp_path / "p.csv"
+    table.write_text("time,a,b\n2024-01-31 00:00,1,2\n2024-01-31 00:05,2,3\n")
+    places.write_text("id,lat,lon\na,25,121\nb,25,122\n")
+    works("convert", "auto", table, "--meta-csv", places, "--output-h5", tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["metadata/vdids"].dtype == np.dtype("S64")
+        assert h5py.check_string_dtype(file["metadata/vdids"].dtype).encoding == "ascii"
