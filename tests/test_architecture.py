@@ -24,7 +24,7 @@ OWNERS = {
     "rich": {"cli.", "views."},
     "h5py": {"files."},
     "pandas": {"files.", "forecast", "notebook", "scoring.results"},
-    "pyarrow": {"forecast", "files.forecasts", "files.formats.sheets"},
+    "pyarrow": {"forecast", "files.forecasts", "files.formats.sheets", "files.frames"},
     "yaml": {"settings_file"},
     "xlstm": {"model.xlstm.weights"},
     "triton": {"model.xlstm."},
