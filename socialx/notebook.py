@@ -18,8 +18,8 @@ def names_in(names: str | Iterable[str]) -> list[str]:
 
 
 def is_frame(value: object) -> bool:
-    """Whether it is a table of pandas, which need not be loaded to tell."""
-    return hasattr(value, "to_csv")
+    """Whether it is a table of pandas or pyarrow, which need not be loaded to tell."""
+    return hasattr(value, "to_csv") or hasattr(value, "to_pandas")
 
 
 def files_in(files: Any, argument: str = "data") -> list[Path]:

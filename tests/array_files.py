@@ -62,5 +62,5 @@ def check(found: Contents, times: list[str], values: np.ndarray, feature: str, u
 
 def recognised(path: Path) -> list[str]:
     """The formats of NumPy files that claim a path."""
-    names = ("windows-npz", "pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy", "basicts")
+    names = ("pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy")
     return [name for name in names if reason(FORMATS[name], path)]

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -25,6 +24,7 @@ from socialx.errors import (
     told,
     written,
 )
+from socialx.files.frames import temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,12 +116,7 @@ def as_file(data: Any, options: Mapping[str, Any]) -> Iterator[tuple[Any, dict[s
     database, table = _database(urls[0]), table_of_query(urls[0], query)
     from pyarrow.parquet import write_table
 
-    try:
-        folder = TemporaryDirectory(prefix="socialx-database-")
-    except OSError as error:
-        what = f"no folder for a temporary file can be written ({error.strerror})"
-        raise SocialxError("TMPDIR", what, "set it to a folder with space") from None
-    with folder as place:
+    with temporary_folder("database") as place:
         path = Path(place, f"{database.name}.parquet")
         try:
             write_table(table, path)

@@ -1,23 +1,111 @@
-"""A pandas frame of readings, as a file that every task reads."""
+"""A frame of readings in memory: as a table that convert reads, or as a file that every task reads."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from zoneinfo import available_timezones
 
 import numpy as np
 
-from socialx.errors import SettingsError, SocialxError
+from socialx.errors import Argument, Command, Retell, SettingsError, SocialxError, in_short, written
 from socialx.files.hdf5_layout import Block, Readings
 from socialx.files.store import Store
 from socialx.files.writer import write
 
 if TYPE_CHECKING:
     from pandas import DataFrame as Frame
+    from pyarrow import Table
 else:
-    Frame = Any  # pandas is loaded by whoever made one
+    Frame = Table = Any  # pandas and pyarrow are loaded by whoever made one
 
 WHERE = "data"
+FRAME = "the frame"  # in messages, in place of its temporary file
+
+
+def write_table(path: Path, frame: Frame | Table) -> str | None:
+    """Write a pandas frame or a pyarrow table as Parquet; return the zone of its times, where it names one.
+
+    The index of a frame is a column of it, unless it only counts rows.  Raises SettingsError for what is no frame, and
+    SocialxError for a frame without cells, for columns that repeat, and for cells that Parquet does not have.
+    """
+    import pyarrow as pa
+    from pyarrow.parquet import write_table as write_parquet
+
+    table = frame if isinstance(frame, pa.Table) else _as_arrow(frame)
+    _refuse_repeated(table.column_names)
+    if not table.num_rows or not table.num_columns:
+        found = f"{table.num_rows} rows and {table.num_columns} columns"
+        raise SocialxError(FRAME, found, "give readings: wall times x sensors, or a row per reading")
+    write_parquet(table, path, compression="none", use_dictionary=False)
+    zones = {each.tz for each in table.schema.types if pa.types.is_timestamp(each)} - {None, "UTC"}
+    return next(iter(zones & available_timezones()), None) if len(zones) == 1 else None
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise SocialxError(FRAME, f"{len(twice)} of its columns repeat", "keep one of each", sample=twice)
+
+
+def _as_arrow(frame: Frame) -> Table:
+    """A frame as a pyarrow table, its index included."""
+    import pandas as pd
+    import pyarrow as pa
+
+    if not isinstance(frame, pd.DataFrame):
+        remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
+        raise SettingsError(WHERE, f"{type(frame).__name__} is no file and no frame", remedy)
+    if frame.columns.nlevels > 1:
+        remedy = "name each by its sensor: frame.columns = frame.columns.map('_'.join)"
+        raise SocialxError(FRAME, f"its columns have {frame.columns.nlevels} names each", remedy)
+    frame = frame.set_axis(frame.columns.map(str), axis=1)
+    _refuse_repeated(list(frame.columns))
+    if isinstance(frame.index, pd.PeriodIndex):
+        frame = frame.set_axis(frame.index.to_timestamp())
+    levels = [str(name or f"level_{place}") for place, name in enumerate(frame.index.names)]
+    if frame.index.nlevels > 1 and not set(levels) & set(frame.columns):
+        frame = frame.set_axis(frame.index.set_names(levels)).reset_index()
+    elif frame.index.name is not None and str(frame.index.name) in frame.columns:
+        raise SocialxError(FRAME, f"its index and a column are both {frame.index.name!r}", "rename one of them")
+    try:
+        return pa.Table.from_pandas(frame)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        found = (
+            f"cells that are no numbers, texts or times, or of several kinds ({in_short(Exception(*error.args[-1:]))})"
+        )
+        raise SocialxError(FRAME, found, "give numbers, and NaN where nothing was read") from None
+
+
+@contextmanager
+def temporary_folder(task: str) -> Iterator[Path]:
+    """A folder that is gone when the block ends; raises SocialxError where none can be made."""
+    try:
+        folder = TemporaryDirectory(prefix=f"socialx-{task}-")
+    except OSError as error:
+        found = f"no folder for a temporary file can be written ({error.strerror})"
+        raise SocialxError("TMPDIR", found, "set it to a folder with space") from None
+    with folder as place:
+        yield Path(place)
+
+
+def without_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:
+    """What changes a marked text so that it names no temporary file, but ``name``.
+
+    kept: what stands in a command in place of its arguments, by these.
+    """
+
+    def renamed(part: Argument | Command) -> str:
+        if isinstance(part, Argument):
+            return str(Argument(part.name, name if str(part.value) == str(file) else part.value))
+        part.arguments = tuple(kept.get(str(value), value) for value in part.arguments)
+        part.options = {key: kept.get(str(value), value) for key, value in part.options.items()}
+        return str(part)
+
+    return lambda text: written(text, renamed).replace(str(file), name)
 
 
 def write_frame(path: Path, frame: Frame, like: Store) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from socialx.errors import Command, SettingsError, SocialxError
 from socialx.files.convert_options import Request, options
 from socialx.files.file_head import AGAIN, FileHead, check_first_line, check_text
-from socialx.files.formats.arrays import refuse_arrays
-from socialx.files.formats.basicts import DAT
+from socialx.files.formats.arrays import array_names, refuse_arrays
 from socialx.files.formats.contents import Format
 from socialx.files.formats.matrices import refuse_numbers
 from socialx.files.formats.names import AUTO
@@ -28,6 +30,14 @@ from socialx.files.published import DATASETS, PublishedDataset, dataset
 
 EXPORT = "export"  # an older name of csv
 FORECAST = "name the file of readings that it was made from"
+# Files that are not read themselves, and the page whose recipes make frames of them.
+RECIPES = "docs/how-to/recipes.md"
+BY_RECIPE = f"the recipe in {RECIPES} makes a frame of it, which convert takes"
+DAT = "data.dat"  # numbers of BasicTS, in which no line ends
+BASICTS = (DAT, "desc.json"), ("train_data.npy", "train_timestamps.npy")
+OF_BASICTS = re.compile(r"data\.dat|desc\.json|meta\.json|(train|val|test)_(data|timestamps)\.npy")
+WINDOWS = ("train.npz", "val.npz", "test.npz")
+FORMER = {"basicts": "a folder of BasicTS", "windows-npz": "windows of DCRNN"}  # names of formats
 
 
 @dataclass(frozen=True)
@@ -104,15 +114,31 @@ def find(kind: str) -> PublishedDataset | Format | None:
     more = {format.name: format for format in of_packages()}
     if name in more:
         return more[name]
+    if name in FORMER:
+        raise SettingsError(kind, f"no format, but {FORMER[name]}", BY_RECIPE)
     names = [AUTO, *DATASETS, *FORMATS, *more]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
     raise SettingsError(kind, "unknown data set or format", hint)
 
 
+def _refuse_recipe(path: Path) -> None:
+    """Raise for a folder of BasicTS, for windows of DCRNN, and for a file of theirs, which recipes read."""
+    folder = path if path.is_dir() else path.parent
+    with suppress(OSError):  # a folder that may not be entered
+        if folder == path or OF_BASICTS.fullmatch(path.name):
+            for names in BASICTS:
+                if all((folder / name).is_file() for name in names):
+                    raise SocialxError(path, f"a folder of BasicTS ({', '.join(names)})", BY_RECIPE)
+        of_windows = next((folder / name for name in WINDOWS if (folder / name).is_file()), None)
+        if of_windows and (folder == path or path.name in WINDOWS) and {"x", "y"} <= {*array_names(of_windows)}:
+            raise SocialxError(path, f"windows of DCRNN ({', '.join(WINDOWS)})", BY_RECIPE)
+
+
 @lru_cache(maxsize=1)  # the next to ask is the reader of the same file
 def recognise(head: FileHead) -> tuple[Format, str]:
     """The format of a file or folder, and why."""
+    _refuse_recipe(head.path)
     refuse_transposed(head)
     for format in every_format():
         if reason := format.recognise(head):

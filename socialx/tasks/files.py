@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python, told
+from socialx.errors import (
+    Argument,
+    Command,
+    Message,
+    SettingsError,
+    SocialxError,
+    counted,
+    python,
+    retold,
+    told,
+)
 from socialx.files import append as appending
 from socialx.files import checks, writer
 from socialx.files import download as downloads
 from socialx.files import inspect as inspection
 from socialx.files.convert_options import Request, free_unit, with_options, zone_name
-from socialx.files.databases import as_file, as_told, source
+from socialx.files.databases import as_file, as_told
+from socialx.files.databases import source as named_source
 from socialx.files.file_head import read_head
 from socialx.files.formats.tables import CSV
+from socialx.files.frames import FRAME, Frame, temporary_folder, without_file, write_table
 from socialx.files.hdf5_layout import Readings
 from socialx.files.locations import centre, read_locations
 from socialx.files.older import backfill as older
@@ -24,7 +36,7 @@ from socialx.files.quantities import SPEED
 from socialx.files.readings import read
 from socialx.files.recognition import FileKind, command, find, kind_of, recognise, refuse_ours
 from socialx.files.store import open_store
-from socialx.notebook import Shown, files_in
+from socialx.notebook import Shown, files_in, is_frame
 from socialx.progress import Callback, listening, note, work
 from socialx.settings import Settings
 from socialx.settings_layers import Layers, size_here
@@ -67,7 +79,7 @@ class Conversion(Shown):
 @with_options("convert")
 def convert(
     kind: str,
-    data: str | Path | Sequence[str | Path],
+    data: str | Path | Sequence[str | Path] | Frame,
     output: str | Path | None = None,
     *,
     validate: bool = False,
@@ -78,64 +90,94 @@ def convert(
     """Build the HDF5 file that every other task reads, with the position of every sensor in it.
 
     kind: ``metr-la``, ``pems-bay``, a format, or ``auto``, which tells the format by its content.  data: a file, the
-    folder of a format that has several, or several files of the same columns, such as one of each month.  output: None
-    with ``auto`` only says what the data is.  validate: check the written file.
+    folder of a format that has several, or several files of the same columns, such as one of each month.  A pandas
+    frame or a pyarrow table is data too, read as a table in a file is: its index is a column, and the zone of its times
+    is ``timezone``.  output: None with ``auto`` only says what the data is, which a frame does not need.  validate:
+    check the written file.
 
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
     be read and SettingsError for arguments that are wrong.  The options say what the data does not:
     """
     with listening(progress), as_file(data, options) as (data, options):
-        request = Request.of("convert", data, options)
-        path = request.data
-        kind = CSV if request.transposed and find(kind) is None else kind
-        named = find(kind)
-        if named is None or output is not None:
-            refuse_ours(request.head)
-        if output is None and named is not None:
-            raise SettingsError(f"convert {kind}", "no output", f"add {Argument('output', 'FILE.h5')}")
-        recognised = kind_of(request.head, request) if named is None else FileKind(kind, "named", None)
+        if not is_frame(data):
+            return _convert(kind, data, output, options, validate=validate, overwrite=overwrite)
         if output is None:
-            reading = command(request, recognise(request.head)[0], options)
-            return Conversion(source(path), recognised, None, None, None, None, (), None, (as_told(reading),))
-        target = Path(output)
-        inputs = (path, *request.more, request.meta, request.ids)
-        check_outputs((target, None), others=inputs, overwrite=overwrite)
-        if target.suffix.lower() not in HDF5_SUFFIXES:
-            found = f"the output is HDF5, whose name does not end in {target.suffix!r}"
-            raise SettingsError(Argument("output", target), found, f"name it {target.with_suffix('.h5')}")
-        readings, summary, notes = write_file(kind, request, target, overwrite)
-        untold, problems = [Message(target, "too large to be checked by convert", Command("inspect", target))], None
-        if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
-            report = inspection.inspect(target)
-            failing = checks.of_validate() if validate else []
-            told = (*failing, "units")  # which the reader has told
-            untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in told])
-            problems = tuple(checks.messages(report, target, failing)) if validate else None
-        targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
-        training: dict[str, Any] = {"data.path": target, **targets}
-        following: tuple[Command, ...] = (Command("train", **training, size=size_here()),)
-        if not all(map(math.isfinite, readings.sensors.latitude)):  # social pooling needs the position of every sensor
-            alone = Command("train", **training, **{"pooling.kind": "none"}, size=size_here())
-            following = (Command("backfill", target, meta="LOCATIONS.csv"), alone)
-        middle = centre(readings.sensors.latitude, readings.sensors.longitude)
-        if middle and request.timezone != readings.timezone:  # the file is in UTC, of which no check says more
-            far = checks.far_from_zone(middle, request.timezone, summary.first_timestamp, str(target))
-            untold += [Message(target, far)] if far else []
-        for message in untold:
-            note(message)
-        name, every = readings.dataset_name, (*notes, *untold)
-        return Conversion(source(path), recognised, target, name, summary, middle, every, problems, following)
+            found = "a frame is converted, which needs an output"
+            raise SettingsError(Argument("data"), found, f"add {Argument('output', 'FILE.h5')}")
+        with temporary_folder("convert") as folder:
+            table = folder / "frame.parquet"
+            zone = write_table(table, data)
+            options = {"timezone": zone, **{name: value for name, value in options.items() if value is not None}}
+            with retold(without_file(table, FRAME, {str(table): "FRAME", "OUT.h5": str(output)})):
+                done = _convert(kind, table, output, options, validate=validate, overwrite=overwrite, source=FRAME)
+        return replace(done, data=Path(FRAME), kind=replace(done.kind, next=None))
+
+
+def _convert(
+    kind: str,
+    data: str | Path | Sequence[str | Path],
+    output: str | Path | None,
+    options: Mapping[str, Any],
+    *,
+    validate: bool,
+    overwrite: bool,
+    source: str | None = None,
+) -> Conversion:
+    """``convert`` of files.  source: what the file says that it is made of, where that is not the name of ``data``."""
+    request = Request.of("convert", data, options)
+    path = request.data
+    kind = CSV if request.transposed and find(kind) is None else kind
+    named = find(kind)
+    if named is None or output is not None:
+        refuse_ours(request.head)
+    if output is None and named is not None:
+        raise SettingsError(f"convert {kind}", "no output", f"add {Argument('output', 'FILE.h5')}")
+    recognised = kind_of(request.head, request) if named is None else FileKind(kind, "named", None)
+    if output is None:
+        reading = command(request, recognise(request.head)[0], options)
+        return Conversion(named_source(path), recognised, None, None, None, None, (), None, (as_told(reading),))
+    target = Path(output)
+    inputs = (path, *request.more, request.meta, request.ids)
+    check_outputs((target, None), others=inputs, overwrite=overwrite)
+    if target.suffix.lower() not in HDF5_SUFFIXES:
+        found = f"the output is HDF5, whose name does not end in {target.suffix!r}"
+        raise SettingsError(Argument("output", target), found, f"name it {target.with_suffix('.h5')}")
+    readings, summary, notes = write_file(kind, request, target, overwrite, source)
+    untold, problems = [Message(target, "too large to be checked by convert", Command("inspect", target))], None
+    if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
+        report = inspection.inspect(target)
+        failing = checks.of_validate() if validate else []
+        told = (*failing, "units")  # which the reader has told
+        untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in told])
+        problems = tuple(checks.messages(report, target, failing)) if validate else None
+    targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
+    training: dict[str, Any] = {"data.path": target, **targets}
+    following: tuple[Command, ...] = (Command("train", **training, size=size_here()),)
+    if not all(map(math.isfinite, readings.sensors.latitude)):  # social pooling needs the position of every sensor
+        alone = Command("train", **training, **{"pooling.kind": "none"}, size=size_here())
+        following = (Command("backfill", target, meta="LOCATIONS.csv"), alone)
+    middle = centre(readings.sensors.latitude, readings.sensors.longitude)
+    if middle and request.timezone != readings.timezone:  # the file is in UTC, of which no check says more
+        far = checks.far_from_zone(middle, request.timezone, summary.first_timestamp, str(target))
+        untold += [Message(target, far)] if far else []
+    for message in untold:
+        note(message)
+    name, every = readings.dataset_name, (*notes, *untold)
+    return Conversion(named_source(path), recognised, target, name, summary, middle, every, problems, following)
 
 
 def write_file(
-    kind: str, request: Request, target: Path, overwrite: bool = False
+    kind: str, request: Request, target: Path, overwrite: bool = False, name: str | None = None
 ) -> tuple[Readings, writer.Summary, list[Message]]:
-    """Write the file of a request, and tell what was recognised and assumed, of which the latter is returned."""
+    """Write the file of a request, and tell what was recognised and assumed, of which the latter is returned.
+
+    name: how the file calls its source, where that is not the name of the data.
+    """
     if find(kind) is None:
         recognised = kind_of(request.head, request)
         note(Message(request.data, f"{recognised.why} ({recognised.name})"))
     found = read(kind, request)
-    readings = replace(found.readings, source_data=told(found.readings.source_data))
+    readings = replace(found.readings, source_data=name or told(found.readings.source_data))
     notes = [each if isinstance(each, Message) else Message("", each) for each in found.notes]
     for message in notes:
         note(message)

@@ -80,8 +80,8 @@ def predict(
     ``calibrate`` wrote.
 
     A table that ``convert`` reads is data too: it is converted to a temporary file, and a note says how to keep one.
-    meta_csv: the locations of its sensors.  units, timezone: of its speeds and of its times, as for ``convert``.
-    missing: numbers that stand for no reading, as there.
+    So is a frame for a run of any network, if ``meta_csv`` is given.  meta_csv: the locations of its sensors.  units,
+    timezone: of its speeds and of its times, as for ``convert``.  missing: numbers that stand for no reading, as there.
 
     A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
     missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from socialx.errors import (
@@ -22,7 +21,7 @@ from socialx.errors import (
 )
 from socialx.files.convert_options import Request, options
 from socialx.files.file_head import read_head, whole
-from socialx.files.frames import Frame, write_frame
+from socialx.files.frames import FRAME, Frame, temporary_folder, without_file, write_frame, write_table
 from socialx.files.recognition import is_ours
 from socialx.files.store import AGAIN, open_store
 from socialx.progress import note
@@ -40,11 +39,20 @@ MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after
 def as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> Iterator[tuple[Data, Layers]]:
     """The data, and the settings as the user named them; a frame or a table is a temporary file while the block runs.
 
-    A frame has the facts of the file that the run was trained on.  said: what the user says about a table, by argument
-    of ``convert``.  Messages of the block name the frame or the table, never the temporary file.
+    A frame has the facts of the file that the run was trained on; for a run of any network it is a table if something
+    is said about it.  said: what the user says about a table, by argument of ``convert``.  Messages of the block name
+    the frame or the table, never the temporary file.
     """
     said = {name: value for name, value in said.items() if value is not None}
     framed = not (data is None or isinstance(data, str | Path | Mapping))
+    if framed and said and settings_of(open_run(run), layers, SCORING).settings.model.any_network:
+        with temporary_folder("predict") as place:
+            table = place / "frame.parquet"
+            zone = write_table(table, cast("Frame", data))
+            told = {name: value for name, value in {"timezone": zone, **said}.items() if value is not None}
+            with _converted(table, place / "readings.h5", told, framed=True):
+                yield {"path": place / "readings.h5"}, layers
+        return
     named = layers if framed else Layers.of(layers, {"data": data})
     path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
     there = path is not None and _is_there(path)
@@ -55,19 +63,23 @@ def as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> I
         yield data, named
         return
     folder = open_run(run)  # a wrong name is told before a long table is read
-    with _temporary_folder() as place:
+    with temporary_folder("predict") as place:
         file = place / "readings.h5"
         if table is None:
             own = settings_of(folder, layers, SCORING).settings.data
             features = dict.fromkeys((*own.targets, *(own.inputs or ())))
-            if own.path is None or len(features) > 1:
+            if own.path is None:
+                remedy = f"add {Argument('meta_csv', 'LOCATIONS.csv')}"
+                raise SocialxError(FRAME, f"{run} has no file that says where its sensors are", remedy)
+            if len(features) > 1:
                 found = f"{run} reads {', '.join(features)}, and a frame holds readings of one feature"
                 raise SocialxError("data", found, "write them to a file with all features")
             store = open_store(own.path, own.targets[0])
             if layers.data is None:
                 refuse_other_file(folder, {store.feature: store})
             write_frame(file, cast("Frame", data), store)
-            naming = retold(partial(_without, file, "the frame", Path("FILE.h5")))
+            kept = {name: Path("FILE.h5") for name in (str(file), "OUT.h5")}
+            naming = retold(without_file(file, FRAME, kept))
         else:
             naming = _converted(table, file, said)
         with naming:
@@ -95,22 +107,11 @@ def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> No
 
 
 @contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    """A folder that is gone when the block ends; raises SocialxError where none can be made."""
-    try:
-        folder = TemporaryDirectory(prefix="socialx-predict-")
-    except OSError as error:
-        found = f"no folder for a temporary file can be written ({error.strerror})"
-        raise SocialxError("TMPDIR", found, "set it to a folder with space") from None
-    with folder as place:
-        yield Path(place)
-
-
-@contextmanager
-def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[None]:
+def _converted(table: Path, file: Path, said: Mapping[str, Any], *, framed: bool = False) -> Iterator[None]:
     """Convert a table to a temporary file, and name the table in the messages of the block.
 
-    said: as ``convert`` takes it.  A note says how to keep the file.
+    said: as ``convert`` takes it.  framed: the table is temporary too, and stands for a frame.  A note says how to keep
+    the file.
     """
     from socialx.tasks.files import write_file  # it loads what downloads files
 
@@ -118,20 +119,22 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[Non
     stem = table.name.split(".")[0] or "readings"
     kept = archive.parent / f"{stem}.h5"
     kept = archive.parent / f"{stem}_converted.h5" if kept == archive else kept
+    kept, shown, called = (Path("frame.h5"), "FRAME", FRAME) if framed else (kept, table, str(table))
     others = {option.name: option.metavar for option in options().values() if option.name not in TABLE}
 
     def with_options(more: Mapping[str, Any]) -> Command:
         added = {name: others[name] if value is None else value for name, value in more.items()}
-        return Command("convert", "auto", table, **{**said, **added}, output=kept)
+        return Command("convert", "auto", shown, **{**said, **added}, output=kept)
 
     def retell(name: str, of_convert: Collection[str], text: str) -> str:
-        return _without(file, name, kept, _in_predict(text, of_convert, with_options))
+        text = without_file(file, name, {str(file): kept, "OUT.h5": kept})(_in_predict(text, of_convert, with_options))
+        return without_file(table, called, {str(table): shown})(text)
 
-    with retold(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
+    with retold(partial(retell, f"the temporary file of {called} in {file.parent.parent}", others)):
         write_file("auto", Request.of("convert", table, said), file)
     keeps = f"{with_options({})} keeps the file, and convert takes more options"
-    note(Message(table, "converted for this forecast alone", keeps))
-    with retold(partial(retell, str(table), others.keys() - {"start"})):  # which is one of predict too
+    note(Message(called, "converted for this forecast alone", keeps))
+    with retold(partial(retell, called, others.keys() - {"start"})):  # which is one of predict too
         yield
 
 
@@ -156,17 +159,3 @@ def _in_predict(text: str, others: Collection[str], with_options: Callable[[Mapp
         return str(Argument(TABLE.get(part.name, part.name), part.value) if isinstance(part, Argument) else part)
 
     return written(MARKS.sub(of_convert, text), of_predict)
-
-
-def _without(file: Path, name: str, kept: Path, text: str) -> str:
-    """A marked text that names no temporary file: in a command it is the file as it may be kept, else ``name``."""
-
-    def renamed(part: Argument | Command) -> str:
-        if isinstance(part, Argument):
-            return str(Argument(part.name, name if str(part.value) == str(file) else part.value))
-        places = {str(file): kept, "OUT.h5": kept}
-        part.arguments = tuple(places.get(str(value), value) for value in part.arguments)
-        part.options = {key: places.get(str(value), value) for key, value in part.options.items()}
-        return str(part)
-
-    return written(text, renamed).replace(str(file), name)

@@ -21,7 +21,7 @@ from tests.array_files import fractions, tiled, weekdays
 from tests.commands import socialx
 from tests.data_files import BAY_IDS, IDS, refusal, shown, speeds, timestamps, write_csv, write_frame, write_locations
 from tests.older_files import OLDER
-from tests.published_files import cut, write_dat, write_dyna, write_geo, write_windows
+from tests.published_files import write_dyna, write_geo
 
 CLOCK = {"start": "2012-03-01 00:00:00", "step_s": 300}
 
@@ -29,11 +29,6 @@ CLOCK = {"start": "2012-03-01 00:00:00", "step_s": 300}
 def read(kind: str, data: Path, **request: object) -> SourceReadings:
     """Without positions, so that only the data matter."""
     return readings.read(kind, Request(data, **request, without_positions=True))  # type: ignore[arg-type]
-
-
-def windows(folder: Path) -> Path:
-    series = tiled(speeds(60), fractions(timestamps(60)))
-    return write_windows(folder, cut(series, np.arange(-3, 1), np.arange(1, 5)))
 
 
 def libcity(folder: Path) -> Path:
@@ -141,10 +136,7 @@ def test_directions_that_are_none_are_noted(tmp_path: Path) -> None:
 def test_freq_is_never_ignored(tmp_path: Path) -> None:
     torch_mts(tmp_path)
     np.save(tmp_path / "node_values.npy", tiled(speeds(40), fractions(timestamps(40))))
-    basicts = tmp_path / "basicts"
-    basicts.mkdir()
-    write_dat(basicts, speeds(40)[..., None], feature_description=None)
-    for data in (tmp_path / "data.npz", tmp_path / "node_values.npy", basicts):
+    for data in (tmp_path / "data.npz", tmp_path / "node_values.npy"):
         with pytest.raises(SettingsError):
             read("auto", data, start=timestamps(1)[0], step_s=600)
         line = refusal(lambda data=data: read("auto", data, start=timestamps(1)[0], step_s=600))
@@ -170,7 +162,7 @@ def proposed(*arguments: str | Path) -> list[str]:
 
 
 @pytest.mark.parametrize("verb", [["inspect"], ["convert", "auto"]])
-@pytest.mark.parametrize("kind", ["npy", "channels", "windows", "torch-mts", "pyg-t", "untimed", "csv", "libcity"])
+@pytest.mark.parametrize("kind", ["npy", "channels", "torch-mts", "pyg-t", "untimed", "csv", "libcity"])
 def test_what_is_proposed_works_as_typed(tmp_path: Path, kind: str, verb: list[str]) -> None:
     folder = tmp_path / "my dir é"
     folder.mkdir()
@@ -185,7 +177,7 @@ def test_what_is_proposed_works_as_typed(tmp_path: Path, kind: str, verb: list[s
     elif kind == "csv":
         data = write_csv(folder / "a b.csv", timestamps(60), speeds(60), ("0", "1", "2"))
     else:
-        data = {"windows": windows, "torch-mts": torch_mts, "libcity": libcity}[kind](folder)
+        data = {"torch-mts": torch_mts, "libcity": libcity}[kind](folder)
     meta = write_locations(folder / "meta.csv", IDS if kind == "libcity" else ("0", "1", "2"))
     command = proposed(*verb, data)
     said = {"YYYY-MM-DD HH:MM:SS": timestamps(1)[0], "LOCATIONS.csv": meta, "OUT.h5": folder / "out put.h5"}
@@ -219,13 +211,10 @@ def test_no_input_is_overwritten(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", speeds(9))
     ids = tmp_path / "ids.txt"
     ids.write_text(",".join(IDS))
-    windows(tmp_path)
     (tmp_path / "mts").mkdir()
     torch_mts(tmp_path / "mts")
     inputs = {
         ids: (tmp_path / "v.npy", {**CLOCK, "ids": ids}),
-        tmp_path / "val.npz": (tmp_path / "train.npz", {"start": timestamps(1)[0]}),
-        tmp_path / "test.npz": (tmp_path, {"start": timestamps(1)[0]}),
         tmp_path / "METR_LA.geo": (libcity(tmp_path), {}),
         tmp_path / "mts/data.npz": (tmp_path / "mts", {"start": timestamps(1)[0]}),
     }

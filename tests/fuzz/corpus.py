@@ -376,13 +376,6 @@ def _arrays(folder: Path) -> list[Base]:
     with_times = array_files.tiled(values, of_day, of_week)
     mean, std = values.mean(), values.std()
     of_largest = array_files.tiled((values - mean) / std, of_day, of_week)
-    cut = published_files.cut(array_files.tiled(values[:120], of_day[:120]), np.arange(-11, 1), np.arange(1, 13))
-    older = made(
-        folder, "dat", lambda here: published_files.write_dat(here, array_files.tiled(values, of_day, of_week / 7))
-    )
-    newer = made(
-        folder, "parts", lambda here: published_files.write_parts(here, values, published_files.columns(times))
-    )
     largest = _npz(data=of_largest, mean=np.array(mean), std=np.array(std))
     with_index = {"data.npz": _npz(data=with_times), "index.npz": _npz(train=np.zeros(3))}
     nodes = array_files.npy_bytes(array_files.tiled(values, of_day))
@@ -393,9 +386,6 @@ def _arrays(folder: Path) -> list[Base]:
         ("torch-mts", with_index, "data.npz", START, "npz-first"),
         ("largest-npz", {"his.npz": largest}, "his.npz", START, "largest"),
         ("pyg-t", {"node_values.npy": nodes}, "node_values.npy", START, "npy-first"),
-        ("windows-npz", {name: _npz(**parts) for name, parts in cut.items()}, "train.npz", START, "windows"),
-        ("basicts", older, "data.dat", START, "basicts-dat"),
-        ("basicts", newer, "meta.json", START, "basicts-npy"),
     ]
     return [
         Base(kind, {**places, **files}, tuple(files), _convert(kind, data, f"{WRITE} {clock}", oracle), 1.2)

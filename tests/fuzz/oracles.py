@@ -113,16 +113,6 @@ def _last_of(members: dict[str, np.ndarray]) -> np.ndarray:
     return data if data.ndim == 2 else data[..., {3: 2, 1: 0, 2: 0}[data.shape[2]]]
 
 
-def _basicts_dat(path: Path) -> Reading:
-    shape = json.loads((path.parent / "desc.json").read_bytes())["shape"]  # of any encoding of JSON
-    return _ids(path), None, np.fromfile(path.parent / "data.dat", "<f4").reshape(shape)[..., 0]
-
-
-def _basicts_npy(path: Path) -> Reading:
-    parts = [np.load(path.parent / f"{part}_data.npy", allow_pickle=False) for part in ("train", "val", "test")]
-    return _ids(path), None, _plain_array(np.concatenate(parts))
-
-
 def _hdfstore(path: Path) -> Reading:
     with h5py.File(path) as file:
         frame = next(group for group in file.values() if isinstance(group, h5py.Group) and "axis0" in group)
@@ -172,8 +162,6 @@ READERS: dict[str, Callable[[Path], Reading]] = {
     "npz-first": lambda path: _npz(path, lambda members: _plain_array(members["data"])),
     "npz-last": lambda path: _npz(path, _last_of),
     "largest": lambda path: _npz(path, _largest),
-    "basicts-dat": _basicts_dat,
-    "basicts-npy": _basicts_npy,
     "hdfstore": _hdfstore,
     "libcity": _libcity,
 }
@@ -209,8 +197,6 @@ def converted(case: Case, folder: Path, stderr: str) -> list[str]:
             for vdid, group in file["metadata/vd_info"].items()
             if "position_lat" in group.attrs
         }
-    if oracle == "windows":
-        return _windows(path.parent, speeds)
     expected_ids, expected_times, values = READERS[oracle](path)
     if expected_times is not None and "with the same reading" in stderr:  # such rows are read once, and said
         once = [place for place, time in enumerate(expected_times) if time not in expected_times[:place]]
@@ -256,22 +242,6 @@ def _positions(path: Path, places: dict[str, tuple[float, float]]) -> list[str]:
 def _number(text: str) -> str:
     text = text.strip()
     return str(int(text.partition(".")[0])) if re.fullmatch(r"[0-9]+(\.0*)?", text) else text
-
-
-def _windows(folder: Path, speeds: np.ndarray) -> list[str]:
-    """Every window lies in the series, one row after the other; y adds something only in the last file."""
-    first = 0
-    for name in ("train.npz", "val.npz", "test.npz"):
-        with np.load(folder / name, allow_pickle=False) as found:
-            x = found["x"][..., 0].astype(np.float32)
-            y = found["y"][..., 0].astype(np.float32) if name == "test.npz" else None
-        for number in range(len(x)):
-            both = x[number] if y is None else np.concatenate([x[number], y[number]])
-            part = speeds[first : first + len(both)]
-            if part.shape != both.shape or not np.array_equal(part, both, equal_nan=True):
-                return [f"window {number} of {name} is not rows {first} and on"]
-            first += 1
-    return []
 
 
 def backfilled(case: Case, folder: Path) -> list[str]:
@@ -330,6 +300,6 @@ def check(case: Case, folder: Path, outcome: Outcome, corpus: Corpus) -> list[st
         return mapped(case, folder)
     if oracle == "backfill":
         return backfilled(case, folder)
-    if oracle == "windows" or oracle in READERS:
+    if oracle in READERS:
         return converted(case, folder, outcome.stderr)
     return []

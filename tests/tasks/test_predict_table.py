@@ -251,6 +251,24 @@ def test_a_frame_is_named_so(data: Path, run: Path) -> None:
     assert "temporary" not in said
 
 
+def test_a_frame_with_locations_is_a_table_for_a_run_of_any_network() -> None:
+    wanted = socialx.predict("any", "export.csv", **OPTIONS)
+    found = socialx.predict("any", table(), **OPTIONS)
+    np.testing.assert_array_equal(found.values, wanted.values)
+    zoned = table().tz_localize("Europe/Berlin")
+    found = socialx.predict("any", zoned, meta_csv="places.csv", units="km/h")
+    np.testing.assert_array_equal(found.values, wanted.values)
+    assert (found.timezone, found.units) == ("Europe/Berlin", ("km/h",))
+    said = told(socialx.predict, "any", table(), **OPTIONS)
+    assert "the frame: converted for this forecast alone: socialx.convert('auto', 'FRAME'" in said
+    assert "temporary" not in said
+    said = told(socialx.predict, "any", table().reset_index(drop=True), **OPTIONS)
+    assert "the frame: no table with a column of times" in said
+    assert "temporary" not in said
+    lacking = "the frame: any has no file that says where its sensors are: add meta_csv='LOCATIONS.csv'"
+    assert lacking in told(socialx.predict, "any", table())
+
+
 def test_inputs_are_what_the_user_named_and_no_output_replaces_them(here: Path) -> None:
     found = socialx.predict("any", "export.csv", **OPTIONS)
     assert {"export.csv", "places.csv"} <= set(map(str, found.inputs))
@@ -349,7 +367,7 @@ def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     with monkeypatch.context() as patch:
-        patch.setattr("socialx.tasks.user_data.TemporaryDirectory", fails)
+        patch.setattr("socialx.files.frames.TemporaryDirectory", fails)
         error = refused("predict", "any", "--data", "export.csv", *SAID)
     assert "TMPDIR: no folder for a temporary file can be written (No usable temporary directory found)" in error
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 AUTO = "auto"  # in place of the name of one
 NARROW = {
     "hdfstore": ("hdfstore",),
-    "windowed": ("windows-npz",),
     "channels": ("pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy"),
-    "basicts": ("basicts",),
     "libcity": ("libcity",),
     "taiwan": ("taiwan-vd",),
     "pems_station": ("pems-station",),
