@@ -98,9 +98,9 @@ def convert(
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
     be read and SettingsError for arguments that are wrong.  The options say what the data does not:
     """
-    with listening(progress), as_file(data, options) as (data, options):
+    with listening(progress), as_file(data, options) as (read, options):
         if not is_frame(data):
-            return _convert(kind, data, output, options, validate=validate, overwrite=overwrite)
+            return _convert(kind, read, output, options, validate=validate, overwrite=overwrite)
         if output is None:
             found = "a frame is converted, which needs an output"
             raise SettingsError(Argument("data"), found, f"add {Argument('output', 'FILE.h5')}")
