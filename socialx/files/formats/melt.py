@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from socialx.files.formats.columns import quantity_of
+from socialx.files.formats.moments import EPOCH, MOMENT
 from socialx.files.formats.text_cells import Texts
 
 DAY_MINUTES = 1440
@@ -75,6 +76,18 @@ def times_of_day(names: list[str], places: list[int]) -> Melt | None:
         return None
     labels = tuple(f"{minute // 60:02}:{minute % 60:02}" for minute in rising)
     return Melt(labels, tuple((place,) for place in minutes), len(names), ("readings",))
+
+
+def is_label(name: str) -> bool:
+    """Whether a name of a column is a time."""
+    return bool(MOMENT.fullmatch(name) or EPOCH.fullmatch(name))
+
+
+def times_in_names(names: list[str]) -> Melt | None:
+    """The columns whose names are times, of a table with a row for each sensor; None where there is one at most."""
+    places = [place for place, name in enumerate(names) if is_label(name)]
+    labels = tuple(names[place] for place in places)
+    return Melt(labels, tuple((place,) for place in places), len(names), ("value",)) if len(places) > 1 else None
 
 
 def lanes_behind(names: list[str], places: list[int]) -> Melt | None:

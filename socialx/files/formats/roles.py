@@ -17,7 +17,7 @@ import numpy as np
 from socialx.errors import Argument, sample
 from socialx.files.convert_options import Request
 from socialx.files.formats.columns import LANES, OTHER, plain, quantity_of
-from socialx.files.formats.melt import Melt, lanes_behind, times_of_day
+from socialx.files.formats.melt import Melt, is_label, lanes_behind, times_in_names, times_of_day
 from socialx.files.formats.moments import DATE, EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, Times, is_time
 from socialx.files.formats.text_cells import NO_READING, decimal_sign, has_number, is_below, number_in
 
@@ -110,6 +110,8 @@ def roles_of(
     more: gives many rows of the table, the first ones among them.
     """
     columns = [[cell for cell in column if cell not in NO_READING] for column in zip(*rows, strict=True)]
+    if request.transposed:
+        return _of_sensors(names, columns, separator, request)
     times = _times_said(names, rows, request)
     if times is None:
         times = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
@@ -151,6 +153,22 @@ def roles_of(
     taken = {*times, *found_roles.values, *found_roles.sensors, found_roles.lanes, *melted}
     left = sorted({*range(len(names))} - taken)
     return replace(found_roles, left=tuple(left)) if found_roles.values else None
+
+
+def _of_sensors(names: list[str], columns: Rows, separator: str, request: Request) -> Roles | None:
+    """The roles of a table with a row for each sensor, and a column for each time; None for all else.
+
+    The sensors are in the column with the name of one, else in the first that holds no times.
+    """
+    melt = times_in_names(names)
+    others = [place for place, name in enumerate(names) if not is_label(name) and name not in request.drop]
+    if melt is None or not others:
+        return None
+    said = [place for place in others if names[place] in request.sensor_column]
+    sensors = tuple(said or [place for place in others if may_be_sensors(names[place])][:1] or others[:1])
+    decimal = request.decimal or decimal_sign(separator, [columns[group[0]] for group in melt.groups])
+    left = tuple(place for place in others if place not in sensors)
+    return Roles((melt.label,), sensors, None, melt.values, left=left, decimal=decimal, melt=melt)
 
 
 def _of_days(table: _Table, melt: Melt) -> Roles:

@@ -57,7 +57,7 @@ CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, an
 class Sheet:
     """How a table is written, and which of its columns are what; columns are numbered from 0.
 
-    kind: text, json, parquet, excel, or turned.  times, sensors, lanes, values, one, unclear, shares: as of ``Roles``;
+    kind: text, json, parquet, or excel.  times, sensors, lanes, values, one, unclear, shares: as of ``Roles``;
     there are no times where rows are counted.  units: what a line of units below the header says of each column.
     first: the time of the first row, as it is written.  sheet: its name in a workbook of several.  begin: lines before
     the first row.  skipped: what stands in those that are not the header.  dropped: names of columns that are left out.
@@ -173,7 +173,8 @@ class Sheet:
 
     def _rows(self, texts: tuple[int, ...], numbers: tuple[int, ...]) -> Generator[Piece, None, None]:
         """These columns as they stand in the table."""
-        timed = bool(self.times) and self.first[:1].isdigit()
+        labelled = self.melt is not None and self.times[:1] == (self.melt.label,)
+        timed = bool(self.times) and not labelled and self.first[:1].isdigit()
         if self.frame is None:
             how = (self.separator, self.decimal, self.begin, self.encoding, self.signs, timed, self.nested)
             columns = TextColumns(self.path, self.names[: self.melt.label if self.melt else None], texts, numbers, *how)
@@ -327,7 +328,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
     if roles is None:
         return None
     melt = roles.melt
-    behind = () if melt is None else ("time of day" if melt.label in roles.times else "lane", *melt.names)
+    behind = () if melt is None else ("time" if melt.label in roles.times else "lane", *melt.names)
     firsts = [*rows[0], *(() if melt is None else (melt.labels[0],))]
     return replace(
         sheet,

@@ -34,6 +34,7 @@ from socialx.files.formats.columns import (
 from socialx.files.formats.contents import Contents, Format, as_timestamps
 from socialx.files.formats.grid import blocks_of
 from socialx.files.formats.matrices import refuse_numbers, two_lines
+from socialx.files.formats.melt import is_label
 from socialx.files.formats.moments import (
     COPIED,
     COPIED_TEXT,
@@ -46,7 +47,7 @@ from socialx.files.formats.sheets import (
     look,
 )
 from socialx.files.formats.table_times import SUFFIXES, Table, moments_of, table_of
-from socialx.files.formats.transposed import refuse_transposed, turned
+from socialx.files.formats.transposed import refuse_transposed
 from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_table
 from socialx.files.hdf5_layout import Block
 from socialx.files.locations import Location, match_key, read_locations
@@ -176,8 +177,6 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
         found = look_at(head, request)
         if not found and len(paths) > 1 and are_locations(path):
             aside.append(path)
-        elif request.transposed:
-            sheets.append(turned(head, request.decimal))
         else:
             sheets += found or _refuse(head, request)
     if not sheets:
@@ -200,6 +199,12 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
 
 def _refuse(head: FileHead, request: Request) -> NoReturn:
     """Raise for a file in which no times were found."""
+    if request.transposed:
+        names, row = two_lines(head)
+        if sum(map(is_label, names)) > 1 and len(row) != len(names):
+            refuse_table(head)
+        found = f"line 1 names no sensors and times ({sample(names)})"
+        raise SocialxError(head.path, found, f"drop {Argument('transposed')}")
     refuse_transposed(head)
     refuse_bytes(head)
     if request.time_column:
@@ -271,7 +276,7 @@ def _of_column(sheets: list[Sheet], place: int, request: Request) -> tuple[str |
     if not READING.fullmatch(plain(name)):
         either = " or ".join(str(Argument("quantity", quantity)) for quantity in QUANTITIES)
         raise SocialxError(sheet.where, f"the name of its column {name!r} says no quantity", f"say it: {either}")
-    by_file, notes = _by_file(sheets, name) if sheet.one else (None, [])
+    by_file, notes = _by_file(sheets, name) if sheet.one or sheet.melt else (None, [])
     return by_file or SPEED, notes
 
 
