@@ -276,6 +276,7 @@ def predict(
     units: Annotated[str | None, _of_table("units", "--units")] = None,
     timezone: Annotated[str | None, _of_table("timezone", "--timezone")] = None,
     missing: Annotated[str | None, _of_table("missing", "--missing")] = None,
+    resample: Annotated[str | None, _of_table("resample", "--resample")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace an existing output")] = False,
     as_json: Json = False,
 ) -> None:
@@ -312,6 +313,7 @@ def predict(
         units=units,
         timezone=timezone,
         missing=missing,
+        resample=resample,
         settings=layers,
         progress=Show("predict"),
     )

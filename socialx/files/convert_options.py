@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 from zoneinfo import available_timezones
 
+from socialx.data.calendar import DAY_S
 from socialx.errors import Argument, SettingsError
 from socialx.files.file_head import FileHead, read_head
 from socialx.files.quantities import QUANTITIES, SPEED
@@ -55,6 +56,14 @@ def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
     if not step or step % 60:
         raise SettingsError(Argument(argument, text), "not a time between rows in whole minutes", "for example 5min")
+    return step
+
+
+def _resample(given: str | timedelta) -> int:
+    """The step to which rows are averaged, in seconds; a part of a day."""
+    step = parse_freq(given, "resample")
+    if DAY_S % step:
+        raise SettingsError(Argument("resample", given), "no part of a day", "for example 5min")
     return step
 
 
@@ -194,6 +203,10 @@ class Request:
         ),
     ] = None
     round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
+    resample: Annotated[
+        int | None,
+        Option("average finer rows to steps of this length", "5min", _resample),
+    ] = None
     transposed: Annotated[bool, Option("a row for each sensor, a column for each time", append=True)] = False
     time_column: Annotated[
         tuple[str, ...],

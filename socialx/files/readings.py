@@ -34,6 +34,7 @@ from socialx.files.locations import index_ids, join, match_key, read_ids, read_l
 from socialx.files.published import DATASETS, PublishedDataset
 from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
 from socialx.files.recognition import find, is_table, recognise
+from socialx.files.resample import resampled
 
 MINE = "mine"  # the name of a data set without one
 
@@ -83,6 +84,10 @@ def read(kind: str, request: Request) -> SourceReadings:
         codes = request.codes(features)
     readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
     readings, clock = in_order(readings, contents, request)
+    if request.resample is not None:
+        unread = {*request.codes(features), *codes, *(() if readings.missing is None else (readings.missing,))}
+        blocks = resampled(readings.blocks, request.resample, features, tuple(unread), request.data)
+        readings = replace(readings, blocks=blocks)
     files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
     kept = {match_key(contents.stored(vdid)): place for place, vdid in enumerate(ids)}
     lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)

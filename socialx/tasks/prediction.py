@@ -66,6 +66,7 @@ def predict(
     units: str | None = None,
     timezone: str | None = None,
     missing: float | str | Sequence[float] | None = None,
+    resample: str | timedelta | None = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Any,
@@ -81,7 +82,8 @@ def predict(
 
     A table that ``convert`` reads is data too: it is converted to a temporary file, and a note says how to keep one.
     So is a frame for a run of any network, if ``meta_csv`` is given.  meta_csv: the locations of its sensors.  units,
-    timezone: of its speeds and of its times, as for ``convert``.  missing: numbers that stand for no reading, as there.
+    timezone: of its speeds and of its times, as for ``convert``.  missing: numbers that stand for no reading.
+    resample: the step to which finer rows are averaged.
 
     A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
     missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.
@@ -89,7 +91,7 @@ def predict(
     run without intervals; SettingsError for a time that the file does not have and a level that the run does not have.
     """
     path = Path(str(run))
-    said = {"meta": meta_csv, "units": units, "timezone": timezone, "missing": missing}
+    said = {"meta": meta_csv, "units": units, "timezone": timezone, "missing": missing, "resample": resample}
     with listening(progress), as_file(data, path, Layers.of(settings, sections), said) as (file, named):
         if at is not None and (start is not None or end is not None):
             raise SettingsError(Argument("at"), "one issue time, and a span of them too", "give one of the two")

@@ -95,9 +95,9 @@ def _is_there(path: Path) -> bool:
 
 def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> None:
     """Raise SettingsError for what is said about a table where the data is none."""
-    name = "missing" if "missing" in said else next(iter(said))
+    name = next((each for each in ("missing", "resample") if each in said), next(iter(said)))
     what, remedy = f"{path} is a socialx file, not a table", str(Command("backfill", path, **said))
-    if name == "missing":
+    if name in ("missing", "resample"):
         remedy = f"convert its source again with {Argument(name, said[name])}"
     if framed:
         what, remedy = "a frame has sensors, unit and time zone of the run's own file", "drop it"

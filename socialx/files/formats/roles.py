@@ -122,37 +122,38 @@ def roles_of(
     decimal = request.decimal or decimal_sign(separator, [columns[place] for place in rest])
     # A word among numbers is a wrong cell of a column of readings: the reader says where it is.
     texts = [place for place in rest if columns[place] and not has_number(columns[place], decimal)]
-    if more is not None and len(names) <= MANY:
-        found = [cells for cells in more() if len(cells) == len(names)]
-        rows = found if len(found) > len(rows) else rows
     table = _Table(names, rows, times, rest, texts, decimal, request)
-    if melt := times_of_day(names, [place for place in rest if place not in texts]):
-        return _of_days(table, melt)
+    if more is not None and table.may_be_long():
+        table = replace(table, rows=max(rows, [cells for cells in more() if len(cells) == len(names)], key=len))
+    days = times_of_day(names, [place for place in rest if place not in texts])
+    found = _of_days(table, days) if days else _of_rows(table, wide)
+    melted = {place for group in found.melt.groups for place in group} if found.melt else set[int]()
+    taken = {*found.times, *found.values, *found.sensors, found.lanes, *melted}
+    return replace(found, left=tuple(sorted({*range(len(names))} - taken))) if found.values else None
+
+
+def _of_rows(table: _Table, wide: list[int]) -> Roles:
+    """The roles of a table with a row for each time, or for each time and sensor.  wide: all columns but the times."""
+    rest, texts, found = table.rest, table.texts, Roles(table.times, decimal=table.decimal)
     sensors, unclear = table.sensors()
-    lanes = next((place for place in rest if place not in sensors and LANES.fullmatch(names[place])), None)
+    lanes = next((place for place in rest if place not in sensors and LANES.fullmatch(table.names[place])), None)
     numbers = {place for place in rest if table.is_row_number(place)}
     values = sorted({*rest} - {*texts, *sensors, lanes} - numbers)
-    found_roles = Roles(times, decimal=decimal)
     if unclear:
-        found_roles = replace(found_roles, values=tuple(values or rest), unclear=unclear)
-    elif sensors and values:
-        found_roles = replace(found_roles, sensors=sensors, lanes=lanes, values=tuple(values))
-        melt = lanes_behind(names, values) if lanes is None else None
+        return replace(found, values=tuple(values or rest), unclear=unclear)
+    if sensors and values:
+        melt = lanes_behind(table.names, values) if lanes is None else None
         if melt:
-            found_roles = replace(found_roles, melt=melt, lanes=melt.label, values=melt.values)
-    elif (one := table.one_sensor(values)) is not None:
-        found_roles = replace(found_roles, values=tuple(one), one=True, unclear=table.words(texts))
-    else:
-        own = {*wide} - table.beside(wide)
-        measured = sorted(own - {*texts})
-        many = len(measured) >= WIDE
-        unclear = (None if many else table.words(texts)) or table.several(sorted(own & {*values}))
-        read = tuple(measured if many else sorted(own))
-        found_roles = replace(found_roles, values=read, unclear=unclear, shares=table.shares(read))
-    melted = {place for group in melt.groups for place in group} if melt else set[int]()
-    taken = {*times, *found_roles.values, *found_roles.sensors, found_roles.lanes, *melted}
-    left = sorted({*range(len(names))} - taken)
-    return replace(found_roles, left=tuple(left)) if found_roles.values else None
+            return replace(found, sensors=sensors, melt=melt, lanes=melt.label, values=melt.values)
+        return replace(found, sensors=sensors, lanes=lanes, values=tuple(values))
+    if (one := table.one_sensor(values)) is not None:
+        return replace(found, values=tuple(one), one=True, unclear=table.words(texts))
+    own = {*wide} - table.beside(wide)
+    measured = sorted(own - {*texts})
+    many = len(measured) >= WIDE
+    unclear = (None if many else table.words(texts)) or table.several(sorted(own & {*values}))
+    read = tuple(measured if many else sorted(own))
+    return replace(found, values=read, unclear=unclear, shares=table.shares(read))
 
 
 def _of_sensors(names: list[str], columns: Rows, separator: str, request: Request) -> Roles | None:
@@ -279,6 +280,13 @@ class _Table:
     texts: list[int]
     decimal: str
     request: Request
+
+    def may_be_long(self) -> bool:
+        """Whether its first rows leave open if there is a row for each sensor, so that more of them must be seen."""
+        if len(self.names) > MANY:
+            return False
+        constant = any(len({cells[place] for cells in self.rows}) == 1 for place in self.rest)
+        return constant or bool(self.texts) or len({*self.cells()}) < len(self.rows)
 
     def cells(self, *places: int | None) -> list[tuple[str, ...]]:
         """The cells of each row in these columns and in those of the times."""
@@ -469,7 +477,8 @@ class _Table:
             read = [number_in(cells[place], self.decimal, grouped=False) for cells in self.rows]
             numbers = [abs(float(number)) for number in read if number]
             medians[place] = float(np.median([number for number in numbers if number] or [0.0]))
-            if numbers and len({*numbers}) == 1 and numbers[0] >= LONG_ID:
+            whole = self.rows[0][place].isdigit()
+            if whole and len({*numbers}) == 1 and numbers[0] >= LONG_ID:
                 name = self.names[place]
                 found = f"its column {name!r} is {self.rows[0][place]} in every row, no reading"
                 return found, f"{Argument('sensor_column', name)} if that names the sensor, or {Argument('drop', name)}"

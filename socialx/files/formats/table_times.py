@@ -256,7 +256,7 @@ def _refuse_names(first: Sheet, walk: Walk) -> None:
 def _refuse_scattered(first: Sheet, walk: Walk, count: int, request: Request) -> None:
     """Raise where a column cannot be that of the sensors: few of them have a row at most of ``count`` times."""
     share = walk.rows / max(1, count * len(walk.sensors))
-    if request.sensor_column or len(walk.sensors) < FEW or count < FEW:
+    if request.sensor_column or request.resample or len(walk.sensors) < FEW or count < FEW:
         return
     if share < SCATTERED or (len(walk.sensors) > count and share < COVERED):
         name = " and ".join(first.names[place] for place in first.sensors)

@@ -1,0 +1,94 @@
+"""Finer rows averaged to longer steps.
+
+t rows of one block, N sensors, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from socialx.errors import Argument, Message, SettingsError
+from socialx.files.formats.contents import as_timestamps
+from socialx.files.hdf5_layout import Block, is_code
+from socialx.files.quantities import SPEED
+from socialx.files.time_axis import timestamp_seconds
+from socialx.progress import note
+
+SHARE = 0.5  # of the readings of a step, below which the step has none
+LOOKED = 50  # sensors that tell how far apart the rows of one are
+
+
+def resampled(
+    blocks: Generator[Block, None, None], step_s: int, features: Sequence[str], codes: Sequence[float], where: Path
+) -> Generator[Block, None, None]:
+    """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
+
+    A step is called by its beginning.  Its flow is the sum of its rows, its speed their mean, weighted by flow where
+    there is one, and anything else their plain mean.  A sensor needs half of its rows; a flow with fewer than all is
+    the sum of as many rows as usual.  codes: numbers that stand for no reading.  Raises SettingsError where the rows
+    are no finer than the step.
+    """
+    seconds, values, usual = np.empty(0, np.int64), None, 0.0
+    with closing(blocks):
+        for block in blocks:
+            new = block.speeds.reshape(len(block.timestamps), -1, len(features)).astype(np.float64)
+            new[is_code(new, features, codes)] = np.nan
+            seconds = np.concatenate([seconds, timestamp_seconds(block.timestamps, str(where))])
+            values = new if values is None else np.concatenate([values, new])
+            if not usual:
+                usual = _usual(seconds, values, step_s, where)
+            ready = int(np.searchsorted(seconds, seconds[-1] // step_s * step_s))
+            if ready:
+                yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, block.speeds.ndim)
+                seconds, values = seconds[ready:], values[ready:]
+    if values is not None and len(values):
+        yield _averaged(seconds, values, step_s, features, usual, 3 if len(features) > 1 else 2)
+
+
+def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
+    """How many rows a sensor has in a step, as the first rows tell."""
+    steps = []
+    for sensor in range(min(LOOKED, values.shape[1])):
+        own = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
+        steps += [float(np.median(own))] if len(own) else []
+    step = float(np.median(steps)) if steps else 0.0
+    if step >= step_s:
+        raise SettingsError(Argument("resample"), f"{where} has rows every {step / 60:g} min, no finer ones", "drop it")
+    if not step:
+        raise SettingsError(
+            Argument("resample"), f"{where} has no two readings of a sensor at its beginning", "drop it"
+        )
+    every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
+    note(Message(where, f"{every}: flows are sums, speeds are means; a sensor needs half of its rows"))
+    return step_s / step
+
+
+def _averaged(
+    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], usual: float, dimensions: int
+) -> Block:
+    """Rows int64 [t], float64 [t,N,F] -> a row for each step that has any."""
+    steps = seconds // step_s
+    begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
+
+    def total(part: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(part, begins, axis=0)
+
+    known = np.isfinite(values)
+    filled = np.where(known, values, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = total(filled) / total(known)
+        if "flow" in features:
+            place = features.index("flow")
+            if SPEED in features:
+                at = features.index(SPEED)
+                weight = np.where(known[..., at], filled[..., place], 0.0)
+                weighted = total(weight * filled[..., at]) / total(weight)
+                found[..., at] = np.where(np.isfinite(weighted), weighted, found[..., at])
+            found[..., place] *= np.maximum(usual, total(known[..., place]))
+    found[total(known) < SHARE * usual] = np.nan
+    shape = (len(begins), -1) if dimensions == 2 else found.shape
+    return Block(as_timestamps(steps[begins] * step_s), found.astype(np.float32).reshape(shape))
