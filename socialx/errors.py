@@ -46,6 +46,7 @@ class Command:
 
 # A mark is JSON between two control characters, which no text to a user holds.
 MARK = re.compile("\x0e([^\x0e\x0f]*)\x0f")
+SECRET = re.compile(r"(\b[a-z]+:/{1,2}[^/\s:@]*):[^/\s@]+(?=@)")  # the password of a URL, also of one taken for a path
 Remedy = str | Argument | Command
 Write = Callable[[Argument | Command], str]
 
@@ -123,7 +124,7 @@ class Message:
         """``where: what (sample): remedy``; ``write`` says how arguments and commands look."""
         what = f"{self.what} ({sample(self.sample)})" if self.sample else self.what
         where, what, remedy = (written(text, write) for text in (self.where, what, self.remedy))
-        return printable(": ".join(filter(None, (where, shortened(what, FOUND), remedy))))
+        return printable(SECRET.sub(r"\1", ": ".join(filter(None, (where, shortened(what, FOUND), remedy)))))
 
     def __str__(self) -> str:
         return self.line()

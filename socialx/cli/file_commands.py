@@ -61,10 +61,10 @@ def convert(
         str, typer.Argument(metavar="auto|metr-la|pems-bay|FORMAT", help="the data set, its format, or auto for both")
     ],
     files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE...", help="input file, several of the same columns, or a folder"),
+        list[str] | None,  # a path would lose a slash of the URL of a database
+        typer.Argument(metavar="FILE...", help="input file, several of the same columns, a folder, or a database"),
     ] = None,
-    data_csv: Annotated[Path | None, _text("--data-csv", "FILE", "input file (the same as FILE)")] = None,
+    data_csv: Annotated[str | None, _text("--data-csv", "FILE", "input file (the same as FILE)")] = None,
     output_h5: Annotated[
         Path | None, _text("--output-h5", "FILE", "output file; with auto, omit it to only identify the input")
     ] = None,
@@ -89,7 +89,7 @@ def convert(
     from socialx.files.locations import near
 
     if files and data_csv:
-        raise SettingsError(f"{files[0]} and --data-csv {data_csv}", "the data twice", "drop one of them")
+        raise SettingsError("FILE and --data-csv", "the data twice", "drop one of them")
     data = files or ([data_csv] if data_csv else [])
     if not data:
         raise SettingsError("convert", "no data", f"{Argument('data', 'FILE')} names it")
@@ -116,7 +116,7 @@ def convert(
 @_with_options("append", after="data")
 def append(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="an HDF5 file that convert wrote")],
-    data: Annotated[list[Path], typer.Argument(metavar="NEW...", help="tables of later rows, or a folder of them")],
+    data: Annotated[list[str], typer.Argument(metavar="NEW...", help="tables of later rows, or a folder of them")],
     **options: Any,
 ) -> None:
     """Add the rows of new tables to a file.

@@ -202,6 +202,12 @@ class Request:
     drop: Annotated[
         tuple[str, ...], Option("leave out a column of a table (may be repeated)", "COLUMN", _names, append=True)
     ] = ()
+    query: Annotated[
+        str | None,
+        Option(
+            "of a database (sqlite:///FILE, postgresql://...): the SELECT of its rows", "SELECT", _text, append=True
+        ),
+    ] = None
     without_positions: Annotated[bool, Option("write sensors without a position too")] = False
 
     @cached_property

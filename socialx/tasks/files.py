@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python
+from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python, told
 from socialx.files import append as appending
 from socialx.files import checks, writer
 from socialx.files import download as downloads
 from socialx.files import inspect as inspection
 from socialx.files.convert_options import Request, free_unit, with_options, zone_name
+from socialx.files.databases import as_file, as_told, source
 from socialx.files.file_head import read_head
 from socialx.files.formats.tables import CSV
 from socialx.files.hdf5_layout import Readings
@@ -44,7 +45,7 @@ class Conversion(Shown):
     of them.
     """
 
-    data: Path
+    data: Path | str
     kind: FileKind
     output: Path | None
     dataset: str | None
@@ -83,7 +84,7 @@ def convert(
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
     be read and SettingsError for arguments that are wrong.  The options say what the data does not:
     """
-    with listening(progress):
+    with listening(progress), as_file(data, options) as (data, options):
         request = Request.of("convert", data, options)
         path = request.data
         kind = CSV if request.transposed and find(kind) is None else kind
@@ -95,7 +96,7 @@ def convert(
         recognised = kind_of(request.head) if named is None else FileKind(kind, "named", None)
         if output is None:
             reading = command(request, recognise(request.head)[0], options)
-            return Conversion(path, recognised, None, None, None, None, (), None, (reading,))
+            return Conversion(source(path), recognised, None, None, None, None, (), None, (as_told(reading),))
         target = Path(output)
         inputs = (path, *request.more, request.meta, request.ids)
         check_outputs((target, None), others=inputs, overwrite=overwrite)
@@ -123,7 +124,7 @@ def convert(
         for message in untold:
             note(message)
         name, every = readings.dataset_name, (*notes, *untold)
-        return Conversion(path, recognised, target, name, summary, middle, every, problems, following)
+        return Conversion(source(path), recognised, target, name, summary, middle, every, problems, following)
 
 
 def write_file(
@@ -133,9 +134,9 @@ def write_file(
     if find(kind) is None:
         recognised = kind_of(request.head)
         note(Message(request.data, f"{recognised.why} ({recognised.name})"))
-    source = read(kind, request)
-    readings = source.readings
-    notes = [each if isinstance(each, Message) else Message("", each) for each in source.notes]
+    found = read(kind, request)
+    readings = replace(found.readings, source_data=told(found.readings.source_data))
+    notes = [each if isinstance(each, Message) else Message("", each) for each in found.notes]
     for message in notes:
         note(message)
     summary = writer.create(target, readings, overwrite=overwrite)
@@ -162,7 +163,7 @@ def append(
     The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.  The options are
     those of ``convert``:
     """
-    with listening(progress):
+    with listening(progress), as_file(data, options) as (data, options):
         return appending.append(Path(path), Request.of("append", data, options))
 
 

@@ -85,10 +85,10 @@ def utd19(time: str, vdid: str, value: float) -> str:
 
 
 def taiwan(folder: Path) -> Path:
-    for number, (time, row) in enumerate(zip(TIMES, VALUES.tolist(), strict=True)):
+    for number, (when, row) in enumerate(zip(TIMES, VALUES.tolist(), strict=True)):
         lanes = [{"LaneID": 0, "Speed": speed, "Vehicles": [{"Volume": 1}]} for speed in row]
         vds = [
-            {"VDID": vdid, "DataCollectTime": f"{time.replace(' ', 'T')}+08:00", "LinkFlows": [{"Lanes": [lane]}]}
+            {"VDID": vdid, "DataCollectTime": f"{when.replace(' ', 'T')}+08:00", "LinkFlows": [{"Lanes": [lane]}]}
             for vdid, lane in zip(IDS, lanes, strict=True)
         ]
         (folder / f"{number:03}.json").write_text(json.dumps({"VDLives": vds}))
