@@ -108,6 +108,8 @@ def read_locations(
     tables = _tables(path, ids, city, notes)
     for table in tables:
         for line, cells, at in table.rows:
+            if at is None:
+                continue
             location = _location(path, line, cells, at, table)
             known = locations.setdefault(match_key(location.sensor_id), location)
             if (known.latitude, known.longitude) != (location.latitude, location.longitude):
@@ -117,7 +119,7 @@ def read_locations(
                     f"and ({location.latitude}, {location.longitude})",
                     "remove one",
                 )
-    if not locations and (cities := [name for table in tables for name in table.cities]):
+    if city and not locations and (cities := [name for table in tables for name in table.cities]):
         others = f"it has no sensors of {city}, but of {sample(cities)}"
         raise SocialxError(path, others, f"name another one with {Argument('city')}, or the positions of {city}")
     if not locations:
@@ -189,6 +191,9 @@ def read_ids(path: Path) -> tuple[str, ...]:
     return ids
 
 
+_Row = tuple[str, list[str], tuple[float, float] | None]  # where it stands, its cells, and its degrees if it has any
+
+
 @dataclass(frozen=True)
 class _Places:
     """Columns that may hold positions; those of the lowest rank are meant.
@@ -204,17 +209,17 @@ class _Places:
     def order(self) -> tuple[bool, int]:
         """Columns of degrees come first, whatever their names are."""
         fit = np.count_nonzero(within_degrees(*self.degrees.T))
-        return 2 * int(fit) <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1)), self.rank
+        return bool(2 * fit <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1))), self.rank
 
 
 @dataclass(frozen=True)
 class _Table:
-    """The rows of a table that have a position, with their degrees, and what its columns hold.
+    """The rows of a table of positions, and what its columns hold.
 
     known: how many of the ids that are looked for it has.  cities: all that it names.  told: its columns, for a note.
     """
 
-    rows: list[tuple[str, list[str], tuple[float, float]]]
+    rows: list[_Row]
     columns: tuple[int, ...]
     others: dict[str, int]
     cities: list[str]
@@ -263,14 +268,17 @@ def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _
     chosen = _chosen(path, choices)
     lower = [name.lower() for name in names]
     others, cities = {name: lower.index(name) for name in OTHERS if name in lower}, list[str]()
-    placed = [(*row, tuple(at)) for row, at in zip(rows[1:], chosen.degrees.tolist(), strict=True)]
-    if city and "citycode" in others:
+    placed: list[_Row] = [
+        (line, cells, None if at == [0, 0] or {cells[place] for place in chosen.columns} <= NOWHERE else (at[0], at[1]))
+        for (line, cells), at in zip(rows[1:], chosen.degrees.tolist(), strict=True)
+    ]
+    if "citycode" in others:
         others.pop("length", None)  # of the road, in kilometres
         cities = list(dict.fromkeys(cells[others["citycode"]] for _, cells, _ in placed))
-        placed = [row for row in placed if _plain_city(row[1][others["citycode"]]) == _plain_city(city)]
-    placed = [row for row in placed if row[2] != (0, 0) and not {row[1][place] for place in chosen.columns} <= NOWHERE]
+        here = _plain_city(city or "")
+        placed = [row for row in placed if not city or _plain_city(row[1][others["citycode"]]) == here]
     free = sorted({*range(width)} - {place for choice in choices for place in choice.columns})
-    sensors, known = _sensors(path, names, free, [row[1:] for row in placed], wanted)
+    sensors, known = _sensors(path, names, free, [(cells, at) for _, cells, at in placed if at], wanted)
     plain = lower[sensors] in (*IDS[:2], FEATURE_ID) and {*chosen.names.lower().split(" and ")} <= PLAIN
     told = f"the sensors are those of its column {names[sensors]}, their positions those of {chosen.names}"
     return _Table(placed, chosen.columns, others, cities, sensors, known, "" if plain else told)

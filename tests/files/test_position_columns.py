@@ -301,6 +301,18 @@ def test_the_sheets_with_positions_are_found(tmp_path: Path) -> None:
     refusal(lambda: found(path), "line 2 of sheet 2024 gives sensor 101 two positions")
 
 
+def test_a_point_may_be_empty(tmp_path: Path) -> None:
+    path = written(tmp_path, "id;geom\n1;POINT EMPTY\n2;POINT (11.5 48.1)\n3;\n")
+    assert found(path) == {"2": (48.1, 11.5)}
+    written(tmp_path, "id;geom\n2;POINT (11.5 48.1)\n3;somewhere\n")
+    refusal(lambda: found(path), "line 3 has the position 'somewhere', not degrees")
+
+
+def test_two_columns_of_one_position_are_not_asked(tmp_path: Path) -> None:
+    text = 'id|geo_point_2d|geo_shape\n1|48.100001, 11.5|{"type": "Point", "coordinates": [11.5, 48.1]}\n'
+    assert found(written(tmp_path, text)) == {"1": (48.100001, 11.5)}
+
+
 def test_convert_tells_which_columns_it_took(tmp_path: Path) -> None:
     frames.network().to_csv(tmp_path / "city.csv")
     rows = [f"{vdid},{n},48.1{n},11.5{n}" for n, vdid in enumerate(frames.IDS)]
@@ -327,8 +339,10 @@ def test_readings_may_be_their_own_positions(tmp_path: Path) -> None:
 
 
 def test_an_index_is_found_beside_any_names(tmp_path: Path) -> None:
-    path = written(tmp_path, "index,tmsNumber,PositionLat,PositionLon\n0,7,48.1,11.1\n1,9,48.2,11.2\n")
-    assert index_ids(path) == {0: "7", 1: "9"}
+    rows = "0,7,48.1,11.1\n1,9,,\n2,8,0,0\n"
+    path = written(tmp_path, f"index,tmsNumber,PositionLat,PositionLon\n{rows}")
+    assert index_ids(path) == {0: "7", 1: "9", 2: "8"}
+    assert found(path) == {"7": (48.1, 11.1)}
 
 
 def test_a_small_file_that_unpacks_to_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
