@@ -16,8 +16,8 @@ from socialx.errors import ITEM, Argument, SocialxError, sample
 from socialx.files.file_head import first_bytes
 from socialx.files.formats.text_cells import NO_READING
 from socialx.files.hdf5_layout import DIRECTIONS, Sensors
-from socialx.files.points import axis_of, degrees, number, point, rank_of, words_of
-from socialx.files.small_tables import FEATURE_ID, Row, read_tables
+from socialx.files.points import Row, axis_of, degrees, number, point, rank_of, words_of
+from socialx.files.small_tables import FEATURE_ID, read_tables
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
@@ -25,6 +25,7 @@ IDS_BYTES = 1 << 24
 DROPPED = 5  # columns that an error advises to leave out
 NOWHERE = NO_READING | {"POINT EMPTY"}
 METRES = 360.0  # larger numbers are no degrees
+TIMES = 10  # that a sensor stands in a table of positions, with a row for each lane
 SAME = 1e-4  # degrees, 11 m: between two columns with one position
 NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
 # Names of the column of the ids where the ids are not known, the best first; then names with one of these words.
@@ -76,6 +77,10 @@ def match_key(sensor_id: str) -> int | str:
     """What two spellings of one id share: the integer where it is one (``0400001``, ``400001.0``), else the text."""
     text = sensor_id.strip()
     return int(text.partition(".")[0]) if re.fullmatch(r"[0-9]{1,64}(\.0*)?", text) else text
+
+
+def _folded(sensor_id: str) -> str:
+    return str(match_key(sensor_id)).casefold()
 
 
 def repeated(ids: Iterable[str]) -> list[str]:
@@ -143,12 +148,11 @@ def respelt(
     spelt: dict[str, list[int | str]] = {}
     for key in locations:
         spelt.setdefault(str(key).casefold(), []).append(key)
-    mine = Counter(str(match_key(vdid)).casefold() for vdid in ids)
+    mine = Counter(map(_folded, ids))
     found = {}
     for vdid in ids:
-        folded = str(match_key(vdid)).casefold()
-        if match_key(vdid) not in locations and mine[folded] == len(spelt.get(folded, ())) == 1:
-            found[vdid] = locations[spelt[folded][0]]
+        if match_key(vdid) not in locations and mine[_folded(vdid)] == len(spelt.get(_folded(vdid), ())) == 1:
+            found[vdid] = locations[spelt[_folded(vdid)][0]]
     return {**locations, **{match_key(vdid): place for vdid, place in found.items()}}, tuple(found)
 
 
@@ -248,10 +252,6 @@ def _tables(
     return tables
 
 
-def _folded(sensor_id: str) -> str:
-    return str(match_key(sensor_id)).casefold()
-
-
 def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _Table:
     """The table whose first row is its header."""
     line, names = rows[0]
@@ -288,10 +288,11 @@ def _choices(names: list[str], rows: list[list[str]]) -> list[_Places]:
     """The columns of these names and rows that may hold positions."""
     axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
     named = [(*found, place) for place, name in enumerate(names) if (found := axis_of(name))]
-    for axis, _, others, plane, place in sorted(named):
-        axes[axis].setdefault((others, plane), place)
+    for axis, _, *key, place in sorted(named):
+        axes[axis].setdefault((key[0], key[1]), place)
     north, east = axes.values()
-    pairs = [(rank_of(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east]
+    plane = all(key[1] for key in north)  # else x and y are another system
+    pairs = [(rank_of(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east and key[1] == plane]
     if not pairs and len(north) == len(east) == 1:
         pairs = [(2, *north.values(), *east.values())]  # type: ignore[list-item]  # which are one each
     choices = []
@@ -362,7 +363,8 @@ def _sensors(
     """The column, of those that are free, that names the sensors, and how many of the ids it has.
 
     It is the one with most of those that are wanted, as ``_folded``.  A column with a name that says nothing must have
-    half of them, and may not count the rows.  Without ids, or where none is known, the name decides.
+    half of them, and may not count the rows.  Of two with other positions and nearly as many none is taken, unless it
+    is ``sensor_id``.  Without ids, or where none is known, the name decides.
     """
     ranks = {place: _rank(names[place]) for place in free}
     known: dict[int, dict[str, tuple[float, float]]] = {}
@@ -379,13 +381,18 @@ def _sensors(
             known[place] = sure
     most = max(map(len, known.values()), default=0)
     if most:
-        best = [place for place in known if len(known[place]) == most]
-        alike = all(known[place] == known[best[0]] for place in best)
+        best = [place for place in known if 10 * len(known[place]) >= 9 * most]
+        first = max(best, key=lambda place: (len(known[place]), -ranks[place]))
+        alike = all(known[place].get(key, at) == at for place in best for key, at in known[first].items())
     else:
         best = [place for place in free if ranks[place] == min(ranks.values()) < UNNAMED]
-        alike = len(best) == 1
-    first = min(best, key=ranks.__getitem__, default=-1)
-    if first >= 0 and (alike or ranks[first] == 0):
+        first, alike = best[0] if best else -1, len(best) == 1
+    if not alike:
+        first = next((place for place in best if ranks[place] == 0), -1)
+    if not wanted and first >= 0 and len(rows) > TIMES * len({cells[first] for cells, _ in rows}):
+        found = f"the same {names[first]} stands in many rows, as in a table of readings"
+        raise SocialxError(path, found, "write one row for each sensor")
+    if first >= 0:
         return first, most
     what = "hold as many sensors of the data" if most else "hold no sensor of the data" if wanted else "may be the ids"
     listed = sample([names[place] for place in best or free], 8) or "no column"
