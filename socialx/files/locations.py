@@ -288,8 +288,8 @@ def _choices(names: list[str], rows: list[list[str]]) -> list[_Places]:
     """The columns of these names and rows that may hold positions."""
     axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
     named = [(*found, place) for place, name in enumerate(names) if (found := axis_of(name))]
-    for axis, _, *key, place in sorted(named):
-        axes[axis].setdefault((key[0], key[1]), place)
+    for axis, _, others, of_plane, place in sorted(named):
+        axes[axis].setdefault((others, of_plane), place)
     north, east = axes.values()
     plane = all(key[1] for key in north)  # else x and y are another system
     pairs = [(rank_of(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east and key[1] == plane]
@@ -353,13 +353,10 @@ def _chosen(path: Path, choices: list[_Places]) -> _Places:
     return best
 
 
-def _sensors(
-    path: Path,
-    names: list[str],
-    free: list[int],
-    rows: list[tuple[list[str], tuple[float, float]]],
-    wanted: set[str],
-) -> tuple[int, int]:
+_Placed = list[tuple[list[str], tuple[float, float]]]  # cells and degrees of rows that have both
+
+
+def _sensors(path: Path, names: list[str], free: list[int], rows: _Placed, wanted: set[str]) -> tuple[int, int]:
     """The column, of those that are free, that names the sensors, and how many of the ids it has.
 
     It is the one with most of those that are wanted, as ``_folded``.  A column with a name that says nothing must have
@@ -370,14 +367,8 @@ def _sensors(
     known: dict[int, dict[str, tuple[float, float]]] = {}
     for place in free if wanted else ():
         cells = [row[place] for row, _ in rows]
-        spelt = {cell: _folded(cell) for cell in {*cells}}
-        found: dict[str, set[tuple[float, float]]] = {}
-        for cell, (_, at) in zip(cells, rows, strict=True):
-            if spelt[cell] in wanted:
-                found.setdefault(spelt[cell], set()).add(at)
-        sure = {key: next(iter(at)) for key, at in found.items() if len(at) == 1}
-        counts = any(cells == [str(number) for number in range(first, first + len(cells))] for first in (0, 1))
-        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not counts):
+        sure = _known(cells, rows, wanted)
+        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not _counts_rows(cells)):
             known[place] = sure
     most = max(map(len, known.values()), default=0)
     if most:
@@ -389,14 +380,29 @@ def _sensors(
         first, alike = best[0] if best else -1, len(best) == 1
     if not alike:
         first = next((place for place in best if ranks[place] == 0), -1)
-    if not wanted and first >= 0 and len(rows) > TIMES * len({cells[first] for cells, _ in rows}):
+    if first < 0:
+        what = "may be the ids" if not wanted else "hold no sensor of the data"
+        listed = sample([names[place] for place in best or free], 8) or "no column"
+        found = f"{listed} {'hold about as many sensors of the data' if most else what}"
+        raise SocialxError(path, found, f"rename the column of the ids to {IDS[0]}")
+    if not wanted and len(rows) > TIMES * len({cells[first] for cells, _ in rows}):
         found = f"the same {names[first]} stands in many rows, as in a table of readings"
         raise SocialxError(path, found, "write one row for each sensor")
-    if first >= 0:
-        return first, most
-    what = "hold as many sensors of the data" if most else "hold no sensor of the data" if wanted else "may be the ids"
-    listed = sample([names[place] for place in best or free], 8) or "no column"
-    raise SocialxError(path, f"{listed} {what}", f"rename the column of the ids to {IDS[0]}")
+    return first, most
+
+
+def _counts_rows(cells: list[str]) -> bool:
+    return any(cells == [str(number) for number in range(first, first + len(cells))] for first in (0, 1))
+
+
+def _known(cells: list[str], rows: _Placed, wanted: set[str]) -> dict[str, tuple[float, float]]:
+    """Of the sensors that these cells of a column name, those that are wanted and have one position."""
+    spelt = {cell: _folded(cell) for cell in {*cells}}
+    found: dict[str, set[tuple[float, float]]] = {}
+    for cell, (_, at) in zip(cells, rows, strict=True):
+        if spelt[cell] in wanted:
+            found.setdefault(spelt[cell], set()).add(at)
+    return {key: next(iter(at)) for key, at in found.items() if len(at) == 1}
 
 
 def _rank(name: str) -> int:
