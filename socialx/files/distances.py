@@ -15,7 +15,8 @@ import numpy as np
 
 from socialx.disk import check_regular
 from socialx.errors import SAMPLE, SocialxError, fall_back, sample
-from socialx.files.small_tables import Row, read_rows
+from socialx.files.points import Row
+from socialx.files.small_tables import read_rows
 
 COLUMNS = ("from", "to", "cost")
 ADVICE = "a CSV with the columns from,to,cost is needed"

@@ -16,8 +16,8 @@ from socialx.errors import ITEM, Argument, SocialxError, sample
 from socialx.files.file_head import first_bytes
 from socialx.files.formats.text_cells import NO_READING
 from socialx.files.hdf5_layout import DIRECTIONS, Sensors
-from socialx.files.points import axis_of, degrees, number, point, rank_of, words_of
-from socialx.files.small_tables import FEATURE_ID, Row, read_tables
+from socialx.files.points import Row, axis_of, degrees, number, point, rank_of, words_of
+from socialx.files.small_tables import FEATURE_ID, read_tables
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
@@ -25,6 +25,7 @@ IDS_BYTES = 1 << 24
 DROPPED = 5  # columns that an error advises to leave out
 NOWHERE = NO_READING | {"POINT EMPTY"}
 METRES = 360.0  # larger numbers are no degrees
+TIMES = 10  # that a sensor stands in a table of positions, with a row for each lane
 SAME = 1e-4  # degrees, 11 m: between two columns with one position
 NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
 # Names of the column of the ids where the ids are not known, the best first; then names with one of these words.
@@ -78,6 +79,10 @@ def match_key(sensor_id: str) -> int | str:
     return int(text.partition(".")[0]) if re.fullmatch(r"[0-9]{1,64}(\.0*)?", text) else text
 
 
+def _folded(sensor_id: str) -> str:
+    return str(match_key(sensor_id)).casefold()
+
+
 def repeated(ids: Iterable[str]) -> list[str]:
     """Those of some ids that are not the only spelling of a sensor among them, or may be its second column."""
     ids = list(ids)
@@ -108,6 +113,8 @@ def read_locations(
     tables = _tables(path, ids, city, notes)
     for table in tables:
         for line, cells, at in table.rows:
+            if at is None:
+                continue
             location = _location(path, line, cells, at, table)
             known = locations.setdefault(match_key(location.sensor_id), location)
             if (known.latitude, known.longitude) != (location.latitude, location.longitude):
@@ -117,7 +124,7 @@ def read_locations(
                     f"and ({location.latitude}, {location.longitude})",
                     "remove one",
                 )
-    if not locations and (cities := [name for table in tables for name in table.cities]):
+    if city and not locations and (cities := [name for table in tables for name in table.cities]):
         others = f"it has no sensors of {city}, but of {sample(cities)}"
         raise SocialxError(path, others, f"name another one with {Argument('city')}, or the positions of {city}")
     if not locations:
@@ -141,12 +148,11 @@ def respelt(
     spelt: dict[str, list[int | str]] = {}
     for key in locations:
         spelt.setdefault(str(key).casefold(), []).append(key)
-    mine = Counter(str(match_key(vdid)).casefold() for vdid in ids)
+    mine = Counter(map(_folded, ids))
     found = {}
     for vdid in ids:
-        folded = str(match_key(vdid)).casefold()
-        if match_key(vdid) not in locations and mine[folded] == len(spelt.get(folded, ())) == 1:
-            found[vdid] = locations[spelt[folded][0]]
+        if match_key(vdid) not in locations and mine[_folded(vdid)] == len(spelt.get(_folded(vdid), ())) == 1:
+            found[vdid] = locations[spelt[_folded(vdid)][0]]
     return {**locations, **{match_key(vdid): place for vdid, place in found.items()}}, tuple(found)
 
 
@@ -189,6 +195,9 @@ def read_ids(path: Path) -> tuple[str, ...]:
     return ids
 
 
+_Row = tuple[str, list[str], tuple[float, float] | None]  # where it stands, its cells, and its degrees if it has any
+
+
 @dataclass(frozen=True)
 class _Places:
     """Columns that may hold positions; those of the lowest rank are meant.
@@ -209,12 +218,12 @@ class _Places:
 
 @dataclass(frozen=True)
 class _Table:
-    """The rows of a table that have a position, with their degrees, and what its columns hold.
+    """The rows of a table of positions, and what its columns hold.
 
     known: how many of the ids that are looked for it has.  cities: all that it names.  told: its columns, for a note.
     """
 
-    rows: list[tuple[str, list[str], tuple[float, float]]]
+    rows: list[_Row]
     columns: tuple[int, ...]
     others: dict[str, int]
     cities: list[str]
@@ -243,10 +252,6 @@ def _tables(
     return tables
 
 
-def _folded(sensor_id: str) -> str:
-    return str(match_key(sensor_id)).casefold()
-
-
 def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _Table:
     """The table whose first row is its header."""
     line, names = rows[0]
@@ -263,14 +268,17 @@ def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _
     chosen = _chosen(path, choices)
     lower = [name.lower() for name in names]
     others, cities = {name: lower.index(name) for name in OTHERS if name in lower}, list[str]()
-    placed = [(*row, tuple(at)) for row, at in zip(rows[1:], chosen.degrees.tolist(), strict=True)]
-    if city and "citycode" in others:
+    placed: list[_Row] = [
+        (line, cells, None if at == [0, 0] or {cells[place] for place in chosen.columns} <= NOWHERE else (at[0], at[1]))
+        for (line, cells), at in zip(rows[1:], chosen.degrees.tolist(), strict=True)
+    ]
+    if "citycode" in others:
         others.pop("length", None)  # of the road, in kilometres
         cities = list(dict.fromkeys(cells[others["citycode"]] for _, cells, _ in placed))
-        placed = [row for row in placed if _plain_city(row[1][others["citycode"]]) == _plain_city(city)]
-    placed = [row for row in placed if row[2] != (0, 0) and not {row[1][place] for place in chosen.columns} <= NOWHERE]
+        here = _plain_city(city or "")
+        placed = [row for row in placed if not city or _plain_city(row[1][others["citycode"]]) == here]
     free = sorted({*range(width)} - {place for choice in choices for place in choice.columns})
-    sensors, known = _sensors(path, names, free, [row[1:] for row in placed], wanted)
+    sensors, known = _sensors(path, names, free, [(cells, at) for _, cells, at in placed if at], wanted)
     plain = lower[sensors] in (*IDS[:2], FEATURE_ID) and {*chosen.names.lower().split(" and ")} <= PLAIN
     told = f"the sensors are those of its column {names[sensors]}, their positions those of {chosen.names}"
     return _Table(placed, chosen.columns, others, cities, sensors, known, "" if plain else told)
@@ -280,10 +288,11 @@ def _choices(names: list[str], rows: list[list[str]]) -> list[_Places]:
     """The columns of these names and rows that may hold positions."""
     axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
     named = [(*found, place) for place, name in enumerate(names) if (found := axis_of(name))]
-    for axis, _, others, plane, place in sorted(named):
-        axes[axis].setdefault((others, plane), place)
+    for axis, _, others, of_plane, place in sorted(named):
+        axes[axis].setdefault((others, of_plane), place)
     north, east = axes.values()
-    pairs = [(rank_of(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east]
+    plane = all(key[1] for key in north)  # else x and y are another system
+    pairs = [(rank_of(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east and key[1] == plane]
     if not pairs and len(north) == len(east) == 1:
         pairs = [(2, *north.values(), *east.values())]  # type: ignore[list-item]  # which are one each
     choices = []
@@ -344,44 +353,56 @@ def _chosen(path: Path, choices: list[_Places]) -> _Places:
     return best
 
 
-def _sensors(
-    path: Path,
-    names: list[str],
-    free: list[int],
-    rows: list[tuple[list[str], tuple[float, float]]],
-    wanted: set[str],
-) -> tuple[int, int]:
+_Placed = list[tuple[list[str], tuple[float, float]]]  # cells and degrees of rows that have both
+
+
+def _sensors(path: Path, names: list[str], free: list[int], rows: _Placed, wanted: set[str]) -> tuple[int, int]:
     """The column, of those that are free, that names the sensors, and how many of the ids it has.
 
     It is the one with most of those that are wanted, as ``_folded``.  A column with a name that says nothing must have
-    half of them, and may not count the rows.  Without ids, or where none is known, the name decides.
+    half of them, and may not count the rows.  Of two with other positions and nearly as many none is taken, unless it
+    is ``sensor_id``.  Without ids, or where none is known, the name decides.
     """
     ranks = {place: _rank(names[place]) for place in free}
     known: dict[int, dict[str, tuple[float, float]]] = {}
     for place in free if wanted else ():
         cells = [row[place] for row, _ in rows]
-        spelt = {cell: _folded(cell) for cell in {*cells}}
-        found: dict[str, set[tuple[float, float]]] = {}
-        for cell, (_, at) in zip(cells, rows, strict=True):
-            if spelt[cell] in wanted:
-                found.setdefault(spelt[cell], set()).add(at)
-        sure = {key: next(iter(at)) for key, at in found.items() if len(at) == 1}
-        counts = any(cells == [str(number) for number in range(first, first + len(cells))] for first in (0, 1))
-        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not counts):
+        sure = _known(cells, rows, wanted)
+        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not _counts_rows(cells)):
             known[place] = sure
     most = max(map(len, known.values()), default=0)
     if most:
-        best = [place for place in known if len(known[place]) == most]
-        alike = all(known[place] == known[best[0]] for place in best)
+        best = [place for place in known if 10 * len(known[place]) >= 9 * most]
+        first = max(best, key=lambda place: (len(known[place]), -ranks[place]))
+        alike = all(known[place].get(key, at) == at for place in best for key, at in known[first].items())
     else:
         best = [place for place in free if ranks[place] == min(ranks.values()) < UNNAMED]
-        alike = len(best) == 1
-    first = min(best, key=ranks.__getitem__, default=-1)
-    if first >= 0 and (alike or ranks[first] == 0):
-        return first, most
-    what = "hold as many sensors of the data" if most else "hold no sensor of the data" if wanted else "may be the ids"
-    listed = sample([names[place] for place in best or free], 8) or "no column"
-    raise SocialxError(path, f"{listed} {what}", f"rename the column of the ids to {IDS[0]}")
+        first, alike = best[0] if best else -1, len(best) == 1
+    if not alike:
+        first = next((place for place in best if ranks[place] == 0), -1)
+    if first < 0:
+        what = "may be the ids" if not wanted else "hold no sensor of the data"
+        listed = sample([names[place] for place in best or free], 8) or "no column"
+        found = f"{listed} {'hold about as many sensors of the data' if most else what}"
+        raise SocialxError(path, found, f"rename the column of the ids to {IDS[0]}")
+    if not wanted and len(rows) > TIMES * len({cells[first] for cells, _ in rows}):
+        found = f"the same {names[first]} stands in many rows, as in a table of readings"
+        raise SocialxError(path, found, "write one row for each sensor")
+    return first, most
+
+
+def _counts_rows(cells: list[str]) -> bool:
+    return any(cells == [str(number) for number in range(first, first + len(cells))] for first in (0, 1))
+
+
+def _known(cells: list[str], rows: _Placed, wanted: set[str]) -> dict[str, tuple[float, float]]:
+    """Of the sensors that these cells of a column name, those that are wanted and have one position."""
+    spelt = {cell: _folded(cell) for cell in {*cells}}
+    found: dict[str, set[tuple[float, float]]] = {}
+    for cell, (_, at) in zip(cells, rows, strict=True):
+        if spelt[cell] in wanted:
+            found.setdefault(spelt[cell], set()).add(at)
+    return {key: next(iter(at)) for key, at in found.items() if len(at) == 1}
 
 
 def _rank(name: str) -> int:

@@ -53,7 +53,7 @@ WKT = re.compile(
     rf"(?:SRID=[0-9]+;)?\s*(?:MULTI)?(POINT|LINESTRING)\s*(?:ZM|Z|M)?\s*\(+\s*({SIGNED})\s+({SIGNED})[\s,)]",
     re.IGNORECASE,
 )
-Row = tuple[str, list[str]]
+Row = tuple[str, list[str]]  # where it stands, such as "line 3"; and its cells without the spaces around them
 
 
 def words_of(name: str) -> list[str]:

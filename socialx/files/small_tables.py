@@ -26,7 +26,7 @@ from socialx.files.file_head import (
     unpacked,
     whole,
 )
-from socialx.files.points import as_wkt, axis_of, datex
+from socialx.files.points import Row, as_wkt, axis_of, datex
 from socialx.files.workbooks import read_workbook
 
 TABLE_BYTES = 1 << 27  # 100,000 sensors at 1.3 kB each; PEMS-BAY-META.csv has 135 bytes for one
@@ -38,7 +38,6 @@ FEATURE_ID = "@id"
 DECIMAL = re.compile(r"^([+-]?[0-9]+),([0-9]+)$")
 DEGREES_OF = re.compile(r"CRS84|EPSG(?::[0-9.]*)?:(?:4326|4258|4269)\b")  # names of longitude and latitude
 OBJECTS = "write a list of objects, points of GeoJSON, or a table"
-Row = tuple[str, list[str]]  # where it stands, such as "line 3"; and its cells without the spaces around them
 
 
 def read_tables(path: Path, advice: str, notes: list[str]) -> list[list[Row]]:
@@ -127,7 +126,8 @@ def _readable(path: Path, advice: str) -> Iterator[None]:
         yield
     except UnicodeDecodeError:
         what = "no text in UTF-8, UTF-16 or Windows-1252"
-        raise SocialxError(path, what, "save it as UTF-8, for example with iconv -f cp932 -t utf-8") from None
+        save = "save it as UTF-8, for example with iconv -f cp932 -t utf-8"
+        raise SocialxError(path, what, f"{save}; {advice}") from None
     except (*UNREADABLE, csv.Error) as error:
         raise SocialxError(path, f"no table that can be read ({in_short(error, 80)})", advice) from None
 

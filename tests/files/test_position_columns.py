@@ -130,7 +130,7 @@ ANGLES = {
     "south and west": ("33° 52' 12\" S", "70° 39' 36\" W", -33.87, -70.66),
     "decimal minutes": ("52 31.2 N", "13 24.6 E", 52.52, 13.41),
     "letters first": ("N52°31.2", "E 13°24.6", 52.52, 13.41),
-    "typographic": ("52°31′12.0″ N", "13°24′36.0″ E", 52.52, 13.41),
+    "typographic": ("52°31\u203212.0\u2033 N", "13°24\u203236.0\u2033 E", 52.52, 13.41),
     "a sign of degrees": ("-33.87°", "151.21°", -33.87, 151.21),
     "a minus with minutes": ("-33°52'12\"", "-70°39'36\"", -33.87, -70.66),
 }
@@ -181,12 +181,27 @@ def test_what_is_no_position_is_refused(case: str, tmp_path: Path) -> None:
 def test_two_columns_with_all_sensors_are_asked(tmp_path: Path) -> None:
     rows = "1,3,52.1,13.1\n2,1,52.2,13.2\n3,2,52.3,13.3\n"
     path = written(tmp_path, "id,station,lat,lon\n" + rows)
-    words = ("id, station hold as many sensors of the data", "rename the column of the ids to sensor_id")
+    words = ("id, station hold about as many sensors of the data", "rename the column of the ids to sensor_id")
     refusal(lambda: found(path, ("1", "2", "3")), *words)
     written(tmp_path, "id,sensor_id,lat,lon\n" + rows)
     assert found(path, ("1", "2", "3"))["3"] == (52.1, 13.1)
     written(tmp_path, "id,station,lat,lon\n1,1.0,52.1,13.1\n2,02,52.2,13.2\n")
     assert found(path, ("1", "2"))["2"] == (52.2, 13.2)
+
+
+def test_a_column_with_nearly_as_many_sensors_is_asked(tmp_path: Path) -> None:
+    """Row numbers are among the ids too, and one of the sensors is not listed."""
+    ids = tuple(map(str, range(1, 31)))
+    rows = [f"{n},{31 - n if n > 1 else 'new'},{48 + n / 100},{11 + n / 100}" for n in range(1, 31)]
+    path = written(tmp_path, "\n".join(["id,station,lat,lon", *rows]))
+    refusal(lambda: found(path, ids), "id, station hold about as many sensors of the data")
+    written(tmp_path, "\n".join(["id,sensor_id,lat,lon", *rows]))
+    assert found(path, ids)["29"] == (48.02, 11.02)
+
+
+def test_places_of_a_picture_are_no_degrees(tmp_path: Path) -> None:
+    path = written(tmp_path, "id,x,y,lat,lon\n1,3.5,4.5,5820000,385000\n2,3.6,4.7,5820010,385010\n")
+    refusal(lambda: found(path), "latitude '5820000'", "projected coordinates")
 
 
 def test_a_column_of_more_sensors_wins_over_a_name(tmp_path: Path) -> None:
@@ -209,7 +224,7 @@ def test_a_category_is_no_sensor(tmp_path: Path) -> None:
     refusal(lambda: found(path, ()), "comment, zone may be the ids")
 
 
-@pytest.mark.parametrize("vdid", ["VD-N1-N-198-O-SE-21-北上出口-彰化", "Šibenik–1", "№ 7", "μ/3"])
+@pytest.mark.parametrize("vdid", ["VD-N1-N-198-O-SE-21-北上出口-彰化", "Šibenik 1", "№ 7", "μ/3"])
 def test_ids_are_of_any_letters(vdid: str, tmp_path: Path) -> None:
     path = written(tmp_path, f"VDID,PositionLat,PositionLon\n{vdid},25.17,121.48\n")
     assert found(path, (vdid,)) == {vdid: (25.17, 121.48)}
@@ -301,6 +316,18 @@ def test_the_sheets_with_positions_are_found(tmp_path: Path) -> None:
     refusal(lambda: found(path), "line 2 of sheet 2024 gives sensor 101 two positions")
 
 
+def test_a_point_may_be_empty(tmp_path: Path) -> None:
+    path = written(tmp_path, "id;geom\n1;POINT EMPTY\n2;POINT (11.5 48.1)\n3;\n")
+    assert found(path) == {"2": (48.1, 11.5)}
+    written(tmp_path, "id;geom\n2;POINT (11.5 48.1)\n3;somewhere\n")
+    refusal(lambda: found(path), "line 3 has the position 'somewhere', not degrees")
+
+
+def test_two_columns_of_one_position_are_not_asked(tmp_path: Path) -> None:
+    text = 'id|geo_point_2d|geo_shape\n1|48.100001, 11.5|{"type": "Point", "coordinates": [11.5, 48.1]}\n'
+    assert found(written(tmp_path, text)) == {"1": (48.100001, 11.5)}
+
+
 def test_convert_tells_which_columns_it_took(tmp_path: Path) -> None:
     frames.network().to_csv(tmp_path / "city.csv")
     rows = [f"{vdid},{n},48.1{n},11.5{n}" for n, vdid in enumerate(frames.IDS)]
@@ -323,12 +350,16 @@ def test_readings_may_be_their_own_positions(tmp_path: Path) -> None:
         for vdid, (lat, lon) in PLACES.items()
     ]
     header = "TIME,SEGMENT_ID,SPEED,START_LATITUDE,START_LONGITUDE,END_LATITUDE,END_LONGITUDE,START_LOCATION"
-    assert found(written(tmp_path, "\n".join([header, *rows]))) == PLACES
+    path = written(tmp_path, "\n".join([header, *rows]))
+    assert found(path) == PLACES
+    refusal(lambda: found(path, ()), "the same SEGMENT_ID stands in many rows, as in a table of readings")
 
 
 def test_an_index_is_found_beside_any_names(tmp_path: Path) -> None:
-    path = written(tmp_path, "index,tmsNumber,PositionLat,PositionLon\n0,7,48.1,11.1\n1,9,48.2,11.2\n")
-    assert index_ids(path) == {0: "7", 1: "9"}
+    rows = "0,7,48.1,11.1\n1,9,,\n2,8,0,0\n"
+    path = written(tmp_path, f"index,tmsNumber,PositionLat,PositionLon\n{rows}")
+    assert index_ids(path) == {0: "7", 1: "9", 2: "8"}
+    assert found(path) == {"7": (48.1, 11.1)}
 
 
 def test_a_small_file_that_unpacks_to_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
