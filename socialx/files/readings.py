@@ -19,15 +19,14 @@ from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV, PUBLISHED_CSV
 from socialx.files.formats.transposed import refuse_transposed
 from socialx.files.formats.walltimes import (
-    Repeats,
     existing,
     goes_back,
     in_utc,
     in_zone,
-    once,
-    retimed,
+    on_axis,
+    refuse_repeated_hour,
+    repeats,
     rounded,
-    watched,
 )
 from socialx.files.hdf5_layout import DIRECTIONS, Block, Readings, Sensors, is_code
 from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations, respelt
@@ -35,6 +34,7 @@ from socialx.files.published import DATASETS, PublishedDataset
 from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
 from socialx.files.recognition import find, is_table, recognise
 from socialx.files.resample import resampled
+from socialx.files.time_axis import timestamp_seconds
 
 MINE = "mine"  # the name of a data set without one
 
@@ -154,34 +154,34 @@ def in_order(
 
     in_utc_always: wall times of a zone that the user names are written in UTC, whether they have such an hour or not.
 
-    Without a zone from the user, such an hour is refused while the readings are walked; ``remedy`` says what helps.
+    Without a zone from the user, such an hour is refused; ``remedy`` says what helps.
     """
     path, zone, zoned = request.data, request.timezone, contents.timezone == "UTC"
-    unnamed = "" if zone or zoned else remedy or f"{Argument('timezone', readings.timezone or 'ZONE')} keeps both hours"
     notes: list[Message] = []
-    times = contents.times() if contents.times and (request.round_times or zone) else np.empty(0, "S19")
-    if contents.times:  # rows have times of their own
-        readings = replace(readings, blocks=once(readings.blocks, path))
-        times = times[Repeats().states(times, np.zeros(len(times), np.int64)) == 0]
-    if request.round_times and len(times):
-        whole, note = rounded(times, path, request.step_s)
-        readings, times = replace(readings, blocks=retimed(readings.blocks, times, whole, path)), whole
-        notes += [] if contents.rounded else [note]
-    if unnamed:
-        readings = replace(readings, blocks=watched(readings.blocks, path, unnamed))
-    elif zone and zoned and not goes_back(times):
-        wall = in_zone(times, zone)
-        if goes_back(wall):
-            found = f"times that come twice at the end of daylight saving time in {zone}"
+    raw = np.empty(0, "S19") if contents.times is None else contents.times()
+    if len(raw):  # rows have times of their own
+        again = repeats(raw)
+        times = raw[~again]
+        if request.round_times and len(times):
+            times, moved = rounded(times, path, request.step_s)
+            notes += [] if contents.rounded else [moved]
+        if not zone and not zoned:
+            helps = remedy or f"{Argument('timezone', readings.timezone or 'ZONE')} keeps both hours"
+            refuse_repeated_hour(timestamp_seconds(times, str(path)), path, helps)
+        elif zone and zoned and not goes_back(times):
+            wall = in_zone(times, zone)
+            if goes_back(wall):
+                twice = f"times that come twice at the end of daylight saving time in {zone}"
+                notes += [Message(path, twice, "all times are written in UTC")]
+                readings = replace(readings, timezone="UTC", local_zone=zone)
+            else:
+                notes += [Message(path, f"its times are written as wall times of {zone}")] if zone != "UTC" else []
+                readings, times = replace(readings, timezone=zone), wall
+        elif zone and not zoned and (in_utc_always or goes_back(times)):
+            times, told = in_utc(times, zone, path)
+            notes += [told]
             readings = replace(readings, timezone="UTC", local_zone=zone)
-            return readings, (*notes, Message(path, found, "all times are written in UTC"))
-        readings = replace(readings, blocks=retimed(readings.blocks, times, wall, path), timezone=zone)
-        notes += [Message(path, f"its times are written as wall times of {zone}")] if zone != "UTC" else []
-    elif zone and not zoned and (in_utc_always or goes_back(times)):
-        utc, note = in_utc(times, zone, path)
-        blocks = retimed(readings.blocks, times, utc, path)
-        readings = replace(readings, blocks=blocks, timezone="UTC", local_zone=zone)
-        notes += [note]
+        readings = replace(readings, blocks=on_axis(readings.blocks, raw, again, times, path))
     if readings.timezone not in (None, "UTC"):
         readings = replace(readings, blocks=existing(readings.blocks, path, readings.timezone, readings.missing))
     return readings, tuple(notes)

@@ -112,85 +112,52 @@ def rounded(timestamps: np.ndarray, where: Path, step_s: int | None = None) -> t
     return as_timestamps(whole), Message(where, found)
 
 
-def retimed(
-    blocks: Generator[Block, None, None], before: np.ndarray, after: np.ndarray, where: Path
+def repeats(timestamps: np.ndarray) -> np.ndarray:
+    """Which rows have the time of an earlier one, but for those of an hour that comes twice: S19 [T] -> bool [T]."""
+    again = np.zeros(len(timestamps), bool)
+    if not goes_back(timestamps):
+        return again
+    seconds = timestamp_seconds(timestamps, "")
+    latest = np.maximum.accumulate(seconds)
+    back = np.append(False, seconds[1:] <= latest[:-1])
+    _, first, which = np.unique(seconds, return_index=True, return_inverse=True)
+    known = first[which.ravel()] < np.arange(len(seconds))
+    edges = np.flatnonzero(np.diff(back, prepend=False, append=False))
+    for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        if not _may_come_twice(timestamps[max(begin - 2, 0) : begin + 1]):
+            again[begin:end] = known[begin:end]
+    return again
+
+
+def on_axis(
+    blocks: Generator[Block, None, None], raw: np.ndarray, again: np.ndarray, final: np.ndarray, where: Path
 ) -> Generator[Block, None, None]:
-    """The blocks, their times ``before`` S19 [T] replaced by ``after`` S19 [T]."""
-    row = 0
+    """The blocks at their places on the axis of times.
+
+    raw: the times of all rows, S19 [T].  again: which of these rows have the time of an earlier one, bool [T]; they are
+    left out, and a note says how many.  final: the times of the others, S19.  Refuses a row that has the time of an
+    earlier one and other readings, and a source that changed since its times were read.
+    """
+    row, place, first = 0, 0, dict[bytes, bytes]()
+    several = {*raw[again].tolist()}
     with closing(blocks):
         for block in blocks:
-            rows = slice(row, row + len(block.timestamps))
-            if not np.array_equal(block.timestamps, before[rows]):
+            times, twice = block.timestamps, again[row : row + len(block.timestamps)]
+            if not np.array_equal(times, raw[row : row + len(times)]):
                 raise SocialxError(where, "it changed while it was read", AGAIN)
-            yield Block(after[rows], block.speeds)
-            row = rows.stop
-    if row < len(before):
+            for each, time in enumerate(times.tolist()) if several else ():
+                readings = block.speeds[each].tobytes() if time in several else b""
+                if time in several and first.setdefault(time, readings) != readings and twice[each]:
+                    found = f"two rows at {time.decode()} with other readings"
+                    raise SocialxError(where, found, "remove one of them")
+            kept = len(times) - int(twice.sum())
+            if kept:
+                yield Block(final[place : place + kept], block.speeds[~twice] if twice.any() else block.speeds)
+            row, place = row + len(times), place + kept
+    if row < len(raw):
         raise SocialxError(where, "it changed while it was read", AGAIN)
-
-
-class Repeats:
-    """Which rows have the time of an earlier one, but for those of an hour that comes twice.
-
-    The rows are looked at in pieces, each with a key that is that of its readings.
-    """
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[np.ndarray, np.ndarray]] = []  # of the pieces while all were in order
-        self._keys: dict[bytes, int] = {}
-        self._last = np.empty(0, "S19")  # the rows before, two at most
-        self._latest = b""
-        self._back = self._second = False  # whether the last row went back, and whether into the second of such hours
-
-    def states(self, times: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """S19 [t] and int64 [t] -> 0 for a new row, 1 for an earlier one again, 2 for its time with another key.
-
-        It stops at the first row that is out of order, or has the state 2.
-        """
-        states, window = np.zeros(len(times), np.int8), np.concatenate([self._last, times])
-        behind = len(self._last)
-        self._last = window[-2:]
-        if not self._back and not goes_back(np.append(np.array([self._latest], "S19"), times)):
-            self._parts.append((times, keys))
-            self._latest = times[-1] if len(times) else self._latest
-            return states
-        for part in self._parts:
-            self._keys.update(zip(part[0].tolist(), part[1].tolist(), strict=True))
-        self._parts = []
-        for row, (time, key) in enumerate(zip(times.tolist(), keys.tolist(), strict=True)):
-            if time > self._latest:
-                self._latest, self._back = time, False
-            else:
-                if not self._back:
-                    self._second = _may_come_twice(window[max(row + behind - 2, 0) : row + behind + 1])
-                self._back = True
-                if not self._second:
-                    known = self._keys.get(time)
-                    states[row] = 0 if known is None else 1 if known == key else 2
-                    if states[row] != 1:
-                        break  # the rows are refused
-            self._keys.setdefault(time, key)
-        return states
-
-
-def once(blocks: Generator[Block, None, None], where: Path) -> Generator[Block, None, None]:
-    """The blocks without rows that are an earlier row again, time and readings, and a note on their number.
-
-    Refuses a row with the time of an earlier one and other readings.
-    """
-    repeats, again = Repeats(), 0
-    with closing(blocks):
-        for block in blocks:
-            keys = np.array([hash(row.tobytes()) for row in block.speeds], np.int64)
-            states = repeats.states(block.timestamps, keys)
-            if (states == 2).any():
-                time = block.timestamps[int((states == 2).argmax())].decode()
-                raise SocialxError(where, f"two rows at {time} with other readings", "remove one of them")
-            same = states == 1
-            again += int(same.sum())
-            if not same.all():
-                yield Block(block.timestamps[~same], block.speeds[~same]) if same.any() else block
-    if again:
-        found = f"{counted(again, 'row stands', 'rows stand')} twice with the same readings"
+    if again.any():
+        found = f"{counted(int(again.sum()), 'row stands', 'rows stand')} twice with the same readings"
         note(Message(where, found, "read once"))
 
 
@@ -211,37 +178,20 @@ def existing(
         note(Message(where, *no_such_hour(rows, first, timezone)))
 
 
-def watched(blocks: Generator[Block, None, None], where: Path, remedy: Remedy) -> Generator[Block, None, None]:
-    """The blocks, with a refusal that ends with ``remedy`` where their times look like the hour that comes twice."""
-    last, row = np.empty(0, "S19"), 0  # at most two rows, and their number at the end
-    with closing(blocks):
-        for block in blocks:
-            times = np.concatenate([last, block.timestamps])
-            if goes_back(times):
-                back = int((times[1:] <= times[:-1]).argmax()) + 1
-                _refuse_repeated(times[: back + 1], where, row - len(last) + back, remedy)
-            yield block
-            last, row = times[-2:], row + len(block.timestamps)
-
-
 def is_put_back(seconds: np.ndarray) -> bool:
     """Whether rows, int64 [T], go back only as a clock does at the end of daylight saving time, once at least."""
     backs = np.flatnonzero(np.diff(seconds) <= 0) + 1
     return len(backs) > 0 and all(_looks_repeated(as_timestamps(seconds[max(row - 2, 0) : row + 1])) for row in backs)
 
 
-def refuse_repeated_hour(seconds: np.ndarray, where: Path | str) -> None:
-    """Raise for the rows of one of several tables, int64 [T], that look like the hour that comes twice."""
+def refuse_repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> None:
+    """Raise for rows, int64 [T], that look like the hour that comes twice, where they go back for the first time."""
     for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
-        _refuse_repeated(as_timestamps(seconds[: back + 1]), where, back, REWRITE)
-
-
-def _refuse_repeated(timestamps: np.ndarray, where: Path | str, number: int, remedy: Remedy) -> None:
-    """Raise where the clock looks put back between the last two of S19; number: of the first of them."""
-    if _looks_repeated(timestamps[-3:]):
-        pair = f"{timestamps[-2].decode()}, {timestamps[-1].decode()}"
-        found = f"rows {number} and {number + 1} ({pair}) look like the hour that comes twice"
-        raise SocialxError(where, f"{found} at the end of daylight saving time", remedy)
+        times = as_timestamps(seconds[max(back - 2, 0) : back + 1])
+        if _looks_repeated(times):
+            pair = f"{times[-2].decode()}, {times[-1].decode()}"
+            found = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
+            raise SocialxError(where, f"{found} at the end of daylight saving time", remedy)
 
 
 def _may_come_twice(timestamps: np.ndarray) -> bool:
