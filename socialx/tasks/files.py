@@ -16,7 +16,7 @@ from socialx.files import inspect as inspection
 from socialx.files.convert_options import Request, free_unit, with_options, zone_name
 from socialx.files.file_head import read_head
 from socialx.files.formats.tables import CSV
-from socialx.files.frames import FRAME, Frame, temporary_folder, without_file, write_table
+from socialx.files.frames import FRAME, Frame, Table, temporary_folder, without_file, write_table
 from socialx.files.hdf5_layout import Readings
 from socialx.files.locations import centre, read_locations
 from socialx.files.older import backfill as older
@@ -67,7 +67,7 @@ class Conversion(Shown):
 @with_options("convert")
 def convert(
     kind: str,
-    data: str | Path | Sequence[str | Path] | Frame,
+    data: str | Path | Sequence[str | Path] | Frame | Table,
     output: str | Path | None = None,
     *,
     validate: bool = False,
@@ -103,7 +103,7 @@ def convert(
 
 def _convert(
     kind: str,
-    data: str | Path | Sequence[str | Path],
+    data: Any,
     output: str | Path | None,
     options: Mapping[str, Any],
     *,

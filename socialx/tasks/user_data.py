@@ -47,10 +47,9 @@ def as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> I
     framed = not (data is None or isinstance(data, str | Path | Mapping))
     if framed and said and settings_of(open_run(run), layers, SCORING).settings.model.any_network:
         with temporary_folder("predict") as place:
-            table = place / "frame.parquet"
-            zone = write_table(table, cast("Frame", data))
-            told = {name: value for name, value in {"timezone": zone, **said}.items() if value is not None}
-            with _converted(table, place / "readings.h5", told, framed=True):
+            zone = write_table(place / "frame.parquet", cast("Frame", data))
+            told = {**({"timezone": zone} if zone else {}), **said}
+            with _converted(place / "frame.parquet", place / "readings.h5", told, framed=True):
                 yield {"path": place / "readings.h5"}, layers
         return
     named = layers if framed else Layers.of(layers, {"data": data})
