@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -271,10 +270,7 @@ def _readings(
             notes.append(Message(request.data, found, f"{Argument('name', 'NAME')} names it otherwise"))
             name = MINE
     units, unsaid = _units(request, contents, dataset)
-    usual = contents.missing
-    if usual is not None and math.isnan(usual):  # the source does not say
-        usual = 0.0 if contents.feature == SPEED else None
-    missing = None if contents.others else dataset.missing if dataset else usual
+    missing = None if contents.others else dataset.missing if dataset else contents.no_reading()
     if contents.others:
         if SPEED in units and request.missing is None:
             zero = "a speed of 0 counts as no reading, 0 of another quantity is one"
