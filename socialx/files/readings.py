@@ -277,7 +277,7 @@ def _readings(
             notes.append(Message(request.data, found, f"{Argument('name', 'NAME')} names it otherwise"))
             name = MINE
     units, unsaid = _units(request, contents, dataset)
-    missing = None if contents.others else dataset.missing if dataset else contents.missing
+    missing = None if contents.others else dataset.missing if dataset else contents.no_reading()
     if contents.others:
         if SPEED in units and request.missing is None:
             zero = "a speed of 0 counts as no reading, 0 of another quantity is one"

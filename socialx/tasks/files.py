@@ -28,7 +28,7 @@ from socialx.files.databases import as_file, as_told
 from socialx.files.databases import source as named_source
 from socialx.files.file_head import read_head
 from socialx.files.formats.tables import CSV
-from socialx.files.frames import FRAME, Frame, temporary_folder, without_file, write_table
+from socialx.files.frames import FRAME, Frame, Table, temporary_folder, without_file, write_table
 from socialx.files.hdf5_layout import Readings
 from socialx.files.locations import centre, read_locations
 from socialx.files.older import backfill as older
@@ -79,7 +79,7 @@ class Conversion(Shown):
 @with_options("convert")
 def convert(
     kind: str,
-    data: str | Path | Sequence[str | Path] | Frame,
+    data: str | Path | Sequence[str | Path] | Frame | Table,
     output: str | Path | None = None,
     *,
     validate: bool = False,
@@ -115,7 +115,7 @@ def convert(
 
 def _convert(
     kind: str,
-    data: str | Path | Sequence[str | Path],
+    data: Any,
     output: str | Path | None,
     options: Mapping[str, Any],
     *,

@@ -47,10 +47,9 @@ def as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> I
     framed = not (data is None or isinstance(data, str | Path | Mapping))
     if framed and said and settings_of(open_run(run), layers, SCORING).settings.model.any_network:
         with temporary_folder("predict") as place:
-            frame = place / "frame.parquet"
-            zone = write_table(frame, cast("Frame", data))
-            told = {name: value for name, value in {"timezone": zone, **said}.items() if value is not None}
-            with _converted(frame, place / "readings.h5", told, framed=True):
+            zone = write_table(place / "frame.parquet", cast("Frame", data))
+            told = {**({"timezone": zone} if zone else {}), **said}
+            with _converted(place / "frame.parquet", place / "readings.h5", told, framed=True):
                 yield {"path": place / "readings.h5"}, layers
         return
     named = layers if framed else Layers.of(layers, {"data": data})
@@ -95,9 +94,9 @@ def _is_there(path: Path) -> bool:
 
 def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> None:
     """Raise SettingsError for what is said about a table where the data is none."""
-    name = next((each for each in ("missing", "resample") if each in said), next(iter(said)))
+    name = "missing" if "missing" in said else next(iter(said))
     what, remedy = f"{path} is a socialx file, not a table", str(Command("backfill", path, **said))
-    if name in ("missing", "resample"):
+    if name == "missing":
         remedy = f"convert its source again with {Argument(name, said[name])}"
     if framed:
         what, remedy = "a frame has sensors, unit and time zone of the run's own file", "drop it"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from socialx.errors import SettingsError
+from socialx.files.convert_options import Request
+from socialx.files.file_head import read_head
 from socialx.files.formats import arrays
 from socialx.files.formats.registry import FORMATS
+from socialx.files.readings import read
+from socialx.files.recognition import recognise
 from tests.array_files import check, contents, fractions, joined, npy_bytes, recognised, tiled, weekdays
 from tests.data_files import reason as why
 from tests.data_files import refusal, shown, speeds, timestamps
@@ -263,8 +269,8 @@ def test_pyg_t(tmp_path: Path, prefix: str, where: str) -> None:
             archive.writestr(inner + name, npy_bytes(array))
     found = contents("pyg-t", given, **METR_LA)
     assert shown(found.notes) == [
-        f"{given}: {UNNAMED}",
         "the times follow from the times of day, which do not show gaps of whole days",
+        f"{given}: {UNNAMED}",
     ]
     check(found, times, values, "avg_speed", None)
     assert recognised(given) == ["pyg-t"]
@@ -302,3 +308,70 @@ def test_npy(tmp_path: Path, columns: bool) -> None:
     assert recognised(path) == ["npy"]
     assert not FORMATS["npy"].has_clock
     refusal(lambda: contents("npy", path), "--start", "--freq")
+
+
+# ---- a graph, and zeros
+
+
+def links(rows: int, dtype: str = "float64") -> np.ndarray:
+    """Which of some sensors are neighbours, 0 or 1, as Loop_Seattle_2015_A.npy has it."""
+    near = np.abs(np.subtract.outer(np.arange(rows), np.arange(rows))) < 3
+    return near.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint8"])
+@pytest.mark.parametrize("kind", ["npy", "one channel", "columns", "npz", "data"])
+def test_a_graph_is_no_series(tmp_path: Path, kind: str, dtype: str) -> None:
+    graph, path = links(40, dtype), tmp_path / ("A.npz" if kind in ("npz", "data") else "A.npy")
+    if kind in ("npz", "data"):
+        np.savez(path, **{"data" if kind == "data" else "A": graph})
+    else:
+        np.save(path, {"one channel": graph[..., None], "columns": np.asfortranarray(graph)}.get(kind, graph))
+    words = ("a square symmetric matrix of 0 and 1, which is a graph of sensors and no readings",)
+    assert recognised(path) == []
+    refusal(lambda: recognise(read_head(path)), str(path), *words)
+    format = "pems-npz" if kind == "data" else "npy"
+    refusal(lambda: contents(format, path, **METR_LA, step_s=300), str(path), *words)
+
+
+def test_what_only_resembles_a_graph_is_read(tmp_path: Path) -> None:
+    path, clock = tmp_path / "a.npy", {**METR_LA, "step_s": 300}
+    one_way, weighted, missing = links(40), links(40) * 0.5, links(40)
+    one_way[3, 4], missing[39, 39] = 0, np.nan
+    for values in (one_way, weighted, missing, links(40)[:39], links(1)):
+        np.save(path, values)
+        check(contents("npy", path, **clock), timestamps(len(values)), values, "avg_speed", None)
+
+
+def pyg_t(path: Path) -> None:
+    np.save(path, tiled(speeds(9), fractions(timestamps(9))))
+
+
+ZEROS: dict[str, tuple[str, Callable[[Path], object], dict[str, Any], float | None]] = {
+    "PEMS flow": ("PEMS08.npz", lambda path: pems(path, 3), {"channel": "flow"}, 0.0),
+    "PEMS occupancy": ("PEMS08.npz", lambda path: pems(path, 3), {"channel": "occupancy"}, 0.0),
+    "PEMS speed": ("PEMS08.npz", lambda path: pems(path, 3), {}, 0.0),
+    "PEMS03": ("PEMS03.npz", lambda path: pems(path, 1), {}, 0.0),
+    "PEMS03 with 0": ("PEMS03.npz", lambda path: pems(path, 1), {"missing": ()}, None),
+    "data of others": ("mine.npz", lambda path: pems(path, 4), {"channel": "flow=1"}, None),
+    "npy": ("a.npy", lambda path: np.save(path, speeds(9)), {"channel": "flow"}, None),
+    "npy occupancy": ("a.npy", lambda path: np.save(path, speeds(9)), {"channel": "occupancy"}, None),
+    "npy speed": ("a.npy", lambda path: np.save(path, speeds(9)), {"channel": "speed"}, 0.0),
+    "npy, 0 is none": ("a.npy", lambda path: np.save(path, speeds(9)), {"channel": "flow", "missing": (0.0,)}, 0.0),
+    "Torch-MTS": ("data.npz", lambda path: torch_mts(path, timestamps(9)), {"channel": "flow"}, None),
+    "PyG-Temporal": ("node_values.npy", pyg_t, {"channel": "flow"}, None),
+}
+
+
+@pytest.mark.parametrize("case", ZEROS)
+def test_zero_of_a_count_is_a_reading_but_in_the_published_pems_sets(tmp_path: Path, case: str) -> None:
+    name, write, said, missing = ZEROS[case]
+    write(tmp_path / name)
+    step = {} if name in ("data.npz", "node_values.npy") else {"step_s": 300}
+    found = read("auto", Request(tmp_path / name, start="2012-03-01 00:00:00", **step, **said, without_positions=True))
+    assert found.readings.missing == missing
+    if "missing" not in said:
+        told = "0 is a reading, as of all counts: --missing 0 if it stands for none"
+        if missing == 0:
+            told = "0 counts as no reading, as in the published data sets: --missing none if 0 is one"
+        assert told in shown(found.notes)

@@ -12,6 +12,7 @@ from socialx.errors import SettingsError
 from socialx.files.convert_options import Request
 from socialx.files.formats import libcity, text_cells
 from socialx.files.formats.contents import Contents
+from socialx.files.readings import read as read_any
 from tests.array_files import joined
 from tests.data_files import IDS, refusal, speeds, timestamps
 from tests.data_files import reason as why
@@ -109,6 +110,13 @@ def test_several_channels(tmp_path: Path) -> None:
     write_dyna(tmp_path, {"inflow": channels["occupancy"]})
     assert read(path).feature == "inflow"
     assert np.array_equal(joined(read(path))[1], channels["occupancy"].astype(np.float32))
+
+
+@pytest.mark.parametrize(("channel", "missing"), [("traffic_flow", None), ("occupancy", None), ("traffic_speed", 0.0)])
+def test_zero_of_a_count_is_a_reading(tmp_path: Path, channel: str, missing: float | None) -> None:
+    write_geo(tmp_path)
+    found = read_any("auto", Request(write_dyna(tmp_path, {channel: speeds(6)})))
+    assert found.readings.missing == missing
 
 
 def test_sensors_without_positions(tmp_path: Path) -> None:

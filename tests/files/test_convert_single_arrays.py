@@ -40,7 +40,6 @@ def test_columns_in_a_zip_come_as_rows(
     assert {len(piece) for piece in pieces[:-1]} <= {5}
     assert np.concatenate(pieces).tobytes() == values.tobytes()
     assert all(piece.flags.c_contiguous for piece in pieces)
-    assert [len(piece) for piece in array.pieces(40)] == ([40, 40, 21] if shape[0] > 1 else [1])
     assert array.head(3).tobytes() == values[:3].tobytes()
 
 
@@ -91,7 +90,7 @@ def test_the_only_array_has_any_name(tmp_path: Path, name: str, channels: int) -
     others = {"ids": np.array(["a", "b", "c"]), "steps": np.arange(60), "known": np.ones((60, 3), bool)}
     path = saved(tmp_path / "mine.npz", **{name: array, **others})
     assert recognised(path) == ["npy"]
-    assert f"an .npz with one such array, {name!a}, 60 rows x 3 sensors" in recognise(read_head(path))[1]
+    assert f"{ascii(name)[1:-1]}.npy, 60 rows x 3 sensors" in recognise(read_head(path))[1]
     asked = {"channel": "0"} if channels == 2 else {}
     check(contents("npy", path, **CLOCK, **asked), timestamps(60), values, "avg_speed", None)
     if channels == 2:
@@ -150,7 +149,7 @@ def test_no_binary_is_shown(tmp_path: Path, content: bytes) -> None:
 def test_one_dimension_is_no_series(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones(9))
     refusal(lambda: recognise(read_head(tmp_path / "a.npy")), "has shape (9,), not [rows, sensors]")
-    np.save(tmp_path / "adj_mat.npy", np.ones((9, 9)))
+    np.save(tmp_path / "adj_mat.npy", np.full((9, 9), 0.5))
     refusal(
         lambda: recognise(read_head(tmp_path / "adj_mat.npy")), "holds an array of shape (9, 9)", "name the format npy"
     )

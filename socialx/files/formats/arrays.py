@@ -1,4 +1,4 @@
-"""NumPy's own files, .npy and .npz: read piece by piece, never unpickled; and what readers of such arrays share.
+"""NumPy's own files, .npy and .npz: read piece by piece, never unpickled.
 
 T rows, N sensors, C channels, t rows of one piece.
 """
@@ -6,24 +6,21 @@ T rows, N sensors, C channels, t rows of one piece.
 from __future__ import annotations
 
 import math
-import re
 import struct
 import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
 
 import numpy as np
 
-from socialx.errors import Argument, SettingsError, SocialxError, sample
-from socialx.files.convert_options import Request
-from socialx.files.file_head import NPY, ZIP, FileHead, first_bytes, members_of
-from socialx.files.quantities import QUANTITIES
+from socialx.errors import SocialxError, sample
+from socialx.files.file_head import NPY, ZIP, first_bytes, members_of
 
 PIECE_BYTES = 1 << 23  # 8 MiB at once
 ROW_BYTES = 1 << 28  # no network has rows this long, but a damaged or hostile header may
@@ -35,6 +32,7 @@ ADVICE = "download it again"
 PLAIN = "write it with numpy.save or numpy.savez_compressed"
 ROWS = "save it row by row, with numpy.ascontiguousarray"
 ALONE = "write the one with the readings by itself with numpy.save, and convert that"
+GRAPH = "a square symmetric matrix of 0 and 1, which is a graph of sensors and no readings"
 # What zipfile and the file system raise over damaged files; NotImplementedError is a RuntimeError.
 FAULTS = (OSError, EOFError, RuntimeError, ValueError, struct.error, zipfile.BadZipFile, zlib.error)
 HEADER_FAULTS = (ValueError, TypeError, SyntaxError, KeyError, MemoryError, RecursionError, tokenize.TokenError)
@@ -57,119 +55,101 @@ class Array:
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @property
-    def piece_rows(self) -> int:
-        """Rows that are about 8 MiB, and at least one."""
-        return max(PIECE_BYTES // self.row_bytes, 1)
+    def channels(self) -> int:
+        """C of [T,N,C], and 1 of [T,N]."""
+        return self.shape[2] if len(self.shape) > 2 else 1
 
-    def pieces(self, rows: int | None = None) -> Generator[np.ndarray, None, None]:
-        """Consecutive rows [t, ...], about 8 MiB and at least one row at once, or ``rows`` rows."""
-        if not self.row_bytes:
-            return
-        rows = rows or self.piece_rows
-        if self.fortran and self.member:
-            many = max(COLUMNS_BYTES // self.row_bytes // rows, 1) * rows
-            for first in range(0, self.shape[0], many):
-                part = self._packed_columns(first, min(many, self.shape[0] - first))
-                yield from (np.ascontiguousarray(part[row : row + rows]) for row in range(0, len(part), rows))
-            return
+    def pieces(self) -> Generator[np.ndarray, None, None]:
+        """Consecutive rows [t, ...], about 8 MiB and at least one row at once."""
+        total, rows = self.shape[0], self._piece_rows()
         if self.fortran:
-            whole = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
-            yield from (np.ascontiguousarray(whole[row : row + rows]) for row in range(0, len(whole), rows))
+            many = max(COLUMNS_BYTES // self.row_bytes // rows, 1) * rows
+            for first in range(0, total, many):
+                part = self._columns(first, min(many, total - first))
+                yield from (np.ascontiguousarray(part[row : row + rows]) for row in range(0, len(part), rows))
             return
         with _stream(self.path, self.member) as (file, _):
             file.read(self.offset)
-            for row in range(0, self.shape[0], rows):
-                size = min(rows, self.shape[0] - row) * self.row_bytes
-                piece = file.read(size)
-                if len(piece) < size:
-                    at = row + len(piece) // self.row_bytes + 1
-                    raise _refusal(self.path, self.member, f"ends in row {at} of {self.shape[0]}", ADVICE)
-                yield np.frombuffer(piece, self.dtype).reshape(-1, *self.shape[1:])
+            for row in range(0, total, rows):
+                count = min(rows, total - row)
+                numbers = self._numbers(file, count * self.row_bytes, f"rows {row + 1} to {row + count} of {total}")
+                yield numbers.reshape(count, *self.shape[1:])
 
-    def _packed_columns(self, first: int, count: int) -> np.ndarray:
-        """``count`` rows from ``first`` on of columns in a zip, which are unpacked whole, one after the other."""
-        size, columns = self.shape[0] * self.dtype.itemsize, math.prod(self.shape[1:])
+    def head(self, rows: int) -> np.ndarray:
+        """At most the first ``rows`` rows, and never more than a piece."""
+        if self.fortran:
+            return np.ascontiguousarray(self._columns(0, min(rows, self._piece_rows(), self.shape[0])))
+        with closing(self.pieces()) as pieces:
+            return next(pieces)[:rows]
+
+    def _piece_rows(self) -> int:
+        return max(PIECE_BYTES // self.row_bytes, 1)
+
+    def _columns(self, first: int, count: int) -> np.ndarray:
+        """``count`` rows from ``first`` on; columns in a zip are unpacked whole, one after the other."""
+        if self.member is None:
+            stored = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
+            return stored[first : first + count]
+        columns = math.prod(self.shape[1:])
         part = np.empty((columns, count), self.dtype)
         with _stream(self.path, self.member) as (file, _):
             file.read(self.offset)
             for column in range(columns):
-                packed = file.read(size)
-                if len(packed) < size:
-                    raise _refusal(self.path, self.member, f"ends in column {column + 1} of {columns}", ADVICE)
-                part[column] = np.frombuffer(packed, self.dtype)[first : first + count]
+                size, place = self.shape[0] * self.dtype.itemsize, f"column {column + 1} of {columns}"
+                part[column] = self._numbers(file, size, place)[first : first + count]
             file.read(1)  # zipfile compares the checksum at the end
         return part.reshape(*self.shape[:0:-1], count).T
 
-    def head(self, rows: int) -> np.ndarray:
-        """At most the first ``rows`` rows, and never more than a piece."""
-        rows = min(rows, self.piece_rows, self.shape[0])
-        if self.fortran and self.member:
-            return np.ascontiguousarray(self._packed_columns(0, rows))
-        with closing(self.pieces(rows)) as pieces:
-            return next(pieces)
+    def _numbers(self, file: IO[bytes], size: int, place: str) -> np.ndarray:
+        """The next ``size`` bytes as numbers; refuses a file that ends before them."""
+        content = file.read(size)
+        if len(content) < size:
+            raise _refusal(self.path, self.member, f"ends in {place}", ADVICE)
+        return np.frombuffer(content, self.dtype)
 
 
 def open_array(path: Path, member: str | None = None) -> Array:
     """The .npy file ``path``, or the array ``member`` of the .npz or zip ``path``; refuses all but plain numbers."""
     if not first_bytes(path, ADVICE).startswith(ZIP if member else NPY):
         raise SocialxError(path, f"not {('an .npz or a zip' if member else 'an .npy')} file", PLAIN)
-    if member:
-        member = f"{member.removesuffix('.npy')}.npy"
-    with _stream(path, member) as (file, size):
-        shape, fortran, dtype = _header(path, member, file)
-        offset = file.tell()
+    array, size = _declared(path, member and f"{member.removesuffix('.npy')}.npy")
+    member, shape, dtype = array.member, array.shape, array.dtype
+    expected = array.offset + math.prod(shape) * dtype.itemsize
     if dtype.hasobject:
         found = "holds Python objects, and to unpickle those may run any code"
         raise _refusal(path, member, found, "save it as numbers, numpy.save(name, array.astype('float32'))")
     if dtype.kind not in "fiu":
         raise _refusal(path, member, f"holds {dtype}, not numbers", PLAIN)
-    if member and fortran and shape and shape[0] * dtype.itemsize > ROW_BYTES:
+    if member and array.fortran and shape and shape[0] * dtype.itemsize > ROW_BYTES:
         raise _refusal(path, member, f"is stored column by column, too long for memory, shape {shape}", ROWS)
-    expected = offset + math.prod(shape) * dtype.itemsize
     if size != expected:
         raise _refusal(path, member, f"has {size} bytes, not the {expected} of its shape {shape}", ADVICE)
-    array = Array(path, member, shape, dtype, offset, fortran)
     if array.row_bytes > ROW_BYTES:
         raise _refusal(path, member, f"has rows of {array.row_bytes} bytes, shape {shape}", "put time first")
     return array
 
 
-def raw_array(path: Path, shape: tuple[int, ...], dtype: str) -> Array:
-    """A file of bare numbers, its shape said elsewhere."""
-    first_bytes(path, ADVICE)
-    array = Array(path, None, shape, np.dtype(dtype))
-    size, expected = path.stat().st_size, math.prod(shape) * array.dtype.itemsize
-    if size != expected:
-        raise SocialxError(path, f"has {size} bytes, not the {expected} of its shape {shape}", ADVICE)
-    return array
-
-
 def array_names(path: Path) -> tuple[str, ...]:
     """The arrays in an .npz or zip, without .npy; () for whatever is no zip."""
-    if not path.is_file():  # a pipe would be waited for
-        return ()
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
-    except FAULTS:
-        return ()
+    with suppress(*FAULTS):
+        if path.is_file():  # a pipe would be waited for
+            with zipfile.ZipFile(path) as archive:
+                return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
+    return ()
 
 
 def only_array(path: Path) -> Array:
     """The .npy file ``path``, or the only array of numbers with 2 or 3 dimensions in the .npz ``path``."""
     if not first_bytes(path, ADVICE).startswith(ZIP):
         return open_array(path)
-    shapes, right = [], []
-    for name in array_names(path):
-        with _stream(path, f"{name}.npy") as (file, _):
-            shape, _, dtype = _header(path, f"{name}.npy", file)
-        shapes.append(f"{name} {shape}")
-        if dtype.kind in "fiu" and len(shape) in (2, 3) and 0 not in shape:
-            right.append(name)
+    every = {name: _declared(path, f"{name}.npy")[0] for name in array_names(path)}
+    numbers = {name: each for name, each in every.items() if each.dtype.kind in "fiu" and 0 not in each.shape}
+    right = [name for name, each in numbers.items() if len(each.shape) in (2, 3)]
     if len(right) == 1:
         return open_array(path, right[0])
     found = f"{len(right)} arrays of numbers with 2 or 3 dimensions" if right else "no array of 2 or 3 dimensions"
-    raise SocialxError(path, f"{found} in it ({ascii(sample(shapes, NAMED))[1:-1]})", ALONE)
+    shapes = sample([f"{name} {each.shape}" for name, each in every.items()], NAMED)
+    raise SocialxError(path, f"{found} in it ({ascii(shapes)[1:-1]})", ALONE)
 
 
 def refuse_arrays(path: Path) -> NoReturn:
@@ -180,90 +160,52 @@ def refuse_arrays(path: Path) -> NoReturn:
             raise SocialxError(path, f"{len(names)} tables in it ({sample(names)})", "unpack it, and name the folder")
     if not array_names(path):
         open_array(path, DATA if first_bytes(path, ADVICE).startswith(ZIP) else None)  # says what is wrong
-    array = series(only_array(path), 2, 3)
+    array = series(only_array(path))
     found = f"no known format, although it holds an array of shape {array.shape}"
     raise SocialxError(path, found, "name the format npy if those are readings and not z-scores or distances")
 
 
 def read_small(path: Path, member: str) -> np.ndarray:
-    """A whole array of a zip, such as a mean or offsets: at most 1 MB."""
+    """A whole array of a zip, such as a mean: at most 1 MB."""
     array = open_array(path, member)
-    size = math.prod(array.shape) * array.dtype.itemsize
-    if size > SMALL_BYTES:
+    if math.prod(array.shape) * array.dtype.itemsize > SMALL_BYTES:
         raise _refusal(path, array.member, f"has shape {array.shape}, too large for what it stands for", ADVICE)
     with _stream(path, array.member) as (file, _):
-        values = np.frombuffer(file.read()[array.offset :], array.dtype)
-        return values.reshape(array.shape, order="F" if array.fortran else "C")
+        small: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+        return small
 
 
 def series(array: Array, *dimensions: int) -> Array:
-    """``array`` itself, if it has one of these numbers of dimensions and is not empty."""
+    """``array`` itself, if it has one of these numbers of dimensions, by default 2 or 3; refuses a graph of sensors."""
+    dimensions = dimensions or (2, 3)
     if len(array.shape) not in dimensions or not math.prod(array.shape):
-        wanted = {2: "[rows, sensors]", 3: "[rows, sensors, channels]", 4: "[windows, rows, sensors, channels]"}
+        wanted = {2: "[rows, sensors]", 3: "[rows, sensors, channels]"}
         names = " or ".join(wanted[number] for number in dimensions)
         found = f"has shape {array.shape}, not {names} and one of each at least"
         raise _refusal(array.path, array.member, found, "name another file")
+    if _is_graph(array):
+        raise _refusal(array.path, array.member, f"is {GRAPH}", "name the file of the readings")
     return array
+
+
+def _is_graph(array: Array) -> bool:
+    """Whether it is a square symmetric matrix of 0 and 1."""
+    size = array.shape[0]
+    if size < 2 or array.shape[1] != size or array.channels > 1:
+        return False
+    links = []
+    for piece in array.pieces():
+        links.append(piece.reshape(-1, size) == 1)
+        if (piece.reshape(-1, size) != links[-1]).any():
+            return False
+    every = np.concatenate(links)
+    return bool((every == every.T).all())
 
 
 def float32(values: np.ndarray) -> np.ndarray:
     """A copy in the form of a block's speeds; what is too large becomes inf, which the writer refuses."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.array(values, np.float32, order="C")
-
-
-def inside(path: Path, *names: str) -> Path:
-    """The first of ``names`` that is in the folder ``path``; ``path`` itself where none is, or it is a file."""
-    with suppress(OSError):  # a folder that may not be entered
-        return next((path / name for name in names if (path / name).is_file()), path)
-    return path
-
-
-def quiet(look: Callable[[Path], str | None]) -> Callable[[FileHead], str | None]:
-    """``look`` at what may hold arrays, with None for a refusal: to be another kind of file is no fault."""
-
-    def recognise(head: FileHead) -> str | None:
-        with suppress(SocialxError, OSError):
-            return look(head.path) if head.kind in ("npy", "zip", "folder") else None
-        return None
-
-    return recognise
-
-
-def pick_channel(request: Request, count: int, names: tuple[str, ...] = (), default: int | None = None) -> int:
-    """The number of the channel that a user asks for by name or number, from 0; ``default`` where none is asked for."""
-    numbers = f"0 to {count - 1}" if count > 1 else "0"
-    if request.channel is None:
-        if default is None:
-            raise SettingsError(
-                request.data, f"{count} channels without names", f"add {Argument('channel')} with {numbers}"
-            )
-        return default
-    text = request.channel.strip().lower()
-    if text in names:
-        return names.index(text)
-    if re.fullmatch(r"[0-9]{1,9}", text) and int(text) < count:
-        return int(text)
-    there = " or ".join([", ".join(names), numbers] if names else [numbers])
-    raise SettingsError(Argument("channel", request.channel[:40]), f"not in {request.data}", f"choose {there}")
-
-
-def pick_channels(request: Request, count: int, names: tuple[str, ...] = ()) -> dict[str, int]:
-    """The numbers of the channels by what they hold, as ``flow,speed`` or ``flow=0,speed=2`` asks; else none.
-
-    names: of the channels, where they are known.
-    """
-    if not re.search("[,=]", request.channel or ""):
-        return {}
-    found: dict[str, int] = {}
-    for each in (request.channel or "").split(","):
-        name, _, number = each.partition("=")
-        quantity = QUANTITIES.get(name.strip().lower())
-        if quantity is None or quantity in found or not (names or number):
-            example = f"for example {Argument('channel', 'flow,speed' if names else 'flow=0,speed=1')}"
-            raise SettingsError(Argument("channel", request.channel), "not a quantity for each channel", example)
-        found[quantity] = pick_channel(replace(request, channel=number or name), count, names)
-    return found
 
 
 def _refusal(path: Path, member: str | None, found: str, advice: str) -> SocialxError:
@@ -292,16 +234,16 @@ def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
         raise SocialxError(path, f"truncated or damaged ({reason!a})", ADVICE) from error
 
 
-def _header(path: Path, member: str | None, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether it is stored column by column, and dtype."""
-    try:
-        with warnings.catch_warnings():  # Python 2 wrote 12L for 12, and NumPy says so each time
-            warnings.simplefilter("ignore")
-            version = np.lib.format.read_magic(file)
-            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-            shape, fortran, dtype = read(file)
-    except HEADER_FAULTS as error:
-        raise _refusal(path, member, f"has a damaged .npy header ({type(error).__name__})", ADVICE) from error
-    if min(shape, default=0) < 0:
-        raise _refusal(path, member, f"has a damaged .npy header (shape {shape})", ADVICE)
-    return shape, fortran, dtype
+def _declared(path: Path, member: str | None) -> tuple[Array, int]:
+    """The array that a header declares, whether it can be read or not, and the bytes of its file."""
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    with _stream(path, member) as (file, size):
+        try:
+            with warnings.catch_warnings():  # Python 2 wrote 12L for 12, and NumPy says so each time
+                warnings.simplefilter("ignore")
+                shape, fortran, dtype = readers[np.lib.format.read_magic(file)](file)
+        except HEADER_FAULTS as error:
+            raise _refusal(path, member, f"has a damaged .npy header ({type(error).__name__})", ADVICE) from error
+        if min(shape, default=0) < 0:
+            raise _refusal(path, member, f"has a damaged .npy header (shape {shape})", ADVICE)
+        return Array(path, member, shape, dtype, file.tell(), fortran), size

@@ -1,313 +1,281 @@
-"""One NumPy array of rows, sensors and channels: PEMS03 to 08, Torch-MTS, LargeST, PyTorch Geometric Temporal, .npy.
+"""The published shapes of one array of rows, sensors and channels: a row of a table for each, and the one reader.
 
 T rows, N sensors, C channels, t rows of one piece.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from math import nan
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from socialx.errors import Argument, Message, Remedy, SocialxError
+from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.files.convert_options import Request
-from socialx.files.formats.arrays import (
-    DATA,
-    Array,
-    array_names,
-    float32,
-    inside,
-    only_array,
-    open_array,
-    pick_channel,
-    pick_channels,
-    quiet,
-    read_small,
-    series,
-)
+from socialx.files.file_head import FileHead
+from socialx.files.formats.arrays import DATA, Array, array_names, float32, only_array, open_array, read_small, series
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.daytimes import Calendar, is_time_of_day
 from socialx.files.hdf5_layout import Block
-from socialx.files.quantities import SPEED
+from socialx.files.quantities import QUANTITIES, SPEED
 from socialx.progress import work
 
 HEAD_ROWS = 288  # a day of 5-minute steps shows whether a channel is a time of day
-UNITS = {SPEED: "mph", "flow": "vehicles per step", "occupancy": "share"}
-PEMS = ("flow", "occupancy", "speed")
+ALWAYS, PERHAPS, NEVER = "always", "perhaps", "never"  # whether channel 1 is the time of day
+UNITS = {"flow": "vehicles per step", "occupancy": "share", SPEED: "mph"}  # as published
 NODE_VALUES = ("node_values.npy", "pems_node_values.npy")
-# Files of other formats, and the graph beside a series, which has the shape of one.
-NOT_SERIES = {*NODE_VALUES, "adj_mat.npy", "pems_adj_mat.npy", "index.npz"} | {
-    f"{part}_{what}.npy" for part in ("train", "val", "test") for what in ("data", "timestamps")
-}
-INDEX_NOTE = "its split (index.npz) is not taken over: socialx splits by its own protocol"
+# The graphs beside a series, and the split of one, which have the shape of a series.
+NOT_SERIES = {*NODE_VALUES, "adj_mat.npy", "pems_adj_mat.npy", "index.npz"}
+SCALE = {"mean", "std"}
 
 
 @dataclass(frozen=True)
-class Scale:
-    """Stored values are z-scores: the reading is value * std + mean."""
+class Shape:
+    """How readings were published as one array [T,N] or [T,N,C].
 
-    mean: float = 0.0
-    std: float = 1.0
+    find: the array in a file or folder; it raises SocialxError for whatever has none.  is_one: whether this array,
+    beside the arrays of these names, has this shape.  clock: whether channel 1 is the time of day: always, perhaps or
+    never.  day: channel 2 is then the day of the week.  names: of the channels, by their number.  first: of several
+    channels without names the first is read, and else asked for.  scaled: stored are z-scores with their mean and std.
+    masked: the published scores count 0 as no reading, whatever the quantity.  split: a file beside it, which is not
+    read.
+    """
 
-    def readings(self, values: np.ndarray) -> np.ndarray:
-        """[t,N] -> float32 [t,N]; a stored 0, which stands for no reading, is 0 again and not nearly so."""
-        if self == Scale():
-            return float32(values)
-        restored = values.astype(np.float64) * self.std + self.mean
-        precision = np.finfo(np.result_type(values.dtype, np.float32)).eps
-        restored[np.abs(restored) < 8 * precision * max(abs(self.mean), self.std)] = 0.0
-        return float32(restored)
+    name: str
+    title: str
+    find: Callable[[Path], Array]
+    is_one: Callable[[Array, set[str]], bool]
+    clock: str = NEVER
+    day: bool = False
+    names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    first: bool = False
+    scaled: bool = False
+    masked: bool = False
+    split: str = ""
 
+    def time(self, array: Array) -> int | None:
+        """The number of the channel of times of day, if there is one."""
+        return 1 if self.clock == ALWAYS else None if self.clock == NEVER else time_channel(array)
 
-def cells_of(rows: np.ndarray) -> np.ndarray:
-    """[t,N] or [t,N,C] -> [t,N,C]."""
-    return rows[:, :, None] if rows.ndim == 2 else rows
+    def channels(self, array: Array, time: int | None) -> int:
+        """How many channels hold readings, if this one holds times of day."""
+        return 1 if self.scaled or time is not None else array.channels
 
-
-def time_channel(array: Array, channel: int = 1) -> int | None:
-    """The number of the time-of-day channel, or None where ``channel`` is none."""
-    cells = cells_of(array.head(HEAD_ROWS))
-    return channel if cells.shape[2] > channel and is_time_of_day(cells[..., channel]) else None
-
-
-def read_blocks(
-    array: Array, channel: int | list[int], calendar: Calendar, scale: Scale | None = None
-) -> Generator[Block, None, None]:
-    """The rows of one channel of [T,N] or [T,N,C], or of a list of them."""
-    scale = scale or Scale()
-    with work(f"reading {array.path.name}", array.shape[0], "rows") as bar:
-        for rows in array.pieces():
-            cells = cells_of(rows)
-            yield Block(calendar.timestamps(cells), scale.readings(cells[..., channel]))
-            bar.advance(len(rows))
-
-
-def _channels(array: Array) -> int:
-    return array.shape[2] if len(array.shape) == 3 else 1
+    def default(self, count: int) -> int | None:
+        """The channel to read of so many; None where a user has to say it."""
+        if names := self.names.get(count):
+            return names.index("speed") if "speed" in names else 0
+        return 0 if self.first or count == 1 else None
 
 
-def _unnamed(request: Request, count: int, default: int | None = 0) -> tuple[int, str, str | None, Message]:
-    """Channel, feature, units and a note, of ``count`` channels without names; ``channel`` may name a single one."""
-    said = (request.channel or "").strip().lower()
-    if count == 1 and said in ("flow", "occupancy"):
-        return 0, said, UNITS[said], Message(request.data, f"channel 0 taken, named {said} as asked")
-    if count == 1 and said == "speed":
-        return 0, SPEED, None, Message(request.data, f"channel 0 taken, named {SPEED} as asked")
-    channel = pick_channel(request, count, default=default)
-    hint = f"{Argument('channel', 'flow')} or {Argument('channel', 'occupancy')} names it" if count == 1 else ""
-    return channel, SPEED, None, _taken_for_speed(request, channel, count, hint)
+def time_channel(array: Array) -> int | None:
+    """1 if channel 1 holds times of day, else None."""
+    return 1 if array.channels > 1 and is_time_of_day(array.head(HEAD_ROWS)[..., 1]) else None
 
 
-def _taken_for_speed(request: Request, channel: int, count: int, hint: Remedy = "") -> Message:
-    what = f"channel {channel} of {count} taken, named {SPEED}, as the file does not say what it is"
-    return Message(request.data, what, hint)
+def _inside(path: Path, *names: str) -> Path:
+    """The first of ``names`` that is in the folder ``path``; ``path`` itself where none is, or it is a file."""
+    with suppress(OSError):  # a folder that may not be entered
+        return next((path / name for name in names if (path / name).is_file()), path)
+    return path
 
 
-def _data(path: Path) -> Array | None:
-    """The array of an .npz that holds ``data`` but no mean, or None."""
-    names = array_names(path)
-    if DATA not in names or {"mean", "std"} <= set(names):
-        return None
-    return series(open_array(path, DATA), 2, 3)
+def _data(name: str = "", *dimensions: int) -> Callable[[Path], Array]:
+    """What finds the array ``data`` of an .npz, which is also found by its folder if it has this name."""
+    return lambda path: series(open_array(_inside(path, name) if name else path, DATA), *dimensions)
 
 
-@quiet
-def _is_pems(path: Path) -> str | None:
-    array = _data(path)
-    if array is None or time_channel(array) is not None:
-        return None
-    return f"an .npz whose array data is {_shape(array)}"
-
-
-def _read_pems(request: Request) -> Contents:
-    array = series(open_array(request.data, DATA), 2, 3)
-    count = _channels(array)
-    names = PEMS[:count] if count in (1, 3) else ()
-    if found := pick_channels(request, count, names):
-        return _several(request, array, found, UNITS if names else {})
-    channel = pick_channel(request, count, names, {1: 0, 3: 2}.get(count))
-    feature = SPEED if not names or names[channel] == "speed" else names[channel]
-    note: Message | str = _taken_for_speed(request, channel, count)
-    if names:
-        note = f"channel {channel} of {count} taken, {names[channel]} ({', '.join(names)} in this order)"
-    calendar = Calendar(request, array.head(1), None)
-    units = UNITS[feature] if names else None
-    return Contents(None, array.shape[1], read_blocks(array, channel, calendar), feature, units, notes=(note,))
-
-
-def _several(request: Request, array: Array, found: dict[str, int], units: Mapping[str, str]) -> Contents:
-    """Channels by what they hold, of an array without times."""
-    note = f"channels taken: {', '.join(f'{number} is {name}' for name, number in found.items())}"
-    first, *others = found
-    numbers = list(found.values()) if others else found[first]
-    blocks = read_blocks(array, numbers, Calendar(request, array.head(1), None))
-    more = {name: units.get(name) for name in others}
-    return Contents(None, array.shape[1], blocks, first, units.get(first), notes=(note,), others=more)
-
-
-@quiet
-def _is_torch_mts(path: Path) -> str | None:
-    array = _data(inside(path, "data.npz"))
-    if array is None or time_channel(array) is None:
-        return None
-    return f"an .npz whose array data is {_shape(array)}, channel 1 the time of day"
-
-
-def _read_torch_mts(request: Request) -> Contents:
-    path = inside(request.data, "data.npz")
-    array = series(open_array(path, DATA), 3)
-    count = _channels(array)
-    if count < 2:
-        raise SocialxError(
-            path,
-            "1 channel, no time of day",
-            f"name the format pems-npz and say {Argument('start')} and {Argument('freq')}",
-        )
-    channel, feature, units, note = _unnamed(request, 1)
-    calendar = Calendar(request, array.head(2), 1, 2 if count > 2 else None)
-    notes: tuple[Message | str, ...] = (INDEX_NOTE, *calendar.notes, note)
-    paths = (path, path.with_name("index.npz"))
-    blocks = read_blocks(array, channel, calendar)
-    return Contents(None, array.shape[1], blocks, feature, units, notes=notes, paths=paths)
-
-
-@quiet
-def _is_largest(path: Path) -> str | None:
-    path = inside(path, "his.npz")
-    if not {DATA, "mean", "std"} <= set(array_names(path)):
-        return None
-    return f"an .npz of data {_shape(series(open_array(path, DATA), 3))}, mean and std"
-
-
-def _read_largest(request: Request) -> Contents:
-    path = inside(request.data, "his.npz")
-    array = series(open_array(path, DATA), 3)
-    numbers = [read_small(path, name) for name in ("mean", "std")]
-    if any(number.size != 1 or not np.isfinite(number).all() for number in numbers) or float(numbers[1].item()) <= 0:
-        raise SocialxError(
-            path,
-            f"mean {numbers[0].ravel()[:3]} and std {numbers[1].ravel()[:3]} are not a number and one above 0",
-            "download it again",
-        )
-    scale = Scale(*(float(number.item()) for number in numbers))
-    pick_channel(request, 1, default=0)
-    time = time_channel(array)
-    calendar = Calendar(request, array.head(2), time, 2 if time and _channels(array) > 2 else None)
-    notes = (f"channel 0 times std {scale.std:g} plus mean {scale.mean:g} taken", *calendar.notes)
-    blocks = read_blocks(array, 0, calendar, scale)
-    return Contents(None, array.shape[1], blocks, "flow", UNITS["flow"], notes=notes, paths=(path,))
-
-
-def _node_values(path: Path) -> Array | None:
-    """The series of PyTorch Geometric Temporal in a folder, in a zip or by itself, or None."""
-    path = inside(path, *NODE_VALUES)
+def _node_values(path: Path) -> Array:
+    """The series of PyTorch Geometric Temporal in a folder, in a zip or by itself."""
+    path = _inside(path, *NODE_VALUES)
     if path.name in NODE_VALUES:
-        return series(open_array(path), 2, 3)
+        return series(open_array(path))
     for name in array_names(path):
         if f"{PurePosixPath(name).name}.npy" in NODE_VALUES:
-            return series(open_array(path, name), 2, 3)
+            return series(open_array(path, name))
+    found = f"no {' or '.join(NODE_VALUES)} in it"
+    raise SocialxError(path, found, "name the .npy file, its folder or its zip")
+
+
+SHAPES = (
+    Shape(
+        "pyg-t",
+        "node_values.npy of PyTorch Geometric Temporal, its folder or its zip",
+        _node_values,
+        lambda array, names: True,
+        clock=PERHAPS,
+        first=True,
+    ),
+    Shape(
+        "largest-npz",
+        "his.npz of LargeST: z-scores with mean and std",
+        _data("his.npz", 3),
+        lambda array, names: names >= SCALE,
+        clock=PERHAPS,
+        day=True,
+        names={1: ("flow",)},
+        scaled=True,
+        masked=True,
+    ),
+    Shape(
+        "torch-mts",
+        "data.npz of Torch-MTS and STAEformer, time of day in channel 1",
+        _data("data.npz", 3),
+        lambda array, names: not names >= SCALE and time_channel(array) is not None,
+        clock=ALWAYS,
+        day=True,
+        split="index.npz",
+    ),
+    Shape(
+        "pems-npz",
+        "PEMS03, 04, 07 and 08: data [rows, sensors, channels]",
+        _data(),
+        lambda array, names: not names >= SCALE and time_channel(array) is None,
+        names={1: ("flow",), 3: ("flow", "occupancy", "speed")},
+        masked=True,
+    ),
+    Shape(
+        "npy",
+        "an .npy array [rows, sensors] or [rows, sensors, channels], or an .npz with one",
+        lambda path: series(only_array(path)),
+        lambda array, names: not names & {DATA, *SCALE} and array.path.name not in NOT_SERIES,
+    ),
+)
+
+
+def _recognise(shape: Shape, head: FileHead) -> str | None:
+    """What the array is; None for a refusal: to be another kind of file is no fault."""
+    with suppress(SocialxError, OSError):
+        if head.kind in ("npy", "zip", "folder"):
+            array = shape.find(head.path)
+            if shape.is_one(array, {*array_names(array.path)}):
+                name = ascii(PurePosixPath(array.member or array.path.name).name)[1:-1]
+                sizes = zip(array.shape, ("rows", "sensors", "channels"), strict=False)
+                return f"{name}, {' x '.join(f'{size} {what}' for size, what in sizes)}"
     return None
 
 
-@quiet
-def _is_pyg_t(path: Path) -> str | None:
-    array = _node_values(path)
-    return None if array is None else f"{PurePosixPath(array.member or array.path.name).name}, {_shape(array)}"
+def _needs(shape: Shape, path: Path) -> tuple[str, ...]:
+    """What a file of this shape needs besides its clock."""
+    array = shape.find(path)
+    time = shape.time(array)
+    step = ("step_s",) if shape.clock == PERHAPS and time is None else ()
+    return step if shape.default(shape.channels(array, time)) is not None else (*step, "channel")
 
 
-def _read_pyg_t(request: Request) -> Contents:
-    array = _node_values(request.data)
-    if array is None:
-        raise SocialxError(
-            request.data, f"no {' or '.join(NODE_VALUES)} in it", "name the .npy file, its folder or its zip"
-        )
-    time, count = time_channel(array), _channels(array)
-    channel, feature, units, note = _unnamed(request, count if time is None else 1)
-    calendar = Calendar(request, array.head(2), time)
-    notes: tuple[Message | str, ...] = (note, *calendar.notes)
-    blocks = read_blocks(array, channel, calendar)
-    return Contents(None, array.shape[1], blocks, feature, units, notes=notes, paths=(array.path,))
+def _read(shape: Shape, request: Request) -> Contents:
+    array = shape.find(request.data)
+    time = shape.time(array)
+    count = shape.channels(array, time)
+    if time is not None and array.channels < 2:
+        clock = f"{Argument('start')} and {Argument('freq')}"
+        raise SocialxError(array.path, "1 channel, no time of day", f"name the format pems-npz and say {clock}")
+    day = 2 if time is not None and shape.day and array.channels > 2 else None
+    mean, std = _scale(array.path) if shape.scaled else (0.0, 1.0)
+    quantities, units, note = _chosen(shape, request, count)
+    if shape.scaled:
+        note = f"channel 0 times std {std:g} plus mean {mean:g} taken"
+    calendar = Calendar(request, array.head(2), time, day)
+    feature, *others = quantities
+    split = f"its split ({shape.split}) is not taken over: socialx splits by its own protocol"
+    return Contents(
+        None,
+        array.shape[1],
+        _blocks(array, list(quantities.values()), calendar, mean, std),
+        feature,
+        units.get(feature),
+        others={name: units.get(name) for name in others},
+        notes=(*([split] if shape.split else []), *calendar.notes, note),
+        paths=(array.path, *([array.path.with_name(shape.split)] if shape.split else [])),
+        missing=0.0 if shape.masked and count in shape.names else nan,
+    )
 
 
-@quiet
-def _is_npy(path: Path) -> str | None:
-    if path.name in NOT_SERIES or DATA in array_names(path) or {"mean", "std"} <= set(array_names(path)):
-        return None
-    array = series(only_array(path), 2, 3)
-    kind = f"an .npz with one such array, {PurePosixPath(array.member).stem!a}" if array.member else "an .npy array"
-    return f"{kind}, {_shape(array)}"
+def _chosen(shape: Shape, request: Request, count: int) -> tuple[dict[str, int], Mapping[str, str], Message | str]:
+    """The channels to read by what they hold, their units, and a note; of ``count`` channels of readings."""
+    names, said = shape.names.get(count, ()), (request.channel or "").strip().lower()
+    if "," in said or "=" in said:
+        several = _several(request, count, names)
+        note = f"channels taken: {', '.join(f'{number} is {name}' for name, number in several.items())}"
+        return several, UNITS if names else {}, note
+    if count == 1 and not names and said in QUANTITIES:
+        taken = Message(request.data, f"channel 0 taken, named {QUANTITIES[said]} as asked")
+        return {QUANTITIES[said]: 0}, {} if said == "speed" else UNITS, taken
+    channel = _number(request, said, count, names, shape.default(count))
+    if names:
+        note = f"channel {channel} of {count} taken, {names[channel]} ({', '.join(names)} in this order)"
+        return {QUANTITIES[names[channel]]: channel}, UNITS, note
+    hint = f"{Argument('channel', 'flow')} or {Argument('channel', 'occupancy')} names it" if count == 1 else ""
+    what = f"channel {channel} of {count} taken, named {SPEED}, as the file does not say what it is"
+    return {SPEED: channel}, {}, Message(request.data, what, hint)
 
 
-def _read_npy(request: Request) -> Contents:
-    array = series(only_array(request.data), 2, 3)
-    count = _channels(array)
-    if found := pick_channels(request, count):
-        return _several(request, array, found, {})
-    channel, feature, units, note = _unnamed(request, count, 0 if count == 1 else None)
-    calendar = Calendar(request, array.head(1), None)
-    return Contents(None, array.shape[1], read_blocks(array, channel, calendar), feature, units, notes=(note,))
+def _several(request: Request, count: int, names: tuple[str, ...]) -> dict[str, int]:
+    """The numbers of the channels by what they hold, as ``flow,speed`` or ``flow=0,speed=2`` asks."""
+    found: dict[str, int] = {}
+    for each in (request.channel or "").lower().split(","):
+        name, _, number = (part.strip() for part in each.partition("="))
+        quantity = QUANTITIES.get(name)
+        if quantity is None or quantity in found or not (names or number):
+            example = f"for example {Argument('channel', 'flow,speed' if names else 'flow=0,speed=1')}"
+            raise SettingsError(Argument("channel", request.channel), "not a quantity for each channel", example)
+        found[quantity] = _number(request, number or name, count, names, None)
+    return found
 
 
-def _pems_needs(path: Path) -> tuple[str, ...]:
-    return () if _channels(open_array(path, DATA)) in (1, 3) else ("channel",)
+def _number(request: Request, said: str, count: int, names: tuple[str, ...], default: int | None) -> int:
+    """The number of the channel that a user asks for by name or number, from 0; ``default`` where none is asked for."""
+    numbers = f"0 to {count - 1}" if count > 1 else "0"
+    if request.channel is None:
+        if default is None:
+            found = f"{count} channels without names"
+            raise SettingsError(request.data, found, f"add {Argument('channel')} with {numbers}")
+        return default
+    every = {**{str(number): number for number in range(count)}, **{name: names.index(name) for name in names}}
+    if said not in every:
+        there = " or ".join([", ".join(names), numbers] if names else [numbers])
+        raise SettingsError(Argument("channel", request.channel[:40]), f"not in {request.data}", f"choose {there}")
+    return every[said]
 
 
-def _npy_needs(path: Path) -> tuple[str, ...]:
-    return () if _channels(only_array(path)) == 1 else ("channel",)
+def _scale(path: Path) -> tuple[float, float]:
+    """Mean and std of z-scores."""
+    mean, std = (read_small(path, name).ravel() for name in ("mean", "std"))
+    if len(mean) != 1 or len(std) != 1 or not np.isfinite([mean, std]).all() or std <= 0:
+        found = f"mean {mean[:3]} and std {std[:3]} are not a number and one above 0"
+        raise SocialxError(path, found, "download it again")
+    return float(mean[0]), float(std[0])
 
 
-def _pyg_t_needs(path: Path) -> tuple[str, ...]:
-    array = _node_values(path)
-    return ("step_s",) if array and time_channel(array) is None else ()
+def _blocks(
+    array: Array, channels: list[int], calendar: Calendar, mean: float, std: float
+) -> Generator[Block, None, None]:
+    """The rows of these channels, [t,N] of one and [t,N,F] of several; 0 that was made a z-score is 0 again."""
+    with work(f"reading {array.path.name}", array.shape[0], "rows") as bar:
+        for rows in array.pieces():
+            cells = rows.reshape(*rows.shape[:2], -1)
+            values = cells[..., channels if len(channels) > 1 else channels[0]]
+            if (mean, std) != (0.0, 1.0):
+                precision = np.finfo(np.result_type(values.dtype, np.float32)).eps
+                values = values.astype(np.float64) * std + mean
+                values[np.abs(values) < 8 * precision * max(abs(mean), std)] = 0.0
+            yield Block(calendar.timestamps(cells), float32(values))
+            bar.advance(len(rows))
 
 
-def _largest_needs(path: Path) -> tuple[str, ...]:
-    return () if time_channel(open_array(inside(path, "his.npz"), DATA)) else ("step_s",)
-
-
-def _shape(array: Array) -> str:
-    names = ("rows", "sensors", "channels")
-    return " x ".join(f"{size} {name}" for size, name in zip(array.shape, names, strict=False))
-
-
-FORMATS = (
+FORMATS = tuple(
     Format(
-        "pyg-t",
-        "node_values.npy of PyTorch Geometric Temporal, its folder or its zip",
-        _is_pyg_t,
-        _read_pyg_t,
-        needs=_pyg_t_needs,
-    ),
-    Format(
-        "largest-npz",
-        "his.npz of LargeST: z-scores with mean and std",
-        _is_largest,
-        _read_largest,
-        needs=_largest_needs,
-    ),
-    Format(
-        "torch-mts",
-        "data.npz of Torch-MTS and STAEformer, time of day in channel 1",
-        _is_torch_mts,
-        _read_torch_mts,
-        takes=frozenset({"ids", "start", "channel"}),
-    ),
-    Format(
-        "pems-npz",
-        "PEMS03, 04, 07 and 08: data [rows, sensors, channels]",
-        _is_pems,
-        _read_pems,
-        has_clock=False,
-        needs=_pems_needs,
-    ),
-    Format(
-        "npy",
-        "an .npy array [rows, sensors] or [rows, sensors, channels], or an .npz with one",
-        _is_npy,
-        _read_npy,
-        has_clock=False,
-        needs=_npy_needs,
-    ),
+        shape.name,
+        shape.title,
+        partial(_recognise, shape),
+        partial(_read, shape),
+        has_clock=shape.clock != NEVER,
+        takes=frozenset({"ids", "start", "channel"} | (set() if shape.clock == ALWAYS else {"step_s"})),
+        needs=partial(_needs, shape),
+    )
+    for shape in SHAPES
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from math import isnan, nan
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,13 @@ class Contents:
     others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
     city: str | None = None  # of the sensors, for a table of positions of several cities
     stored: Callable[[str], str] = str  # an id as it is written, where its own spelling cannot be
-    missing: float | None = 0.0  # the number that usually stands for no reading in such a source; None: there is none
+    missing: float | None = nan  # the number that stands for no reading, None: there is none; NaN: 0 of a speed alone
+
+    def no_reading(self) -> float | None:
+        """The number that stands for no reading of the feature; None: there is none."""
+        if self.missing is not None and isnan(self.missing):
+            return 0.0 if self.feature == SPEED else None
+        return self.missing
 
 
 @dataclass(frozen=True)

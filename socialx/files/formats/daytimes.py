@@ -19,45 +19,42 @@ SLACK = 0.1  # minutes; a float32 fraction of a day is off by milliseconds
 def is_time_of_day(column: np.ndarray) -> bool:
     """Whether rows [t,N] look like fractions of a day: whole minutes, one for all sensors, mostly a step apart."""
     minutes, right = _minutes(column)
-    if len(column) < 2 or not right.all():
-        return False
     steps = np.diff(minutes) % DAY_MINUTES
-    return bool((steps > 0).all() and (steps == np.median(steps)).mean() > 0.5)
+    return bool(len(steps) and right.all() and (steps > 0).all() and (steps == np.median(steps)).mean() > 0.5)
 
 
 class Calendar:
     """Times for rows [t,N,C] one after the other, as their channels say them or, without channels, a step apart."""
 
-    def __init__(
-        self, request: Request, head: np.ndarray, time: int | None, day: int | None = None, step_s: int | None = None
-    ) -> None:
+    def __init__(self, request: Request, head: np.ndarray, time: int | None, day: int | None = None) -> None:
         """``head``: the first rows [t,N,C]; ``time``, ``day``: the channels' numbers, None = there is no such one."""
-        self._where, self._time, self._row, self._said = request.data, time, 0, request.said_start
+        self._where, self._said, self._time, self._row = request.data, request.said_start, time, 0
+        self._day, self._shift, step = None, 0, None
         self.notes: tuple[str, ...] = ()
         if time is not None and len(head) > 1:
             first, second = self._seconds(head[:2])
-            step_s = int(second - first) % DAY_S or DAY_S
-        self._clock = Clock(request, step_s)
-        found = -1 if time is None or day is None else int(_weekdays(head[:1, 0, day])[0])
-        self._day, self._shift = (None if found < 0 else day), 0
+            step = int(second - first) % DAY_S or DAY_S
+        self._clock = Clock(request, step)
+        found = -1 if day is None else int(_weekdays(head[:1, 0, day])[0])
         if found >= 0:
-            self._check_date(str(request.start)[:10], found)
+            self._day, self._shift = day, self._days_from(str(request.start)[:10], found)
         elif time is not None:
             self.notes = ("the times follow from the times of day, which do not show gaps of whole days",)
 
-    def _check_date(self, date: str, found: int) -> None:
+    def _days_from(self, date: str, found: int) -> int:
+        """What is added to the days of week in the rows, of which ``found`` is the first, to make them those of dates.
+
+        Files made of arrays without dates, PEMS08.npz among them, count from 0 whatever the first day was.  Raises
+        SocialxError for a first day that is neither 0 nor that of its date.
+        """
         said = int(_weekdays_of(np.array([date], "datetime64[D]"))[0])
-        if found and found != said:
-            raise SocialxError(
-                self._where,
-                f"its first row is on a {WEEKDAYS[found]}, and {self._said}, {date}, is a {WEEKDAYS[said]}",
-                f"say the right {Argument('start')}",
-            )
-        # Files made of arrays without dates, PEMS08.npz among them, count the days from 0 whatever the first one was.
-        self._shift = said - found
-        if self._shift:
-            weekday = WEEKDAYS[said]
-            self.notes = (f"its days of week count from 0 in the first row, which {self._said} makes a {weekday}",)
+        if found not in (0, said):
+            what = f"its first row is on a {WEEKDAYS[found]}, and {self._said}, {date}, is a {WEEKDAYS[said]}"
+            raise SocialxError(self._where, what, f"say the right {Argument('start')}")
+        if said != found:
+            counted = f"its days of week count from 0 in the first row, which {self._said} makes a {WEEKDAYS[said]}"
+            self.notes = (counted,)
+        return said - found
 
     def timestamps(self, cells: np.ndarray) -> np.ndarray:
         """The next rows [t,N,C] -> S19 [t]."""
@@ -65,15 +62,12 @@ class Calendar:
             return self._clock.timestamps(len(cells))
         timestamps = self._clock.timestamps_at(self._seconds(cells))
         if self._day is not None:
-            days = _weekdays(cells[:, 0, self._day])
-            wrong = (days < 0) | ((days + self._shift) % 7 != _weekdays_of(timestamps.astype("U10").astype("M8[D]")))
+            days, dated = _weekdays(cells[:, 0, self._day]), _weekdays_of(timestamps.astype("U10").astype("M8[D]"))
+            wrong = (days < 0) | ((days + self._shift) % 7 != dated)
             if wrong.any():
                 row = int(wrong.argmax())
-                raise SocialxError(
-                    self._where,
-                    f"row {self._row + row + 1} is at {timestamps[row].decode()} but on another day of the week",
-                    "whole days are missing, so use a source with dates",
-                )
+                what = f"row {self._row + row + 1} is at {timestamps[row].decode()} but on another day of the week"
+                raise SocialxError(self._where, what, "whole days are missing, so use a source with dates")
         self._row += len(cells)
         return timestamps
 
@@ -83,12 +77,8 @@ class Calendar:
         minutes, right = _minutes(column)
         if not right.all():
             row = int(right.argmin())
-            raise SocialxError(
-                self._where,
-                f"row {self._row + row + 1} has {column[row, 0]} in channel {self._time}, "
-                "no time of day in whole minutes for all sensors",
-                "correct it",
-            )
+            what = f"row {self._row + row + 1} has {column[row, 0]} in channel {self._time}"
+            raise SocialxError(self._where, f"{what}, no time of day in whole minutes for all sensors", "correct it")
         return minutes.astype(np.int64) * 60
 
 

@@ -59,7 +59,8 @@ def _read(request: Request) -> Contents:
     if RAW_NAME not in name:
         made = "means over 15 minutes of the counts of 5 minutes, with 0 for what is missing"
         notes.append(f"{path}: LargeST's files without {RAW_NAME} in their name hold {made}")
-    return Contents(ids, len(ids), blocks, FLOW, "vehicles per step", notes=tuple(notes), times=times)
+    # 0 is what LargeST made of missing readings.
+    return Contents(ids, len(ids), blocks, FLOW, "vehicles per step", notes=tuple(notes), times=times, missing=0.0)
 
 
 def _recognise(head: FileHead) -> str | None:
