@@ -27,7 +27,8 @@ LOCAL_ZONE_ATTR = "local_zone"  # by whose clock people live, in a file of times
 CODES_ATTR = "missing_codes"  # numbers that stood for no reading too; they are NaN in the file, and append applies them
 DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
 STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
-UNKNOWN = "unknown"  # what ``imputed`` says where it cannot be told
+UNKNOWN = "unknown"  # a unit that a file does not say, and what ``imputed`` says where it cannot be told
+CRS_ATTR, CRS = "coord_crs", "EPSG:4326"  # of the positions in vd_info
 PACKED = {"compression": "gzip", "compression_opts": 1, "fletcher32": True}  # any HDF5 reads it, bit flips raise
 
 
@@ -186,7 +187,7 @@ def read_units(file: h5py.File) -> dict[str, str]:
 
 def read_unit(file: h5py.File, feature: str) -> str:
     """The unit of a feature, "unknown" where the file does not say."""
-    return read_units(file).get(feature, "unknown")
+    return read_units(file).get(feature, UNKNOWN)
 
 
 def read_codes(path: Path, file: h5py.File) -> list[float]:

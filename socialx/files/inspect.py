@@ -175,12 +175,12 @@ def _described(store: Store) -> dict[str, Any]:
         stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
         if stored is not None and stored.dtype.kind not in "iuf":
             raise SocialxError(store.path, f"{SECONDS} holds {stored.dtype}, not numbers", ADVICE)
-        rows = len(file[TIMESTAMPS])
+        timed = file[TIMESTAMPS].asstr("utf-8", "replace")[:] != ""
         names = [read_text(name) for name in file[FEATURE_NAMES][:]]
         units = dict.fromkeys(names, "unknown") | read_units(file)
     wrong = None
     if stored is not None:
-        stored = stored[store.rows] if len(stored) == rows else stored
+        stored = stored[timed] if stored.shape == timed.shape else stored
         wrong = int((stored != store.seconds).sum()) if stored.shape == store.seconds.shape else stored.size
     ids = store.sensors.ids
     return {
@@ -188,7 +188,7 @@ def _described(store: Store) -> dict[str, Any]:
         "units": {name: units[name] for name in names},
         "missing_codes": codes,
         "declared_rows": None if declared is None else int(number[0]),
-        "failed_rows": rows - len(store.rows),
+        "failed_rows": len(timed) - int(timed.sum()),
         "without_info": [vdid for vdid in ids if vdid not in described],
         "unknown_info": sorted(described - set(ids)),
         "backward_steps": int((np.diff(store.seconds if stored is None else stored) <= 0).sum()),

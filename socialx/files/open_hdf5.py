@@ -25,14 +25,29 @@ INSIDE = "copy what it points to into this file"
 
 @contextmanager
 def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[h5py.File]:
-    """Open for reading; whatever HDF5 finds broken, now or while the block reads, becomes one line.
+    """Open for reading; what h5py raises for a damaged or hostile file, now or in the block, becomes one line.
 
     locking: False inside ``exclusive``, which holds the lock that HDF5 would ask for.
+
+    HDF5 reports with OSError, RuntimeError, KeyError and ValueError, and a size that cannot be is an OverflowError.
+    Types and dataspaces that NumPy does not have end in a TypeError, AttributeError or IndexError inside h5py.  Those
+    three are also what a bug of socialx raises, so they keep their traceback if they come from anywhere else.
     """
     if not first_bytes(path, advice).startswith(HDF5):
         raise SocialxError(path, "not an HDF5 file", advice)
-    with broken_as_lines(path, advice), h5py.File(path, "r", locking=locking) as file:
-        yield file
+    try:
+        with h5py.File(path, "r", locking=locking) as file:
+            yield file
+    except BlockingIOError:
+        raise SocialxError(path, "another process is writing it", "wait until it is done") from None
+    except MemoryError as error:
+        raise SocialxError(path, f"more than fits into memory ({_words(error)})", advice) from error
+    except (OSError, RuntimeError, KeyError, ValueError, OverflowError) as error:
+        raise SocialxError(path, f"truncated or damaged HDF5 ({_words(error)})", advice) from error
+    except (TypeError, AttributeError, IndexError) as error:
+        if not _raised_by_h5py(error):
+            raise
+        raise SocialxError(path, f"HDF5 that cannot be read ({_words(error)})", advice) from error
 
 
 @contextmanager
@@ -97,28 +112,6 @@ def _let_go(file: h5py.File, descriptor: int, opened: os.stat_result) -> None:
             os.close(null)
     with suppress(Exception):
         file.close()
-
-
-@contextmanager
-def broken_as_lines(path: Path, advice: str) -> Iterator[None]:
-    """What h5py raises for a damaged or hostile file becomes one line that names ``path``.
-
-    HDF5 reports with OSError, RuntimeError, KeyError and ValueError, and a size that cannot be is an OverflowError.
-    Types and dataspaces that NumPy does not have end in a TypeError, AttributeError or IndexError inside h5py.  Those
-    three are also what a bug of socialx raises, so they keep their traceback if they come from anywhere else.
-    """
-    try:
-        yield
-    except BlockingIOError:
-        raise SocialxError(path, "another process is writing it", "wait until it is done") from None
-    except MemoryError as error:
-        raise SocialxError(path, f"more than fits into memory ({_words(error)})", advice) from error
-    except (OSError, RuntimeError, KeyError, ValueError, OverflowError) as error:
-        raise SocialxError(path, f"truncated or damaged HDF5 ({_words(error)})", advice) from error
-    except (TypeError, AttributeError, IndexError) as error:
-        if not _raised_by_h5py(error):
-            raise
-        raise SocialxError(path, f"HDF5 that cannot be read ({_words(error)})", advice) from error
 
 
 def _words(error: BaseException) -> str:

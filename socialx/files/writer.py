@@ -22,6 +22,8 @@ from socialx.errors import SocialxError, sample
 from socialx.files.hdf5_layout import (
     CODES_ATTR,
     COMBINED,
+    CRS,
+    CRS_ATTR,
     DIRECTIONS,
     FEATURE_NAMES,
     FEATURES,
@@ -241,7 +243,7 @@ def _write_metadata(
         file.create_dataset(COMBINED, data=list(readings.lanes), dtype=h5py.string_dtype())
     if readings.codes:
         metadata.attrs[CODES_ATTR] = np.array(readings.codes)
-    file.create_group(SENSOR_INFO).attrs["coord_crs"] = "EPSG:4326"
+    file.create_group(SENSOR_INFO).attrs[CRS_ATTR] = CRS
     write_sensors(file, sensors)
     reserve(file, 0)
 

@@ -24,6 +24,8 @@ from socialx.errors import Argument, Command, Message, SocialxError, counted, sa
 from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.formats.arrays import float32
 from socialx.files.hdf5_layout import (
+    CRS,
+    CRS_ATTR,
     DIRECTIONS,
     FEATURES,
     IMPUTED_ATTR,
@@ -52,7 +54,6 @@ from socialx.files.readings import stored_unit
 from socialx.files.time_axis import is_utc, timestamp_seconds
 from socialx.files.writer import ENTRIES, write
 
-CRS_ATTR, CRS = "coord_crs", "EPSG:4326"
 POSITION, MORE = ("position_lat", "position_lon"), ("lanes", "length")  # numbers that vd_info has of a sensor
 BAY = DATASETS["pems-bay"]  # which all files that are written anew are
 NO_TIME = np.iinfo(np.int64).min  # numpy's NaT: the epoch of a row without a time
@@ -62,6 +63,7 @@ IMPUTED: dict[bool | None, tuple[bool | str, str]] = {
     None: (UNKNOWN, "marked as perhaps imputed"),
 }
 COMPARED_BYTES = 1 << 20  # of the old and the new file at once
+LISTED, RESPELT, IN_COLUMNS = "the locations file", "another spelling of the id", "the file's columns"
 CODED_DIRECTIONS = "NSEW"  # codes 0 to 3 in the files that need a rewrite; the canonical layout has degrees
 Facts = dict[str, Any]  # what is known of a sensor, by its attribute in vd_info: numbers, and the letter of a direction
 
@@ -323,27 +325,26 @@ def _locate(
     The locations file wins over vd_info, and that over the file's own columns, which are read only if needed.
     """
     respelt = {match_key(name): facts for name, facts in described.items()}
-    counts = {"the locations file": 0, "another spelling of the id": 0, "the file's columns": 0}
-    file, spelling, column = counts
+    counts = {LISTED: 0, RESPELT: 0, IN_COLUMNS: 0}
     places: dict[str, Facts] = {}
     unplaced, moved_km = [], 0.0
     added: list[Facts] = []  # what else the locations file tells of a sensor, and vd_info does not
     for vdid in ids:
         known, place = described.get(vdid, {}), listed.get(match_key(vdid))
         if place is not None:
-            origin = file
+            origin = LISTED
             found = _facts(place.latitude, place.longitude, place.lanes, place.length, place.direction)
         elif on_earth(*_position(known)):
             continue
         elif on_earth(*_position(found := respelt.get(match_key(vdid), {}))):
-            origin = spelling
+            origin = RESPELT
         elif on_earth(*_position(found := columns().get(vdid, {}))):
-            origin = column
+            origin = IN_COLUMNS
         else:
             unplaced.append(vdid)
             continue
         new = {name: value for name, value in found.items() if name not in (*POSITION, *known)}
-        if new and origin == file:
+        if new and origin == LISTED:
             added.append(new)
         old_place, new_place = _position(known), _position(found)
         if old_place != new_place:
@@ -357,7 +358,7 @@ def _locate(
         actions[0] += f", moved by up to {1000 * moved_km:,.1f} m"
     if added:
         names = [name for name in (*MORE, "direction") if any(name in new for new in added)]
-        actions.append(f"vd_info: {', '.join(names)} of {counted(len(added), 'sensor')} from {file}")
+        actions.append(f"vd_info: {', '.join(names)} of {counted(len(added), 'sensor')} from {LISTED}")
     return actions, places, tuple(unplaced)
 
 
@@ -443,8 +444,8 @@ def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
         for first in range(0, len(timestamps), BLOCK_ROWS)
     )
     name = read_text(file.attrs.get("dataset_name", BAY.dataset_name))
-    facts = (BAY.units, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
-    return Readings(name, BAY.feature_set, sensors, blocks, *facts)
+    said = (BAY.units, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
+    return Readings(name, BAY.feature_set, sensors, blocks, *said)
 
 
 def expand(path: Path) -> list[Path]:
