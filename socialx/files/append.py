@@ -118,14 +118,15 @@ def append(path: Path, request: Request) -> Appended:
         names, features = [read_text(name) for name in file[FEATURE_NAMES][:]], file[FEATURES]
         codes, lanes = _codes(store, file, request), read_lanes(path, file, len(store.sensors.ids))
         fixed = features.chunks is None or features.maxshape[0] is not None
-    measured = [name for name in names if name not in STATIC_UNITS]
-    stores = [store, *(open_store(path, name) for name in measured[1:])]
-    new_sensors = _new_sensors(store, request, lanes)
-    stores = [replace(each, sensors=_joined(each.sensors, new_sensors)) for each in stores]
-    store = stores[0]
     if fixed:
         raise SocialxError(path, "an older file, whose readings have a fixed number of rows", ADVICE)
-    rows = _read(stores, request, codes, lanes)
+    measured = [name for name in names if name not in STATIC_UNITS]
+    stores = [store, *(open_store(path, name) for name in measured[1:])]
+    contents = _contents(stores, request, codes)
+    new_sensors = _new_sensors(store, request, lanes, contents)
+    stores = [replace(each, sensors=_joined(each.sensors, new_sensors)) for each in stores]
+    store = stores[0]
+    rows = _read(stores, request, codes, lanes, contents)
     later = rows.seconds > store.seconds[-1]
     new = _Rows(rows.seconds[later], rows.values[later], rows.columns)
     holes, restored = _overlap(stores, request.data, rows, len(rows.seconds) - len(new.seconds))
@@ -175,7 +176,7 @@ def _joined(sensors: Sensors, new: Sensors) -> Sensors:
     )
 
 
-def _new_sensors(store: Store, request: Request, lanes: list[str] | None) -> Sensors:
+def _new_sensors(store: Store, request: Request, lanes: list[str] | None, contents: Contents) -> Sensors:
     """The sensors of the new tables that the file does not have, with their positions, where these are named.
 
     Raises SocialxError for one without a position, and for a file whose sensors are made of lanes.
@@ -183,8 +184,6 @@ def _new_sensors(store: Store, request: Request, lanes: list[str] | None) -> Sen
     none = Sensors((), np.empty(0), np.empty(0))
     if request.meta is None:
         return none
-    contents = _contents([store], request, ())
-    contents.blocks.close()
     known = set(map(match_key, store.sensors.ids))
     ids = tuple(contents.stored(vdid) for vdid in contents.ids or () if match_key(vdid) not in known)
     if not ids:
@@ -210,13 +209,14 @@ def _contents(stores: list[Store], request: Request, codes: tuple[float, ...]) -
     return FORMATS[CSV].read(asked)
 
 
-def _read(stores: list[Store], request: Request, codes: tuple[float, ...], lanes: list[str] | None) -> _Rows:
+def _read(
+    stores: list[Store], request: Request, codes: tuple[float, ...], lanes: list[str] | None, contents: Contents
+) -> _Rows:
     """The rows of the new tables, in memory; ``codes`` are NaN in them.
 
     lanes: of the sensors of the file.  A table with several quantities in a row is asked for those of the file.
     """
     store, features = stores[0], [each.feature for each in stores]
-    contents = _contents(stores, request, codes)
     said = {contents.feature: contents.units, **contents.others}
     if len(stores) > 1 and list(said) != features:
         found = f"its readings are {', '.join(said)}, and those of {store.path} {', '.join(features)}"

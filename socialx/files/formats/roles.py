@@ -44,10 +44,10 @@ CALENDAR = re.compile(
     r"|feiertag",
     re.IGNORECASE,
 )
+ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
 # Times of the row rather than of its readings, and those at which an interval ends.
 OF_ROW = re.compile(
-    r".*(?:upload|creat|updat|modif|receiv|insert|import|process|stored|exported|publish).*"
-    r"|(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|fin)(?:[ _-].*)?|endtime",
+    rf".*(?:upload|creat|updat|modif|receiv|insert|import|process|stored|exported|publish).*|{ENDS.pattern}",
     re.IGNORECASE,
 )
 SINCE_1970 = re.compile(r"ts|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum).*", re.IGNORECASE)

@@ -40,7 +40,7 @@ from socialx.files.formats.moments import (
     COPIED_TEXT,
     unit_since_1970,
 )
-from socialx.files.formats.roles import READING
+from socialx.files.formats.roles import ENDS, READING
 from socialx.files.formats.sheets import (
     Sheet,
     check_ids,
@@ -153,6 +153,8 @@ def read_tables(request: Request, look_at: Look = look) -> Contents:
 
 def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message]:
     """A note on how times are read that are not copied as they stand there."""
+    if ends := [first.names[place] for place in first.times if ENDS.fullmatch(first.names[place])]:
+        return [Message(request.data, f"times are those of {ends[0]!r}, the ends of intervals, as they stand there")]
     if not table.told and table.times.form in COPIED:
         return []
     if table.times.start is not None:
