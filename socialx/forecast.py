@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.disk import as_cell, check_output, replacing
-from socialx.errors import SettingsError, SocialxError
+from socialx.errors import SettingsError
 from socialx.notebook import ROWS, Shown, names_in
 
 if TYPE_CHECKING:
@@ -210,13 +210,8 @@ class Forecast(Shown):
             frame.to_csv(temporary, index=False, float_format="%.4f", date_format="%Y-%m-%d %H:%M:%S")
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write ``to_frame`` as Parquet; it needs pyarrow, which the extra ``parquet`` installs."""
+        """Write ``to_frame`` as Parquet."""
         check_output(Path(path), overwrite, self.inputs)
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError:
-            install = "pip install 'socialx[parquet]', or write .csv or .h5"
-            raise SocialxError(path, "writing Parquet needs the package pyarrow", install) from None
         with replacing(Path(path)) as temporary:
             self.to_frame().to_parquet(temporary, index=False)
 

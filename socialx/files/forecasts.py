@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -82,13 +81,10 @@ Add = Callable[[np.ndarray, np.ndarray], None]
 
 
 def check_scored(path: Path) -> None:
-    """Raise SettingsError for a name that no format has, and SocialxError where its package is lacking."""
+    """Raise SettingsError for a name that no format has."""
     suffix = path.suffix.lower()
     if suffix not in SCORED_SUFFIXES:
         raise SettingsError(path, f"no format ends in {path.suffix!r}", f"name it {', '.join(SCORED_SUFFIXES)}")
-    if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        install = "pip install 'socialx[parquet]', or write .h5"
-        raise SocialxError(path, "writing Parquet needs the package pyarrow", install)
 
 
 def read_forecasts(path: Path, about: Scored) -> np.ndarray:
@@ -156,9 +152,6 @@ def _table(path: Path) -> pd.DataFrame:
         table = pd.read_csv(path, dtype=texts) if csv else pd.read_parquet(path)
     except FileNotFoundError:
         raise SocialxError(path, "no such file", "check the path") from None
-    except ImportError:
-        install = "pip install 'socialx[parquet]', or give .csv"
-        raise SocialxError(path, "reading Parquet needs the package pyarrow", install) from None
     except (OSError, ValueError) as error:
         raise SocialxError(path, f"not a table ({in_short(error)})", AS_WRITTEN) from None
     names = [re.sub(r"\.[0-9]+$", "", str(name)) for name in table]  # pandas numbers a name that stands twice

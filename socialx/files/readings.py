@@ -12,6 +12,7 @@ import numpy as np
 
 from socialx.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, sample
 from socialx.files.convert_options import Request, options
+from socialx.files.file_head import read_head
 from socialx.files.formats.columns import unit_of
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.matrices import MATRIX, is_matrix
@@ -29,7 +30,7 @@ from socialx.files.formats.walltimes import (
     rounded,
 )
 from socialx.files.hdf5_layout import DIRECTIONS, Block, Readings, Sensors, is_code
-from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations, respelt
+from socialx.files.locations import ADVICE, index_ids, join, match_key, read_ids, read_locations, respelt
 from socialx.files.published import DATASETS, PublishedDataset
 from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
 from socialx.files.recognition import find, is_table, recognise
@@ -63,6 +64,8 @@ def read(kind: str, request: Request) -> SourceReadings:
         step = request.step_s or (None if format.has_clock else dataset.step_s)
         published = request.start is None
         request = replace(request, start=request.start or dataset.start, step_s=step, published=published)
+    if request.meta is not None:
+        read_head(request.meta, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
     if contents.timezone and not contents.times and request.timezone not in (None, contents.timezone):
         found = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"

@@ -313,7 +313,7 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
     gapped = f" ({' / '.join(map(str, left_out.values()))} are left out)" if left_out else ""
     local = f", days of {protocol.local_zone}" if protocol.local_zone else ""
     lines = [
-        f"{protocol.dataset} {targets}{read}, {protocol.sensors} sensors, every "
+        f"{protocol.dataset} {targets}{read}, {counted(protocol.sensors, 'sensor')}, every "
         f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}{local}",
         f"{protocol.split} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.history} + "
         f"{protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap{gapped}",

@@ -18,8 +18,6 @@ from socialx.progress import Note
 from socialx.views.score_tables import verdicts
 from tests.commands import refused, small_run, socialx, works
 
-pytest.importorskip("pyarrow")
-
 
 @pytest.fixture(scope="module")
 def saved(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

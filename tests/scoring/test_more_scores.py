@@ -293,7 +293,6 @@ def test_saved_hdf5_has_all_forecasts_and_gives_the_same_scores(run: Path, data:
 
 
 def test_saved_parquet_has_the_same_forecasts(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     api.evaluate([run], save=tmp_path / "all.h5")
     api.evaluate([run], save=tmp_path / "all.parquet")
     table = pd.read_parquet(tmp_path / "all.parquet")

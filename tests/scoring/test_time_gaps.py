@@ -19,7 +19,6 @@ from socialx.tasks.trained import load_trained
 from socialx.views.score_tables import protocol_lines
 from tests.commands import edited, keep_rows, small_file, small_run, works
 
-pytest.importorskip("pyarrow")
 DAY = 288
 
 

@@ -310,21 +310,9 @@ def test_every_output_holds_the_same_numbers(run: Path, tmp_path: Path) -> None:
 
 
 def test_parquet_holds_them_too(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     found = api.predict(run)
     found.to_parquet(tmp_path / "f.parquet")
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "f.parquet"), found.to_frame(), check_dtype=False)
-
-
-def test_parquet_without_pyarrow_says_what_to_install(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(SocialxError, match=r"pip install 'socialx\[parquet\]'"):
-        api.predict(run).to_parquet(tmp_path / "f.parquet")
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None:

@@ -103,12 +103,12 @@ class Sheet:
         return (self.sensor,) if self.sensor else tuple(plain(self.names[place]) for place in self.values)
 
     def left_out(self) -> list[str]:
-        """What of it, and of the workbook around it, is not read: a line each."""
+        """What of it, and of the workbook around it, is not read: a text each."""
         parts = {
-            f"{self.where}: left out beside the header": self.skipped,
-            f"{self.where}: columns left out": self.dropped,
-            f"{self.where}: objects in objects, left out": self.nested,
-            f"{self.path}: no table with times, left out": tuple(f"sheet {name}" for name in self.others),
+            "left out beside the header": self.skipped,
+            "columns left out": self.dropped,
+            "objects in objects, left out": self.nested,
+            "no table with times, left out": tuple(f"sheet {name}" for name in self.others),
         }
         return [f"{what}: {sample(names)}" for what, names in parts.items() if names]
 
@@ -379,8 +379,6 @@ def typed(head: FileHead, rows: int | None = None) -> dict[str, pd.DataFrame]:
     try:
         _check_columns(head.path)
         frame = pd.read_parquet(head.path)
-    except ImportError:
-        raise SocialxError(head.path, "pyarrow is not installed", "pip install 'socialx[parquet]'") from None
     except SocialxError:
         raise
     except Exception as error:  # noqa: BLE001  of pyarrow, which has many kinds

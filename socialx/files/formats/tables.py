@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from socialx.errors import Argument, Message, SettingsError, SocialxError, sample
+from socialx.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.files.convert_options import Request
 from socialx.files.file_head import (
     FileHead,
@@ -140,7 +140,7 @@ def read_tables(request: Request, look_at: Look = look) -> Contents:
         others={name: units[name] for name in others},
         lanes=names,
         locations=places,
-        notes=(*notes, *found, *(line for sheet in sheets for line in sheet.left_out())),
+        notes=(*notes, *found, *_left_out(sheets)),
         paths=tuple(whole(sheet.path) for sheet in sheets),
         times=lambda: as_timestamps(moments_of(table)),
         timezone="UTC" if table.times.zoned else None,
@@ -149,6 +149,18 @@ def read_tables(request: Request, look_at: Look = look) -> Contents:
         droppable=not chosen and lanes is None and not request.transposed,
         city=request.city,
     )
+
+
+def _left_out(sheets: list[Sheet]) -> list[str]:
+    """What of tables is not read: a line for each kind, which names the first table of which it is true."""
+    told: dict[str, list[Sheet]] = {}
+    for sheet in sheets:
+        for what in sheet.left_out():
+            told.setdefault(what, []).append(sheet)
+    more = {
+        what: f" and {counted(len(those) - 1, 'more table')}" if len(those) > 1 else "" for what, those in told.items()
+    }
+    return [f"{those[0].where}{more[what]}: {what}" for what, those in told.items()]
 
 
 def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message]:
