@@ -157,10 +157,11 @@ def _left_out(sheets: list[Sheet]) -> list[str]:
     for sheet in sheets:
         for what in sheet.left_out():
             told.setdefault(what, []).append(sheet)
-    more = {
-        what: f" and {counted(len(those) - 1, 'more table')}" if len(those) > 1 else "" for what, those in told.items()
-    }
-    return [f"{those[0].where}{more[what]}: {what}" for what, those in told.items()]
+    lines = []
+    for what, (first, *others) in told.items():
+        more = f" and {counted(len(others), 'more table')}" if others else ""
+        lines.append(f"{first.path if first.others else first.where}{more}: {what}")
+    return lines
 
 
 def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message]:
