@@ -143,7 +143,7 @@ BAD = {
     "deep JSON": ("[" * 100_000, "no JSON that can be read"),
     "another JSON": ('{"features": 7}', "without sensor_id"),
     "a list of numbers": ("[1, 2]", "no objects with names"),
-    "no points": ('{"type": "FeatureCollection", "features": []}', "no objects with names"),
+    "no points": ('{"type": "FeatureCollection", "features": []}', "its header is 'type,features', without"),
     "metres": (geojson().replace("11.51, 48.11", "691608.0, 5329000.0"), "look like metres"),
     "another system": (
         geojson().replace(

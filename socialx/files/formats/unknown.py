@@ -26,6 +26,7 @@ from socialx.files.file_head import (
 )
 from socialx.files.formats.json_rows import json_objects
 from socialx.files.formats.matrices import two_lines
+from socialx.files.formats.melt import is_label
 from socialx.files.formats.moments import MOMENT, ONLY_CLOCK, Times
 from socialx.files.formats.roles import HOUR, SINCE_1970
 from socialx.files.formats.sheets import TITLE_ROWS, cells_of, is_json, typed, written
@@ -135,10 +136,10 @@ def refuse_table(head: FileHead) -> NoReturn:
     refuse_headless(head)
     if header and MOMENT.fullmatch(header[0]):
         raise SocialxError(path, f"line 1 has a header that begins {','.join(header)[:40]!a}", WANTED)
-    if row and MOMENT.fullmatch(row[0]):
+    if row and (MOMENT.fullmatch(row[0]) or sum(map(is_label, header)) > 1):
         separator = separator_of(lines[0])
         for number, line in head.lines[1:]:
-            if (count := len(cells_of(line, separator))) != len(header):
+            if (count := len(cells_of(line, separator))) not in (0, len(header)):  # 0 of one with too long a cell
                 raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct it")
     if len(lines) == 1:
         raise SocialxError(path, f"no row after the header ({shortened(lines[0], 60)})", "use a file with rows")
