@@ -24,7 +24,7 @@ from socialx.files.file_head import (
     read_head,
     separator_of,
 )
-from socialx.files.formats.json_rows import json_objects
+from socialx.files.formats.json_rows import NESTED, json_objects
 from socialx.files.formats.matrices import two_lines
 from socialx.files.formats.melt import is_label
 from socialx.files.formats.moments import MOMENT, ONLY_CLOCK, Times
@@ -120,8 +120,12 @@ def refuse_table(head: FileHead) -> NoReturn:
     """Raise for a file that is no table with times, with the reason."""
     path, lines = head.path, [line for _, line in head.lines]
     header, row = two_lines(head)
-    for _ in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
-        pass
+    for place, cells in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
+        nested = [key for key, cell in cells.items() if cell == NESTED]
+        if nested and len(cells) - len(nested) < 2:
+            raise SocialxError(
+                path, f"{place}, {sample(nested)} holds an object", "write each reading by a key of its own"
+            )
     if not head.first.startswith((GZIP, *UTF16)):  # those are read
         check_text(path, head.first)
     if head.kind in ("text", "zip") and not lines:
