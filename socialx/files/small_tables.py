@@ -126,8 +126,8 @@ def _readable(path: Path, advice: str) -> Iterator[None]:
         yield
     except UnicodeDecodeError:
         what = "no text in UTF-8, UTF-16 or Windows-1252"
-        save = "save it as UTF-8, for example with iconv -f cp932 -t utf-8"
-        raise SocialxError(path, what, f"{save}; {advice}") from None
+        text = "if it is a text, save it as UTF-8, for example with iconv -f cp932 -t utf-8"
+        raise SocialxError(path, what, f"{text}; else {advice}") from None
     except (*UNREADABLE, csv.Error) as error:
         raise SocialxError(path, f"no table that can be read ({in_short(error, 80)})", advice) from None
 

@@ -192,11 +192,12 @@ TURNED_HEADER = ",2024-01-01 00:00,2024-01-01 00:05\n"
         ("2024-01-01 00:00,2024-01-01 00:05\n1,2\n", "names no sensors and times"),
         (TURNED_HEADER + "S1,1,x\n", "line 2, column '2024-01-01 00:05' is 'x', not a number"),
         (TURNED_HEADER + "S1,1,2\nS2,1\n", "line 3 has 2 cells, not 3"),
-        (TURNED_HEADER + "S1,1,2\nS1,1,2\n", "names sensors more than once"),
-        (TURNED_HEADER + ",1,2\n", "rows without the name of a sensor"),
-        (TURNED_HEADER, "no row after line 1"),
+        (TURNED_HEADER + "S1,1,2\nS1,3,2\n", "two readings of S1 at 2024-01-01 00:00:00"),
+        (TURNED_HEADER + ",1,2\n", "rows without a sensor in 'column 1'"),
+        (TURNED_HEADER, "no row after the header"),
         (f"{'x' * 200_000}\nS1,1,2\n", "names no sensors and times"),
-        (f"{TURNED_HEADER}S1,1,{'9' * 200_000}\n", "row 2 of sensor S1 is infinite"),
+        (f"{TURNED_HEADER}S1,1,{'9' * 200}\n", "row 2 of sensor S1 is infinite"),
+        (f"{TURNED_HEADER}S1,1,{'9' * 200_000}\n", "line 2 'S1,1,9999"),
     ],
 )
 def test_what_is_no_table_of_a_row_per_sensor_is_refused(text: str, reason: str, tmp_path: Path) -> None:

@@ -8,21 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from socialx.errors import SettingsError
 from socialx.files.convert_options import Request
-from socialx.files.formats import libcity, text_cells
+from socialx.files.formats import grid, libcity, text_cells
 from socialx.files.formats.contents import Contents
 from socialx.files.readings import read as read_any
 from tests.array_files import joined
-from tests.data_files import IDS, refusal, speeds, timestamps
+from tests.data_files import IDS, refusal, shown, speeds, timestamps
 from tests.data_files import reason as why
 from tests.published_files import GEO_ORDER, iso, write_both, write_dyna, write_geo
 
 FORMAT = libcity.FORMATS[0]
 
 
-def read(path: Path, channel: str | None = None) -> Contents:
-    return FORMAT.read(Request(path, channel=channel))
+def read(path: Path, channel: str | None = None, **said: str) -> Contents:
+    return FORMAT.read(Request(path, channel=channel, **said))  # type: ignore[arg-type]
 
 
 def edit(path: Path, change: Callable[[list[str]], object]) -> None:
@@ -35,7 +34,7 @@ def edit(path: Path, change: Callable[[list[str]], object]) -> None:
 @pytest.mark.parametrize("block", [1, 200, 1 << 23])
 def test_every_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, block: int) -> None:
     monkeypatch.setattr(text_cells, "PIECE_BYTES", size)
-    monkeypatch.setattr(libcity, "BLOCK_BYTES", block)
+    monkeypatch.setattr(grid, "BLOCK_BYTES", block)
     path, values = write_both(tmp_path)
     contents = read(path)
     order = [IDS[place] for place in GEO_ORDER]
@@ -75,7 +74,23 @@ def test_forms_of_time(tmp_path: Path, form: Callable[[str], str]) -> None:
     write_geo(tmp_path)
     contents = read(write_dyna(tmp_path, {"traffic_speed": speeds(5)}, form=form))
     assert joined(contents)[0] == timestamps(5)
-    assert len(contents.notes) == form(timestamps(1)[0]).endswith("Z")
+    told = [note for note in shown(contents.notes) if "Z, which LibCity writes after wall times" in note]
+    assert len(told) == form(timestamps(1)[0]).endswith("Z")
+    assert contents.timezone is None
+
+
+def test_times_with_an_offset_are_written_in_utc(tmp_path: Path) -> None:
+    write_geo(tmp_path)
+    contents = read(write_dyna(tmp_path, {"traffic_speed": speeds(5)}, form=lambda t: f"{t}-0800"))
+    assert joined(contents)[0] == timestamps(5, "2012-03-01T08:00:00")
+    assert contents.timezone == "UTC"
+
+
+def test_a_form_of_time_that_the_user_gives(tmp_path: Path) -> None:
+    write_geo(tmp_path)
+    path = write_dyna(tmp_path, {"traffic_speed": speeds(5)}, form=lambda t: f"03/01/2012 {t[11:]}")
+    refusal(lambda: joined(read(path)), str(path), "may be day/month or month/day")
+    assert joined(read(path, time_format="%m/%d/%Y %H:%M:%S"))[0] == timestamps(5)
 
 
 def test_missing_cells_rows_and_sensors(tmp_path: Path) -> None:
@@ -88,27 +103,29 @@ def test_missing_cells_rows_and_sensors(tmp_path: Path) -> None:
     expected = values.copy()
     expected[7, 1] = expected[2, 0] = np.nan
     assert np.array_equal(joined(contents)[1], expected[:, GEO_ORDER].astype(np.float32), equal_nan=True)
-    assert contents.notes[1:] == (
-        f"{path}: 1 row is not in it: taken as missing readings",
-        f"{path.with_suffix('.geo')}: 1 of 4 sensors have no rows in METR_LA.dyna (999): they are left out",
-    )
+    left = f"{path.with_suffix('.geo')}: 1 of 4 sensors have no rows in METR_LA.dyna (999): they are left out"
+    assert contents.notes[1:] == (left,)
 
 
 def test_several_channels(tmp_path: Path) -> None:
     channels = {name: speeds(6, seed=seed) for seed, name in enumerate(("traffic_flow", "occupancy", "traffic_speed"))}
     write_geo(tmp_path)
     path = write_dyna(tmp_path, channels)
-    for asked, feature in ((None, "avg_speed"), ("traffic_speed", "avg_speed"), ("traffic_flow", "traffic_flow")):
+    said = {None: "traffic_speed", "speed": "traffic_speed", "traffic_speed": "traffic_speed", "flow": "traffic_flow"}
+    features = {"traffic_speed": ("avg_speed", 0.0), "traffic_flow": ("flow", None)}  # zeros are flows
+    for asked, channel in said.items():
         contents = read(path, asked)
-        assert (contents.feature, contents.units) == (feature, None)
-        assert np.array_equal(joined(contents)[1], channels[asked or "traffic_speed"].astype(np.float32))
-    refusal(lambda: read(path, "speed"), str(path), "no column 'speed'", "traffic_flow, occupancy, traffic_speed")
+        assert ((contents.feature, contents.missing), contents.units) == (features[channel], None)
+        assert np.array_equal(joined(contents)[1], channels[channel].astype(np.float32))
+    refusal(lambda: read(path, "density"), "density", "no column", "traffic_flow, occupancy, traffic_speed")
+    contents = read(path, "traffic_speed,traffic_flow")
+    assert (contents.feature, list(contents.others)) == ("avg_speed", ["flow"])
+    both = np.stack([channels["traffic_speed"], channels["traffic_flow"]], axis=2)
+    assert np.array_equal(np.concatenate([block.speeds for block in contents.blocks]), both.astype(np.float32))
     write_dyna(tmp_path, {"traffic_flow": channels["traffic_flow"], "occupancy": channels["occupancy"]})
-    refusal(lambda: read(path), "traffic_flow, occupancy: choose one with --channel")
-    with pytest.raises(SettingsError):
-        read(path)
+    refusal(lambda: read(path), str(path), "traffic_flow, occupancy", "--channel traffic_flow chooses one")
     write_dyna(tmp_path, {"inflow": channels["occupancy"]})
-    assert read(path).feature == "inflow"
+    assert read(path).feature == "flow"
     assert np.array_equal(joined(read(path))[1], channels["occupancy"].astype(np.float32))
 
 
@@ -119,6 +136,13 @@ def test_zero_of_a_count_is_a_reading(tmp_path: Path, channel: str, missing: flo
     assert found.readings.missing == missing
 
 
+def test_a_channel_whose_name_says_no_quantity(tmp_path: Path) -> None:
+    write_geo(tmp_path)
+    path = write_dyna(tmp_path, {"risk": speeds(6)})
+    refusal(lambda: read(path), str(path), "'risk' says no quantity", "--quantity")
+    assert read(path, quantity="occupancy").feature == "occupancy"
+
+
 def test_sensors_without_positions(tmp_path: Path) -> None:
     """PEMSD4 and LOS_LOOP have ``[]`` for all sensors."""
     path, _ = write_both(tmp_path)
@@ -126,7 +150,8 @@ def test_sensors_without_positions(tmp_path: Path) -> None:
     edit(geo, lambda lines: lines.__setitem__(1, f"{IDS[2]},Point,[]"))
     contents = read(path)
     assert set(contents.locations or ()) == {int(IDS[0]), int(IDS[1])}
-    assert contents.notes[1] == f"{geo}: it has no position for 1 of 3 sensors"
+    edit(geo, lambda lines: lines.__setitem__(slice(1, None), [f'{vdid},Point,"[0, 0]"' for vdid in IDS]))
+    assert read(path).locations is None
     edit(geo, lambda lines: lines.__setitem__(slice(1, None), [f"{vdid},Point,[]" for vdid in IDS]))
     contents = read(path)
     assert contents.locations is None
@@ -171,37 +196,71 @@ def each(change: Callable[[str], str]) -> Callable[[list[str]], object]:
 
 
 # Lines of 3 sensors with 5 rows each: the header is 0, the sensors begin at 1, 6 and 11.
+BY_TIME = [1 + 5 * sensor + row for row in range(5) for sensor in range(3)]
+PLACED = {
+    "unsorted": (swap(7, 8), swap(2, 3), swap(1, 13)),
+    "by time": (lambda lines: lines.__setitem__(slice(1, None), [lines[row] for row in BY_TIME]),),
+    "comes again": (lambda lines: lines.append(lines[6]),),
+}
+
+
+@pytest.mark.parametrize("size", [1, 1 << 22])
+@pytest.mark.parametrize("case", PLACED)
+def test_rows_are_placed_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, size: int) -> None:
+    monkeypatch.setattr(text_cells, "PIECE_BYTES", size)
+    path, values = write_both(tmp_path, rows=5)
+    for change in PLACED[case]:
+        edit(path, change)
+    times, read_speeds = joined(read(path))
+    assert times == timestamps(5)
+    assert np.array_equal(read_speeds, values[:, GEO_ORDER].astype(np.float32))
+
+
+@pytest.mark.parametrize("size", [1, 1 << 22])
+def test_sensors_with_other_times_than_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(text_cells, "PIECE_BYTES", size)
+    path, values = write_both(tmp_path, rows=5)
+    edit(path, lambda lines: (replace(10, "00:20", "00:25")(lines), lines.pop(2)))
+    expected = np.full((6, 3), np.nan)
+    expected[:5] = values
+    expected[1, 0] = np.nan
+    expected[5, 1], expected[4, 1] = expected[4, 1], np.nan
+    times, read_speeds = joined(read(path))
+    assert times == timestamps(6)
+    assert np.array_equal(read_speeds, expected[:, GEO_ORDER].astype(np.float32), equal_nan=True)
+
+
 BAD_DYNA = {
     "no time": (replace(0, "time", "when"), "not columns with time, entity_id"),
     "grid": (replace(0, "entity_id", "row_id,column_id"), "not columns with time, entity_id"),
-    "no channel": (lambda lines: lines.__setitem__(0, "dyna_id,type,time,entity_id"), "its columns are none"),
-    "no rows": (lambda lines: lines.__delitem__(slice(1, None)), "it has no rows"),
-    "first lacks one": (lambda lines: lines.pop(2), f"{IDS[1]} has the time 2012-03-01T00:05:00Z, which the first"),
-    "a later time": (replace(10, "00:20", "00:25"), f"00:25:00Z, which the first sensor, {IDS[0]}, has not"),
-    "another form": (replace(12, "00:05:00Z", "00:05Z"), f"sensor {IDS[2]} has the time 2012-03-01T00:05Z, which"),
-    "a time twice": (replace(8, "00:10", "00:05"), f"{IDS[1]} has the time 2012-03-01T00:05:00Z, after a later or the"),
-    "unsorted": (swap(7, 8), f"sensor {IDS[1]} has the time 2012-03-01T00:05:00Z, after a later"),
-    "unsorted first": (swap(2, 3), "line 4 has the time 2012-03-01T00:05:00Z, not after 2012-03-01T00:10:00Z"),
-    "first twice": (replace(3, "00:10", "00:05"), "line 4 has the time 2012-03-01T00:05:00Z, not after"),
-    "by time": (swap(2, 6), f"sensor {IDS[0]} comes again at 2012-03-01T00:10:00Z"),
-    "comes again": (lambda lines: lines.append(lines[6]), f"sensor {IDS[1]} comes again at 2012-03-01T00:00:00Z"),
-    "unknown sensor": (replace(9, IDS[1], "12"), "METR_LA.geo has no sensor '12'"),
-    "no sensor": (replace(9, IDS[1], ""), "line 10 has no time or no entity_id"),
-    "empty time": (replace(9, "2012-03-01T00:15:00Z", ""), "line 10 has no time or no entity_id"),
-    "offset": (each(lambda line: line.replace("Z", "-0800")), "'2012-03-01T00:00:00-0800', not YYYY"),
-    "late offset": (replace(2, "Z", "+08:00"), "line 3 has the time '2012-03-01T00:05:00+08:00', not YYYY"),
+    "no channel": (lambda lines: lines.__setitem__(0, "dyna_id,type,time,entity_id"), "no columns behind entity_id"),
+    "no rows": (lambda lines: lines.__delitem__(slice(1, None)), "no row after line 1"),
+    "another form": (replace(12, "00:05:00Z", "00:05Z"), "line 13 has the time '2012-03-01T00:05Z', not written like"),
+    "no such day": (replace(12, "03-01", "02-30"), "line 13 has the time '2012-02-30T00:05:00Z', not written like"),
+    "a time twice": (replace(8, "00:10", "00:05"), f"two readings of {IDS[1]} at 2012-03-01 00:05:00"),
+    "first twice": (replace(3, "00:10", "00:05"), f"two readings of {IDS[0]} at 2012-03-01 00:05:00"),
+    "other spelling": (
+        lambda lines: lines.append(lines[7].replace(IDS[1], f"0{IDS[1]}").rpartition(",")[0] + ",99.5"),
+        f"two readings of {IDS[1]} at 2012-03-01 00:05:00",
+    ),
+    "unknown sensor": (replace(9, IDS[1], "12"), "line 10 has '12', no sensor of METR_LA.geo"),
+    "no sensor": (replace(9, IDS[1], ""), "line 10 has '', no sensor of METR_LA.geo"),
+    "empty time": (replace(9, "2012-03-01T00:15:00Z", ""), "line 10 has no 'time'"),
+    "late offset": (replace(2, "Z", "+08:00"), "line 3 has the time '2012-03-01T00:05:00+08:00', not written like"),
     "late Z": (replace(2, "Z", ""), "line 3 has the time '2012-03-01T00:05:00', not"),
-    "epoch": (replace(1, "2012-03-01T00:00:00Z", "1330560000"), "line 2 has the time '1330560000', not YYYY"),
+    "epoch": (replace(1, "2012-03-01T00:00:00Z", "1330560000"), "not written like its first one, '1330560000'"),
+    "no first time": (replace(1, "2012-03-01T00:00:00Z", "now"), "its first time is 'now', of no known form"),
     "text": (lambda lines: lines.__setitem__(7, lines[7] + "x"), "line 8, column 'traffic_speed' is"),
     "true": (each(lambda line: line.rpartition(",")[0] + ",True"), "line 2, column 'traffic_speed' is 'True'"),
     "infinite": (last_cell(7, ",inf"), "line 8, column 'traffic_speed' is 'inf'"),
     "short": (last_cell(7, ""), "line 8 has 4 cells, not 5"),
     "long": (lambda lines: lines.__setitem__(7, lines[7] + ",1"), "line 8 has 6 cells, not 5"),
     "cut off": (lambda lines: lines.__setitem__(-1, lines[-1][:9]), "line 16 has 3 cells, not 5"),
-    "trajectory": (each(lambda line: line.replace("state", "trajectory")), "rows of type 'trajectory'"),
+    "trajectory": (each(lambda line: line.replace("state", "trajectory")), "line 2 has 'trajectory', not the type"),
+    "one trajectory": (replace(7, "state", "trajectory"), "line 8 has 'trajectory', not the type state"),
 }
 BAD_GEO = {
-    "line": (replace(1, "Point", "LineString"), "line 2 is a 'LineString', not a Point"),
+    "line": (replace(1, "Point", "LineString"), "line 2 has 'LineString', not the type Point"),
     "twice": (replace(2, IDS[0], "0" + IDS[2]), f"line 3 has the geo_id '0{IDS[2]}', empty or for a second time"),
     "no id": (replace(2, IDS[0], ""), "line 3 has the geo_id ''"),
     "latitude first": (replace(1, "[-118.0, 34.0]", "[34.0, -118.0]"), "line 2 has the coordinates '[34.0, -118.0]'"),
@@ -222,7 +281,7 @@ def test_bad_readings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
     change, words = BAD_DYNA[case]
     path, _ = write_both(tmp_path, rows=5)
     edit(path, change)
-    refusal(lambda: read(path), str(path), words)
+    refusal(lambda: joined(read(path)), str(path), words)
 
 
 def test_a_long_row_before_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +304,8 @@ def test_what_is_not_libcity(tmp_path: Path) -> None:
     path, _ = write_both(tmp_path, rows=3)
     geo = path.with_suffix(".geo")
     (tmp_path / "b").mkdir()
-    refusal(lambda: read(tmp_path / "b"), str(tmp_path / "b"), "no file .dyna")
-    refusal(lambda: read(tmp_path / "x.csv"), "neither .geo nor .dyna")
+    refusal(lambda: read(tmp_path / "b"), str(tmp_path / "b"), "nor a folder with a file .dyna")
+    refusal(lambda: read(tmp_path / "x.csv"), "neither a file .geo or .dyna")
     for gone in (tmp_path / "b", tmp_path / "x.csv", tmp_path / "gone.dyna", Path("/dev/null")):
         assert why(FORMAT, gone) is None
     (tmp_path / "C.dyna").write_text("")

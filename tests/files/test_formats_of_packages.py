@@ -100,7 +100,7 @@ def test_a_name_that_exists_is_not_replaced(site: Path) -> None:
         assert line.startswith(
             f"package {package}: its format {name} is left out, because convert has another of that name"
         )
-    assert "line 1, 'speeds' is neither a number nor a plain text" in done.stderr
+    assert "line 1, speeds holds an object" in done.stderr
 
 
 def test_two_packages_with_one_name(site: Path) -> None:

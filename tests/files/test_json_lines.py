@@ -1,4 +1,4 @@
-"""Lines of JSON: an object per row, with a key per sensor or a row per reading."""
+"""Objects of JSON: one in each line, an array of them, or one for each station; a row each."""
 
 from __future__ import annotations
 
@@ -52,15 +52,16 @@ def test_a_file_per_sensor_of_json(tmp_path: Path) -> None:
         (folder / f"{sensor}.jsonl").write_text(lines_of(frame[[sensor]].rename(columns={sensor: "speed"})))
     same(converted(folder), frame)
     done = run("inspect", folder / f"{IDS[0]}.jsonl")
-    assert "lines of JSON" in " ".join(done.stdout.split())
+    assert "objects of JSON" in " ".join(done.stdout.split())
 
 
 BAD = {
     '{"time":"2024-01-31 20:00","a":1,"a":2}': "line 56 has the key 'a' twice",
-    '{"time":"2024-01-31 20:00","a":{"b":1}}': "line 56, 'a' is neither a number nor a plain text",
-    '{"time":"2024-01-31 20:00","a":[1]}': "line 56, 'a' is neither",
-    '{"time":"2024-01-31 20:00","a":true}': "line 56, 'a' is neither",
-    '{"time":"2024-01-31 20:00","x":1}': "line 56 has the key 'x', which the first lines do not have",
+    '{"time":"2024-01-31 20:00","a":{"b":1}}': "line 56, column 'a' is '{...}', not a number",
+    '{"time":"2024-01-31 20:00","a":[1]}': "line 56, column 'a' is '{...}', not a number",
+    '{"time":"2024-01-31 20:00","a":true}': "line 56, column 'a' is 'true', not a number",
+    '{"time":"2024-01-31 20:00","a":false}': "line 56, column 'a' is 'false', not a number",
+    '{"time":"2024-01-31 20:00","x":1}': "line 56 has the key 'x', which the first objects do not have",
     '{"time":"2024-01-31 20:00","a":1': "line 56 is no object of JSON",
     "[" * 100_000: "line 56 is no object of JSON",
     "1": "line 56 is no object of JSON",
@@ -70,21 +71,85 @@ BAD = {
 }
 
 
+# What is said of the same in line 1, by which the table is recognised.
+FIRST = {
+    '{"time":"2024-01-31 20:00","x":1}': "line 2 has the time",
+    '{"time":"2024-01-31 20:00","a":1': 'it is no object of JSON (\'{"time":"2024-01-31 20:00","a":1',
+    "[" * 100_000: "an array of JSON that holds no objects",
+    "1": "no known format, it begins '1",
+    '{"a":1}': "no table with a column of times; line 1 is '{\"a\":1}'",
+}
+
+
 @pytest.mark.parametrize("row", BAD)
 @pytest.mark.parametrize("far", [True, False])
 def test_a_bad_line_is_named(row: str, far: bool, tmp_path: Path) -> None:
     frame = network(80).rename(columns=dict(zip(IDS, "abcd", strict=True))).fillna(1.0)
     rows = lines_of(frame).splitlines()
-    place = 55 if far else 0
-    rows[place] = row
+    rows[55 if far else 0] = row
     (tmp_path / "city.jsonl").write_text("\n".join(rows))
-    words = BAD[row].replace("line 56", f"line {place + 1}")
-    if far:
-        refusal(lambda: converted(tmp_path / "city.jsonl"), words)
-    elif "first lines" not in words:
-        refusal(lambda: converted(tmp_path / "city.jsonl"))
+    words = BAD[row] if far else FIRST.get(row, BAD[row].replace("line 56", "line 1"))
+    refusal(lambda: converted(tmp_path / "city.jsonl"), words)
 
 
-def test_an_array_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "city.json").write_text('[{"time":"2024-01-31 20:00","a":1}]')
-    refusal(lambda: converted(tmp_path / "city.json"), "an array of JSON", "in a line of its own")
+def objects_of(frame: pd.DataFrame) -> list[dict]:
+    return [json.loads(line) for line in lines_of(frame).splitlines()]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("wide", [True, False])
+def test_an_array_of_objects(wide: bool, inside: bool, indent: int | None, tmp_path: Path) -> None:
+    """Alone, or as the only array of objects in one object."""
+    frame, path = network(), tmp_path / "city.json"
+    rows = objects_of(frame if wide else long(frame).drop(columns="volume").set_index("time"))
+    path.write_text(json.dumps({"count": len(rows), "rows": rows} if inside else rows, indent=indent))
+    same(converted(path), frame)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_of_objects_for_each_station(indent: int | None, tmp_path: Path) -> None:
+    frame, path = network(), tmp_path / "city.json"
+    stations = {vdid: objects_of(frame[[vdid]].rename(columns={vdid: "speed"})) for vdid in IDS}
+    path.write_text(json.dumps(stations, indent=indent))
+    same(converted(path), frame)
+    path.write_text(json.dumps({**stations, "note": "made up"}, indent=indent))
+    refusal(lambda: converted(path), str(path), "an object of 5 keys that holds no table of objects ('note')")
+
+
+def test_an_object_for_each_station(tmp_path: Path) -> None:
+    """A time each, in files of one time."""
+    for hour in (0, 1):
+        stations = {vdid: {"time": f"2024-01-31 0{hour}:00", "speed": 50.5 + hour} for vdid in IDS}
+        (tmp_path / f"{hour}.json").write_text(json.dumps(stations))
+    found = converted([tmp_path / "0.json", tmp_path / "1.json"])
+    assert (sorted(found.columns), found.to_numpy().tolist()) == (sorted(IDS), [[50.5] * 4, [51.5] * 4])
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_objects_in_objects_are_left_out_and_named(
+    lines: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Socrata writes places beside readings; some rows may have none."""
+    frame, path = network(), tmp_path / "city.json"
+    rows = objects_of(long(frame).drop(columns="volume").set_index("time"))
+    for number, row in enumerate(rows):
+        row["place"] = {"type": "Point", "coordinates": [11.5, 48.1]} if number % 3 else None
+    path.write_text("\n".join(map(json.dumps, rows)) if lines else json.dumps(rows))
+    same(converted(path), frame)
+    done = run("convert", "auto", path, "--without-positions", "--output-h5", tmp_path / "again.h5")
+    assert f"{path}: objects in objects, left out: place" in done.stdout + done.stderr
+
+
+def test_a_fault_in_an_array_names_its_object(tmp_path: Path) -> None:
+    rows = objects_of(network(80).rename(columns=dict(zip(IDS, "abcd", strict=True))).fillna(1.0))
+    for fault, words in (("x", "line 56, column 'a' is 'x', not a number"), (True, "line 56, column 'a' is 'true'")):
+        rows[55]["a"] = fault
+        (tmp_path / "city.json").write_text(json.dumps(rows))
+        refusal(lambda: converted(tmp_path / "city.json"), words)
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "[]", "{}", '[{"time":"2024-01-31 20:00","a":1}, 2]', '{"a": 1, "b": 2}'])
+def test_json_without_a_table_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "city.json").write_text(text)
+    refusal(lambda: converted(tmp_path / "city.json"), str(tmp_path / "city.json"))

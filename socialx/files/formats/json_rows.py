@@ -80,7 +80,8 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
     """
     lines = _lines(path, encoding)
     first = list(islice(lines, 2))
-    if first and _is_object(first[0][1]) and (len(first) == 1 or first[1][1].lstrip().startswith("{")):
+    alone = len(first) == 1
+    if first and _is_row(first[0][1], alone=alone) and (alone or first[1][1].startswith("{")):
         for number, text in (*first, *lines):
             place = f"line {number}"
             pairs = _parsed(path, place, text, decimal)
@@ -105,11 +106,16 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
         yield place, _cells(path, place, pairs)
 
 
-def _is_object(line: str) -> bool:
+def _is_row(line: str, *, alone: bool) -> bool:
+    """Whether a line is an object that is a row; one alone in its text may hold a table, or an object per station."""
     try:
-        return isinstance(json.loads(line), dict)
+        found = json.loads(line)
     except (ValueError, RecursionError):
         return False
+    if not alone or not isinstance(found, dict):
+        return isinstance(found, dict)
+    table = any(isinstance(value, list) and value and isinstance(value[0], dict) for value in found.values())
+    return not table and not all(isinstance(value, dict) for value in found.values())
 
 
 def _of_stations(path: Path, pairs: _Pairs) -> list[object]:

@@ -2,74 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import math
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from socialx.errors import Argument, Message, SettingsError, SocialxError, sample
+from socialx.data.geo import on_earth, within_degrees
+from socialx.errors import Message, SocialxError, sample
 from socialx.files.convert_options import Request
 from socialx.files.file_head import FileHead, read_head
 from socialx.files.formats.columns import quantity_of
 from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.known_columns import of_columns
+from socialx.files.formats.moments import candidates
 from socialx.files.formats.sheets import Sheet, cells_of
 from socialx.files.formats.tables import read_tables
-from socialx.files.formats.text_cells import TextColumns
-from socialx.files.locations import match_key, read_locations
-from socialx.files.quantities import QUANTITIES, SPEED
+from socialx.files.formats.text_cells import Piece, TextColumns, Texts
+from socialx.files.locations import Location, match_key
+from socialx.files.quantities import SPEED
 
 GEO, DYNA = ".geo", ".dyna"
 ID, TYPE, PLACE = "geo_id", "type", "coordinates"
 TIME, SENSOR = "time", "entity_id"
-FORM = "%Y-%m-%dT%H:%M:%SZ"  # of wall times, whatever the Z says
 ADVICE = "use the folder of NAME.geo and NAME.dyna as LibCity publishes it"
+
+
+@dataclass(frozen=True)
+class _States(Sheet):
+    """The rows of NAME.dyna, each a state of a sensor.  ids_of: the ids as NAME.geo has them, by ``match_key``."""
+
+    ids_of: Mapping[int | str, str] = field(default_factory=dict)
+
+    def rows(self, texts: tuple[int, ...], numbers: tuple[int, ...] = ()) -> Generator[Piece, None, None]:
+        """Times and sensors, and these columns of readings; refuses rows of other types and unknown sensors."""
+        types = (self.names.index(TYPE),) if TYPE in self.names else ()
+        with closing(super().rows((*texts, *types), numbers)) as pieces:
+            for piece in pieces:
+                times, sensors, *kinds = piece.texts
+                for kind in kinds:
+                    _refuse(self.path, piece, kind, "state".__eq__, f"not the {TYPE} state")
+                unknown = f"no sensor of {self.path.with_suffix(GEO).name}"
+                _refuse(self.path, piece, sensors, lambda vdid: match_key(vdid) in self.ids_of, unknown)
+                spelt = Texts.of([self.ids_of[match_key(vdid)] for vdid in sensors.words])
+                yield replace(piece, texts=[times, Texts(spelt.words, spelt.codes[sensors.codes])])
 
 
 def _read(request: Request) -> Contents:
     """Both files, the sensors in the order of NAME.geo."""
     geo, dyna = _pair(request.data)
-    names, channel = _header(dyna, TIME, SENSOR), _channel(dyna, request)
+    (ids, locations), names = _sensors(geo), _header(dyna, TIME, SENSOR)
     head = read_head(dyna)
-    first = cells_of(head.lines[1][1], ",") if len(head.lines) > 1 else [""] * len(names)
-    sheet = Sheet(
-        dyna,
-        "text",
-        names,
-        (names.index(TIME),),
-        tuple(names.index(each) for each in _channels(names)),
-        (names.index(SENSOR),),
-        first=first[names.index(TIME)] if len(first) == len(names) else "",
-    )
-    wall = sheet.first.endswith("Z")
-    named = replace(
-        request,
-        data=dyna,
-        meta=None,
-        channel=channel,
-        quantity=quantity_of(channel) or request.quantity or SPEED,
-        time_format=FORM if wall else None,
-        sensor_column=(SENSOR,),
-    )
-    ordered = _ids(geo)
+    first = dict(zip(names, cells_of(head.lines[1][1], ",") if len(head.lines) > 1 else (), strict=False)).get(TIME, "")
+    at, sensor, *values = map(names.index, (TIME, SENSOR, *_channels(names)))
+    sheet = _States(dyna, "text", names, (at,), tuple(values), (sensor,), head.encoding, first=first, ids_of=ids)
+    ways = candidates(first.removesuffix("Z"))
+    wall = first.endswith("Z") and len(ways) == 1 and request.time_format is None
+    form = f"{ways[0].form}Z" if wall else request.time_format
+    if not values:
+        raise SocialxError(dyna, f"no columns behind {SENSOR}", ADVICE)
+    named = replace(request, data=dyna, meta=None, time_format=form, sensor_column=(SENSOR,))
     contents = read_tables(named, lambda *_: [sheet])
-    ids = contents.ids or ()
-    place = {match_key(vdid): number for number, vdid in enumerate(ids)}
-    if strange := [vdid for vdid in ids if match_key(vdid) not in {*map(match_key, ordered)}]:
-        found = f"{geo.name} has no sensor {strange[0][:40]!a}"
-        raise SocialxError(dyna, found, "use the two of one data set")
-    kept = [place[match_key(vdid)] for vdid in ordered if match_key(vdid) in place]
+    place = {vdid: number for number, vdid in enumerate(contents.ids or ())}
+    kept = [vdid for vdid in ids.values() if vdid in place]
     notes: list[Message | str] = [*contents.notes]
     if wall:
         notes[:0] = [f"{dyna}: its times end with Z, which LibCity writes after wall times: taken as those"]
-    if silent := [vdid for vdid in ordered if match_key(vdid) not in place]:
-        count = f"{len(silent)} of {len(ordered)} sensors have no rows in {dyna.name} ({sample(silent)})"
-        notes.append(f"{geo}: {count}: they are left out")
+    if silent := [vdid for vdid in ids.values() if vdid not in place]:
+        found = f"{len(silent)} of {len(ids)} sensors have no rows in {dyna.name} ({sample(silent)})"
+        notes.append(f"{geo}: {found}: they are left out")
     return replace(
         contents,
-        ids=tuple(ids[number] for number in kept),
-        blocks=of_columns(contents.blocks, kept),
-        locations=read_locations(geo, ids) if request.meta is None else None,
+        ids=tuple(kept),
+        blocks=of_columns(contents.blocks, [place[vdid] for vdid in kept]),
+        locations=(locations or None) if request.meta is None else None,
         notes=tuple(notes),
         paths=(geo, dyna),
     )
@@ -77,16 +86,13 @@ def _read(request: Request) -> Contents:
 
 def _needs(path: Path) -> tuple[str, ...]:
     """A channel, where there are several and none is the speed."""
-    channels = _channels(_header(_pair(path)[1], TIME, SENSOR))
-    speeds = [each for each in channels if quantity_of(each) == SPEED]
-    return () if len(speeds) == 1 or len(channels) == 1 else ("channel",)
+    said = [quantity_of(each) for each in _channels(_header(_pair(path)[1], TIME, SENSOR))]
+    return () if len(said) == 1 or said.count(SPEED) == 1 else ("channel",)
 
 
 def _recognise(head: FileHead) -> str | None:
     try:
         geo, dyna = _pair(head.path)
-        if not (geo.is_file() and dyna.is_file()):
-            return None
         _header(geo, ID, TYPE, PLACE)
         channels = _channels(_header(dyna, TIME, SENSOR))
     except (SocialxError, OSError):
@@ -99,33 +105,15 @@ def _channels(names: tuple[str, ...]) -> tuple[str, ...]:
     return names[names.index(SENSOR) + 1 :]
 
 
-def _channel(path: Path, request: Request) -> str:
-    """The column that is read: the one that the user names, that of speeds, or the only one."""
-    channels = _channels(_header(path, TIME, SENSOR))
-    has = f"its columns are {', '.join(channels) or 'none'}"
-    wanted = QUANTITIES.get(request.channel or "", request.channel)
-    found = [each for each in channels if wanted in (each, quantity_of(each))] if wanted else []
-    speeds = [each for each in channels if quantity_of(each) == SPEED]
-    if wanted is None and len(channels) != 1 and len(speeds) != 1:
-        raise SettingsError(path, has, f"choose one with {Argument('channel')}")
-    if wanted and len(found) != 1:
-        raise SettingsError(path, f"no column {wanted!a}, {has}", f"choose one of them with {Argument('channel')}")
-    return found[0] if wanted else channels[0] if len(channels) == 1 else speeds[0]
-
-
 def _pair(path: Path) -> tuple[Path, Path]:
     """The .geo and .dyna files that a user means with either of them or their folder."""
-    if path.is_dir():
-        found = sorted(path.glob(f"*{DYNA}"))
-        if len(found) != 1:
-            if not found:
-                raise SocialxError(path, f"a folder with no file {DYNA}", ADVICE)
-            names = sample([part.name for part in found])
-            raise SocialxError(path, f"a folder with {len(found)} files {DYNA} ({names})", "name one of them")
-        path = found[0]
-    if path.suffix not in (GEO, DYNA):
-        raise SocialxError(path, f"neither {GEO} nor {DYNA}", ADVICE)
-    return path.with_suffix(GEO), path.with_suffix(DYNA)
+    found = sorted(path.glob(f"*{DYNA}")) if path.is_dir() else [path]
+    if len(found) > 1:
+        names = sample([each.name for each in found])
+        raise SocialxError(path, f"a folder with {len(found)} files {DYNA} ({names})", "name one of them")
+    if not found or found[0].suffix not in (GEO, DYNA):
+        raise SocialxError(path, f"neither a file {GEO} or {DYNA} nor a folder with a file {DYNA}", ADVICE)
+    return found[0].with_suffix(GEO), found[0].with_suffix(DYNA)
 
 
 def _header(path: Path, *needed: str) -> tuple[str, ...]:
@@ -133,32 +121,49 @@ def _header(path: Path, *needed: str) -> tuple[str, ...]:
     lines = read_head(path, ADVICE).lines
     names = tuple(cells_of(lines[0][1], ",")) if lines and lines[0][0] == 1 else ()
     if not set(needed) <= set(names) or len(set(names)) < len(names):
-        found = lines[0][1][:60] if lines else ""
-        raise SocialxError(path, f"line 1 is {found!a}, not columns with {', '.join(needed)}", ADVICE)
+        raise SocialxError(path, f"line 1 is {','.join(names)[:60]!a}, not columns with {', '.join(needed)}", ADVICE)
     return names
 
 
-def _ids(path: Path) -> list[str]:
-    """The sensors in the order of their file; only those at points are read."""
+def _sensors(path: Path) -> tuple[dict[int | str, str], dict[int | str, Location]]:
+    """The ids of the sensors in the order of their file, and the positions of those that have one, by ``match_key``."""
     names = _header(path, ID, TYPE, PLACE)
-    ids, kinds = list[str](), list[str]()
-    for piece in TextColumns(path, names, (names.index(ID), names.index(TYPE)), ()).read():
-        ids += piece.texts[0].cells()
-        kinds += piece.texts[1].cells()
-    wrong = np.flatnonzero([kind != "Point" for kind in kinds])
-    if len(wrong) or not ids:
-        found = f"{ids[wrong[0]][:40]!a} is a {kinds[wrong[0]][:40]!a}, not a Point" if ids else "it has no sensors"
-        raise SocialxError(path, found, "only sensors at points are read" if ids else ADVICE)
-    return ids
+    ids, locations = dict[int | str, str](), dict[int | str, Location]()
+    columns = TextColumns(path, names, (names.index(ID), names.index(TYPE), names.index(PLACE)), ())
+    with closing(columns.read()) as pieces:
+        for piece in pieces:
+            _refuse(path, piece, piece.texts[1], "Point".__eq__, f"not the {TYPE} Point")
+            for row, (vdid, _, text) in enumerate(zip(*(each.cells() for each in piece.texts), strict=True)):
+                if not vdid or match_key(vdid) in ids:
+                    found = f"{piece.place(row)} has the {ID} {vdid[:40]!a}, empty or for a second time"
+                    raise SocialxError(path, found, "correct it")
+                ids[match_key(vdid)] = vdid
+                if position := _position(path, piece, row, text):
+                    locations[match_key(vdid)] = Location(vdid, *position, math.nan, math.nan, "")
+    if not ids:
+        raise SocialxError(path, "it has no sensors", ADVICE)
+    return ids, locations
 
 
-FORMATS = (
-    Format(
-        "libcity",
-        "LibCity's NAME.geo and NAME.dyna",
-        _recognise,
-        _read,
-        takes=frozenset({"channel", "quantity"}),
-        needs=_needs,
-    ),
-)
+def _position(path: Path, piece: Piece, row: int, text: str) -> tuple[float, float] | None:
+    """Latitude and longitude; None for ``[]`` and ``[0, 0]``, which LibCity writes where it knows none."""
+    try:
+        longitude, latitude = map(float, json.loads(text) or (0, 0))
+    except (ValueError, TypeError, RecursionError):
+        longitude = latitude = math.nan
+    if not within_degrees(latitude, longitude):
+        found = f"{piece.place(row)} has the coordinates {text[:40]!a}, not [longitude, latitude]"
+        raise SocialxError(path, found, "correct it")
+    return (latitude, longitude) if on_earth(latitude, longitude) else None
+
+
+def _refuse(path: Path, piece: Piece, texts: Texts, right: Callable[[str], bool], found: str) -> None:
+    """Raise for the first row with a text that is not right."""
+    wrong = np.array([not right(word) for word in texts.words], bool)[texts.codes]
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise SocialxError(path, f"{piece.place(row)} has {texts.cells()[row][:40]!a}, {found}", ADVICE)
+
+
+TAKES = frozenset({"channel", "quantity", "time_format"})
+FORMATS = (Format("libcity", "LibCity's NAME.geo and NAME.dyna", _recognise, _read, takes=TAKES, needs=_needs),)

@@ -138,7 +138,7 @@ class Sheet:
 
     def described(self) -> str:
         """How it is written, for a note."""
-        kinds = {"parquet": "Parquet", "excel": "an Excel workbook", "json": "lines of JSON"}
+        kinds = {"parquet": "Parquet", "excel": "an Excel workbook", "json": "objects of JSON"}
         how = kinds.get(self.kind) or f"{SEPARATORS[self.separator]} between cells"
         decimal = ", decimal commas" if self.decimal == "," else ""
         alone = "the columns of one sensor" if self.one else "a column per sensor"
@@ -262,7 +262,7 @@ def _objects(head: FileHead, request: Request) -> list[Sheet]:
     except SocialxError:
         return []
     keys = dict.fromkeys(key for cells in found for key in cells)
-    nested = tuple(key for key in keys if any(cells.get(key) == NESTED for cells in found))
+    nested = tuple(key for key in keys if {cells.get(key, "") for cells in found} - {""} == {NESTED})
     names = [key for key in keys if key not in nested]
     rows = [(number, [cells.get(name, "") for name in names]) for number, cells in enumerate(found, 1)]
     empty = Sheet(head.path, "json", (), (), (), encoding=head.encoding, separator=UNQUOTED, nested=nested)

@@ -250,7 +250,8 @@ def _refuse_names(first: Sheet, walk: Walk) -> None:
         what = f"rows of {sample([name.replace(BETWEEN, ', lane ') for name in totals])}, which are no lane"
         raise SocialxError(first.path, what, f"remove them, or all others and the column {first.names[first.lanes]}")
     if any(name.partition(BETWEEN)[0] == "" for name in walk.sensors):
-        raise SocialxError(first.path, f"rows without a sensor in {first.names[first.sensors[0]]!r}", "remove them")
+        named = first.names[first.sensors[0]] or f"column {first.sensors[0] + 1}"
+        raise SocialxError(first.path, f"rows without a sensor in {named!r}", "remove them")
 
 
 def _refuse_scattered(first: Sheet, walk: Walk, count: int, request: Request) -> None:

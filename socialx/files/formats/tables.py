@@ -215,8 +215,8 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
 def _refuse(head: FileHead, request: Request) -> NoReturn:
     """Raise for a file in which no times were found."""
     if request.transposed:
-        names, row = two_lines(head)
-        if sum(map(is_label, names)) > 1 and len(row) != len(names):
+        names, _ = two_lines(head)
+        if 1 < sum(map(is_label, names)) < len(names):
             refuse_table(head)
         found = f"line 1 names no sensors and times ({sample(names)})"
         raise SocialxError(head.path, found, f"drop {Argument('transposed')}")

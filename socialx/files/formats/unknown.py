@@ -24,8 +24,9 @@ from socialx.files.file_head import (
     read_head,
     separator_of,
 )
-from socialx.files.formats.json_rows import json_objects
+from socialx.files.formats.json_rows import NESTED, json_objects
 from socialx.files.formats.matrices import two_lines
+from socialx.files.formats.melt import is_label
 from socialx.files.formats.moments import MOMENT, ONLY_CLOCK, Times
 from socialx.files.formats.roles import HOUR, SINCE_1970
 from socialx.files.formats.sheets import TITLE_ROWS, cells_of, is_json, typed, written
@@ -119,8 +120,12 @@ def refuse_table(head: FileHead) -> NoReturn:
     """Raise for a file that is no table with times, with the reason."""
     path, lines = head.path, [line for _, line in head.lines]
     header, row = two_lines(head)
-    for _ in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
-        pass
+    for place, cells in json_objects(path, head.encoding) if is_json(head) else ():  # which says what is wrong with it
+        nested = [key for key, cell in cells.items() if cell == NESTED]
+        if nested and len(cells) - len(nested) < 2:
+            raise SocialxError(
+                path, f"{place}, {sample(nested)} holds an object", "write each reading by a key of its own"
+            )
     if not head.first.startswith((GZIP, *UTF16)):  # those are read
         check_text(path, head.first)
     if head.kind in ("text", "zip") and not lines:
@@ -135,10 +140,10 @@ def refuse_table(head: FileHead) -> NoReturn:
     refuse_headless(head)
     if header and MOMENT.fullmatch(header[0]):
         raise SocialxError(path, f"line 1 has a header that begins {','.join(header)[:40]!a}", WANTED)
-    if row and MOMENT.fullmatch(row[0]):
+    if row and (MOMENT.fullmatch(row[0]) or sum(map(is_label, header)) > 1):
         separator = separator_of(lines[0])
         for number, line in head.lines[1:]:
-            if (count := len(cells_of(line, separator))) != len(header):
+            if (count := len(cells_of(line, separator))) not in (0, len(header)):  # 0 of one with too long a cell
                 raise SocialxError(path, f"line {number} has {count} cells, not {len(header)}", "correct it")
     if len(lines) == 1:
         raise SocialxError(path, f"no row after the header ({shortened(lines[0], 60)})", "use a file with rows")
