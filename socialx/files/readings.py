@@ -25,7 +25,7 @@ from socialx.files.formats.walltimes import (
     in_utc,
     in_zone,
     on_axis,
-    refuse_repeated_hour,
+    repeated_hour,
     repeats,
     rounded,
 )
@@ -163,14 +163,14 @@ def in_order(
     notes: list[Message] = []
     raw = np.empty(0, "S19") if contents.times is None else contents.times()
     if len(raw):  # rows have times of their own
-        again = repeats(raw)
+        again, refused = repeats(raw), None
         times = raw[~again]
         if request.round_times and len(times):
             times, moved = rounded(times, path, request.step_s)
             notes += [] if contents.rounded else [moved]
         if not zone and not zoned:
             helps = remedy or f"{Argument('timezone', readings.timezone or 'ZONE')} keeps both hours"
-            refuse_repeated_hour(timestamp_seconds(times, str(path)), path, helps)
+            refused = repeated_hour(timestamp_seconds(times, str(path)), path, helps)
         elif zone and zoned and not goes_back(times):
             wall = in_zone(times, zone)
             if goes_back(wall):
@@ -184,7 +184,7 @@ def in_order(
             times, told = in_utc(times, zone, path)
             notes += [told]
             readings = replace(readings, timezone="UTC", local_zone=zone)
-        readings = replace(readings, blocks=on_axis(readings.blocks, raw, again, times, path))
+        readings = replace(readings, blocks=on_axis(readings.blocks, raw, again, times, path, refused))
     if readings.timezone not in (None, "UTC"):
         readings = replace(readings, blocks=existing(readings.blocks, path, readings.timezone, readings.missing))
     return readings, tuple(notes)

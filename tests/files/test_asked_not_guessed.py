@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from datetime import datetime
 from pathlib import Path
 
@@ -14,8 +13,7 @@ import pytest
 import socialx
 from socialx.errors import SocialxError
 from socialx.files.convert_options import Request
-from socialx.files.formats import tables, text_cells
-from socialx.files.hdf5_layout import Block
+from socialx.files.formats import grid, text_cells
 from tests.data_files import refusal
 from tests.frames import converted, long, network, same
 
@@ -77,30 +75,22 @@ def test_an_id_with_a_point_is_one_where_the_bare_name_is_not_there(tmp_path: Pa
     same(converted(path), frame)
 
 
+@pytest.mark.parametrize("memory", [0, 1 << 28])
 @pytest.mark.parametrize("cut", [1, 2])
-def test_a_long_table_in_order_of_time_is_read_piece_by_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
-) -> None:
-    """Also where a time goes on in the next piece, or in the next file."""
+def test_a_long_table_is_placed_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int, memory: int) -> None:
+    """In memory and in a file; also where a time goes on in the next piece, or in the next file; in any order."""
     monkeypatch.setattr(text_cells, "PIECE_BYTES", 500)
+    monkeypatch.setattr(grid, "MEMORY_BYTES", memory)
     frame, paths = network().round(2), []
     rows = long(frame)
     for number, part in enumerate([rows] if cut == 1 else [rows[:102], rows[102:]]):
         paths.append(tmp_path / f"{number}.csv")
         part.to_csv(paths[-1], index=False)
-    found: list[bool] = []
-    blocks = tables._pivoted
-
-    def pivoted(table: tables.Table, columns: list[int]) -> Generator[Block, None, None]:
-        found.append(table.by_time)
-        return blocks(table, columns)
-
-    monkeypatch.setattr(tables, "_pivoted", pivoted)
     same(converted(paths), frame)
-    assert found == [True]
     rows.iloc[::-1].to_csv(paths[0], index=False)
     same(converted(paths[0]), frame)
-    assert found == [True, False]
+    rows.sample(frac=1, random_state=0).to_csv(paths[0], index=False)
+    same(converted(paths[0]), frame)
 
 
 LISTS = [[1.0, 2.0]] * 60

@@ -310,6 +310,8 @@ def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -
 def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Request) -> Sheet | None:
     """The sheet with what each column holds.  None where no column holds times, or ``names`` is no header."""
 
+    import pyarrow as pa
+
     def more() -> list[list[str]]:
         """Many rows; none where one of them is wrong, which the reader says."""
         try:
@@ -329,6 +331,10 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
         return None
     melt = roles.melt
     behind = () if melt is None else ("time" if melt.label in roles.times else "lane", *melt.names)
+    signs = Signs(said=request.decimal is not None)
+    if sheet.kind == "text":  # so that hardly any file is looked at for them
+        read = melt.columns(roles.values) if melt else roles.values
+        signs.see(pa.array([cells[place] for cells in rows for place in read], pa.string()), roles.decimal)
     firsts = [*rows[0], *(() if melt is None else (melt.labels[0],))]
     return replace(
         sheet,
@@ -340,7 +346,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
         values=roles.values,
         one=roles.one,
         decimal=roles.decimal,
-        signs=Signs(said=request.decimal is not None),
+        signs=signs,
         first=one_text([firsts[place] for place in roles.times]),
         dropped=tuple(filter(None, (names[place] for place in roles.left))),
         unclear=roles.unclear,

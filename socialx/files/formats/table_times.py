@@ -21,7 +21,7 @@ from socialx.files.formats.roles import COVERED
 from socialx.files.formats.sheets import Sheet, check_ids, one_text
 from socialx.files.formats.text_cells import NUMBER, Piece, Texts
 from socialx.files.formats.unknown import LATITUDE, refuse_undated
-from socialx.files.formats.walltimes import free_step, is_put_back, nearest_step, refuse_repeated_hour
+from socialx.files.formats.walltimes import free_step, is_put_back, nearest_step, repeated_hour
 from socialx.files.locations import match_key
 
 # Ends of the names of files.
@@ -78,7 +78,8 @@ def table_of(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     ordered, every = tuple(sheets[place] for place in order), np.concatenate([moments[place] for place in order])
     if gathered:
         for place in order:
-            refuse_repeated_hour(moments[place], sheets[place].where)
+            if twice := repeated_hour(moments[place], sheets[place].where):
+                raise twice[1]
         every = np.unique(every)
     if wide and chosen:
         names, joined = _sensors_of_files(ordered, request.known, joined=gathered)

@@ -47,6 +47,7 @@ from socialx.files.formats.sheets import (
     look,
 )
 from socialx.files.formats.table_times import SUFFIXES, Table, moments_of, table_of
+from socialx.files.formats.text_cells import Signs
 from socialx.files.formats.transposed import refuse_transposed
 from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_table
 from socialx.files.hdf5_layout import Block
@@ -102,7 +103,20 @@ def _published(head: FileHead, request: Request) -> list[Sheet]:
     begin, line = head.lines[0]
     columns = tuple(range(1, len(names)))
     mark = separator_of(line)
-    return [Sheet(head.path, "text", tuple(names), (0,), columns, (), head.encoding, mark, begin=begin)]
+    return [
+        Sheet(
+            head.path,
+            "text",
+            tuple(names),
+            (0,),
+            columns,
+            (),
+            head.encoding,
+            mark,
+            begin=begin,
+            signs=Signs(decimals=True),
+        )
+    ]
 
 
 def read_tables(request: Request, look_at: Look = look) -> Contents:

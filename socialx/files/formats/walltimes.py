@@ -130,13 +130,19 @@ def repeats(timestamps: np.ndarray) -> np.ndarray:
 
 
 def on_axis(
-    blocks: Generator[Block, None, None], raw: np.ndarray, again: np.ndarray, final: np.ndarray, where: Path
+    blocks: Generator[Block, None, None],
+    raw: np.ndarray,
+    again: np.ndarray,
+    final: np.ndarray,
+    where: Path,
+    refused: tuple[int, SocialxError] | None = None,
 ) -> Generator[Block, None, None]:
     """The blocks at their places on the axis of times.
 
     raw: the times of all rows, S19 [T].  again: which of these rows have the time of an earlier one, bool [T]; they are
-    left out, and a note says how many.  final: the times of the others, S19.  Refuses a row that has the time of an
-    earlier one and other readings, and a source that changed since its times were read.
+    left out, and a note says how many.  final: the times of the others, S19.  refused: the place of one of these that
+    is refused.  So is a row that has the time of an earlier one and other readings, and a source that changed since its
+    times were read.
     """
     row, place, first = 0, 0, dict[bytes, bytes]()
     several = {*raw[again].tolist()}
@@ -151,6 +157,8 @@ def on_axis(
                     found = f"two rows at {time.decode()} with other readings"
                     raise SocialxError(where, found, "remove one of them")
             kept = len(times) - int(twice.sum())
+            if refused and refused[0] < place + kept:
+                raise refused[1]
             if kept:
                 yield Block(final[place : place + kept], block.speeds[~twice] if twice.any() else block.speeds)
             row, place = row + len(times), place + kept
@@ -184,14 +192,15 @@ def is_put_back(seconds: np.ndarray) -> bool:
     return len(backs) > 0 and all(_looks_repeated(as_timestamps(seconds[max(row - 2, 0) : row + 1])) for row in backs)
 
 
-def refuse_repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> None:
-    """Raise for rows, int64 [T], that look like the hour that comes twice, where they go back for the first time."""
+def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> tuple[int, SocialxError] | None:
+    """The first row of int64 [T] that goes back, and its refusal, where it looks like the hour that comes twice."""
     for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
         times = as_timestamps(seconds[max(back - 2, 0) : back + 1])
         if _looks_repeated(times):
             pair = f"{times[-2].decode()}, {times[-1].decode()}"
             found = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
-            raise SocialxError(where, f"{found} at the end of daylight saving time", remedy)
+            return back, SocialxError(where, f"{found} at the end of daylight saving time", remedy)
+    return None
 
 
 def _may_come_twice(timestamps: np.ndarray) -> bool:
