@@ -11,13 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from socialx.files.formats.columns import quantity_of
+from socialx.files.formats.columns import BETWEEN, quantity_of
 from socialx.files.formats.moments import EPOCH, MOMENT
 from socialx.files.formats.text_cells import Texts
+from socialx.files.quantities import SPEED
 
 DAY_MINUTES = 1440
 CLOCK = re.compile(r"([01]?[0-9]|2[0-4])[:hH]([0-5][0-9])?(?::00)?")
 NUMBERED = re.compile(r"(.*?)([0-9]{1,4})(.*?)")
+IN_NAME = re.compile(
+    r"(.+?)(?:[ _.-](?:l|lane|fs|spur|carril|voie)[ _-]?([0-9]{1,2}))?[ _.-]([a-zA-Z%]+)", re.IGNORECASE
+)
+SHORT = {"vol": "flow", "cnt": "flow", "spd": SPEED}  # names of quantities that only stand behind a sensor
 COUNTS = (24, 48, 96, 288)  # of the times of a day
 
 
@@ -104,3 +109,25 @@ def lanes_behind(names: list[str], places: list[int]) -> Melt | None:
         return None
     groups = tuple(tuple(lane[quantity] for quantity in quantities) for lane in lanes.values())
     return Melt(tuple(lanes), groups, len(names), tuple(quantities))
+
+
+def sensors_in_names(names: list[str], places: list[int]) -> Melt | None:
+    """Columns such as S1_speed and S1_flow, or S1_L1_vol, as quantities of sensors or of their lanes; else None.
+
+    One quantity without lanes is that of all columns, which are sensors then.
+    """
+    columns: dict[str, dict[str, int]] = defaultdict(dict)
+    lanes = False
+    for place in places:
+        found = IN_NAME.fullmatch(names[place])
+        quantity = found and (SHORT.get(found[3].lower()) or quantity_of(found[3]))
+        sensor = f"{found[1]}{BETWEEN}{found[2]}" if found and found[2] else found[1] if found else ""
+        if found is None or quantity is None or quantity in columns[sensor]:
+            return None
+        lanes = lanes or bool(found[2])
+        columns[sensor][quantity] = place
+    quantities = next(iter(columns.values()), {})
+    if len(columns) < 2 or any({*each} != {*quantities} for each in columns.values()):
+        return None
+    groups = tuple(tuple(each[quantity] for quantity in quantities) for each in columns.values())
+    return Melt(tuple(columns), groups, len(names), tuple(quantities)) if lanes or len(quantities) > 1 else None

@@ -17,7 +17,7 @@ import numpy as np
 from socialx.errors import Argument, sample
 from socialx.files.convert_options import Request
 from socialx.files.formats.columns import LANES, OTHER, plain, quantity_of
-from socialx.files.formats.melt import Melt, is_label, lanes_behind, times_in_names, times_of_day
+from socialx.files.formats.melt import Melt, is_label, lanes_behind, sensors_in_names, times_in_names, times_of_day
 from socialx.files.formats.moments import DATE, EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, Times, is_time
 from socialx.files.formats.text_cells import NO_READING, decimal_sign, has_number, is_below, number_in
 
@@ -146,6 +146,8 @@ def _of_rows(table: _Table, wide: list[int]) -> Roles:
         if melt:
             return replace(found, sensors=sensors, melt=melt, lanes=melt.label, values=melt.values)
         return replace(found, sensors=sensors, lanes=lanes, values=tuple(values))
+    if melt := sensors_in_names(table.names, values):
+        return replace(found, sensors=(melt.label,), melt=melt, values=melt.values)
     if (one := table.one_sensor(values)) is not None:
         return replace(found, values=tuple(one), one=True, unclear=table.words(texts))
     own = {*wide} - table.beside(wide)

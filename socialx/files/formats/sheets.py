@@ -330,7 +330,11 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
     if roles is None:
         return None
     melt = roles.melt
-    behind = () if melt is None else ("time" if melt.label in roles.times else "lane", *melt.names)
+    behind = (
+        ()
+        if melt is None
+        else ("time" if melt.label in roles.times else "lane" if melt.label == roles.lanes else "sensor", *melt.names)
+    )
     signs = Signs(said=request.decimal is not None)
     if sheet.kind == "text":  # so that hardly any file is looked at for them
         read = melt.columns(roles.values) if melt else roles.values

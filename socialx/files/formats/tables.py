@@ -22,6 +22,7 @@ from socialx.files.file_head import (
     whole,
 )
 from socialx.files.formats.columns import (
+    BETWEEN,
     Lanes,
     combined,
     lanes_in_columns,
@@ -401,7 +402,7 @@ def _unit(sheets: list[Sheet], place: int | None, feature: str, asked: str | Non
 
 def _lanes(table: Table, known: set[int | str]) -> Lanes | None:
     """The sensors of a table whose columns or rows are those of lanes; None where it has none."""
-    if table.sheets[0].lanes is not None:
+    if any(BETWEEN in vdid for vdid in table.ids):
         return lanes_in_rows(table.ids)
     if table.sheets[0].sensors:
         return None
