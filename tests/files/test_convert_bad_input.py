@@ -61,8 +61,8 @@ BAD_TABLES = {
     "no seconds": (HEADER + "2012-03-01 00:00,1,2,3\n", "line 2 has the time '2012-03-01 00:00'"),
     "offset": (HEADER + "2012-03-01 00:00:00+08:00,1,2,3\n", "line 2 has the time"),
     "ISO time": (HEADER + "2012-03-01T00:00:00,1,2,3\n", "line 2 has the time '2012-03-01T00:00:00'"),
-    "no such day": (HEADER + "2012-02-30 00:00:00,1,2,3\n", "row 1 has the time '2012-02-30 00:00:00'"),
-    "no such hour": (HEADER + ROW + "2012-03-01 25:00:00,1,2,3\n", "row 2 has the time '2012-03-01 25:00:00'"),
+    "no such day": (HEADER + "2012-02-30 00:00:00,1,2,3\n", "line 2 has the time '2012-02-30 00:00:00'"),
+    "no such hour": (HEADER + ROW + "2012-03-01 25:00:00,1,2,3\n", "line 3 has the time '2012-03-01 25:00:00'"),
     "time twice": (
         HEADER + ROW + "2012-03-01 00:00:00,9,9,9\n",
         "two rows at 2012-03-01 00:00:00 with other readings",

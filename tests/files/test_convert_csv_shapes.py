@@ -14,9 +14,9 @@ from socialx.errors import SettingsError
 from socialx.files.convert_options import Request
 from socialx.files.file_head import read_head
 from socialx.files.formats import matrices, tables, text_cells
-from socialx.files.formats.columns import quantity_of
+from socialx.files.formats.columns import LANES, quantity_of
 from socialx.files.formats.contents import Contents
-from socialx.files.formats.roles import BEHIND, CALENDAR
+from socialx.files.formats.roles import BEHIND, CALENDAR, MAY_BE_SENSORS, NO_SENSOR, READING, ROW_NUMBER, SENSORS
 from socialx.files.locations import match_key
 from tests.array_files import joined
 from tests.data_files import IDS, refusal, speeds, timestamps, write_csv
@@ -175,6 +175,11 @@ BAD = {
     ("t-gcn", "first column"): ("1,2\n5,6\nx,7\n", "line 3, column '1' is 'x', not a number"),
     ("t-gcn", "a late time"): ("1,2\n5,6\n2012-03-01 00:00:00,7\n", "line 3, column '1' is '2012-03-01 00:00:00'"),
     ("t-gcn", "byte order mark"): ("1,2\n\ufeff5,6\n", "line 2, column '1' is '\\ufeff5'"),
+    ("csv", "byte order mark"): (
+        "t,a\n2012-03-01T00:00,1\n\ufeff2012-03-01T00:05,2\n",
+        "line 3 has the time '\\ufeff2012-03-01T00:05'",
+    ),
+    ("t-gcn", "late byte order mark"): ("1,2\n5,6\n\ufeff7,8\n", "line 3, column '1' is '\\ufeff7'"),
     ("t-gcn", "short"): ("1,2\n5,6\n7\n", "line 3 has 1 cells, not 2"),
     ("t-gcn", "long"): ("1,2\n5,6\n7,8,9\n", "line 3 has 3 cells, not 2"),
     ("t-gcn", "false"): ("1,2\n5,false\n", "line 2, column '2' is 'false'"),
@@ -187,10 +192,8 @@ def test_a_bad_table(tmp_path: Path, name: str, case: str) -> None:
     path = tmp_path / "data.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
-    def consume() -> list:
-        return list(read(name, path, start=START, step_s=300).blocks)
-
-    refusal(consume, str(path), words)
+    clock = {} if name == "csv" else {"start": START, "step_s": 300}
+    refusal(lambda: list(read(name, path, **clock).blocks), str(path), words)
 
 
 @pytest.mark.parametrize(
@@ -218,14 +221,14 @@ def test_a_blank_cell_is_no_reading(tmp_path: Path) -> None:
 
 def test_a_fault_far_down_names_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_cells, "PIECE_BYTES", 1000)
-    for name, path in (
-        ("csv", write_csv(tmp_path / "a.csv", [time[:16] for time in timestamps(300)], speeds(300))),
-        ("t-gcn", write_t_gcn(tmp_path / "b.csv", speeds(300))),
+    for name, path, clock in (
+        ("csv", write_csv(tmp_path / "a.csv", [time[:16] for time in timestamps(300)], speeds(300)), {}),
+        ("t-gcn", write_t_gcn(tmp_path / "b.csv", speeds(300)), {"start": START, "step_s": 300}),
     ):
         lines = path.read_text().splitlines()
         lines[250] = lines[250].rpartition(",")[0] + ",x"
         path.write_text("\n".join(lines))
-        contents = read(name, path, start=START, step_s=300)
+        contents = read(name, path, **clock)
         refusal(lambda blocks=contents.blocks: list(blocks), str(path), "line 251, column '717447' is 'x'")
 
 
@@ -282,7 +285,8 @@ def test_what_cannot_be_read_is_not_recognised(tmp_path: Path) -> None:
 
 def is_of_sensor(name: str) -> bool:
     """Whether a name says nothing but that of a sensor."""
-    return bool(name) and not quantity_of(BEHIND.sub("", name)) and not CALENDAR.fullmatch(name)
+    others = (CALENDAR, SENSORS, MAY_BE_SENSORS, ROW_NUMBER, READING, LANES, NO_SENSOR)
+    return bool(name) and not quantity_of(BEHIND.sub("", name)) and not any(form.fullmatch(name) for form in others)
 
 
 names = st.text(st.characters(categories=("L", "N"), include_characters="-_ ."), min_size=1, max_size=8)

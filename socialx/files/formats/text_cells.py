@@ -41,6 +41,7 @@ GROUPED = {
 THOUSANDS = 25  # no road counts 25,000 vehicles in some minutes: from there on a number has decimals
 BLANK_BYTES = 1 << 26  # of blank lines one after the other
 FOOTER_ROWS, FOOTER_LETTERS = 10, 1 << 16  # that may stand below a table, and of one of them
+MARK = b"\xef\xbb\xbf"  # of the order of bytes, at the begin of a text
 OBJECTS = 4096  # of JSON that become lines at once
 UNQUOTED = "\x1f"  # stands between the cells of rows of JSON
 
@@ -239,6 +240,8 @@ class TextColumns:
             _, first = next(blocks, (0, b""))
             if not first:
                 return
+            if first.startswith(MARK):  # which pyarrow takes as that of a whole text
+                raise pa.ArrowInvalid("a byte order mark after line 1")
             size = max(PIECE_BYTES, 2 * max(map(len, first.splitlines())))
             read = arrow.ReadOptions(use_threads=False, block_size=size, column_names=names)
             stream = pa.PythonFile(_Stream(chain([first], (block for _, block in blocks))), mode="r")
@@ -395,7 +398,7 @@ def _of_objects(
 
 def is_below(cell: str) -> bool:
     """Whether a cell in a column of times, which begin with digits, is that of a row below the table: a word."""
-    text = cell.strip()
+    text = cell.strip().strip("\ufeff")
     return text not in NO_READING and not text[0].isdigit() and text[0] not in "+-.,:"
 
 
@@ -422,7 +425,7 @@ def pieces(
                     size = (BLANK_BYTES if blank else LINE_BYTES) >> 20
                     raise SocialxError(path, f"{size} MiB {what} after line {line}", "correct it, or make it again")
                 if not blank:
-                    yield line, piece.removeprefix(b"\xef\xbb\xbf") if line == 1 else piece
+                    yield line, piece.removeprefix(MARK) if line == 1 else piece
                 line += piece.count(b"\n")
                 bar.advance(len(piece))
     except UNREADABLE as error:
