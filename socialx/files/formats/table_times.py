@@ -262,9 +262,11 @@ def _refuse_scattered(first: Sheet, walk: Walk, count: int, request: Request) ->
         name = " and ".join(first.names[place] for place in first.sensors)
         pairs = f"{len(walk.sensors):,} sensors at {count:,} times"
         found = f"its column {name!r} would name {pairs}, and {share:.1%} of these pairs have a row"
-        others = [each for each in first.names if each and each not in {*first.named, name}]
-        remedy = f"say which column names them: {Argument('sensor_column', others[0] if others else 'NAME')}"
-        raise SocialxError(first.where, found, remedy)
+        taken = {*first.times, *first.named, *first.values}
+        others = [name for place, name in enumerate(first.names) if name and place not in taken]
+        anyway = " ".join(str(Argument("sensor_column", first.names[place])) for place in first.sensors)
+        either = f", or {Argument('sensor_column', others[0])} if that does" if others else ""
+        raise SocialxError(first.where, found, f"{anyway} if it names them{either}")
 
 
 def _one_way(sheet: Sheet, walk: Walk) -> Times:
