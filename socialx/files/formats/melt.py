@@ -21,6 +21,7 @@ CLOCK = re.compile(
     r"([01]?[0-9]|2[0-4])[:hH]([0-5][0-9])?(?::00)?(?: ?(?:-|\u2013|to|bis|a) ?[0-9]{1,2}[:hH](?:[0-9]{2})?(?::00)?)?"
 )
 NUMBERED = re.compile(r"(.*?)([0-9]{1,4})(.*?)")
+MANY = 20  # columns, from which on they may be those of a day
 COUNTS = (24, 48, 96, 288)  # of the times of a day
 LONGER = (25, 50, 100, 300)  # of a day with an hour more
 AGAIN = re.compile(r"[ _-]?(?:[a-zA-Z]|\(?2\)?)")  # behind the name of an hour that comes twice
@@ -93,6 +94,18 @@ def say_times(names: list[str], melt: Melt) -> bool:
     melted = [names[place] for group in melt.groups for place in group]
     found = [NUMBERED.fullmatch(name) for name in melted]
     return all(CLOCK.fullmatch(name) for name in melted) or all(each and HOURS.fullmatch(each[1]) for each in found)
+
+
+def part_of_day(names: list[str], places: list[int]) -> list[str]:
+    """The names of many columns such as H00 to H22 or 00:00 to 22:00, which are fewer or more than those of a day."""
+    stems: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in (names[place] for place in places):
+        if CLOCK.fullmatch(name):
+            stems[":", ""].append(name)
+        elif found := NUMBERED.fullmatch(name):
+            stems[found[1], found[3]].append(name)
+    most = max(stems.values(), key=len, default=[])
+    return most if len(most) >= MANY else []
 
 
 def hours_twice(names: list[str], melt: Melt) -> list[str]:

@@ -23,6 +23,7 @@ from socialx.files.formats.melt import (
     hours_twice,
     is_label,
     lanes_behind,
+    part_of_day,
     say_times,
     times_in_names,
     times_of_day,
@@ -80,6 +81,7 @@ MIDNIGHT = re.compile(rf"{DATE}[ T]0{{1,2}}:00(?::00(?:\.0+)?)?Z?")
 SEPARATED = re.compile("[ _.-]")
 BEHIND = re.compile(r"[ _.-]*[0-9]+$")  # a number behind a name
 LETTER = re.compile(r"([qvb])_[a-z].*", re.IGNORECASE)  # of a quantity before the vehicles that it counts
+AS_CLOCKS = "call those of times of day 00:00, 01:00 and so on, each once, or write a row per time and sensor"
 ASK = "write a row per time and sensor, with a column for each quantity"
 APART = 0.9  # of the rows: a column of sensors tells so many apart, with their times
 COVERED = 0.5  # of all pairs of a time and a sensor: a table has rows for so many
@@ -159,6 +161,8 @@ def _of_rows(table: _Table, wide: list[int]) -> Roles:
     values = sorted({*rest} - {*texts, *sensors, lanes} - numbers)
     if unclear:
         return replace(found, values=tuple(values or rest), unclear=unclear)
+    if sensors and values and table.dated() and (part := part_of_day(table.names, values)):
+        found = replace(found, unclear=(f"columns {part[0]!r} to {part[-1]!r}, which are no whole day", AS_CLOCKS))
     if sensors and values:
         melt = lanes_behind(table.names, values) if lanes is None else None
         if melt:
@@ -213,7 +217,7 @@ def _of_days(table: _Table, melt: Melt) -> Roles | None:
         if not table.repeats() and not table.rest:
             begin, end = (table.names[melt.groups[place][0]] for place in (0, -1))
             found = f"a row for each day, with columns {begin!r} to {end!r}, which may be times of day or sensors"
-            unclear = found, "call them 00:00, 01:00 and so on, or write a row per time and sensor"
+            unclear = found, AS_CLOCKS
     times = (table.times[0], melt.label)
     one = not sensors and lanes is None
     return Roles(
@@ -351,20 +355,29 @@ class _Table:
         cells = {cells[self.times[0]] for cells in self.rows}
         return all(ONLY_DATE.fullmatch(cell) or MIDNIGHT.fullmatch(cell) for cell in cells)
 
+    def numbers(self, place: int) -> set[int]:
+        """The whole numbers of a column."""
+        return {int(cells[place]) for cells in self.rows}
+
     def hour(self) -> int | None:
         """The column beside dates that may be the hour, whatever its name; None where there is none, or several."""
         if not self.dated() or not self.repeats():
             return None
+        called = [place for place, name in enumerate(self.names) if HOUR.fullmatch(name) and place not in self.times]
+        called = [place for place in called if self.whole(place) and self.numbers(place) <= {*range(25)}]
+        if len(called) == 1:
+            return called[0]
         asked = {*self.request.sensor_column, *(self.request.channel or "").split(",")}
         free = [place for place in self.rest if self.names[place] not in asked and self.whole(place)]
-        found = [place for place in free if {int(cells[place]) for cells in self.rows} in HOURS]
+        found = [place for place in free if self.numbers(place) in HOURS]
         return found[0] if len(found) == 1 and not may_be_sensors(self.names[found[0]]) else None
 
     def hour_or_sensor(self, hour: int) -> tuple[str, str] | None:
         """What is unclear where the last of the times, ``hour``, may be a number of sensors; None: it is the hour."""
         sensors, unclear = self.sensors()
         known = bool(self.request.sensor_column) or any(may_be_sensors(name) for name in self._called(sensors))
-        if unclear or (sensors and (known or "0" in {str(int(cells[hour])) for cells in self.rows})):
+        sure = HOUR.fullmatch(self.names[hour]) or (sensors and (known or 0 in self.numbers(hour)))
+        if sure or unclear:
             return None
         date, name = self._called(self.times)
         found = f"its column {name!r} holds whole numbers to 24, which may be hours or sensors"
@@ -509,7 +522,7 @@ class _Table:
 
     def _both(self, places: tuple[int, ...]) -> str:
         last = places[-1]
-        if self.dated() and self.whole(last) and max(int(cells[last]) for cells in self.rows) <= max(HOURS[1]):
+        if self.dated() and self.whole(last) and self.numbers(last) <= {*range(25)}:
             date, hour = self.names[self.times[0]], self.names[last]
             return f"{Argument('time_column', date)} {Argument('time_column', hour)} if {hour!r} is the hour"
         both = " ".join(str(Argument("sensor_column", name)) for name in self._called(places))

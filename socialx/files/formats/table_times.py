@@ -136,8 +136,11 @@ def _refuse_positions(sheet: Sheet) -> None:
 
 def _ways(first: Sheet, request: Request) -> list[Times]:
     """How the times may be written, by the first of them."""
-    if request.time_format is not None:
-        return [Times.of(request.time_format)]
+    if form := request.time_format:
+        if len(first.times) > 1 and not re.search("%[HIcX]", form):  # of the dates alone
+            clock = first.first.rpartition(" ")[2]
+            form += " " + ":".join(("%H", "%M", "%S")[: 1 + clock.count(":")])
+        return [Times.of(form)]
     if request.start is not None:
         if not NUMBER.fullmatch(first.first):
             raise SettingsError(Argument("start", request.start), f"{first.where} has dates ({first.first})", "drop it")

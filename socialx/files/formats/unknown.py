@@ -40,7 +40,8 @@ LETTERS = {"cp932": "Japanese", "cp949": "Korean", "gb18030": "Chinese", "big5":
 PICKLE = re.compile(rb"\x80[\x02-\x05]|c[a-zA-Z_.]+\n\w+\n|\([dl]p0\n")
 CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x19\x7f]")  # which no text has
 RUN = re.compile(rb"[\x80-\xff][\x40-\xff][\x80-\xff][\x40-\xff]")  # no text of Latin letters has many of these
-DIGITS = {"%y%m%d": re.compile(r"[0-9]{6}"), "%d%m%y": re.compile(r"[0-9]{6}"), "%d%m%Y": re.compile(r"[0-9]{8}")}
+DIGITS = {"%y%m%d": re.compile(r"[0-9]{6}"), "%d%m%y": re.compile(r"[0-9]{6}")}
+DIGITS |= {"%Y%m%d": re.compile(r"[0-9]{8}"), "%d%m%Y": re.compile(r"[0-9]{8}")}
 DAY = re.compile(r".*(?:date|datum|day|fecha|jour|data|tag).*", re.IGNORECASE)
 
 
@@ -163,7 +164,7 @@ def refuse_table(head: FileHead) -> NoReturn:
 def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
     """Raise for a column of dates without signs, such as 170101, or of seconds from a start that nothing says."""
     pairs = list(zip(header, row, strict=False))
-    hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) == 2]
+    hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) <= 2]
     for name, cell in pairs:
         forms = [form for form, digits in DIGITS.items() if digits.fullmatch(cell) and Times.of(form).are([cell])]
         if DAY.fullmatch(name) and forms:
