@@ -150,9 +150,9 @@ def recognise(head: FileHead) -> tuple[Format, str]:
         return FORMATS["hdfstore"], "an HDF5 file"  # whose reader says what is wrong with it
     if head.kind in ("parquet", "excel"):
         refuse_table(head)
+    refuse_bytes(head)
     if head.kind in ("zip", "npy"):
         refuse_arrays(path)
-    refuse_bytes(head)
     refuse_numbers(head)
     if are_locations(path):
         remedy = Command("convert", "auto", "READINGS", meta=path, output="OUT.h5")

@@ -20,6 +20,7 @@ from socialx.progress import note
 
 SHARE = 0.5  # of the readings of a step, below which the step has none
 LOOKED = 50  # sensors that tell how far apart the rows of one are
+ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where these have no two readings of a sensor
 
 
 def resampled(
@@ -32,25 +33,31 @@ def resampled(
     the sum of as many rows as usual.  codes: numbers that stand for no reading.  Raises SettingsError where the rows
     are no finer than the step.
     """
-    seconds, values, usual = np.empty(0, np.int64), None, 0.0
+    seconds, values, usual, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
         for block in blocks:
             new = block.speeds.reshape(len(block.timestamps), -1, len(features)).astype(np.float64)
             new[is_code(new, features, codes)] = np.nan
             seconds = np.concatenate([seconds, timestamp_seconds(block.timestamps, str(where))])
             values = new if values is None else np.concatenate([values, new])
+            while not usual and len(seconds) >= enough:
+                usual = _usual(seconds[:enough], values[:enough], step_s, where)
+                enough *= 2
             if not usual:
-                usual = _usual(seconds, values, step_s, where)
+                continue
             ready = int(np.searchsorted(seconds, seconds[-1] // step_s * step_s))
             if ready:
                 yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, block.speeds.ndim)
                 seconds, values = seconds[ready:], values[ready:]
     if values is not None and len(values):
+        usual = usual or _usual(seconds, values, step_s, where)
+        if not usual:
+            raise SettingsError(Argument("resample"), f"{where} has no two readings of a sensor", "drop it")
         yield _averaged(seconds, values, step_s, features, usual, 3 if len(features) > 1 else 2)
 
 
 def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
-    """How many rows a sensor has in a step, as the first rows tell."""
+    """How many rows a sensor has in a step, as the first rows tell; 0 where no sensor has two readings."""
     steps = []
     for sensor in range(min(LOOKED, values.shape[1])):
         own = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
@@ -59,9 +66,7 @@ def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) ->
     if step >= step_s:
         raise SettingsError(Argument("resample"), f"{where} has rows every {step / 60:g} min, no finer ones", "drop it")
     if not step:
-        raise SettingsError(
-            Argument("resample"), f"{where} has no two readings of a sensor at its beginning", "drop it"
-        )
+        return 0.0
     every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
     note(Message(where, f"{every}: flows are sums, speeds are means; a sensor needs half of its rows"))
     return step_s / step

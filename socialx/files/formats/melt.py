@@ -17,13 +17,21 @@ from socialx.files.formats.text_cells import Texts
 from socialx.files.quantities import SPEED
 
 DAY_MINUTES = 1440
-CLOCK = re.compile(r"([01]?[0-9]|2[0-4])[:hH]([0-5][0-9])?(?::00)?")
+# The end of an interval is not read.
+CLOCK = re.compile(
+    r"([01]?[0-9]|2[0-4])[:hH]([0-5][0-9])?(?::00)?(?: ?(?:-|\u2013|to|bis|a) ?[0-9]{1,2}[:hH](?:[0-9]{2})?(?::00)?)?"
+)
 NUMBERED = re.compile(r"(.*?)([0-9]{1,4})(.*?)")
 IN_NAME = re.compile(
     r"(.+?)(?:[ _.-](?:l|lane|fs|spur|carril|voie)[ _-]?([0-9]{1,2}))?[ _.-]([a-zA-Z%]+)", re.IGNORECASE
 )
 SHORT = {"vol": "flow", "cnt": "flow", "spd": SPEED}  # names of quantities that only stand behind a sensor
+MANY = 20  # columns, from which on they may be those of a day
 COUNTS = (24, 48, 96, 288)  # of the times of a day
+LONGER = (25, 50, 100, 300)  # of a day with an hour more
+AGAIN = re.compile(r"[ _-]?(?:[a-zA-Z]|\(?2\)?)")  # behind the name of an hour that comes twice
+HOURS = re.compile(r"(?:h|hr|hour|std|stunde|hora|heure|uur|ora|time)[ _-]?", re.IGNORECASE)  # before its number
+LANES = 16  # of a sensor at most
 
 
 @dataclass(frozen=True)
@@ -74,13 +82,43 @@ def times_of_day(names: list[str], places: list[int]) -> Melt | None:
         minutes = {}
         for numbered in stems.values():
             count, first = len(numbered), min(numbered.values())
-            if count in COUNTS and first in (0, 1) and sorted(numbered.values()) == list(range(first, first + count)):
-                minutes = {place: number * DAY_MINUTES // count for place, number in numbered.items()}
+            if sorted(numbered.values()) != list(range(first, first + count)) or first not in (0, 1):
+                continue
+            if count in (*COUNTS, *LONGER):
+                step = DAY_MINUTES // (COUNTS[LONGER.index(count)] if count in LONGER else count)
+                minutes = {place: number * step for place, number in numbered.items()}
     rising = list(minutes.values())
     if len(rising) < 3 or rising != sorted({*rising}):
         return None
     labels = tuple(f"{minute // 60:02}:{minute % 60:02}" for minute in rising)
     return Melt(labels, tuple((place,) for place in minutes), len(names), ("readings",))
+
+
+def say_times(names: list[str], melt: Melt) -> bool:
+    """Whether names of columns say themselves that they are times of day, as 00:15 and H01 do."""
+    melted = [names[place] for group in melt.groups for place in group]
+    found = [NUMBERED.fullmatch(name) for name in melted]
+    return all(CLOCK.fullmatch(name) for name in melted) or all(each and HOURS.fullmatch(each[1]) for each in found)
+
+
+def part_of_day(names: list[str], places: list[int]) -> list[str]:
+    """The names of many columns such as H00 to H22 or 00:00 to 22:00, which are fewer or more than those of a day."""
+    stems: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in (names[place] for place in places):
+        if CLOCK.fullmatch(name):
+            stems[":", ""].append(name)
+        elif found := NUMBERED.fullmatch(name):
+            stems[found[1], found[3]].append(name)
+    most = max(stems.values(), key=len, default=[])
+    return most if len(most) >= MANY else []
+
+
+def hours_twice(names: list[str], melt: Melt) -> list[str]:
+    """The columns of times of day that a day has only with an hour more."""
+    melted = [names[place] for group in melt.groups for place in group]
+    more = melted[COUNTS[LONGER.index(len(melted))] :] if len(melted) in LONGER else []
+    again = {each: name for name in names for each in melted if name.startswith(each) and name not in melted}
+    return more or [name for each, name in again.items() if AGAIN.fullmatch(name[len(each) :])]
 
 
 def is_label(name: str) -> bool:
@@ -105,7 +143,7 @@ def lanes_behind(names: list[str], places: list[int]) -> Melt | None:
             return None
         lanes[found[2]][quantity] = place
     quantities = next(iter(lanes.values()), {})
-    if len(lanes) < 2 or any({*lane} != {*quantities} for lane in lanes.values()):
+    if not 1 < len(lanes) <= LANES or any({*lane} != {*quantities} for lane in lanes.values()):
         return None
     groups = tuple(tuple(lane[quantity] for quantity in quantities) for lane in lanes.values())
     return Melt(tuple(lanes), groups, len(names), tuple(quantities))

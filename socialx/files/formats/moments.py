@@ -92,7 +92,8 @@ class Times:
         if "/" in texts.iloc[:1].str.cat() and "T" in self.form:
             texts = texts.str.replace(INTERVAL, r"\1", regex=True)
         if re.search("%[YymdHM]%[ymdHMS]", self.form):  # digits without a sign between them are all there
-            full = texts.str.len() == len(np.datetime64(0, "s").item().strftime(self.form))
+            size = len(np.datetime64(0, "s").item().strftime(self.form))
+            full = texts.str.len().between(size - self.form.endswith(" %H"), size)  # an hour alone may have one digit
             texts = texts.where(full, "")
         late = texts.str.contains(MIDNIGHT, regex=True) & (self.form.count("%H") > 0)
         texts = texts.str.replace(MIDNIGHT, "00", regex=True) if late.any() else texts

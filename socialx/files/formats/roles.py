@@ -17,7 +17,18 @@ import numpy as np
 from socialx.errors import Argument, sample
 from socialx.files.convert_options import Request
 from socialx.files.formats.columns import LANES, OTHER, plain, quantity_of
-from socialx.files.formats.melt import Melt, is_label, lanes_behind, sensors_in_names, times_in_names, times_of_day
+from socialx.files.formats.melt import (
+    LONGER,
+    Melt,
+    hours_twice,
+    is_label,
+    lanes_behind,
+    part_of_day,
+    say_times,
+    sensors_in_names,
+    times_in_names,
+    times_of_day,
+)
 from socialx.files.formats.moments import DATE, EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, Times, is_time
 from socialx.files.formats.text_cells import NO_READING, decimal_sign, has_number, is_below, number_in
 
@@ -35,10 +46,13 @@ MAY_BE_SENSORS = re.compile(rf"(?:segment|link|location|site|road|edge){SUFFIX}|
 READING = re.compile(r"value|reading|measurement|wert|messwert|data|result", re.IGNORECASE)  # of whatever quantity
 PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
 POINT = re.compile(r"[\[(]?\s*-?[0-9]{1,3}\.[0-9]+\s*[,; ]\s*-?[0-9]{1,3}\.[0-9]+\s*[\])]?|[{\[(].*|[A-Z]+ ?\(.*")
-HOUR = re.compile(r".*(?:hour|stunde|hora|heure|uur|time|interval).*|hr|hh|std", re.IGNORECASE)
+HOUR = re.compile(
+    r".*(?:hour|stunde|hora|heure|uur|time|interval|godzin).*|hr|hh|std|ora|ore|godz|timme|tunti|saat|час",
+    re.IGNORECASE,
+)
 # Parts of a time, which no sensor is named like.
 CALENDAR = re.compile(
-    r"hour|hr|hh|stunde|hora|heure|uur|min(?:ute)?"
+    r"hour|hr|hh|stunde|hora|heure|uur|ora|godzina|timme|tunti|saat|час|min(?:ute)?"
     r"|(?:hour|day|month|week)[ _-]?of[ _-]?(?:the[ _-]?)?(?:day|week|month|year)|day|dow"
     r"|month|year|week(?:day|end|no|nr)?|season|is[ _-]?(?:weekend|holiday)|holiday|wochentag|wotag|tag|monat|jahr"
     r"|feiertag",
@@ -63,10 +77,12 @@ ROW_NUMBER = re.compile(
     r"|unnamed: [0-9]+",
     re.IGNORECASE,
 )
+HOURS = (frozenset(range(24)), frozenset(range(1, 25)))  # that a column of them has
 MIDNIGHT = re.compile(rf"{DATE}[ T]0{{1,2}}:00(?::00(?:\.0+)?)?Z?")
 SEPARATED = re.compile("[ _.-]")
 BEHIND = re.compile(r"[ _.-]*[0-9]+$")  # a number behind a name
 LETTER = re.compile(r"([qvb])_[a-z].*", re.IGNORECASE)  # of a quantity before the vehicles that it counts
+AS_CLOCKS = "call those of times of day 00:00, 01:00 and so on, each once, or write a row per time and sensor"
 ASK = "write a row per time and sensor, with a column for each quantity"
 APART = 0.9  # of the rows: a column of sensors tells so many apart, with their times
 COVERED = 0.5  # of all pairs of a time and a sensor: a table has rows for so many
@@ -112,7 +128,7 @@ def roles_of(
     columns = [[cell for cell in column if cell not in NO_READING] for column in zip(*rows, strict=True)]
     if request.transposed:
         return _of_sensors(names, columns, separator, request)
-    times = _times_said(names, rows, request)
+    times, unclear = _times_said(names, rows, request)
     if times is None:
         times = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
     if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[place]) for place in times):
@@ -125,8 +141,13 @@ def roles_of(
     table = _Table(names, rows, times, rest, texts, decimal, request)
     if more is not None and table.may_be_long():
         table = replace(table, rows=max(rows, [cells for cells in more() if len(cells) == len(names)], key=len))
-    days = times_of_day(names, [place for place in rest if place not in texts])
-    found = _of_days(table, days) if days else _of_rows(table, wide)
+    if not request.time_column and (hour := table.hour()) is not None:
+        timed = replace(table, times=(*times, hour), rest=[place for place in rest if place != hour])
+        unclear = timed.hour_or_sensor(hour)
+        table, wide = (table if unclear else timed), [place for place in wide if place != hour]
+    days = times_of_day(names, [place for place in rest if place not in texts]) if table.dated() else None
+    found = (_of_days(table, days) if days else None) or _of_rows(table, wide)
+    found = replace(found, unclear=unclear or found.unclear)
     melted = {place for group in found.melt.groups for place in group} if found.melt else set[int]()
     taken = {*found.times, *found.values, *found.sensors, found.lanes, *melted}
     return replace(found, left=tuple(sorted({*range(len(names))} - taken))) if found.values else None
@@ -141,15 +162,18 @@ def _of_rows(table: _Table, wide: list[int]) -> Roles:
     values = sorted({*rest} - {*texts, *sensors, lanes} - numbers)
     if unclear:
         return replace(found, values=tuple(values or rest), unclear=unclear)
+    if sensors and values and table.dated() and (part := part_of_day(table.names, values)):
+        found = replace(found, unclear=(f"columns {part[0]!r} to {part[-1]!r}, which are no whole day", AS_CLOCKS))
     if sensors and values:
         melt = lanes_behind(table.names, values) if lanes is None else None
         if melt:
             return replace(found, sensors=sensors, melt=melt, lanes=melt.label, values=melt.values)
-        return replace(found, sensors=sensors, lanes=lanes, values=tuple(values))
+        shares = table.shares(tuple(values))
+        return replace(found, sensors=sensors, lanes=lanes, values=tuple(values), shares=shares)
     if melt := sensors_in_names(table.names, values):
         return replace(found, sensors=(melt.label,), melt=melt, values=melt.values)
     if (one := table.one_sensor(values)) is not None:
-        return replace(found, values=tuple(one), one=True, unclear=table.words(texts))
+        return replace(found, values=tuple(one), one=True, unclear=table.words(texts), shares=table.shares(tuple(one)))
     own = {*wide} - table.beside(wide)
     measured = sorted(own - {*texts})
     many = len(measured) >= WIDE
@@ -174,18 +198,34 @@ def _of_sensors(names: list[str], columns: Rows, separator: str, request: Reques
     return Roles((melt.label,), sensors, None, melt.values, left=left, decimal=decimal, melt=melt)
 
 
-def _of_days(table: _Table, melt: Melt) -> Roles:
-    """The roles of a table with a row for each sensor and day, and a column for each time of day."""
+def _of_days(table: _Table, melt: Melt) -> Roles | None:
+    """The roles of a table with a row for each sensor and day, and a column for each time of day.
+
+    None for columns with the numbers of a day of 25 hours where nothing names sensors: they are sensors.
+    """
     melted = {place for group in melt.groups for place in group}
+    shares = table.shares(tuple(melted))
     table = replace(table, rest=[place for place in table.rest if place not in melted])
-    sensors, unclear = table.sensors()
-    if not sensors and not unclear and table.repeats():
+    sensors, unclear = table.sensors(readings_beside=True)
+    lanes = next((each for each in table.rest if each not in sensors and LANES.fullmatch(table.names[each])), None)
+    if len(melted) in LONGER and not sensors and not unclear:
+        return None
+    if twice := hours_twice(table.names, melt):
+        drops = " ".join(str(Argument("drop", name)) for name in twice)
+        unclear = f"columns of an hour that comes twice ({sample(twice)})", f"{drops} leaves the second one out"
+    elif not sensors and not unclear and (table.repeats() or not say_times(table.names, melt)):
         found = "a row for each sensor and day, with a column for each time of day"
-        unclear = found, f"say which columns name the sensor: {Argument('sensor_column', 'NAME')}"
-    left = sorted({*range(len(table.names))} - {*table.times, *sensors, *melted})
+        name = table.names[table.rest[0]] if table.rest else "NAME"
+        unclear = found, f"say which columns name the sensor: {Argument('sensor_column', name)}"
+        if not table.repeats() and not table.rest:
+            begin, end = (table.names[melt.groups[place][0]] for place in (0, -1))
+            found = f"a row for each day, with columns {begin!r} to {end!r}, which may be times of day or sensors"
+            unclear = found, AS_CLOCKS
     times = (table.times[0], melt.label)
-    one = not sensors
-    return Roles(times, sensors, None, melt.values, one, tuple(left), decimal=table.decimal, unclear=unclear, melt=melt)
+    one = not sensors and lanes is None
+    return Roles(
+        times, sensors, lanes, melt.values, one, decimal=table.decimal, unclear=unclear, melt=melt, shares=shares
+    )
 
 
 def _kept(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: Request) -> list[int]:
@@ -205,27 +245,37 @@ def _kept(names: list[str], columns: list[list[str]], times: tuple[int, ...], re
     return kept
 
 
-def _times_said(names: list[str], rows: Rows, request: Request) -> tuple[int, ...] | None:
-    """The columns of times as the user names them, or the first one or two that are written as the user says.
+def _times_said(
+    names: list[str], rows: Rows, request: Request
+) -> tuple[tuple[int, ...] | None, tuple[str, str] | None]:
+    """The columns of times as the user names them, or the one or two that are written as the user says.
 
-    None where the user says nothing of them.
+    None where the user says nothing of them; with what is unclear where several pairs are written so.
     """
     if request.time_column:
         found = [names.index(name) for name in request.time_column if name in names]
-        return tuple(found) if len(found) == len(request.time_column) else ()
+        return (tuple(found) if len(found) == len(request.time_column) else ()), None
     if request.time_format is None:
-        return None
-    times, few = Times.of(request.time_format), [cells for cells in rows[:PROVED] if any(cells)]
+        return None, None
+    times, few = Times.of(request.time_format), [cells for cells in rows if any(cells)]
 
     def fits(*places: int) -> bool:
         return bool(few) and times.are([" ".join(cells[place] for place in places) for cells in few])
 
     single = [(place,) for place in range(len(names)) if fits(place)]
     if single:
-        return min(single, key=lambda each: (bool(OF_ROW.fullmatch(names[each[0]])), each))
+        return min(single, key=lambda each: (bool(OF_ROW.fullmatch(names[each[0]])), each)), None
+    others = {*request.sensor_column, *request.drop, *(request.channel or "").split(",")}
     filled = [place for place in range(min(len(names), MANY)) if any(letter.isdigit() for letter in rows[0][place])]
-    pairs = (pair for one, other in combinations(filled, 2) for pair in ((one, other), (other, one)))
-    return next((pair for pair in pairs if fits(*pair)), None)
+    filled = [place for place in filled if names[place] not in others]
+    pairs = [pair for one, other in combinations(filled, 2) for pair in ((one, other), (other, one)) if fits(*pair)]
+    if len(named := [pair for pair in pairs if HOUR.fullmatch(names[pair[1]])]) == 1:
+        return named[0], None
+    if len(pairs) < 2:
+        return next(iter(pairs), None), None
+    called = [[names[place] for place in pair] for pair in pairs[:2]]
+    either = " or ".join(" ".join(str(Argument("time_column", name)) for name in pair) for pair in called)
+    return pairs[0], (f"several pairs of columns that are written as {request.time_format}", either)
 
 
 def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> tuple[int, ...]:
@@ -299,6 +349,44 @@ class _Table:
         """Whether a third of the rows is not told apart by these columns: more than an hour that comes twice."""
         return 3 * len({*self.cells(*places)}) <= 2 * len(self.rows)
 
+    def dated(self) -> bool:
+        """Whether the times are dates alone."""
+        if len(self.times) > 1:
+            return False
+        if self.request.time_format:
+            return not re.search("%[HIMScX]", self.request.time_format)
+        cells = {cells[self.times[0]] for cells in self.rows}
+        return all(ONLY_DATE.fullmatch(cell) or MIDNIGHT.fullmatch(cell) for cell in cells)
+
+    def numbers(self, place: int) -> set[int]:
+        """The whole numbers of a column."""
+        return {int(cells[place]) for cells in self.rows}
+
+    def hour(self) -> int | None:
+        """The column beside dates that may be the hour, whatever its name; None where there is none, or several."""
+        if not self.dated() or not self.repeats():
+            return None
+        called = [place for place, name in enumerate(self.names) if HOUR.fullmatch(name) and place not in self.times]
+        called = [place for place in called if self.whole(place) and self.numbers(place) <= {*range(25)}]
+        if len(called) == 1:
+            return called[0]
+        asked = {*self.request.sensor_column, *(self.request.channel or "").split(",")}
+        free = [place for place in self.rest if self.names[place] not in asked and self.whole(place)]
+        found = [place for place in free if self.numbers(place) in HOURS]
+        return found[0] if len(found) == 1 and not may_be_sensors(self.names[found[0]]) else None
+
+    def hour_or_sensor(self, hour: int) -> tuple[str, str] | None:
+        """What is unclear where the last of the times, ``hour``, may be a number of sensors; None: it is the hour."""
+        sensors, unclear = self.sensors()
+        known = bool(self.request.sensor_column) or any(may_be_sensors(name) for name in self._called(sensors))
+        sure = HOUR.fullmatch(self.names[hour]) or (sensors and (known or 0 in self.numbers(hour)))
+        if sure or unclear:
+            return None
+        date, name = self._called(self.times)
+        found = f"its column {name!r} holds whole numbers to 24, which may be hours or sensors"
+        hours = f"{Argument('time_column', date)} {Argument('time_column', name)}"
+        return found, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
+
     def values(self, *places: int) -> int:
         """How many different cells, or pairs of cells, columns hold."""
         return len({tuple(cells[place] for place in places) for cells in self.rows})
@@ -354,11 +442,13 @@ class _Table:
             if place in named or of_one(self.names[place].lower()) or self.is_row_number(place)
         }
 
-    def sensors(self) -> tuple[tuple[int, ...], tuple[str, str] | None]:
+    def sensors(self, *, readings_beside: bool = False) -> tuple[tuple[int, ...], tuple[str, str] | None]:
         """The columns that name the sensor of a row, none where each column is a sensor; and what is unclear.
 
         A column of sensors repeats: its values tell the rows of each time apart, and come again at other times.  Of
         several that do, and that are not names of the same sensors, none is taken.
+
+        readings_beside: none of the columns holds readings; else the only one does.
         """
         if asked := self.request.sensor_column:
             said = tuple(self.names.index(name) for name in asked if name in self.names)
@@ -367,16 +457,16 @@ class _Table:
         lanes = [place for place in self.rest if LANES.fullmatch(self.names[place])]
         free = [place for place in self.rest if place not in lanes and self.names[place] not in channels]
         named = [place for place in free if may_be_sensors(self.names[place]) and not self.is_row_number(place)]
-        if named := [place for place in named if self.proved(place, covered=0) or len(self.rows) < PROVED] or named:
+        sure = [place for place in named if self.proved(place, covered=0) or len(self.rows) < PROVED]
+        if sure or (named and not self._candidates(free, readings_beside=readings_beside)):
+            named = sure or named
             best = min(named, key=self._rank)
             if self.tells_apart(best) or not self.repeats():
                 return (best,), None
         if not self.repeats():  # not the hour that comes twice
             return (), None
-        whole = [place for place in free if place not in self.texts and self.whole(place)]
-        those = [place for place in (*self.texts, *(whole if len(self.rest) > 1 else ())) if place in free]
-        those = [place for place in those if not any(POINT.fullmatch(cells[place]) for cells in self.rows)]
-        found = [place for place in those if self.proved(place)]
+        those = self._of_words(free, readings_beside=readings_beside)
+        found = self._candidates(free, readings_beside=readings_beside)
         if not found and len(self.rows) < PROVED:
             found = [place for place in (*those, *lanes) if self.tells_apart(place)][:1]
         if not found:
@@ -388,6 +478,17 @@ class _Table:
             either = " or ".join(str(Argument("sensor_column", self.names[place])) for place in (first, *others[:2]))
             return (), (f"several columns that may name the sensors ({sample(self._called(found))})", either)
         return (first,), None
+
+    def _of_words(self, free: list[int], *, readings_beside: bool) -> list[int]:
+        """Those of the columns that hold words or whole numbers, and no points."""
+        whole = [place for place in free if place not in self.texts and self.whole(place)]
+        whole = whole if len(self.rest) > 1 or readings_beside else []
+        those = [place for place in (*self.texts, *whole) if place in free]
+        return [place for place in those if not any(POINT.fullmatch(cells[place]) for cells in self.rows)]
+
+    def _candidates(self, free: list[int], *, readings_beside: bool) -> list[int]:
+        """Those of the columns that name sensors as the rows show."""
+        return [place for place in self._of_words(free, readings_beside=readings_beside) if self.proved(place)]
 
     def _called(self, places: list[int] | tuple[int, ...]) -> list[str]:
         return [self.names[place] for place in places]
@@ -423,6 +524,10 @@ class _Table:
         return None
 
     def _both(self, places: tuple[int, ...]) -> str:
+        last = places[-1]
+        if self.dated() and self.whole(last) and self.numbers(last) <= {*range(25)}:
+            date, hour = self.names[self.times[0]], self.names[last]
+            return f"{Argument('time_column', date)} {Argument('time_column', hour)} if {hour!r} is the hour"
         both = " ".join(str(Argument("sensor_column", name)) for name in self._called(places))
         return f"{both} names a sensor by {'all' if len(places) > 2 else 'both'} of them"
 
@@ -491,7 +596,8 @@ class _Table:
             return None
         one, other = self.names[large], self.names[small]
         found = f"columns of different scales ({one!r} has {medians[large]:g} mostly, {other!r} {medians[small]:g})"
-        remedy = f"{Argument('drop', one)} leaves one out; {Argument('quantity', 'flow')} if each column is a sensor"
+        either = f"{Argument('quantity', 'speed')} or {Argument('quantity', 'flow')} if each column is a sensor"
+        remedy = f"{Argument('drop', one)} or {Argument('drop', other)} leaves one out; {either}"
         return found, remedy
 
     def shares(self, values: tuple[int, ...]) -> bool:

@@ -137,8 +137,11 @@ def _refuse_positions(sheet: Sheet) -> None:
 
 def _ways(first: Sheet, request: Request) -> list[Times]:
     """How the times may be written, by the first of them."""
-    if request.time_format is not None:
-        return [Times.of(request.time_format)]
+    if form := request.time_format:
+        if len(first.times) > 1 and not re.search("%[HIcX]", form):  # of the dates alone
+            clock = first.first.rpartition(" ")[2]
+            form += " " + ":".join(("%H", "%M", "%S")[: 1 + clock.count(":")])
+        return [Times.of(form)]
     if request.start is not None:
         if not NUMBER.fullmatch(first.first):
             raise SettingsError(Argument("start", request.start), f"{first.where} has dates ({first.first})", "drop it")
@@ -264,9 +267,11 @@ def _refuse_scattered(first: Sheet, walk: Walk, count: int, request: Request) ->
         name = " and ".join(first.names[place] for place in first.sensors)
         pairs = f"{len(walk.sensors):,} sensors at {count:,} times"
         found = f"its column {name!r} would name {pairs}, and {share:.1%} of these pairs have a row"
-        others = [each for each in first.names if each and each not in {*first.named, name}]
-        remedy = f"say which column names them: {Argument('sensor_column', others[0] if others else 'NAME')}"
-        raise SocialxError(first.where, found, remedy)
+        taken = {*first.times, *first.named, *first.values}
+        others = [name for place, name in enumerate(first.names) if name and place not in taken]
+        anyway = " ".join(str(Argument("sensor_column", first.names[place])) for place in first.sensors)
+        either = f", or {Argument('sensor_column', others[0])} if that does" if others else ""
+        raise SocialxError(first.where, found, f"{anyway} if it names them{either}")
 
 
 def _one_way(sheet: Sheet, walk: Walk) -> Times:

@@ -291,10 +291,16 @@ def _of_all_columns(sheets: list[Sheet], request: Request) -> tuple[dict[str, in
     if said := request.quantity or sheets[0].quantity_of_all():
         return {said: None}, []
     by_file, notes = _by_file(sheets, "its readings")
-    if by_file is None and not request.known and all(sheet.shares for sheet in sheets):
-        remedy = f"say what they are: {Argument('quantity', 'occupancy')}, or {Argument('quantity', 'speed')}"
-        raise SocialxError(path, "no reading of its first rows is above 1, so they are hardly speeds", remedy)
+    if by_file is None and not request.known:
+        _refuse_shares(sheets)
     return {by_file or SPEED: None}, notes
+
+
+def _refuse_shares(sheets: list[Sheet]) -> None:
+    """Raise where all readings are shares, of which nothing says a quantity."""
+    if all(sheet.shares for sheet in sheets):
+        remedy = f"say what they are: {Argument('quantity', 'occupancy')}, or {Argument('quantity', 'speed')}"
+        raise SocialxError(sheets[0].path, "no reading of its first rows is above 1, so they are hardly speeds", remedy)
 
 
 def _of_column(sheets: list[Sheet], place: int, request: Request) -> tuple[str | None, list[str]]:
@@ -307,6 +313,8 @@ def _of_column(sheets: list[Sheet], place: int, request: Request) -> tuple[str |
         either = " or ".join(str(Argument("quantity", quantity)) for quantity in QUANTITIES)
         raise SocialxError(sheet.where, f"the name of its column {name!r} says no quantity", f"say it: {either}")
     by_file, notes = _by_file(sheets, name) if sheet.one or sheet.melt else (None, [])
+    if by_file is None and not request.known:
+        _refuse_shares(sheets)
     return by_file or SPEED, notes
 
 

@@ -18,8 +18,10 @@ from socialx.files.file_head import (
     SEPARATORS,
     UNREADABLE,
     UTF16,
+    ZIP,
     FileHead,
     check_text,
+    inside,
     opened,
     read_head,
     separator_of,
@@ -27,7 +29,7 @@ from socialx.files.file_head import (
 from socialx.files.formats.json_rows import NESTED, json_objects
 from socialx.files.formats.matrices import two_lines
 from socialx.files.formats.melt import is_label
-from socialx.files.formats.moments import MOMENT, ONLY_CLOCK, Times
+from socialx.files.formats.moments import EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, Times
 from socialx.files.formats.roles import HOUR, SINCE_1970
 from socialx.files.formats.sheets import TITLE_ROWS, cells_of, is_json, typed, written
 from socialx.files.formats.text_cells import NUMBER, pieces
@@ -36,8 +38,11 @@ LATITUDE = ("latitude", "lat")  # a column of positions, never a sensor
 WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
 TAR_BYTES = 1 << 16
 LETTERS = {"cp932": "Japanese", "cp949": "Korean", "gb18030": "Chinese", "big5": "Chinese"}  # encodings
+PICKLE = re.compile(rb"\x80[\x02-\x05]|c[a-zA-Z_.]+\n\w+\n|\([dl]p0\n")
+CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x19\x7f]")  # which no text has
 RUN = re.compile(rb"[\x80-\xff][\x40-\xff][\x80-\xff][\x40-\xff]")  # no text of Latin letters has many of these
-DIGITS = {"%y%m%d": re.compile(r"[0-9]{6}"), "%d%m%y": re.compile(r"[0-9]{6}"), "%d%m%Y": re.compile(r"[0-9]{8}")}
+DIGITS = {"%y%m%d": re.compile(r"[0-9]{6}"), "%d%m%y": re.compile(r"[0-9]{6}")}
+DIGITS |= {"%Y%m%d": re.compile(r"[0-9]{8}"), "%d%m%Y": re.compile(r"[0-9]{8}")}
 DAY = re.compile(r".*(?:date|datum|day|fecha|jour|data|tag).*", re.IGNORECASE)
 
 
@@ -55,11 +60,15 @@ def refuse_bytes(head: FileHead) -> None:
         b"\x28\xb5\x2f\xfd": ("packed by zstd", f"unpack it with unzstd {name}"),
         b"7z\xbc\xaf": ("packed by 7-Zip", f"unpack it with 7z x {name}"),
         b"Rar!": ("packed by RAR", f"unpack it with unrar x {name}"),
+        b"%PDF": ("a PDF", "save its table as CSV, or ask for the data that it was made from"),
+        b"ARROW1": ("a Feather file", "pandas.read_feather(FILE).to_csv(FILE.csv) in Python makes a table of it"),
     }
     for magic, (what, remedy) in kinds.items():
         if first.startswith(magic):
             raise SocialxError(path, what, remedy)
-    if first[:1] == b"\x80" and first[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+    for member in inside(path)[:1] if first.startswith(ZIP) else ():
+        refuse_bytes(read_head(member))
+    if PICKLE.match(first):
         trusted = "pandas.read_pickle(FILE).to_csv(FILE.csv) in Python makes a table of it, if you trust its source"
         raise SocialxError(path, "a pickle, which can run programs and is never opened", trusted)
     if head.kind == "text" and _is_tar(path):
@@ -87,7 +96,8 @@ def refuse_encoding(head: FileHead) -> None:
     """Raise for a text in one of the encodings of many letters, which are named where it may be in them."""
     with suppress(*UNREADABLE), opened(head.path) as file:
         raw = file.read(TAR_BYTES).rpartition(b"\n")[0]
-        if head.kind != "text" or head.first.startswith((GZIP, *UTF16)) or b"\0" in raw or not RUN.search(raw):
+        packed = head.kind != "text" or head.first.startswith((GZIP, *UTF16))
+        if packed or CONTROLS.search(raw) or not RUN.search(raw):
             return
         with suppress(UnicodeDecodeError):
             raw.decode("utf-8-sig")
@@ -109,11 +119,14 @@ def refuse_headless(head: FileHead) -> None:
     """Raise for rows of a time and other cells without a line that names them."""
     rows = [cells_of(line, separator_of(line)) for _, line in head.lines]
     if len(rows) > 1 and len({*map(len, rows)}) == 1 and len(rows[0]) > 1:
-        for place, cell in enumerate(rows[0]):
-            if MOMENT.fullmatch(cell) and all(MOMENT.fullmatch(cells[place]) for cells in rows):
-                found = f"rows without a header line; the first begins {','.join(rows[0])[:60]!a}"
-                kinds = ["time" if each == place else "NAME" for each in range(len(rows[0]))]
-                raise SocialxError(head.path, found, f"write one in front of them: {','.join(kinds)}")
+        called = {"time": MOMENT, "date": ONLY_DATE, "clock": ONLY_CLOCK}
+        columns = [*zip(*rows, strict=True)]
+        kinds = [next((kind for kind in called if all(map(called[kind].fullmatch, each))), "") for each in columns]
+        kinds[0] = "time" if all(map(EPOCH.fullmatch, columns[0])) else kinds[0]
+        if {"time", "date"} & {*kinds}:
+            found = f"rows without a header line; the first begins {','.join(rows[0])[:60]!a}"
+            named = [kind or f"NAME{place}" for place, kind in enumerate(kinds, 1)]
+            raise SocialxError(head.path, found, f"write one in front of them: {','.join(named)}")
 
 
 def refuse_table(head: FileHead) -> NoReturn:
@@ -156,7 +169,7 @@ def refuse_table(head: FileHead) -> NoReturn:
 def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
     """Raise for a column of dates without signs, such as 170101, or of seconds from a start that nothing says."""
     pairs = list(zip(header, row, strict=False))
-    hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) == 2]
+    hours = [name for name, cell in pairs if HOUR.fullmatch(name) and cell.isdigit() and len(cell) <= 2]
     for name, cell in pairs:
         forms = [form for form, digits in DIGITS.items() if digits.fullmatch(cell) and Times.of(form).are([cell])]
         if DAY.fullmatch(name) and forms:
@@ -187,7 +200,8 @@ def refuse_untimed(head: FileHead) -> None:
         raise SocialxError(head.path, "an array of JSON that holds no objects", "write an object for each row")
     _refuse_digits(head.path, *two_lines(head))
     readable = bool(lines) and all(line.replace("\t", " ").isprintable() for line in lines)
-    if readable and (len(lines) == 1 or "," not in lines[0]) and any(mark in lines[0] for mark in SEPARATORS):
+    counts = {len(cells_of(line, separator_of(lines[0]))) for line in lines}
+    if readable and (len(counts) == 1 or "," not in lines[0]) and any(mark in lines[0] for mark in SEPARATORS):
         refuse_table(head)
 
 
