@@ -53,7 +53,7 @@ FORMS = (
 )
 OF_WIDE = ("row", "upload", "end", "weather", "calendar", "network", "total", "flag")
 OF_LONG = (*OF_WIDE[:-2], "record", "lat", "lon", "class", "label", "flag", "limit", "lanes", "quality")
-STREETS = ("Main St", "Oak Ave", "Ringweg", "A9 Nord", "Rue 7", "Elm", "Quai 2", "Pont")
+STREETS = ("Main-St", "Oak_Ave", "Ringweg", "A9-Nord", "Rue-7", "Elm", "Quai-2", "Pont")
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _further(dice: Random, column: str, moments: list[datetime], sensors: int, s
         "lat": lambda t, n, p: round(48.1 + n / 97, 5),
         "lon": lambda t, n, p: round(11.5 + n / 89, 5),
         "class": dice.choice((lambda t, n, p: "ABC"[fixed[n]], lambda t, n, p: fixed[n] + 1)),
-        "label": lambda t, n, p: f"{STREETS[n % 8]} {n}",
+        "label": lambda t, n, p: f"{STREETS[n % 8]}:{n}",
         "flag": dice.choice((lambda t, n, p: random.choice((0, 0, 0, 1)), lambda t, n, p: "OK", lambda t, n, p: 0)),
         "weather": lambda t, n, p: weather[t],
         "limit": lambda t, n, p: (50, 80, 100)[fixed[n]],

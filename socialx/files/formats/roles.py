@@ -35,7 +35,7 @@ MAY_BE_SENSORS = re.compile(rf"(?:segment|link|location|site|road|edge){SUFFIX}|
 READING = re.compile(r"value|reading|measurement|wert|messwert|data|result", re.IGNORECASE)  # of whatever quantity
 PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
 POINT = re.compile(r"[\[(]?\s*-?[0-9]{1,3}\.[0-9]+\s*[,; ]\s*-?[0-9]{1,3}\.[0-9]+\s*[\])]?|[{\[(].*|[A-Z]+ ?\(.*")
-HOUR = re.compile(r".*(?:hour|stunde|hora|heure|uur|time|interval).*|hr|hh|std", re.IGNORECASE)
+HOUR = re.compile(r".*(?:hour|stunde|uhrzeit|hora|heure|uur|tijd|time|clock|interval).*|hr|hh|std", re.IGNORECASE)
 # Parts of a time, which no sensor is named like.
 CALENDAR = re.compile(
     r"hour|hr|hh|stunde|hora|heure|uur|min(?:ute)?"
@@ -46,20 +46,25 @@ CALENDAR = re.compile(
 )
 # Times of the row rather than of its readings, and those at which an interval ends.
 OF_ROW = re.compile(
-    r".*(?:upload|creat|updat|modif|receiv|insert|import|process|stored|exported|publish).*"
+    r".*(?:upload|creat|updat|modif|receiv|insert|import|ingest|process|stored|exported|publish).*"
     r"|(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|fin)(?:[ _-].*)?|endtime",
     re.IGNORECASE,
 )
-SINCE_1970 = re.compile(r"ts|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum).*", re.IGNORECASE)
-# Sums and means of the other columns, and the weather.
+SINCE_1970 = re.compile(
+    r"ts|data[ _-]?ora|dato|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum|fecha|hora|horodat|tijd|stamp).*",
+    re.IGNORECASE,
+)
+# Sums and means of the other columns, the weather, and what tells of the readings.
 NO_SENSOR = re.compile(
     r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
     r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
-    r"|weather",
+    r"|weather|(?:[a-z]+[ _-])?(?:quality|flag|status|valid|error|limit|coverage|reliability)|max[ _-]?speed|vmax"
+    r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count",
     re.IGNORECASE,
 )
 ROW_NUMBER = re.compile(
-    r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|record(?:[ _-]?id)?|lfd(?:[ _-]?nr)?|level_[0-9]"
+    r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|lfd(?:[ _-]?nr)?|level_[0-9]|[fgou]id|[gu]uid"
+    r"|(?:record|row|object|measurement)(?:[ _-]?(?:id|nr|no|number))?"
     r"|unnamed: [0-9]+",
     re.IGNORECASE,
 )
@@ -142,6 +147,7 @@ def _of_rows(table: _Table, wide: list[int]) -> Roles:
     if unclear:
         return replace(found, values=tuple(values or rest), unclear=unclear)
     if sensors and values:
+        values = table.read(values)
         melt = lanes_behind(table.names, values) if lanes is None else None
         if melt:
             return replace(found, sensors=sensors, melt=melt, lanes=melt.label, values=melt.values)
@@ -334,6 +340,12 @@ class _Table:
             return not self.proved(place)
         others = [each for each in self.rest if each != place and may_be_sensors(self.names[each])]
         return counts and (not self.repeats() or bool(others))
+
+    def read(self, values: list[int]) -> list[int]:
+        """Columns of numbers without those whose names say that they hold no readings, where others are left."""
+        asked = (self.request.channel or "").split(",")
+        kept = [place for place in values if self.names[place] in asked or not NO_SENSOR.fullmatch(self.names[place])]
+        return kept or values
 
     def beside(self, places: list[int]) -> set[int]:
         """Those of the columns that stand beside sensors: row numbers, sums of them, the weather, flags of one."""
