@@ -47,7 +47,7 @@ CALENDAR = re.compile(
 # Times of the row rather than of its readings, and those at which an interval ends.
 OF_ROW = re.compile(
     r".*(?:upload|creat|updat|modif|receiv|insert|import|ingest|process|stored|exported|publish).*"
-    r"|(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|fin)(?:[ _-].*)?|endtime",
+    r"|(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime",
     re.IGNORECASE,
 )
 SINCE_1970 = re.compile(
@@ -117,9 +117,10 @@ def roles_of(
     columns = [[cell for cell in column if cell not in NO_READING] for column in zip(*rows, strict=True)]
     if request.transposed:
         return _of_sensors(names, columns, separator, request)
-    times = _times_said(names, rows, request)
+    times, others = _times_said(names, rows, request), list[tuple[int, ...]]()
     if times is None:
-        times = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
+        ways = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
+        times, others = (ways[0], ways[1:]) if ways else ((), [])
     if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[place]) for place in times):
         return None
     wide = _kept(names, columns, times, request)
@@ -134,6 +135,10 @@ def roles_of(
     found = _of_days(table, days) if days else _of_rows(table, wide)
     melted = {place for group in found.melt.groups for place in group} if found.melt else set[int]()
     taken = {*found.times, *found.values, *found.sensors, found.lanes, *melted}
+    if others:
+        called = [" ".join(str(Argument("time_column", names[each])) for each in way) for way in (times, others[0])]
+        what = f"several columns of times ({sample([names[way[0]] for way in (times, *others)])})"
+        found = replace(found, unclear=(what, f"say which: {' or '.join(called)}"))
     return replace(found, left=tuple(sorted({*range(len(names))} - taken))) if found.values else None
 
 
@@ -232,8 +237,8 @@ def _times_said(names: list[str], rows: Rows, request: Request) -> tuple[int, ..
     return next((pair for pair in pairs if fits(*pair)), None)
 
 
-def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> tuple[int, ...]:
-    """The column of the times, or those of dates and of times of day.
+def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
+    """The column of the times, or those of dates and of times of day; several where no name says which.
 
     columns: the cells of each that are filled.  mostly: the first cell and half of all are enough; the reader says
     which are wrong.
@@ -254,14 +259,28 @@ def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bo
         hours = holding(re.compile("[01]?[0-9]|2[0-4]"))
         return [*holding(ONLY_CLOCK), *(place for place in hours if HOUR.fullmatch(names[place]))][:1]
 
-    moments = holding(MOMENT)
-    dated = [place for place in moments if all(map(MIDNIGHT.fullmatch, columns[place]))]
-    if moments and not (dated and len(rows) > 1 and dated[0] == moments[0] and clocks()):
-        return (moments[0],)
-    if dates := [*dated, *holding(ONLY_DATE)]:
-        return (dates[0], *clocks())
-    epochs = [place for place in holding(EPOCH) if place == 0 or SINCE_1970.fullmatch(names[place])]
-    return tuple(epochs[:1])
+    def rank(way: tuple[int, ...]) -> tuple[bool, bool]:
+        return bool(OF_ROW.fullmatch(names[way[0]])), not SINCE_1970.fullmatch(names[way[0]])
+
+    moments, hours = holding(MOMENT), clocks() if len(rows) > 1 else []
+    dated = [place for place in moments if hours and all(map(MIDNIGHT.fullmatch, columns[place]))]
+    ways: list[tuple[int, ...]] = [(place,) for place in moments if place not in dated]
+    dates = [*dated, *holding(ONLY_DATE)]
+    if dates and (hours or not ways):
+        ways.append((dates[0], *(hours or clocks())))
+    ways += [
+        (place,)
+        for place in holding(EPOCH)
+        if SINCE_1970.fullmatch(names[place]) or (place == 0 and not names_rows(names[place]))
+    ]
+    ways.sort(key=rank)
+    named = ways and rank(ways[0]) != (False, True)
+    return ways[:1] if named else [way for way in ways if rank(way) == rank(ways[0])]
+
+
+def names_rows(name: str) -> bool:
+    """Whether a column has a name of one that numbers rows, or names sensors."""
+    return bool(ROW_NUMBER.fullmatch(name) and name) or may_be_sensors(name)
 
 
 def may_be_sensors(name: str) -> bool:
