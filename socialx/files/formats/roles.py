@@ -158,7 +158,7 @@ def _of_rows(table: _Table, wide: list[int]) -> Roles:
             return replace(found, sensors=sensors, melt=melt, lanes=melt.label, values=melt.values)
         return replace(found, sensors=sensors, lanes=lanes, values=tuple(values))
     if (one := table.one_sensor(values)) is not None:
-        return replace(found, values=tuple(one), one=True, unclear=table.words(texts))
+        return replace(found, values=tuple(table.read(one)), one=True, unclear=table.words(texts))
     own = {*wide} - table.beside(wide)
     measured = sorted(own - {*texts})
     many = len(measured) >= WIDE
