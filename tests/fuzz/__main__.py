@@ -1,8 +1,9 @@
-"""``python -m tests.fuzz``: many cases, one case, or kills.
+"""``python -m tests.fuzz``: many cases, one case, kills, or drawn tables alone.
 
 python -m tests.fuzz -n 5000 [--seed S]
 python -m tests.fuzz --seed S --case K
 python -m tests.fuzz kills -n 50
+python -m tests.fuzz drawn -n 200 [--seed S] [--case K]
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.fuzz import child, corpus, kills, runner
 def main() -> int:
     """Parse the command line and run what it asks for; 1 where anything failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    parser.add_argument("what", nargs="?", choices=["cases", "kills"], default="cases")
+    parser.add_argument("what", nargs="?", choices=["cases", "kills", "drawn"], default="cases")
     parser.add_argument("-n", type=int, help="cases, by default 2,000; kills of each command, by default 50")
     parser.add_argument("--seed", type=int, help="by default another one each time")
     parser.add_argument("--case", type=int, help="run this one alone, and print all about it")
@@ -29,8 +30,11 @@ def main() -> int:
     child.warm_up()
     if given.what == "kills":
         return kills.main(given.n or 50, seed)
-    with tempfile.TemporaryDirectory() as folder:
-        found = corpus.build(Path(folder))
+    if given.what == "drawn":
+        found = corpus.Corpus([corpus.DRAWN])
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            found = corpus.build(Path(folder))
     if given.case is not None:
         return _alone(found, seed, given.case, given.keep)
     count = given.n or 2000

@@ -25,7 +25,7 @@ import yaml
 from tests import array_files, data_files, older_files, published_files
 from tests.commands import SMALL
 from tests.data_files import BAY_IDS, IDS, speeds, timestamps
-from tests.fuzz import child, mutations
+from tests.fuzz import child, drawn, mutations
 from tests.fuzz.results import EXPORT, MAP, PAGE, RESULTS
 from tests.fuzz.server import NEXT, SERVED
 
@@ -82,11 +82,13 @@ class Case:
     named: str  # the name that the target has in this case
     kind: str = "file"  # or what stands in its place
     raw: bool = True  # the bytes were damaged, not what they mean
+    drawn: drawn.Drawn | None = None
 
     @property
     def repeat(self) -> str:
         """The command that runs this case alone."""
-        return f"python -m tests.fuzz --seed {self.seed} --case {self.number}"
+        what = "drawn " if self.drawn else ""
+        return f"python -m tests.fuzz {what}--seed {self.seed} --case {self.number}"
 
     def lay_out(self, folder: Path) -> None:
         """Write the files of the case, and a victim that no command may change."""
@@ -120,6 +122,8 @@ class Corpus:
         """The case of this number; ``scratch`` is an empty folder for files on the way."""
         dice = random.Random(f"{seed}:{number}")
         (base,) = dice.choices(self.bases, [each.weight for each in self.bases])
+        if base is DRAWN:
+            return _drawn(seed, number)
         target, chosen = dice.choice(base.targets), dice.choice(base.commands)
         content = base.files[target]
         if dice.random() >= 0.06:
@@ -138,11 +142,21 @@ class Corpus:
         return Case(seed, number, base, target, kind, content, chosen, named, kind)
 
 
+DRAWN = Base("drawn", {}, (), (), 4)  # each of its cases is another table
+
+
+def _drawn(seed: int, number: int) -> Case:
+    found = drawn.draw(seed, number)
+    words = command(f"convert auto {found.name} --without-positions --output-h5 {OUT}", OUT, oracle="drawn")
+    base = replace(DRAWN, name="drawn, plain names" if found.plain else "drawn, odd names")
+    return Case(seed, number, base, found.name, found.how, found.content, words, found.name, drawn=found)
+
+
 def build(folder: Path) -> Corpus:
     """All bases.  What runs socialx runs in a child, as later cases do."""
     bases = [*_texts(folder), *_arrays(folder), *_hdf5(folder), *_older(folder), *_settings(folder)]
     runs, expected = _runs(folder)
-    return Corpus([*bases, *runs], expected)
+    return Corpus([*bases, *runs, DRAWN], expected)
 
 
 def made(folder: Path, name: str, *writers: Callable[[Path], object]) -> Files:

@@ -294,6 +294,8 @@ def mapped(case: Case, folder: Path) -> list[str]:
 def check(case: Case, folder: Path, outcome: Outcome, corpus: Corpus) -> list[str]:
     """What is wrong with what a command that ended well gave."""
     oracle = case.command.oracle
+    if case.drawn:
+        return case.drawn.wrong(folder / OUT)
     if oracle in results.RESULTS:
         return as_undamaged(case, folder, outcome.stdout, corpus.expected[oracle])
     if oracle == "positions":

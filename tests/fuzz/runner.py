@@ -218,9 +218,9 @@ class Summary:
 
     def table(self) -> str:
         """The summary as lines of a name and a number."""
-        lines = [f"{name:<24}{number:>8,}" for name, number in sorted(self.ends.items())]
+        lines = [f"{name:<28}{number:>8,}" for name, number in sorted(self.ends.items())]
         return "\n".join(
-            [*lines, f"{'failed cases':<24}{len(self.failures):>8,}", f"{'seconds':<24}{self.seconds:>8.0f}"]
+            [*lines, f"{'failed cases':<28}{len(self.failures):>8,}", f"{'seconds':<28}{self.seconds:>8.0f}"]
         )
 
 
@@ -236,7 +236,8 @@ def run_many(
                 shutil.rmtree(each, ignore_errors=True)
                 each.mkdir()
             result = run(corpus.case(seed, number, scratch), corpus, folder)
-            summary.ends["HDF5 itself fails" if result.engine else result.end] += 1
+            kind = f"{result.case.base.name}: " if result.case.drawn else ""
+            summary.ends["HDF5 itself fails" if result.engine else kind + result.end] += 1
             if result.wrong and not result.engine:
                 summary.failures.append(result)
             if result.wrong and show:

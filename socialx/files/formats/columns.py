@@ -35,7 +35,9 @@ QUANTITY_COLUMNS = {
 }
 # What tells of the readings, or of some of the vehicles.
 OTHER = re.compile(
-    r".*(?:quality|flag|status|valid|error|limit|free|heavy|truck|hgv|lkw|bus|bike|std|dev(?!ice)).*", re.IGNORECASE
+    r".*(?:quality|flag|status|valid|error|limit|free|heavy|truck|hgv|lkw|bus|bike|std|dev(?!ice)"
+    r"|wind[ _-]?(?:speed|geschw)|max[ _-]?speed|speed[ _-]?max).*",
+    re.IGNORECASE,
 )
 LANES = re.compile(
     r"(?:lane|fahrstreifen|fahrspur|spur|carril|voie|rijstrook|corsia)[ _-]?(?:id|no|nr|number)?", re.IGNORECASE

@@ -47,7 +47,7 @@ READING = re.compile(r"value|reading|measurement|wert|messwert|data|result", re.
 PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
 POINT = re.compile(r"[\[(]?\s*-?[0-9]{1,3}\.[0-9]+\s*[,; ]\s*-?[0-9]{1,3}\.[0-9]+\s*[\])]?|[{\[(].*|[A-Z]+ ?\(.*")
 HOUR = re.compile(
-    r".*(?:hour|stunde|hora|heure|uur|time|interval|godzin).*|hr|hh|std|ora|ore|godz|timme|tunti|saat|час",
+    r".*(?:hour|stunde|hora|heure|uur|uhrzeit|tijd|time|clock|interval|godzin).*|hr|hh|std|ora|ore|godz|timme|tunti|saat|час",
     re.IGNORECASE,
 )
 # Parts of a time, which no sensor is named like.
@@ -58,22 +58,27 @@ CALENDAR = re.compile(
     r"|feiertag",
     re.IGNORECASE,
 )
-ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
+ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
 # Times of the row rather than of its readings, and those at which an interval ends.
 OF_ROW = re.compile(
-    rf".*(?:upload|creat|updat|modif|receiv|insert|import|process|stored|exported|publish).*|{ENDS.pattern}",
+    rf".*(?:upload|creat|updat|modif|receiv|insert|import|ingest|process|stored|exported|publish).*|{ENDS.pattern}",
     re.IGNORECASE,
 )
-SINCE_1970 = re.compile(r"ts|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum).*", re.IGNORECASE)
-# Sums and means of the other columns, and the weather.
+SINCE_1970 = re.compile(
+    r"ts|data[ _-]?ora|dato|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum|fecha|hora|horodat|tijd|stamp).*",
+    re.IGNORECASE,
+)
+# Sums and means of the other columns, the weather, and what tells of the readings.
 NO_SENSOR = re.compile(
     r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
     r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
-    r"|weather",
+    r"|weather|(?:[a-z]+[ _-])?(?:quality|flag|status|valid|error|limit|coverage|reliability)|max[ _-]?speed|vmax"
+    r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count",
     re.IGNORECASE,
 )
 ROW_NUMBER = re.compile(
-    r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|record(?:[ _-]?id)?|lfd(?:[ _-]?nr)?|level_[0-9]"
+    r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|lfd(?:[ _-]?nr)?|level_[0-9]|[fgou]id|[gu]uid"
+    r"|(?:record|row|object|measurement)(?:[ _-]?(?:id|nr|no|number))?"
     r"|unnamed: [0-9]+",
     re.IGNORECASE,
 )
@@ -128,9 +133,10 @@ def roles_of(
     columns = [[cell for cell in column if cell not in NO_READING] for column in zip(*rows, strict=True)]
     if request.transposed:
         return _of_sensors(names, columns, separator, request)
-    times, unclear = _times_said(names, rows, request)
+    (times, unclear), others = _times_said(names, rows, request), list[tuple[int, ...]]()
     if times is None:
-        times = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
+        ways = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
+        times, others = (ways[0], ways[1:]) if ways else ((), [])
     if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[place]) for place in times):
         return None
     wide = _kept(names, columns, times, request)
@@ -150,6 +156,10 @@ def roles_of(
     found = replace(found, unclear=unclear or found.unclear)
     melted = {place for group in found.melt.groups for place in group} if found.melt else set[int]()
     taken = {*found.times, *found.values, *found.sensors, found.lanes, *melted}
+    if others:
+        called = [" ".join(str(Argument("time_column", names[each])) for each in way) for way in (times, others[0])]
+        what = f"several columns of times ({sample([names[way[0]] for way in (times, *others)])})"
+        found = replace(found, unclear=(what, f"say which: {' or '.join(called)}"))
     return replace(found, left=tuple(sorted({*range(len(names))} - taken))) if found.values else None
 
 
@@ -165,6 +175,7 @@ def _of_rows(table: _Table, wide: list[int]) -> Roles:
     if sensors and values and table.dated() and (part := part_of_day(table.names, values)):
         found = replace(found, unclear=(f"columns {part[0]!r} to {part[-1]!r}, which are no whole day", AS_CLOCKS))
     if sensors and values:
+        values = table.read(values)
         melt = lanes_behind(table.names, values) if lanes is None else None
         if melt:
             return replace(found, sensors=sensors, melt=melt, lanes=melt.label, values=melt.values)
@@ -173,6 +184,7 @@ def _of_rows(table: _Table, wide: list[int]) -> Roles:
     if melt := sensors_in_names(table.names, values):
         return replace(found, sensors=(melt.label,), melt=melt, values=melt.values)
     if (one := table.one_sensor(values)) is not None:
+        one = table.read(one)
         return replace(found, values=tuple(one), one=True, unclear=table.words(texts), shares=table.shares(tuple(one)))
     own = {*wide} - table.beside(wide)
     measured = sorted(own - {*texts})
@@ -278,8 +290,8 @@ def _times_said(
     return pairs[0], (f"several pairs of columns that are written as {request.time_format}", either)
 
 
-def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> tuple[int, ...]:
-    """The column of the times, or those of dates and of times of day.
+def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
+    """The column of the times, or those of dates and of times of day; several where no name says which.
 
     columns: the cells of each that are filled.  mostly: the first cell and half of all are enough; the reader says
     which are wrong.
@@ -300,14 +312,28 @@ def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bo
         hours = holding(re.compile("[01]?[0-9]|2[0-4]"))
         return [*holding(ONLY_CLOCK), *(place for place in hours if HOUR.fullmatch(names[place]))][:1]
 
-    moments = holding(MOMENT)
-    dated = [place for place in moments if all(map(MIDNIGHT.fullmatch, columns[place]))]
-    if moments and not (dated and len(rows) > 1 and dated[0] == moments[0] and clocks()):
-        return (moments[0],)
-    if dates := [*dated, *holding(ONLY_DATE)]:
-        return (dates[0], *clocks())
-    epochs = [place for place in holding(EPOCH) if place == 0 or SINCE_1970.fullmatch(names[place])]
-    return tuple(epochs[:1])
+    def rank(way: tuple[int, ...]) -> tuple[bool, bool]:
+        return bool(OF_ROW.fullmatch(names[way[0]])), not SINCE_1970.fullmatch(names[way[0]])
+
+    moments, hours = holding(MOMENT), clocks() if len(rows) > 1 else []
+    dated = [place for place in moments if hours and all(map(MIDNIGHT.fullmatch, columns[place]))]
+    ways: list[tuple[int, ...]] = [(place,) for place in moments if place not in dated]
+    dates = [*dated, *holding(ONLY_DATE)]
+    if dates and (hours or not ways):
+        ways.append((dates[0], *(hours or clocks())))
+    ways += [
+        (place,)
+        for place in holding(EPOCH)
+        if SINCE_1970.fullmatch(names[place]) or (place == 0 and not names_rows(names[place]))
+    ]
+    ways.sort(key=rank)
+    named = ways and rank(ways[0]) != (False, True)
+    return ways[:1] if named else [way for way in ways if rank(way) == rank(ways[0])]
+
+
+def names_rows(name: str) -> bool:
+    """Whether a column has a name of one that numbers rows, or names sensors."""
+    return bool(ROW_NUMBER.fullmatch(name) and name) or may_be_sensors(name)
 
 
 def may_be_sensors(name: str) -> bool:
@@ -424,6 +450,12 @@ class _Table:
             return not self.proved(place)
         others = [each for each in self.rest if each != place and may_be_sensors(self.names[each])]
         return counts and (not self.repeats() or bool(others))
+
+    def read(self, values: list[int]) -> list[int]:
+        """Columns of numbers without those whose names say that they hold no readings, where others are left."""
+        asked = (self.request.channel or "").split(",")
+        kept = [place for place in values if self.names[place] in asked or not NO_SENSOR.fullmatch(self.names[place])]
+        return kept or values
 
     def beside(self, places: list[int]) -> set[int]:
         """Those of the columns that stand beside sensors: row numbers, sums of them, the weather, flags of one."""

@@ -361,7 +361,8 @@ def _column(sheet: Sheet, asked: str | None, quantity: str) -> int:
         return places[0]
     if asked is None or places:
         several = f"several columns of {wanted if asked else 'readings'} ({', '.join(names)})"
-        raise SocialxError(sheet.path, several, f"{Argument('channel', names[0])} chooses one")
+        likely = next((sheet.names[place] for place in sheet.values if sheet.quantity(place)), names[0])
+        raise SocialxError(sheet.path, several, f"{Argument('channel', likely)} chooses one")
     listed = f"for example {Argument('channel', names[0])}, of {', '.join(names)}"
     raise SettingsError(Argument("channel", asked), "no column of readings", listed)
 

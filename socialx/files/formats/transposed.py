@@ -26,10 +26,11 @@ def refuse_transposed(head: FileHead) -> None:
 
 
 def _are_ids(names: list[str]) -> bool:
-    """Whether whole numbers are no times since 1970, which come one soon after the other."""
+    """Whether whole numbers are no times since 1970, which come a minute or more, but soon, after one another."""
     if not all(name.isdigit() for name in names):
         return False
-    return any(not 0 < later - number < SOON * number for number, later in pairwise(map(int, names)))
+    minute = 60 * 1000 ** ((len(names[0]) - 9) // 3)  # in seconds, milliseconds, ...
+    return any(not minute <= later - number < SOON * number for number, later in pairwise(map(int, names)))
 
 
 def _header(head: FileHead) -> list[str]:
