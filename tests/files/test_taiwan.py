@@ -267,10 +267,12 @@ def test_lanes_of_two_links_are_combined(tmp_path: Path) -> None:
 
 def test_empty_snapshots_and_other_files_are_named(tmp_path: Path) -> None:
     data = write(tmp_path / "in", [*SNAPSHOTS, []])
+    for number in range(150):  # more folders than files are looked at
+        (data / f"2024-02-01_{number:03}").mkdir()
     (data / "settings.json").write_text("{}")
     file, done = convert(data)
     assert values(file) == SPEEDS
-    left = "2 files without readings of lanes (2024-01-31_03/VDLiveList.json, in/settings.json): left out"
+    left = "left out, without readings of lanes: 2024-01-31_03/VDLiveList.json, in/settings.json"
     assert left in told(done)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -38,8 +39,7 @@ ZONE, CLOCK = "Asia/Taipei", timezone(timedelta(hours=8))
 COLUMNS = ("VDID", "DataCollectTime", "Lane", "Speed [km/h]", "Occupancy [%]", "Volume")
 LISTS = {"VDLives", "VDs", "LinkFlows", "Lanes", "Vehicles"}  # elements of XML that are lists
 LIVE = re.compile(r"\s*[{\[<].*?(?:VDLive|LiveTrafficData|LinkFlows)", re.DOTALL)
-SUFFIXES = (".json", ".xml", ".gz")
-CONTENT_BYTES, BEGIN, LOOKED = 1 << 26, 1 << 12, 100  # of the files and folders of a folder one must be a snapshot
+CONTENT_BYTES, BEGIN, LOOKED = 1 << 26, 1 << 12, 100  # of so many files of a folder one must be a snapshot
 ADVICE = "download it again, or remove this file"
 
 
@@ -55,8 +55,9 @@ def _inside(head: FileHead, most: int | None = None) -> list[Path]:
     """The files of JSON and XML in a folder and its folders, or in a zip, in order; any other file itself."""
     if head.kind not in ("folder", "zip"):
         return [head.path]
-    paths = inside(head.path) if head.kind == "zip" else filter(Path.is_file, islice(head.path.rglob("[!.]*"), most))
-    return sorted(path for path in paths if path.name.lower().endswith(SUFFIXES))[:most]
+    files = (Path(folder, name) for folder, _, names in os.walk(head.path) for name in names if name[0] != ".")
+    paths = inside(head.path)[:most] if head.kind == "zip" else islice(files, most)
+    return sorted(path for path in paths if path.name.lower().endswith((".json", ".xml", ".gz")))
 
 
 def _contents(head: FileHead) -> Iterator[tuple[Path, str]]:
@@ -102,8 +103,7 @@ def _read(request: Request) -> Contents:
     one = next(iter(frames))  # any file, as ``sheet`` stands for all
     table = replace(request, data=one, more=(), meta=None, time_format=ISO, sensor_column=COLUMNS[:1], step_s=step)
     contents = read_tables(table, lambda *_: [sheet])
-    out = f"{counted(len(left), 'file')} without readings of lanes ({sample(left)}): left out"
-    notes += [f"{request.data}: {out}"] if left else []
+    notes += [f"{request.data}: left out, without readings of lanes: {sample(left)}"] if left else []
     return replace(contents, locations=places or None, timezone=ZONE, notes=(*contents.notes, *notes))
 
 
