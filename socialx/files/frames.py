@@ -101,7 +101,8 @@ def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str)
     with temporary_folder(task) as folder:
         path = folder / f"{name}.parquet"
         zone = write_table(path, data)
-        with retold(without_file(path, called, {str(path): typed})):
+        kept = {str(path): typed, str(path.with_suffix(".h5")): f"{name}.h5"}
+        with retold(without_file(path, called, kept)):
             yield path, zone
 
 
