@@ -100,7 +100,8 @@ _RETELL: ContextVar[Retell | None] = ContextVar("socialx_retell", default=None)
 @contextmanager
 def retold(retell: Retell) -> Iterator[None]:
     """Change the marked texts of all messages that the block makes, such as the name of a file that no user named."""
-    token = _RETELL.set(retell)
+    outer = _RETELL.get()
+    token = _RETELL.set(retell if outer is None else lambda text: outer(retell(text)))
     try:
         yield
     finally:
@@ -108,7 +109,7 @@ def retold(retell: Retell) -> Iterator[None]:
 
 
 def told(text: object) -> str:
-    """The text, as the innermost ``retold`` changes it."""
+    """The text, as each ``retold`` around it changes it, the innermost first."""
     retell = _RETELL.get()
     return str(text) if retell is None else retell(str(text))
 

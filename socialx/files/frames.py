@@ -12,7 +12,7 @@ from zoneinfo import available_timezones
 
 import numpy as np
 
-from socialx.errors import Argument, Command, Retell, SettingsError, SocialxError, in_short, written
+from socialx.errors import Argument, Command, Retell, SettingsError, SocialxError, in_short, retold, written
 from socialx.files.hdf5_layout import Block, Readings
 from socialx.files.store import Store
 from socialx.files.writer import write
@@ -90,6 +90,20 @@ def temporary_folder(task: str) -> Iterator[Path]:
         raise SocialxError("TMPDIR", found, "set it to a folder with space") from None
     with folder as place:
         yield Path(place)
+
+
+@contextmanager
+def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str) -> Iterator[tuple[Path, str | None]]:
+    """A temporary Parquet file ``name`` of a frame while the block runs, and the zone of its times if it names one.
+
+    The messages of the block call it ``called``, and in commands ``typed``.
+    """
+    with temporary_folder(task) as folder:
+        path = folder / f"{name}.parquet"
+        zone = write_table(path, data)
+        kept = {str(path): typed, str(path.with_suffix(".h5")): f"{name}.h5"}
+        with retold(without_file(path, called, kept)):
+            yield path, zone
 
 
 def without_file(file: Path, name: str, kept: Mapping[str, object]) -> Retell:

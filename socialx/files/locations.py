@@ -34,23 +34,9 @@ IDS = (
     *("detid", "messstelle", "zählstelle", "site_id", "site"),
 )
 SENSOR_WORDS = {
-    *(
-        "sensor",
-        "station",
-        "sta",
-        "detector",
-        "detektor",
-        "det",
-        "detid",
-        "vd",
-        "vdid",
-        "site",
-        "segment",
-        "link",
-        "arc",
-    ),
-    *("node", "loop", "counter", "device", "tms", "lam", "camera", "junction", "intersection", "messstelle", "mq"),
-    *("messquerschnitt", "zählstelle", "zaehlstelle", "meetpunt", "meetlocatie", "punto", "estacion", "estación"),
+    *("sensor", "station", "sta", "detector", "detektor", "det", "detid", "vd", "vdid", "site", "segment", "link"),
+    *("arc", "node", "loop", "counter", "device", "tms", "lam", "camera", "junction", "intersection", "messstelle"),
+    *("mq", "messquerschnitt", "zählstelle", "zaehlstelle", "meetpunt", "meetlocatie", "punto", "estacion", "estación"),
     *("aforo", "compteur", "capteur", "boucle", "iu", "spira", "postazione", "arco"),
 }
 ID_WORDS = {"id", "no", "nr", "num", "number", "nummer", "numero", "code", "codigo", "key", "kennung", "ac"}

@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from xml.parsers import expat
 
 from socialx.errors import SocialxError, in_short
-from socialx.files.file_head import unpacked
+from socialx.files.file_head import read_head, unpacked
 
-PIECE_BYTES = 1 << 16
 DEPTH = 100  # of elements; DATEX II has about 15
 LETTERS = 200  # of an id, a name or a number
 NAMED = {"predefinedLocationName", "measurementSiteName"}
@@ -159,51 +158,36 @@ def datex(path: Path) -> Iterator[Row]:
     own.  A position that is only for display counts where there is no other.  Refuses a document type, which
     alone can define entities.
     """
-    parser, rows = expat.ParserCreate(namespace_separator=" "), []
+    yield "its header", ["id", "name", *DEGREES]
     parents: list[str] = []
     sites: list[dict[str, str]] = []  # the open elements that have an id, and what is known of each
-    text: list[str] = []
-
-    def begins(name: str, attributes: dict[str, str]) -> None:
-        parents.append(name.rpartition(" ")[2])
-        text.clear()
-        if "id" in attributes:
-            sites.append({"element": str(len(parents)), "id": attributes["id"][:LETTERS]})
-        if len(parents) > DEPTH:
-            raise ValueError(f"elements in {DEPTH} others")
-
-    def ends(_: str) -> None:
-        name, found = parents.pop(), "".join(text).strip()
-        text.clear()
-        if not sites:
-            return
-        if name in DEGREES:
-            sites[-1].setdefault(f"{name} for display" if "locationForDisplay" in parents else name, found)
-        elif NAMED & {name, *parents} and found:
-            sites[-1].setdefault("name", found)
-        if sites[-1]["element"] == str(len(parents) + 1):
-            site = sites.pop()
-            ways = [[site.get(f"{each}{way}", "") for each in DEGREES] for way in WAYS]
-            if degrees := next(filter(all, ways), None):
-                if sites and not parents[int(sites[-1]["element"]) - 1].endswith(OF_MANY):
-                    sites[-1] |= {f"{each} of a part": at for each, at in zip(DEGREES, degrees, strict=True)}
-                rows.append((f"line {parser.CurrentLineNumber}", [site["id"], site.get("name", ""), *degrees]))
-
-    def says(part: str) -> None:
-        if sum(map(len, text)) < LETTERS:
-            text.append(part[:LETTERS])
-
-    def defines(*_: object) -> None:
-        raise ValueError("it has a document type")
-
-    parser.StartElementHandler, parser.EndElementHandler = begins, ends
-    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = says, defines
     try:
+        if any("<!DOCTYPE" in line for _, line in read_head(path).lines):
+            raise ValueError("it has a document type")
         with unpacked(path) as file:
-            while piece := file.read(PIECE_BYTES):
-                parser.Parse(piece, False)
-            parser.Parse(b"", True)
-    except (expat.ExpatError, ValueError, LookupError) as error:
+            for event, element in ET.iterparse(file, ("start", "end")):  # noqa: S314
+                name, found = element.tag.rpartition("}")[2], (element.text or "").strip()[:LETTERS]
+                if event == "start":
+                    parents.append(name)
+                    if "id" in element.attrib:
+                        sites.append({"element": str(len(parents)), "id": element.attrib["id"][:LETTERS]})
+                    if len(parents) > DEPTH:
+                        raise ValueError(f"elements in {DEPTH} others")
+                    continue
+                parents.pop()
+                element.clear()
+                if not sites:
+                    continue
+                if name in DEGREES:
+                    sites[-1].setdefault(f"{name} for display" if "locationForDisplay" in parents else name, found)
+                elif NAMED & {name, *parents} and found:
+                    sites[-1].setdefault("name", found)
+                if sites[-1]["element"] == str(len(parents) + 1):
+                    site = sites.pop()
+                    ways = [[site.get(f"{each}{way}", "") for each in DEGREES] for way in WAYS]
+                    if degrees := next(filter(all, ways), None):
+                        if sites and not parents[int(sites[-1]["element"]) - 1].endswith(OF_MANY):
+                            sites[-1] |= {f"{each} of a part": at for each, at in zip(DEGREES, degrees, strict=True)}
+                        yield f"the location {site['id']}", [site["id"], site.get("name", ""), *degrees]
+    except (ET.ParseError, ValueError, LookupError) as error:
         raise SocialxError(path, f"no XML that can be read ({in_short(error, 80)})", FORMS) from None
-    yield "its header", ["id", "name", "latitude", "longitude"]
-    yield from rows

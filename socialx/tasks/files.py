@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,16 @@ from socialx.errors import (
     SocialxError,
     counted,
     python,
-    retold,
-    told,
 )
 from socialx.files import append as appending
 from socialx.files import checks, writer
 from socialx.files import download as downloads
 from socialx.files import inspect as inspection
 from socialx.files.convert_options import Request, free_unit, with_options, zone_name
-from socialx.files.databases import as_file, as_told
-from socialx.files.databases import source as named_source
+from socialx.files.databases import database, is_url, table_of_query
 from socialx.files.file_head import read_head
 from socialx.files.formats.tables import CSV
-from socialx.files.frames import FRAME, Frame, Table, temporary_folder, without_file, write_table
+from socialx.files.frames import FRAME, Frame, as_table
 from socialx.files.hdf5_layout import Readings
 from socialx.files.locations import centre, read_locations
 from socialx.files.older import backfill as older
@@ -79,7 +77,7 @@ class Conversion(Shown):
 @with_options("convert")
 def convert(
     kind: str,
-    data: str | Path | Sequence[str | Path] | Frame | Table,
+    data: str | Path | Sequence[str | Path] | Frame,
     output: str | Path | None = None,
     *,
     validate: bool = False,
@@ -98,34 +96,54 @@ def convert(
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
     be read and SettingsError for arguments that are wrong.  The options say what the data does not:
     """
-    with listening(progress), as_file(data, options) as (read, options):
-        if not is_frame(data):
-            return _convert(kind, read, output, options, validate=validate, overwrite=overwrite)
-        if output is None:
-            found = "a frame is converted, which needs an output"
-            raise SettingsError(Argument("data"), found, f"add {Argument('output', 'FILE.h5')}")
-        with temporary_folder("convert") as folder:
-            table = folder / "frame.parquet"
-            zone = write_table(table, data)
-            options = {"timezone": zone, **{name: value for name, value in options.items() if value is not None}}
-            with retold(without_file(table, FRAME, {str(table): "FRAME", "OUT.h5": str(output)})):
-                done = _convert(kind, table, output, options, validate=validate, overwrite=overwrite, source=FRAME)
-        return replace(done, data=Path(FRAME), kind=replace(done.kind, next=None))
+    if is_frame(data) and output is None:
+        found = "a frame is converted, which needs an output"
+        raise SettingsError(Argument("data"), found, f"add {Argument('output', 'FILE.h5')}")
+    with listening(progress), _as_file("convert", data, options) as (read, options, names):
+        return _convert(kind, read, output, options, validate=validate, overwrite=overwrite, names=names)
+
+
+@contextmanager
+def _as_file(
+    task: str, data: Any, options: dict[str, Any]
+) -> Iterator[tuple[Any, dict[str, Any], tuple[str, str] | None]]:
+    """What a task reads, and its options: of a frame, or of a database and its query, a temporary file.
+
+    With it come the names of what it stands for: in a message, and in a command.
+    """
+    sources = data if isinstance(data, Sequence) and not isinstance(data, str) else [data]
+    framed, base = is_frame(data) and task == "convert", any(map(is_url, sources))
+    if not framed and not base:
+        if options.get("query") is not None:
+            remedy = "name a database, for example sqlite:///roads.db, or drop it"
+            raise SettingsError(Argument("query"), "the data is no database", remedy)
+        yield data, options, None
+        return
+    name, called, typed = "frame", FRAME, "FRAME"
+    if base:
+        if len(sources) > 1:
+            raise SettingsError(Argument("data"), "a database and other files", "name it alone")
+        found, query = database(sources[0]), options.get("query")
+        data, name, called, typed = table_of_query(found, query), found.name, found.named(str(query)), found.shown
+    with as_table(task, data, name, called, typed) as (path, zone):
+        told = {"timezone": zone, **{key: value for key, value in options.items() if value is not None}}
+        yield path, told, (called, typed)
 
 
 def _convert(
     kind: str,
-    data: Any,
+    data: str | Path | Sequence[str | Path],
     output: str | Path | None,
     options: Mapping[str, Any],
     *,
     validate: bool,
     overwrite: bool,
-    source: str | None = None,
+    names: tuple[str, str] | None,
 ) -> Conversion:
-    """``convert`` of files.  source: what the file says that it is made of, where that is not the name of ``data``."""
+    """``convert`` of files.  names: of what a temporary file stands for, in messages and in commands."""
     request = Request.of("convert", data, options)
     path = request.data
+    called, typed = names or (path, path)
     kind = CSV if request.transposed and find(kind) is None else kind
     named = find(kind)
     if named is None or output is not None:
@@ -133,16 +151,18 @@ def _convert(
     if output is None and named is not None:
         raise SettingsError(f"convert {kind}", "no output", f"add {Argument('output', 'FILE.h5')}")
     recognised = kind_of(request.head, request) if named is None else FileKind(kind, "named", None)
+    recognised = replace(recognised, next=None) if names else recognised
     if output is None:
         reading = command(request, recognise(request.head)[0], options)
-        return Conversion(named_source(path), recognised, None, None, None, None, (), None, (as_told(reading),))
+        reading.arguments = (kind, typed, *request.more)
+        return Conversion(called, recognised, None, None, None, None, (), None, (reading,))
     target = Path(output)
     inputs = (path, *request.more, request.meta, request.ids)
     check_outputs((target, None), others=inputs, overwrite=overwrite)
     if target.suffix.lower() not in HDF5_SUFFIXES:
         found = f"the output is HDF5, whose name does not end in {target.suffix!r}"
         raise SettingsError(Argument("output", target), found, f"name it {target.with_suffix('.h5')}")
-    readings, summary, notes = write_file(kind, request, target, overwrite, source)
+    readings, summary, notes = write_file(kind, request, target, overwrite, str(called))
     untold, problems = [Message(target, "too large to be checked by convert", Command("inspect", target))], None
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
         report = inspection.inspect(target)
@@ -163,7 +183,7 @@ def _convert(
     for message in untold:
         note(message)
     name, every = readings.dataset_name, (*notes, *untold)
-    return Conversion(named_source(path), recognised, target, name, summary, middle, every, problems, following)
+    return Conversion(called, recognised, target, name, summary, middle, every, problems, following)
 
 
 def write_file(
@@ -177,7 +197,7 @@ def write_file(
         recognised = kind_of(request.head, request)
         note(Message(request.data, f"{recognised.why} ({recognised.name})"))
     found = read(kind, request)
-    readings = replace(found.readings, source_data=name or told(found.readings.source_data))
+    readings = replace(found.readings, source_data=name or found.readings.source_data)
     notes = [each if isinstance(each, Message) else Message("", each) for each in found.notes]
     for message in notes:
         note(message)
@@ -205,7 +225,7 @@ def append(
     The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.  The options are
     those of ``convert``:
     """
-    with listening(progress), as_file(data, options) as (data, options):
+    with listening(progress), _as_file("append", data, options) as (data, options, _):
         return appending.append(Path(path), Request.of("append", data, options))
 
 

@@ -21,7 +21,7 @@ from socialx.errors import (
 )
 from socialx.files.convert_options import Request, options
 from socialx.files.file_head import read_head, whole
-from socialx.files.frames import FRAME, Frame, temporary_folder, without_file, write_frame, write_table
+from socialx.files.frames import FRAME, Frame, as_table, temporary_folder, without_file, write_frame
 from socialx.files.recognition import is_ours
 from socialx.files.store import AGAIN, open_store
 from socialx.progress import note
@@ -46,11 +46,9 @@ def as_file(data: Data, run: Path, layers: Layers, said: Mapping[str, Any]) -> I
     said = {name: value for name, value in said.items() if value is not None}
     framed = not (data is None or isinstance(data, str | Path | Mapping))
     if framed and said and settings_of(open_run(run), layers, SCORING).settings.model.any_network:
-        with temporary_folder("predict") as place:
-            zone = write_table(place / "frame.parquet", cast("Frame", data))
-            told = {**({"timezone": zone} if zone else {}), **said}
-            with _converted(place / "frame.parquet", place / "readings.h5", told, framed=True):
-                yield {"path": place / "readings.h5"}, layers
+        frame = as_table("predict", cast("Frame", data), "frame", FRAME, "FRAME")
+        with frame as (parquet, zone), as_file(parquet, run, layers, {"timezone": zone, **said}) as (read, _):
+            yield read, layers
         return
     named = layers if framed else Layers.of(layers, {"data": data})
     path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
@@ -94,9 +92,9 @@ def _is_there(path: Path) -> bool:
 
 def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> None:
     """Raise SettingsError for what is said about a table where the data is none."""
-    name = "missing" if "missing" in said else next(iter(said))
+    name = next((each for each in ("missing", "resample") if each in said), next(iter(said)))
     what, remedy = f"{path} is a socialx file, not a table", str(Command("backfill", path, **said))
-    if name == "missing":
+    if name in ("missing", "resample"):
         remedy = f"convert its source again with {Argument(name, said[name])}"
     if framed:
         what, remedy = "a frame has sensors, unit and time zone of the run's own file", "drop it"
@@ -106,11 +104,10 @@ def _refuse_said(said: Mapping[str, Any], path: Path | None, framed: bool) -> No
 
 
 @contextmanager
-def _converted(table: Path, file: Path, said: Mapping[str, Any], *, framed: bool = False) -> Iterator[None]:
+def _converted(table: Path, file: Path, said: Mapping[str, Any]) -> Iterator[None]:
     """Convert a table to a temporary file, and name the table in the messages of the block.
 
-    said: as ``convert`` takes it.  framed: the table is temporary too, and stands for a frame.  A note says how to keep
-    the file.
+    said: as ``convert`` takes it.  A note says how to keep the file.
     """
     from socialx.tasks.files import write_file  # it loads what downloads files
 
@@ -118,22 +115,21 @@ def _converted(table: Path, file: Path, said: Mapping[str, Any], *, framed: bool
     stem = table.name.split(".")[0] or "readings"
     kept = archive.parent / f"{stem}.h5"
     kept = archive.parent / f"{stem}_converted.h5" if kept == archive else kept
-    kept, shown, called = (Path("frame.h5"), "FRAME", FRAME) if framed else (kept, table, str(table))
     others = {option.name: option.metavar for option in options().values() if option.name not in TABLE}
 
     def with_options(more: Mapping[str, Any]) -> Command:
         added = {name: others[name] if value is None else value for name, value in more.items()}
-        return Command("convert", "auto", shown, **{**said, **added}, output=kept)
+        return Command("convert", "auto", table, **{**said, **added}, output=kept)
 
-    def retell(name: str, of_convert: Collection[str], text: str) -> str:
-        text = without_file(file, name, {str(file): kept, "OUT.h5": kept})(_in_predict(text, of_convert, with_options))
-        return without_file(table, called, {str(table): shown})(text)
+    def retell(name: object, of_convert: Collection[str], text: str) -> str:
+        renamed = without_file(file, str(name), {str(file): kept, "OUT.h5": kept})
+        return renamed(_in_predict(text, of_convert, with_options))
 
-    with retold(partial(retell, f"the temporary file of {called} in {file.parent.parent}", others)):
+    with retold(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
         write_file("auto", Request.of("convert", table, said), file)
     keeps = f"{with_options({})} keeps the file, and convert takes more options"
-    note(Message(called, "converted for this forecast alone", keeps))
-    with retold(partial(retell, called, others.keys() - {"start"})):  # which is one of predict too
+    note(Message(table, "converted for this forecast alone", keeps))
+    with retold(partial(retell, table, others.keys() - {"start"})):  # which is one of predict too
         yield
 
 

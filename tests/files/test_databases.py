@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import socialx as api
-from socialx.files.databases import table_of_query
+from socialx.files.databases import database, table_of_query
 from socialx.files.store import open_store
 from tests.commands import refused, socialx, works
 from tests.data_files import refusal
@@ -92,11 +92,11 @@ def test_without_a_query_the_tables_are_listed(roads: Path) -> None:
         "a query chooses its rows; it has 2 tables: sensors (id, lat, lon); readings (time, sensor, speed, a note)"
         in line
     )
-    query = 'SELECT time, sensor, speed, "a note" FROM readings'
+    query = 'SELECT * FROM "readings"'
     assert f"socialx convert auto sqlite:///roads.db --query '{query}' --meta-csv LOCATIONS.csv" in line
-    assert table_of_query("sqlite:///roads.db", query).num_rows == len(ROWS)
+    assert table_of_query(database("sqlite:///roads.db"), query).num_rows == len(ROWS)
     sqlite3.connect(roads / "none.db").execute("VACUUM")
-    refusal(lambda: api.convert("auto", "sqlite:///none.db"), "it has no tables")
+    refusal(lambda: api.convert("auto", "sqlite:///none.db"), "it has 0 tables")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_query_that_is_refused(roads: Path, query: str, words: str) -> None:
 
 def test_a_semicolon_in_a_text_ends_nothing(roads: Path) -> None:
     query = "WITH r AS (SELECT * FROM readings) SELECT time, sensor, speed FROM r WHERE sensor <> 'x;y' -- ; all"
-    assert table_of_query("sqlite:///roads.db", query).num_rows == len(ROWS)
+    assert table_of_query(database("sqlite:///roads.db"), query).num_rows == len(ROWS)
 
 
 def test_cells_of_several_types_are_texts(roads: Path) -> None:
@@ -170,14 +170,14 @@ def test_no_command_tells_the_password_of_a_url(roads: Path, command: str) -> No
     done = socialx(command, *(["auto"] if command == "convert" else []), url)
     assert done.exit_code in (1, 2)
     assert WORD not in done.output
-    assert "me@localhost" in done.output
+    assert "localhost" in done.output
 
 
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     url = f"postgresql://me:{WORD}@host/db?sslpassword={WORD}&connect_timeout=3"
-    line = refusal(lambda: table_of_query(url, QUERY), "pip install 'socialx[database]'")
-    assert line.startswith("postgresql://me@host/db?connect_timeout=3: ")
+    line = refusal(lambda: table_of_query(database(url), QUERY), "pip install 'socialx[database]'")
+    assert line.startswith("postgresql://host/db: ")
 
 
 # ---- a server of PostgreSQL
@@ -213,9 +213,6 @@ def server() -> Iterator[str]:
 
             with dbapi.connect(url) as connection, connection.cursor() as cursor:
                 cursor.execute("CREATE TABLE readings (time timestamp, sensor text, speed numeric(6, 2))")
-                cursor.execute('CREATE TABLE "Other Table" (id int)')
-                cursor.execute("CREATE SCHEMA city")
-                cursor.execute("CREATE TABLE city.logs (id int)")
                 for row in ROWS:
                     cursor.execute("INSERT INTO readings VALUES ('{}', '{}', {})".format(*row))  # noqa: S608
                 connection.commit()
@@ -238,7 +235,7 @@ def test_rows_of_postgres(server: str, roads: Path) -> None:
     assert WORD not in done.output
     assert WORD.encode() not in (roads / "out.h5").read_bytes()
     with h5py.File("out.h5") as file:
-        assert file.attrs["source_data"].startswith("postgresql://me@/postgres?host=")
+        assert file.attrs["source_data"].startswith("postgresql:///postgres (SELECT")
 
 
 @pytest.mark.parametrize(
@@ -258,9 +255,7 @@ def test_times_of_postgres(server: str, roads: Path, columns: str, first: str) -
 
 
 def test_what_postgres_refuses(server: str, roads: Path) -> None:
-    line = refusal(lambda: api.convert("auto", server))
-    assert "it has 3 tables: city.logs (id); Other Table (id); readings (time, sensor, speed)" in line
-    assert "--query 'SELECT time, sensor, speed FROM readings'" in line
+    assert "--query 'SELECT time, sensor, speed FROM readings'" in refusal(lambda: api.convert("auto", server))
     wrong = {
         "WITH a AS (DELETE FROM readings RETURNING *) SELECT * FROM a": "",
         "SELECT tim FROM readings": 'column "tim" does not exist',
@@ -270,7 +265,7 @@ def test_what_postgres_refuses(server: str, roads: Path) -> None:
     }
     for query, words in wrong.items():
         assert WORD not in refusal(lambda query=query: api.convert("csv", server, "out.h5", query=query), words)
-    assert table_of_query(server, QUERY).num_rows == len(ROWS)
+    assert table_of_query(database(server), QUERY).num_rows == len(ROWS)
     other = server.replace("%21", "")
-    line = refusal(lambda: table_of_query(other, QUERY), "password authentication failed")
+    line = refusal(lambda: table_of_query(database(other), QUERY), "password authentication failed")
     assert WORD[:-1] not in line

@@ -238,7 +238,7 @@ def test_what_is_wrong_with_numbers_is_said(tmp_path: Path) -> None:
     refusal(lambda: read_locations(path), "latitude and longitude look exchanged")
     path.write_text("id,x,y\n1,600157.8,4125092.8\n")
     refusal(lambda: read_locations(path), "look like metres", "EPSG:4326")
-    (tmp_path / "a.xlsx").write_text("id,lat,lon\n1,48,11\n")
+    (tmp_path / "a.xlsx").write_bytes(b"PK" + bytes(40))
     refusal(lambda: read_locations(tmp_path / "a.xlsx"), "no workbook that can be read")
 
 

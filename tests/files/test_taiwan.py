@@ -99,7 +99,7 @@ def test_lanes_become_detectors_with_their_positions(tmp_path: Path) -> None:
     assert store.sensors.longitude.tolist() == [121.5, 122.5]
     assert store.timestamps.astype(str).tolist() == [f"{time[:10]} {time[11:19]}" for time in TIMES]
     assert [names.decode() for names in file["metadata/combined_lanes"][:]] == ["0, 1", "0"]
-    assert f"speeds are means of lanes weighted by flow ({IDS[0]}: 0, 1)" in told(done)
+    assert f"speeds are means of lanes weighted by flow ({IDS[0]}: 1 0, 1 1)" in told(done)
 
 
 def tree(folder: Path) -> Path:
@@ -169,8 +169,7 @@ def test_several_files_and_one_of_positions(tmp_path: Path) -> None:
     file, _ = convert(live, meta=tmp_path / "at.csv")
     assert values(file) == SPEEDS
     refusal(lambda: convert(tmp_path / "in"), "holds no positions of its sensors: add --meta-csv")
-    moment = "its snapshots are of one moment, 2024-01-31 00:00:00: name the folder"
-    refusal(lambda: convert(live[0], without_positions=True), moment)
+    refusal(lambda: convert(live[0], without_positions=True), "no row in it is later than another")
 
 
 def test_several_quantities(tmp_path: Path) -> None:
@@ -212,22 +211,22 @@ def test_times_with_another_offset_or_none_are_those_of_taiwan(tmp_path: Path) -
 def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     snapshots[1][1] = snapshots[2][1] = snapshots[0][1]
-    file, done = convert(write(tmp_path / "in", snapshots))
-    assert np.isnan([row[1] for row in values(file)]).tolist() == [False, True, True]
-    assert "2 readings stand there again: read once" in told(done)
+    done = works("convert", "auto", write(tmp_path / "in", snapshots), "--output-h5", tmp_path / "out.h5")
+    assert np.isnan(open_store(tmp_path / "out.h5").values[:, 1]).tolist() == [False, True, True]
+    assert "2 rows stand twice with the same reading: read once" in done.stderr
     other = two(TIMES[0], 99.0)[1]
-    live = sorted(write(tmp_path / "other", [snapshots[0], [snapshots[1][0], other]]).rglob("VDLiveList.json"))
-    found = f"two readings of {IDS[1]} at 2024-01-31 00:00:00"
-    refusal(lambda: convert(tmp_path / "other"), found, f"in {live[0]} and {live[1]}", ": remove one")
+    write(tmp_path / "other", [snapshots[0], [snapshots[1][0], other]])
+    found = f"two readings of {IDS[1]}, lane 1 0 at 2024-01-31 00:00:00 (40, 79): remove one"
+    refusal(lambda: convert(tmp_path / "other"), found)
 
 
-def test_a_detector_that_stands_still_since_long_ago_makes_no_row(tmp_path: Path) -> None:
+def test_a_detector_that_stands_still_since_long_ago_is_left_out(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     for entries in snapshots:
         entries.append(detector("OLD", "2023-06-01T07:12:00+08:00", lane(0, 30, 1, 1)))
     file, done = convert(write(tmp_path / "in", snapshots), without_positions=True)
-    assert file["data/features"].shape[:2] == (3, 3)
-    assert "3 readings are of other times than the snapshots (OLD): left out" in told(done)
+    assert file["data/features"].shape[:2] == (3, 2)
+    assert "3 rows of other times than the snapshots (OLD): left out" in told(done)
 
 
 def test_a_clock_that_is_ahead_makes_no_row(tmp_path: Path) -> None:
@@ -235,44 +234,46 @@ def test_a_clock_that_is_ahead_makes_no_row(tmp_path: Path) -> None:
     snapshots[1][7]["DataCollectTime"] = "2099-01-01T00:00:00+08:00"
     file, done = convert(write(tmp_path / "in", snapshots), without_positions=True)
     assert file["data/features"].shape[:2] == (3, 200)
-    assert "1 reading is of other times than the snapshots (V7): left out" in told(done)
+    assert "1 row of other times than the snapshots (V7): left out" in told(done)
 
 
 def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     for n, entries in enumerate(snapshots):
         entries[1]["DataCollectTime"] = TIMES[n].replace(":00+08", f":{20 + n}+08")
-    pair = "readings of 2024-01-31 00:00:00 and 2024-01-31 00:00:20, closer than the 5 min"
-    refusal(lambda: convert(write(tmp_path / "in", snapshots)), pair, "--round-times moves each to the nearest")
+    closer = "closer than the 5 min between snapshots: --round-times moves each to a whole step"
+    refusal(lambda: convert(write(tmp_path / "in", snapshots)), closer)
     file, done = convert(tmp_path / "in", round_times=True)
     assert values(file) == SPEEDS
-    assert "3 of 6 times moved to whole 5 min, by up to 22 s" in told(done)
+    assert "each sensor's rounded to whole 5 min" in told(done)
 
 
-def test_of_two_readings_in_a_step_the_nearer_one_counts(tmp_path: Path) -> None:
+def test_two_readings_in_a_step_are_refused(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
-    late = two("2024-01-31T00:05:40+08:00", 80.0)
-    file, done = convert(write(tmp_path / "in", [*snapshots, late]), round_times=True, freq="5min")
-    assert values(file) == SPEEDS
-    assert "2 readings share their step with one that is nearer to it: left out" in told(done)
+    write(tmp_path / "in", [*snapshots, two("2024-01-31T00:05:40+08:00", 80.0)])
+    found = "rounded to whole 5 min, 3 rows come to the time of another one"
+    refusal(lambda: convert(tmp_path / "in", round_times=True, freq="5min"), found)
 
 
-def test_lanes_of_two_links_are_told(tmp_path: Path) -> None:
+def test_lanes_of_two_links_are_combined(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     for entries in snapshots:
         entries[1]["LinkFlows"].append({"LinkID": "2", "Lanes": [lane(0, 90, 1, 5)]})
+        entries.pop(0)
     file, done = convert(write(tmp_path / "in", snapshots))
-    assert [row[1] for row in values(file)] == [65.0, 65.5, 66.0]
-    assert f"1 detector has lanes of several links ({IDS[1]}): combined to one reading" in told(done)
+    assert [row[0] for row in values(file)] == [65.0, 65.5, 66.0]
+    assert f"({IDS[1]}: 1 0, 2 0)" in told(done)
 
 
 def test_empty_snapshots_and_other_files_are_named(tmp_path: Path) -> None:
     data = write(tmp_path / "in", [*SNAPSHOTS, []])
+    for number in range(150):  # more folders than files are looked at
+        (data / f"2024-02-01_{number:03}").mkdir()
     (data / "settings.json").write_text("{}")
     file, done = convert(data)
     assert values(file) == SPEEDS
-    assert "1 snapshot without a reading (2024-01-31_03/VDLiveList.json)" in told(done)
-    assert "1 file left out, no snapshots (in/settings.json)" in told(done)
+    left = "left out, without readings of lanes: 2024-01-31_03/VDLiveList.json, in/settings.json"
+    assert left in told(done)
 
 
 BOMB = (
@@ -283,17 +284,16 @@ DAMAGED = {
     "empty": ("", "no JSON or XML that can be read"),
     "bomb": (BOMB, "it has a document type"),
     "cut xml": (as_xml("VDLiveList", "VDLives", SNAPSHOTS[2])[:-40], "no JSON or XML that can be read"),
-    "page": ("<html><body>busy</body></html>", "no list VDLives in it"),
-    "message": ('{"message": "API rate limit exceeded"}', "no list VDLives in it"),
-    "texts": ('{"VDLives": ["a"]}', "no list VDLives in it"),
+    "page": ("<html><body>busy</body></html>", "no list VDLives or VDs in it"),
+    "message": ('{"message": "API rate limit exceeded"}', "no list VDLives or VDs in it"),
+    "texts": ('{"VDLives": ["a"]}', "no list VDLives or VDs in it"),
     "deep": ("[" * 100_000, "no JSON or XML that can be read"),
-    "no id": (as_json("", "VDLives", [detector("", TIMES[2], lane(0, 1, 1, 1))]), "it has no VDID"),
-    "no time": (as_json("", "VDLives", [detector("A", "", lane(0, 1, 1, 1))]), "no DataCollectTime"),
+    "no id": (as_json("", "VDLives", [detector("", TIMES[2], lane(0, 1, 1, 1))]), "it needs a VDID"),
+    "no time": (as_json("", "VDLives", [detector("A", "", lane(0, 1, 1, 1))]), "a DataCollectTime such as"),
     "odd time": (as_json("", "VDLives", [detector("A", "2024-02-31T00:00:00", lane(0, 1, 1, 1))]), "'A' at '2024-02"),
     "odd speed": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, "fast", 1, 1))]), "'fast'"),
-    "a truth": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, True, 1, 1))]), "its Speed is 'True'"),
-    "odd lanes": ('{"VDLives": [{"VDID": "A", "LinkFlows": {"Lanes": 1}}]}', "its LinkFlows is no list"),
-    "large": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, 10**400, 1, 1))]), "'A' at"),
+    "a truth": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, True, 1, 1))]), "'True'"),
+    "odd lanes": ('{"VDLives": [{"VDID": "A", "LinkFlows": {"Lanes": 1}}]}', "'A' at '' is not as the standard has it"),
 }
 
 
@@ -312,7 +312,7 @@ def test_a_file_that_is_too_large_or_cannot_be_unpacked(tmp_path: Path, monkeypa
     refusal(lambda: convert(data), f"{data / '2.json.gz'}: cannot be read")
     monkeypatch.setattr(taiwan, "CONTENT_BYTES", 1 << 20)
     (data / "2.json.gz").write_bytes(gzip.compress(b" " * (1 << 21)))
-    refusal(lambda: convert(data), f"{data / '2.json.gz'}: more than 1 MiB")
+    refusal(lambda: convert(data), f"{data / '2.json.gz'}: cannot be read (more than 1 MiB)")
 
 
 def test_positions_that_are_none_count_as_not_listed(tmp_path: Path) -> None:
@@ -327,9 +327,9 @@ def test_positions_that_are_none_count_as_not_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"units": "mph"}, "speeds of VDLive are in km/h"),
-        ({"channel": "lorries"}, "choose of speed, flow, occupancy"),
-        ({"channel": "speed,speed"}, "each once"),
+        ({"units": "mph"}, "Speed [km/h] of"),
+        ({"channel": "lorries"}, "of Speed [km/h], Occupancy [%], Volume"),
+        ({"channel": "speed,speed"}, "a second column of avg_speed"),
         ({"freq": "5min"}, "says that itself"),
         ({"city": "taipei"}, "says that itself"),
     ],
@@ -341,10 +341,10 @@ def test_options_that_cannot_be(tmp_path: Path, options: dict[str, str], words: 
 def test_a_folder_without_a_snapshot(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/VDList.json").write_text(as_json("", "VDs", PLACES))
-    lacking = "no snapshot of VDLive: name a file VDLiveList, or a folder or zip of them"
+    lacking = "no readings of lanes in it: name a file VDLiveList, or a folder or zip of them"
     refusal(lambda: api.convert("taiwan-vd", tmp_path / "in", tmp_path / "out.h5"), lacking)
     none = write(tmp_path / "none", [[], []])
-    refusal(lambda: api.convert("taiwan-vd", none, tmp_path / "out.h5"), "no reading in 2 snapshots")
+    refusal(lambda: api.convert("taiwan-vd", none, tmp_path / "out.h5"), lacking)
 
 
 def test_ids_in_chinese_go_through_every_task(tmp_path: Path) -> None:
