@@ -324,7 +324,7 @@ def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bo
     ways += [
         (place,)
         for place in holding(EPOCH)
-        if SINCE_1970.fullmatch(names[place]) or (place == 0 and not names_rows(names[place]))
+        if SINCE_1970.fullmatch(names[place]) or (place == 0 and not ways and not names_rows(names[place]))
     ]
     ways.sort(key=rank)
     named = ways and rank(ways[0]) != (False, True)
