@@ -207,7 +207,7 @@ def _of_days(table: _Table, melt: Melt) -> Roles | None:
     lanes = next((each for each in table.rest if each not in sensors and LANES.fullmatch(table.names[each])), None)
     if len(melted) in LONGER and not sensors and not unclear:
         return None
-    if twice := hours_twice(table.names, melt):
+    if twice := [name for name in hours_twice(table.names, melt) if name not in table.request.drop]:
         drops = " ".join(str(Argument("drop", name)) for name in twice)
         unclear = f"columns of an hour that comes twice ({sample(twice)})", f"{drops} leaves the second one out"
     elif not sensors and not unclear and (table.repeats() or not say_times(table.names, melt)):
