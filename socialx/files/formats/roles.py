@@ -594,7 +594,10 @@ class _Table:
         one, other = self.names[large], self.names[small]
         found = f"columns of different scales ({one!r} has {medians[large]:g} mostly, {other!r} {medians[small]:g})"
         either = f"{Argument('quantity', 'speed')} or {Argument('quantity', 'flow')} if each column is a sensor"
-        remedy = f"{Argument('drop', one)} or {Argument('drop', other)} leaves one out; {either}"
+        middle = float(np.median([median for median in medians.values() if median]))
+        far = [one if medians[large] * medians[small] > middle**2 else other]  # from the others
+        drops = " or ".join(str(Argument("drop", name)) for name in ((one, other) if len(values) == 2 else far))
+        remedy = f"{drops} leaves it out; {either}"
         return found, remedy
 
     def shares(self, values: tuple[int, ...]) -> bool:
