@@ -222,7 +222,7 @@ def _of_days(table: _Table, melt: Melt) -> Roles | None:
     lanes = next((each for each in table.rest if each not in sensors and LANES.fullmatch(table.names[each])), None)
     if len(melted) in LONGER and not sensors and not unclear:
         return None
-    if twice := hours_twice(table.names, melt):
+    if twice := [name for name in hours_twice(table.names, melt) if name not in table.request.drop]:
         drops = " ".join(str(Argument("drop", name)) for name in twice)
         unclear = f"columns of an hour that comes twice ({sample(twice)})", f"{drops} leaves the second one out"
     elif not sensors and not unclear and (table.repeats() or not say_times(table.names, melt)):
@@ -629,7 +629,10 @@ class _Table:
         one, other = self.names[large], self.names[small]
         found = f"columns of different scales ({one!r} has {medians[large]:g} mostly, {other!r} {medians[small]:g})"
         either = f"{Argument('quantity', 'speed')} or {Argument('quantity', 'flow')} if each column is a sensor"
-        remedy = f"{Argument('drop', one)} or {Argument('drop', other)} leaves one out; {either}"
+        middle = float(np.median([median for median in medians.values() if median]))
+        far = [one if medians[large] * medians[small] > middle**2 else other]  # from the others
+        drops = " or ".join(str(Argument("drop", name)) for name in ((one, other) if len(values) == 2 else far))
+        remedy = f"{drops} leaves it out; {either}"
         return found, remedy
 
     def shares(self, values: tuple[int, ...]) -> bool:

@@ -1,0 +1,165 @@
+"""Finer rows averaged to longer steps, against plain loops over the rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import socialx
+from socialx.errors import SettingsError
+from socialx.files.formats.contents import as_timestamps
+from socialx.files.hdf5_layout import Block
+from socialx.files.resample import resampled
+from socialx.files.store import open_store
+from tests.commands import small_file, small_run
+from tests.data_files import refusal
+from tests.frames import converted
+
+START, WHERE = 1_706_600_000 // 86_400 * 86_400 + 1_920, Path("a.csv")
+
+
+def fine(rows: int, sensors: int, features: int, step: int = 30, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows a step apart, of which some are lost, with gaps and codes: seconds [T] and numbers [T,N,F]."""
+    rng = np.random.default_rng(seed)
+    seconds = START + step * np.arange(rows)
+    values = rng.uniform(1, 90, (rows, sensors, features)).round(1)
+    values[rng.random(values.shape) < 0.2] = np.nan
+    values[rng.random(values.shape) < 0.1] = -1
+    values[rows // 3 : rows // 3 + 40, 0] = np.nan
+    kept = rng.random(rows) > 0.1
+    kept[:3] = True
+    return seconds[kept], values[kept].astype(np.float32)
+
+
+def cut(seconds: np.ndarray, values: np.ndarray, sizes: list[int], features: int) -> Generator[Block, None, None]:
+    begin = 0
+    for size in [*sizes, len(seconds)]:
+        part = slice(begin, begin + size)
+        if len(seconds[part]):
+            yield Block(as_timestamps(seconds[part]), values[part] if features > 1 else values[part][..., 0])
+        begin += size
+
+
+def averaged(seconds: np.ndarray, values: np.ndarray, step: int, features: list[str], usual: float) -> pd.DataFrame:
+    """What each step has of each sensor and feature, a row at a time."""
+    rows = defaultdict(list)
+    for second, row in zip(seconds.tolist(), values.tolist(), strict=True):
+        rows[second // step * step].append(row)
+    found = {}
+    for begin, mine in sorted(rows.items()):
+        for sensor in range(values.shape[1]):
+            for place, feature in enumerate(features):
+                read = [(row[sensor][place], row[sensor]) for row in mine if row[sensor][place] >= 0]
+                mean = sum(value for value, _ in read) / len(read) if read else np.nan
+                if feature == "flow" and read:
+                    mean *= max(usual, len(read))
+                if feature == "avg_speed" and "flow" in features:
+                    flows = [max(each[features.index("flow")], 0) for _, each in read]
+                    flows = [0 if np.isnan(each) else each for each in flows]
+                    if sum(flows):
+                        pairs = zip(read, flows, strict=True)
+                        mean = sum(value * flow for (value, _), flow in pairs) / sum(flows)
+                found[begin, sensor, feature] = mean if len(read) >= usual / 2 else np.nan
+    return pd.Series(found).unstack([1, 2])
+
+
+FEATURES = [["avg_speed"], ["flow"], ["occupancy"], ["avg_speed", "flow"], ["flow", "avg_speed", "occupancy"]]
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("sizes", [[], [1] * 50, [7] * 400, [1500, 3]])
+def test_steps_are_those_of_a_loop_wherever_blocks_end(features: list[str], sizes: list[int]) -> None:
+    seconds, values = fine(2600, 3, len(features))
+    blocks = resampled(cut(seconds, values, sizes, len(features)), 300, features, (-1.0,), WHERE)
+    parts = list(blocks)
+    wanted = averaged(seconds, values, 300, features, 10)
+    assert np.concatenate([part.timestamps for part in parts]).tolist() == as_timestamps(wanted.index.values).tolist()
+    found = np.concatenate([part.speeds.reshape(len(part.speeds), -1) for part in parts])
+    np.testing.assert_allclose(found, wanted.to_numpy(), rtol=1e-5)
+    assert np.isnan(found).any()
+    assert {part.speeds.ndim for part in parts} == {2 if len(features) == 1 else 3}
+
+
+def test_sensors_may_report_at_times_of_their_own() -> None:
+    seconds = START + np.arange(3000)
+    values = np.full((3000, 60, 1), np.nan, np.float32)
+    for sensor in range(60):
+        values[sensor::60, sensor, 0] = sensor + np.arange(50)
+    for sizes in ([], [1] * 70):
+        found = np.concatenate(
+            [each.speeds for each in resampled(cut(seconds, values, sizes, 1), 300, ["avg_speed"], (), WHERE)]
+        )
+        np.testing.assert_allclose(found, averaged(seconds, values, 300, ["avg_speed"], 5).to_numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[], [1] * 10])
+@pytest.mark.parametrize(("step", "found"), [(300, "every 5 min"), (900, "every 15 min")])
+def test_rows_that_are_no_finer_are_refused(step: int, found: str, sizes: list[int]) -> None:
+    seconds, values = START + step * np.arange(50), np.ones((50, 2, 1), np.float32)
+    with pytest.raises(SettingsError, match=found):
+        list(resampled(cut(seconds, values, sizes, 1), 300, ["flow"], (), WHERE))
+
+
+def test_a_single_reading_of_each_sensor_is_refused() -> None:
+    values = np.where(np.eye(4, dtype=bool), 5.0, np.nan)[..., np.newaxis].astype(np.float32)
+    with pytest.raises(SettingsError, match="no two readings of a sensor"):
+        list(resampled(cut(START + 30 * np.arange(4), values, [], 1), 300, ["flow"], (), WHERE))
+
+
+# ---- as a user asks for it
+
+
+def table(path: Path, minutes: float, rows: int = 600, order: str = "time") -> tuple[Path, pd.DataFrame]:
+    """A row for each time and sensor, and the same as pandas has it in steps of five minutes."""
+    times = pd.date_range("2024-01-30 06:02", periods=rows, freq=f"{60 * minutes:.0f}s", name="time")
+    values = np.random.default_rng(0).uniform(20, 90, (rows, 2)).round(1)
+    frame = pd.DataFrame(values, times, ["A", "B"])
+    cells = frame.reset_index().melt("time", var_name="sensor", value_name="speed").sort_values(order, kind="stable")
+    cells.to_csv(path, index=False)
+    steps = frame.resample("5min")
+    return path, steps.mean().where(steps.count() >= 2.5 / minutes)
+
+
+@pytest.mark.parametrize("order", ["time", "sensor"])
+@pytest.mark.parametrize("minutes", [0.5, 1, 2.5])
+def test_convert_averages_a_table(tmp_path: Path, order: str, minutes: float) -> None:
+    path, frame = table(tmp_path / "a.csv", minutes, order=order)
+    found = converted(path, resample="5min")
+    assert (found.index == frame.index).all()
+    np.testing.assert_allclose(found.to_numpy(), frame.to_numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("step", ["7min", "25h", "soon", "30s"])
+def test_a_step_that_is_no_part_of_a_day_is_refused(tmp_path: Path, step: str) -> None:
+    path, _ = table(tmp_path / "a.csv", 0.5)
+    refusal(lambda: converted(path, resample=step), step)
+
+
+def test_rounding_that_puts_rows_together_names_the_step(tmp_path: Path) -> None:
+    path, _ = table(tmp_path / "a.csv", 4.5)
+    line = refusal(lambda: converted(path, round_times=True), "rows come to the time of another one")
+    assert "--resample 10min" in line
+    found = converted(path, resample="10min")
+    cells = pd.read_csv(path, parse_dates=["time"]).pivot(index="time", columns="sensor", values="speed")
+    np.testing.assert_allclose(found.to_numpy(), cells.resample("10min").mean().to_numpy(), rtol=1e-6)
+
+
+def test_predict_averages_a_finer_table(tmp_path: Path) -> None:
+    data = small_file(tmp_path)
+    run, store = small_run(data), open_store(data)
+    times = pd.to_datetime(store.seconds[-60:], unit="s")
+    frame = pd.DataFrame(store.values[-60:], times, list(store.sensors.ids)).rename_axis("time")
+    fine = frame.reindex(pd.date_range(times[0], periods=300, freq="1min")).ffill().rename_axis("time")
+    places = pd.DataFrame({"id": store.sensors.ids, "lat": store.sensors.latitude, "lon": store.sensors.longitude})
+    places.to_csv(tmp_path / "at.csv", index=False)
+    for each, name in ((frame, "coarse.csv"), (fine, "fine.csv")):
+        each.reset_index().to_csv(tmp_path / name, index=False)
+    said = {"meta_csv": tmp_path / "at.csv", "units": "mph"}
+    plain = socialx.predict(run, tmp_path / "coarse.csv", **said)
+    averaged = socialx.predict(run, tmp_path / "fine.csv", resample="5min", **said)
+    np.testing.assert_allclose(averaged.values, plain.values, rtol=1e-5)
