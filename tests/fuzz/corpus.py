@@ -147,7 +147,9 @@ DRAWN = Base("drawn", {}, (), (), 4)  # each of its cases is another table
 
 def _drawn(seed: int, number: int) -> Case:
     found = drawn.draw(seed, number)
-    words = command(f"convert auto {found.name} --without-positions --output-h5 {OUT}", OUT, oracle="drawn")
+    words = command(
+        f"convert auto {found.name} --without-positions --output-h5 {OUT} {shlex.join(found.said)}", OUT, oracle="drawn"
+    )
     base = replace(DRAWN, name="drawn, plain names" if found.plain else "drawn, odd names")
     return Case(seed, number, base, found.name, found.how, found.content, words, found.name, drawn=found)
 

@@ -67,6 +67,7 @@ class Drawn:
     content: bytes
     how: str
     plain: bool  # all its names are words of a language
+    said: tuple[str, ...]  # options of the command
     ids: list[list[str]]
     times: list[str]
     values: np.ndarray
@@ -118,7 +119,7 @@ def draw(seed: int, number: int) -> Drawn:
         used.add(found.lower())
         return found
 
-    columns: list[tuple[str, list[Any]]] = []
+    columns, ids = list[tuple[str, list[Any]]](), list[list[str]]()
     if by_day or dice.random() < 0.15:
         form = "%Y-%m-%d"
         columns.append((name("date"), [f"{moments[t]:{form}}" for t, _, _ in order]))
@@ -131,14 +132,12 @@ def draw(seed: int, number: int) -> Drawn:
             for each in moments
         ]
         columns.append((name("time", plain=since), [int(texts[t]) if since else texts[t] for t, _, _ in order]))
-    ids = [names, [f"{STREETS[n]}:{n}" for n in range(count)]]
     if shape == "wide":
         columns += [(each, [values[t, n, 0] for t, _, _ in order]) for n, each in enumerate(names)]
     if shape == "ways":
         ways = ["NS"[n % 2] for n in range(count)]
         names = [names[n // 2] for n in range(count)]
-        pairs = list(zip(names, ways, strict=True))
-        ids[0], ids[1:] = [f"{one}-{way}" for one, way in pairs], [ids[1], [f"{way}-{one}" for one, way in pairs], ways]
+        ids += [[f"{one}-{way}" for one, way in zip(*pair, strict=True)] for pair in ((names, ways), (ways, names))]
         columns.append((name("way"), [ways[n] for _, n, _ in order]))
     if shape not in ("wide", "one"):
         columns.insert(dice.randint(0, len(columns)), (name("sensor"), [names[n] for _, n, _ in order]))
@@ -154,12 +153,18 @@ def draw(seed: int, number: int) -> Drawn:
         columns.insert(dice.choice((0, len(columns), len(columns))), (name(each, plain=beside), cells))
     with warnings.catch_warnings(action="ignore"):  # where no lane has a reading
         truth = values.sum(axis=2) if kind == "flow" else np.nanmean(values, axis=2)
+    for _, cells in columns:  # any column that tells the sensors apart may name them
+        pairs = {(n, str(cell)) for (_, n, _), cell in zip(order, cells, strict=True)}
+        called = dict(pairs)
+        ids += [[called[n] for n in range(count)]] if len(pairs) == len({*called.values()}) == count else []
+    ids = [names] if shape == "wide" else ids or [names]
     file, content, written = _written(
         dice, [each for each, _ in columns], list(zip(*(each for _, each in columns), strict=True))
     )
     times = [str(each - timedelta(hours=2 * form.endswith("+02:00"))) for each in moments]
     how = f"{shape} by {by}, {kind}, {form}, {written}: {', '.join(each for each, _ in columns)}"
-    return Drawn(file, content, how, not odd, ids, times, truth)
+    said = ("--quantity", kind) if by_day or (odd and dice.random() < 0.5) else ()
+    return Drawn(file, content, how, not odd, said, ids, times, truth)
 
 
 def _readings(dice: Random, kind: str, shape: At) -> np.ndarray:

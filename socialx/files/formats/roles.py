@@ -37,8 +37,8 @@ MANY = 100  # columns, from which on a table has no column of sensors: only its 
 SUFFIX = r"(?:[ _-]?(?:id|name|no|nr|code|number))?"
 # Names of a column of sensors in a table that has a row for each reading, in the languages of those who publish them.
 SENSORS = re.compile(
-    r"(?:sensor|station|det|detector|vd|vds|device|counter|loop|messstelle|detektor|z(?:ä|ae)hlstelle|messquerschnitt|mq"
-    rf"|meetpunt|meetlocatie|punto|estaci[oó]n|aforo|compteur|capteur|boucle){SUFFIX}|vdid|iu_ac",
+    r"(?:id[ _-])?(?:sensor|station|det|detector|vd|vds|device|counter|loop|messstelle|detektor|z(?:ä|ae)hlstelle"
+    rf"|messquerschnitt|mq|meetpunt|meetlocatie|punto|estaci[oó]n|aforo|compteur|capteur|boucle){SUFFIX}|vdid|iu_ac",
     re.IGNORECASE,
 )
 # Those of a column that may number the rows, or name what has several sensors.
@@ -488,6 +488,7 @@ class _Table:
         channels = (self.request.channel or "").split(",")
         lanes = [place for place in self.rest if LANES.fullmatch(self.names[place])]
         free = [place for place in self.rest if place not in lanes and self.names[place] not in channels]
+        free = [place for place in free if not NO_SENSOR.fullmatch(self.names[place])]
         named = [place for place in free if may_be_sensors(self.names[place]) and not self.is_row_number(place)]
         sure = [place for place in named if self.proved(place, covered=0) or len(self.rows) < PROVED]
         if sure or (named and not self._candidates(free, readings_beside=readings_beside)):
