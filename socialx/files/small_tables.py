@@ -21,12 +21,15 @@ from socialx.files.file_head import (
     UTF16,
     check_first_line,
     check_text,
+    opened,
     read_head,
     unpacked,
 )
 from socialx.files.points import Row, as_wkt, axis_of, datex
+from socialx.files.workbooks import Rows, read_workbook
 
 TABLE_BYTES, JSON_BYTES = 1 << 27, 1 << 25  # 100,000 sensors of 1.3 kB, or points of 300 bytes
+CELLS = 1 << 22  # of Parquet: 100,000 rows of 40 columns
 BLANK = 1 << 16  # lines, one after the other
 FEATURE_ID = "@id"
 DECIMAL = re.compile(r"^([+-]?[0-9]+),([0-9]+)$")
@@ -42,8 +45,6 @@ def read_tables(path: Path, advice: str, notes: list[str]) -> list[list[Row]]:
     An object of a point is a cell of WKT; ``notes`` name the other objects, which are left out.  advice: what file is
     meant.  Raises SocialxError for what is no table, or larger than the limits above.
     """
-    from socialx.files.formats.sheets import typed  # which loads this module
-
     head = read_head(path, advice)
     check_first_line(head, advice)
     begin = head.lines[0][1].lstrip("\ufeff \t") if head.lines else ""
@@ -53,12 +54,27 @@ def read_tables(path: Path, advice: str, notes: list[str]) -> list[list[Row]]:
         return [_json(path, advice, notes)]
     if head.kind not in ("excel", "parquet"):
         return [[*read_rows(path, advice, TABLE_BYTES)]]
+    sheets = read_workbook(path) if head.kind == "excel" else {"": _parquet(path, advice)}
     tables = []
-    for name, frame in typed(head).items():
-        of, header = f" of sheet {name}" if name else "", [[*map(str, frame)]] if head.kind == "parquet" else []
-        rows = enumerate([*header, *frame.itertuples(index=False, name=None)], 1)
-        tables.append([(f"line {number}{of}", [*map(_cell, cells)]) for number, cells in rows])
+    for name, rows in sheets.items():
+        of = f" of sheet {name}" if len(sheets) > 1 else ""
+        tables.append([(f"line {number}{of}", [*map(_cell, cells)]) for number, cells in enumerate(rows, 1)])
     return tables
+
+
+def _parquet(path: Path, advice: str) -> Rows:
+    """The names of the columns, and the cells of each row."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with opened(path) as stream:
+            file = parquet.ParquetFile(stream)
+            if (cells := file.metadata.num_rows * file.metadata.num_columns) > CELLS:
+                raise SocialxError(path, f"{cells:,} cells, more than a table of positions has ({CELLS:,})", advice)
+            table = file.read()
+    except (OSError, ValueError, ArrowException) as error:
+        raise SocialxError(path, f"no Parquet that can be read ({in_short(error, 80)})", advice) from None
+    return [table.column_names, *map(list, zip(*(column.to_pylist() for column in table.columns), strict=True))]
 
 
 def read_rows(path: Path, advice: str, most: float = float("inf")) -> Iterator[Row]:
@@ -123,7 +139,13 @@ def _json(path: Path, advice: str, notes: list[str]) -> list[Row]:
             raise SocialxError(path, other, "write them as EPSG:4326, longitude first")
         lists = [each for each in found.values() if isinstance(each, list) and each and isinstance(each[0], dict)]
         found = lists[0] if len(lists) == 1 else [found]
-    numbered = [(number, each) for number, each in enumerate(found, 1) if isinstance(each, dict)]
+    return _of_objects(
+        path, what, [(number, each) for number, each in enumerate(found, 1) if isinstance(each, dict)], notes
+    )
+
+
+def _of_objects(path: Path, what: str, numbered: list[tuple[int, dict[str, Any]]], notes: list[str]) -> list[Row]:
+    """A header and rows of some objects with their numbers, of features of GeoJSON their properties and geometry."""
     features = [(number, each) for number, each in numbered if isinstance(each.get("geometry"), dict)]
     points = [(number, each) for number, each in features if each["geometry"].get("type") == "Point"]
     what = "feature" if features else what
