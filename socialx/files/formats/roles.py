@@ -147,12 +147,7 @@ def roles_of(
     table = _Table(names, rows, times, rest, texts, decimal, request)
     if more is not None and table.may_be_long():
         table = replace(table, rows=max(rows, [cells for cells in more() if len(cells) == len(names)], key=len))
-    if not request.time_column and (hour := table.hour()) is not None:
-        timed = replace(table, times=(*times, hour), rest=[place for place in rest if place != hour])
-        unclear = timed.hour_or_sensor(hour)
-        table, wide = (table if unclear else timed), [place for place in wide if place != hour]
-    days = times_of_day(names, [place for place in rest if place not in texts]) if table.dated() else None
-    found = (_of_days(table, days) if days else None) or _of_rows(table, wide)
+    found = _of_table(table, wide)
     found = replace(found, unclear=unclear or found.unclear)
     melted = {place for group in found.melt.groups for place in group} if found.melt else set[int]()
     taken = {*found.times, *found.values, *found.sensors, found.lanes, *melted}
@@ -161,6 +156,20 @@ def roles_of(
         what = f"several columns of times ({sample([names[way[0]] for way in (times, *others)])})"
         found = replace(found, unclear=(what, f"say which: {' or '.join(called)}"))
     return replace(found, left=tuple(sorted({*range(len(names))} - taken))) if found.values else None
+
+
+def _of_table(table: _Table, wide: list[int]) -> Roles:
+    """The roles of a table whose dates an hour may join, or times of day.  wide: all columns but the times."""
+    unclear = None
+    if not table.request.time_column and (hour := table.hour()) is not None:
+        rest = [place for place in table.rest if place != hour]
+        timed = replace(table, times=(*table.times, hour), rest=rest)
+        unclear, wide = timed.hour_or_sensor(hour), [place for place in wide if place != hour]
+        table = table if unclear else timed
+    numbers = [place for place in table.rest if place not in table.texts]
+    days = times_of_day(table.names, numbers) if table.dated() else None
+    found = (_of_days(table, days) if days else None) or _of_rows(table, wide)
+    return replace(found, unclear=unclear or found.unclear)
 
 
 def _of_rows(table: _Table, wide: list[int]) -> Roles:
@@ -489,21 +498,18 @@ class _Table:
         lanes = [place for place in self.rest if LANES.fullmatch(self.names[place])]
         free = [place for place in self.rest if place not in lanes and self.names[place] not in channels]
         free = [place for place in free if not NO_SENSOR.fullmatch(self.names[place])]
-        named = [place for place in free if may_be_sensors(self.names[place]) and not self.is_row_number(place)]
-        sure = [place for place in named if self.proved(place, covered=0) or len(self.rows) < PROVED]
-        if sure or (named and not self._candidates(free, readings_beside=readings_beside)):
-            named = sure or named
-            best = min(named, key=self._rank)
-            if self.tells_apart(best) or not self.repeats():
-                return (best,), None
+        found = self._candidates(free, readings_beside=readings_beside)
+        named, sure = self._named(free)
+        best = min(named, key=self._rank, default=None)
+        if best is not None and (sure or not found) and (self.tells_apart(best) or not self.repeats()):
+            return (best,), None
         if not self.repeats():  # not the hour that comes twice
             return (), None
         those = self._of_words(free, readings_beside=readings_beside)
-        found = self._candidates(free, readings_beside=readings_beside)
         if not found and len(self.rows) < PROVED:
             found = [place for place in (*those, *lanes) if self.tells_apart(place)][:1]
         if not found:
-            apart = self._told_apart((min(named, key=self._rank),)) if named else self._of_two(those)
+            apart = self._of_two(those) if best is None else self._told_apart((best,))
             return ((named[0],) if named and not apart else ()), apart
         first = min(found, key=lambda place: (not may_be_sensors(self.names[place]), self.rest.index(place)))
         others = [place for place in found if self.values(first, place) > max(self.values(first), self.values(place))]
@@ -511,6 +517,12 @@ class _Table:
             either = " or ".join(str(Argument("sensor_column", self.names[place])) for place in (first, *others[:2]))
             return (), (f"several columns that may name the sensors ({sample(self._called(found))})", either)
         return (first,), None
+
+    def _named(self, free: list[int]) -> tuple[list[int], bool]:
+        """Those of the columns that have a name of sensors, the ones that the rows prove where there are any."""
+        named = [place for place in free if may_be_sensors(self.names[place]) and not self.is_row_number(place)]
+        sure = [place for place in named if self.proved(place, covered=0) or len(self.rows) < PROVED]
+        return sure or named, bool(sure)
 
     def _of_words(self, free: list[int], *, readings_beside: bool) -> list[int]:
         """Those of the columns that hold words or whole numbers, and no points."""
