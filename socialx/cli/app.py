@@ -52,8 +52,12 @@ class _Commands(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name.  Its module is imported; an unknown name imports all, to suggest a near one."""
         if cmd_name not in self.commands:
-            for module, _ in [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values():
-                import_module(f"socialx.cli.{module}")
+            try:
+                for module, _ in [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values():
+                    import_module(f"socialx.cli.{module}")
+            except KeyboardInterrupt:
+                typer.echo("interrupted", err=True)
+                raise typer.Exit(130) from None
             self.commands = typer.main.get_group(app).commands  # with those that the modules have added
         command = self.commands.get(cmd_name)
         if command is None and not ctx.resilient_parsing and (meant := SYNONYMS.get(cmd_name)):
