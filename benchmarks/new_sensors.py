@@ -4,9 +4,8 @@
 
 Three draws of 41 sensors.  Each trains ``--size small --sensor-dropout 0.2`` on the other sensors, forecasts the test
 part of the whole file, and is scored on the sensors that it does not know, with 0, 1, 3 and 14 days known before each
-day.  Then ``--from`` it ``--only-new-sensors`` learns from the 14 days before the test part.  Beside it:
-the run that was trained with these sensors, with all days, and copying the last reading.  A training that is complete
-is not repeated.  Writes benchmarks/results/new_sensors.json.
+day.  Beside it: the run that was trained with these sensors, with all days, and copying the last reading.  A training
+that is complete is not repeated.  Writes benchmarks/results/new_sensors.json.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from torch import nn
 
 import socialx
 from socialx.build import Problem
-from socialx.dataset import open_dataset
-from socialx.files.hdf5_layout import FEATURES, ROWS_ATTR, SECONDS, SENSOR_INFO, TIMESTAMPS, VDIDS
+from socialx.files.hdf5_layout import FEATURES, SENSOR_INFO, VDIDS
 from socialx.files.store import open_store
 from socialx.scoring.references import LAST_VALID
 from socialx.scoring.scoring_pass import survey
@@ -55,12 +53,6 @@ def main() -> None:
             without(arguments.data, file, held)
             more = {"model": {"patch": 1, "sensor_dropout": 0.2}, "trainer": {"seed": draw}}
             socialx.train(file, size="small", run_dir=folder, overwrite=True, **more)
-        fitted = arguments.runs / f"{draw}_fitted"
-        if not (fitted / "intervals.safetensors").exists():
-            late = arguments.runs / f"{draw}_late.h5"
-            reporting_late(arguments.data, late, held)
-            only = {"trainer": {"from_run": folder, "only_new_sensors": True}, "model": {"patch": 1}}
-            socialx.train(late, size="small", run_dir=fitted, overwrite=True, **only)
         scored = scored_part([str(folder)], Layers.of(None, {"data": arguments.data}), "test")
         alike = scored_part([str(arguments.other)], Layers.of(None, {"data": arguments.data}), "test")
         (problem,), (beside,) = scored.problems.values(), alike.problems.values()
@@ -68,7 +60,6 @@ def main() -> None:
         row = {
             "draw": draw,
             "days": {str(days): errors(scored, problem, problem.model, days, held) for days in DAYS},
-            "fitted on 14 days": errors_of(fitted, arguments.data, held),
             "trained with them": errors(alike, beside, beside.model, None, held),
             "copied": errors(scored, problem, scored.baselines()[LAST_VALID], None, held),
             "the known sensors": errors(scored, problem, problem.model, None, others),
@@ -77,29 +68,6 @@ def main() -> None:
         found.append(row)
         RESULT.write_text(json.dumps(found, indent=1) + "\n")
         print(json.dumps(row, indent=1), flush=True)
-
-
-def reporting_late(data: Path, output: Path, held: np.ndarray) -> None:
-    """A copy of a file that ends where its test part begins, in which some sensors report in the last 14 days alone."""
-    opened = open_dataset(
-        data, targets=("avg_speed",), inputs=None, history=12, horizon=12, device=CPU, split="canonical"
-    )
-    end = int(opened.forecast_rows("test")[0][0])
-    shutil.copy(data, output)
-    with h5py.File(output, "r+") as file:
-        for name in (FEATURES, TIMESTAMPS, SECONDS):
-            file[name].resize(end, axis=0)
-        file.attrs[ROWS_ATTR] = np.int64(end)
-        before = file[FEATURES][: end - 14 * 288]
-        before[:, held, opened.store.place] = np.nan
-        file[FEATURES][: len(before)] = before
-
-
-def errors_of(run: Path, data: Path, sensors: np.ndarray) -> dict[str, Any]:
-    """As ``errors``, of a run that 14 days are known to."""
-    scored = scored_part([str(run)], Layers.of(None, {"data": data}), "test")
-    (problem,) = scored.problems.values()
-    return errors(scored, problem, problem.model, 14, sensors)
 
 
 def without(data: Path, output: Path, held: np.ndarray) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import hashlib
 import os
 import re
@@ -153,15 +152,9 @@ def temporary_for(target: Path, process: int) -> Path:
     return target.with_name(f".{target.name}.{_machine()}-{process}.tmp")
 
 
-@functools.cache
 def _machine() -> str:
-    """8 hexadecimal digits that two machines, two containers or two boots do not share: their process ids may agree."""
-    parts = [socket.gethostname()]
-    with suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
-    with suppress(OSError):
-        parts.append(str(Path("/proc/self/ns/pid").readlink()))
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    """8 hexadecimal digits of the name of this machine or container: process ids of two of them may agree."""
+    return hashlib.sha256(socket.gethostname().encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def sweep_folder(folder: Path, name: str | None = None) -> None:

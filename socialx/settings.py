@@ -395,11 +395,6 @@ class TrainerSettings(Section):
         "run whose weights, model settings and units this training starts from; not set: fresh weights",
         Facts(flag="from", commands=TRAIN, basic=True),
     )
-    only_new_sensors: bool = setting(
-        False,
-        "with from_run: learn only the weights of sensors that are new to that run, from the rows since they report",
-        _TRAIN,
-    )
     teacher: Names = setting(
         (),
         "runs on the same data whose mean forecast the model learns to repeat, beside the target",
@@ -491,16 +486,6 @@ class Settings(Section):
         if self.data.also and self.trainer.teacher:
             one = "its forecasts are of one network"
             raise SettingsError(Argument("trainer.teacher"), one, f"leave it or {Argument('data.also')} out")
-        if self.trainer.only_new_sensors and not (self.trainer.from_run and self.takes_new_sensors()):
-            needs = f"a run of {Argument('model.sensor_dropout', 0.2)} to start from"
-            raise SettingsError(
-                Argument("trainer.only_new_sensors"),
-                f"it needs {needs}",
-                f"name it: {Argument('trainer.from_run', 'RUN')}",
-            )
-        if self.trainer.only_new_sensors and self.trainer.teacher:
-            few = "teachers forecast the training part, which it does not read"
-            raise SettingsError(Argument("trainer.only_new_sensors"), few, f"leave out {Argument('trainer.teacher')}")
         if not model_of(model.kind).social:
             return
         if (history := finer * self.data.history) % model.patch:

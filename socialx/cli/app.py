@@ -11,11 +11,8 @@ import io
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -55,8 +52,12 @@ class _Commands(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name.  Its module is imported; an unknown name imports all, to suggest a near one."""
         if cmd_name not in self.commands:
-            for module, _ in [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values():
-                import_module(f"socialx.cli.{module}")
+            try:
+                for module, _ in [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values():
+                    import_module(f"socialx.cli.{module}")
+            except KeyboardInterrupt:
+                typer.echo("interrupted", err=True)
+                raise typer.Exit(130) from None
             self.commands = typer.main.get_group(app).commands  # with those that the modules have added
         command = self.commands.get(cmd_name)
         if command is None and not ctx.resilient_parsing and (meant := SYNONYMS.get(cmd_name)):
@@ -77,6 +78,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+TORN = ("numpy", "h5py", "pandas", "torch")  # whose C++ drops an interrupt, or is left half imported by one
+AGAIN_S = 0.01  # until an interrupt that could not be taken comes again, as SIGALRM
 OUTPUT_FULL = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)  # of standard output; files have their own errors
 
 
@@ -94,10 +97,11 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.unraisablehook = _interrupt_again
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores it
+        signal.signal(signal.SIGINT, _interrupt)
     try:
-        with whole_imports():
-            app(prog_name="socialx")
+        app(prog_name="socialx")
     except OSError as error:
         if error.filename is not None or error.errno not in OUTPUT_FULL:
             raise
@@ -108,59 +112,21 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-class _WholeImports:
-    """Finds the libraries whose C++ drops an interrupt, or is left half imported by one: Ctrl-C waits for their end."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """As the import system asks; None for all other modules."""
-        spec = PathFinder.find_spec(name, path, target) if name in ("numpy", "h5py", "pandas", "torch") else None
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def hold(module: Any) -> None:
-                with _interrupt_held():
-                    execute(module)
-
-            spec.loader.exec_module = hold  # type: ignore[method-assign]
-        return spec
-
-
-@contextmanager
-def whole_imports() -> Iterator[None]:
-    """Ctrl-C waits for the end of an import that it would tear, until the block ends."""
-    finder = _WholeImports()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-@contextmanager
-def _interrupt_held() -> Iterator[None]:
-    """An interrupt within the block comes at its end."""
-    before, came = signal.getsignal(signal.SIGINT), False
-
-    def remember(*_: Any) -> None:
-        nonlocal came
-        came = True
-
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, remember)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    """End the command; the import of one of TORN is let end before."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_name == "<module>" and name.partition(".")[0] in TORN:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _interrupt_again(dropped: Any) -> None:
     """Python drops an interrupt that comes in a finaliser, or in a callback as h5py has them: let it come again."""
     if issubclass(dropped.exc_type, KeyboardInterrupt):
-        signal.setitimer(signal.ITIMER_REAL, 0.01)  # SIGALRM, when that has returned
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)  # when that has returned
     else:
         sys.__unraisablehook__(dropped)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,8 +13,6 @@ SENSOR_TABLES = {
     **{"tokens.sensor": 0, "tokens.adaptive": 0, "sensor_heads": 0, "sensor.weight": 0},
     **{"geometry.goal": 1, "geometry.source": 1},
 }
-
-
 TIME_TABLES = ("tokens.slot", "tokens.weekday")
 
 
@@ -43,19 +40,6 @@ def for_sensors(state: Mapping[str, Tensor], places: Sequence[int]) -> dict[str,
             rows = table.index_select(axis, place.clamp(min=0))
             found[name] = torch.where((place >= 0).view(-1, *[1] * (table.dim() - 1 - axis)), rows, 0)
     return found
-
-
-def learn_only(model: nn.Module, sensors: Sequence[int]) -> None:
-    """From now on a step of training changes nothing but the weights of these sensors, and leaves out none of them."""
-    model.sensor_dropout = 0.0  # type: ignore[assignment]
-    for name, parameter in model.named_parameters():
-        axis = sensor_axis(name)
-        if axis is None:
-            parameter.requires_grad_(False)
-        else:
-            learns = torch.zeros(parameter.shape[axis], *[1] * (parameter.dim() - 1 - axis), device=parameter.device)
-            learns[list(sensors)] = 1
-            parameter.register_hook(partial(torch.mul, learns))
 
 
 def starting_state(

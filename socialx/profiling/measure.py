@@ -202,18 +202,15 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
     try:
         rates = machine(learner.precision)
     except RuntimeError as error:  # its matrices and copies may find no memory beside the training's
-        why |= dict.fromkeys(("machine", "throughput.mfu"), f"cannot be measured: {in_short(error)}")
-    best = None if rates is None else rates.peak_flops_per_s or rates.matmul_flops_per_s
+        why["machine"] = f"cannot be measured: {in_short(error)}"
     rate = measured.throughput.windows_per_s
-    own_rate = rate / learner.group.world  # of this process
-    windows = own_rate * step_s
+    windows = rate * step_s / learner.group.world  # of this process
     _, history, sensors, *_ = example.batch.history.shape
     throughput = Throughput(
         windows_per_s=rate,
         sensor_steps_per_s=rate * history * sensors,
         flops_per_step=None if flops is None else flops * windows,
         bytes_per_step=None if moved is None or learner.precision.low else moved * windows,
-        mfu=None if flops is None or best is None else flops * own_rate / best,
     )
     clock, began = clock_for(device), time.perf_counter()
     for _ in range(CLOCK_STEPS):

@@ -108,26 +108,24 @@ class Throughput:
     """Work per second.  A sensor step is one reading of one sensor in one window.
 
     flops_per_step, bytes_per_step: of the forward and the backward pass in this process; bytes: what all operators read
-    and write, if nothing stays in a cache.  mfu: the first over what the device does in a matrix product at best.
+    and write, if nothing stays in a cache.
     """
 
     windows_per_s: float
     sensor_steps_per_s: float | None = None
     flops_per_step: float | None = None
     bytes_per_step: float | None = None
-    mfu: float | None = None
 
 
 @dataclass(frozen=True)
 class Machine:
     """What this device does in a large matrix product and in a large copy, measured beside the steps.
 
-    copy: bytes read and written.  peak: of the vendor's table, None where the device is not in it.
+    copy: bytes read and written.
     """
 
     matmul_flops_per_s: float
     copy_bytes_per_s: float
-    peak_flops_per_s: float | None = None
 
 
 @dataclass(frozen=True)

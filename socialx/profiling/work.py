@@ -18,17 +18,6 @@ from socialx.model.attention import WORK
 from socialx.precision import Precision
 from socialx.profiling.profile import Machine
 
-# Dense operations per second of the vendor's data sheets, without sparsity: 16-bit types, TF32, float32.
-PEAKS = {
-    "H200": (989e12, 494.5e12, 67e12),
-    "H100 PCIe": (756e12, 378e12, 51e12),
-    "H100": (989e12, 494.5e12, 67e12),
-    "A100": (312e12, 156e12, 19.5e12),
-    "L40S": (362e12, 183e12, 91.6e12),
-    "RTX 4090": (165.2e12, 82.6e12, 82.6e12),
-    "V100": (125e12, 15.7e12, 15.7e12),
-    "T4": (65e12, 8.1e12, 8.1e12),
-}
 MATRIX = {"cuda": 8192, "cpu": 1024}
 COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
 LEAST_S = 0.1  # of each measurement
@@ -81,19 +70,7 @@ def machine(precision: Precision) -> Machine:
     source = torch.zeros(count, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     moved = 2 * count / _best(lambda: target.copy_(source), device)
-    return Machine(flops, moved, peak(precision))
-
-
-def peak(precision: Precision) -> float | None:
-    """Operations per second of a card's data sheet in the type of the training; None for others."""
-    if precision.device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(precision.device)
-    rates = next((rates for card, rates in PEAKS.items() if card in name), None)
-    if rates is None:
-        return None
-    tf32 = torch.get_float32_matmul_precision() != "highest"
-    return rates[0] if precision.low else rates[1] if tf32 else rates[2]
+    return Machine(flops, moved)
 
 
 def _best(run: Callable[[], object], device: torch.device) -> float:

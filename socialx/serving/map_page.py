@@ -8,7 +8,7 @@ from socialx.views.page import digest, files, render
 
 FOLDER = Path(__file__).parent
 STYLES = files("page.css", "map_page.css", folder=FOLDER)
-SCRIPT = files("map.js", "map_page.js", folder=FOLDER)
+SCRIPT = files("map_page.js", folder=FOLDER)
 # Its own style and script by their hashes, and nothing else.
 POLICY = (
     f"default-src 'none'; style-src '{digest(STYLES)}'; script-src '{digest(SCRIPT)}'; connect-src 'self'; "

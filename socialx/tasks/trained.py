@@ -16,7 +16,7 @@ from socialx.errors import Argument, Command, Message, SettingsError, SocialxErr
 from socialx.files.quantities import KMH, ratio_of_units
 from socialx.files.store import Store, open_store
 from socialx.model.coarser import Coarser
-from socialx.model.state import check_state, for_sensors, learn_only, starting_state
+from socialx.model.state import check_state, for_sensors, starting_state
 from socialx.progress import note
 from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
 from socialx.scoring.protocol import ScoringProtocol, Trained
@@ -99,11 +99,6 @@ def starting_from(run: RunFolder, problem: Problem) -> Problem:
     except ValueError as error:
         raise SocialxError(run.path, f"not the weights of {run.settings} ({error})", "name another run") from None
     problem.model.load_state_dict(start)
-    if settings.trainer.only_new_sensors:
-        if not new_ones or not shares:
-            what = "no sensor of it is" if shares else "all sensors of it are"
-            raise SocialxError(data.store.path, f"{what} new to {run.path}", "train on all of them")
-        learn_only(problem.model.to(problem.precision.device), new_ones)
     taken = sum(parameter.numel() for parameter in problem.model.parameters()) - new
     fresh = f"{new:,} new ones of single sensors and times" if new else "none new"
     note(Message(name, f"training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}"))

@@ -17,7 +17,6 @@ import torch
 
 from socialx.build import Problem, build
 from socialx.data.loaders import Loader
-from socialx.data.windows import ALL
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.files.holidays import list_of
 from socialx.kinds import OwnModel, model_of
@@ -30,7 +29,7 @@ from socialx.settings import RESUME, Settings
 from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, sees_card, to_yaml
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.pace import read_at_own_pace
-from socialx.tasks.trained import load_trained, places_of, settings_of, starting_from, with_own_list
+from socialx.tasks.trained import load_trained, settings_of, starting_from, with_own_list
 from socialx.training.learner import Learner
 from socialx.training.loggers import logging_to
 from socialx.training.loop import fit, go_on
@@ -204,8 +203,6 @@ def _plan(
     old = open_to_resume(Path(str(resume))) if resume else None
     name = None if old else layers.merged().settings.trainer.from_run
     start = open_run(Path(name)) if name else None
-    if old and old.trained_with().get("trainer.only_new_sensors"):
-        raise SettingsError(Argument("resume"), f"{resume} learnt new sensors alone", "train it again")
     if old:
         loaded = settings_of(old, layers, RESUME)
     elif start:
@@ -237,30 +234,9 @@ def _plan(
 
 def train_loader(problem: Problem, group: ProcessGroup = ALONE, chunk: int | None = None) -> Loader:
     """The batches of the training part; chunk: windows of those of which the order is made, None: as the data says."""
-    settings, (part, some) = problem.settings, windows_of(problem)["train"]
+    settings, met = problem.settings, problem.data.met
     size, shuffle, seed = settings.loader.batch_size, settings.loader.shuffle, settings.trainer.seed
-    met = problem.data.met
-    return problem.data.loader(part, size, shuffle, seed, chunk=chunk, share=group.share, days=met, some=some)
-
-
-def windows_of(problem: Problem) -> dict[str, tuple[str, slice | np.ndarray]]:
-    """Of which part, and which places in it, the windows of training and validation are.
-
-    Where new sensors alone are learnt, they are all windows that forecast rows since the first reading of one of them:
-    the last fifth for validation.  Raises SocialxError where there are too few.
-    """
-    trainer, data = problem.settings.trainer, problem.data
-    if not (trainer.only_new_sensors and trainer.from_run):
-        return {part: (part, slice(None)) for part in ("train", "validation")}
-    places = places_of(data.sensors.ids, open_run(Path(trainer.from_run)).sensors() or ())
-    reports = np.flatnonzero(data.store.valid[:, np.array(places) < 0].any(axis=1))
-    first = int(reports[0]) if len(reports) else len(data.store.seconds)
-    some = np.flatnonzero(data.forecast_rows(ALL)[0] >= first)
-    border = len(some) * 4 // 5
-    if not 0 < border < len(some):
-        since = f"{counted(len(some), 'window')} since the first reading of a sensor that is new to"
-        raise SocialxError(data.store.path, f"{since} {trainer.from_run}", "append more rows")
-    return {"train": (ALL, some[:border]), "validation": (ALL, some[border:])}
+    return problem.data.loader("train", size, shuffle, seed, chunk=chunk, share=group.share, days=met)
 
 
 def other_networks(problem: Problem) -> list[Problem]:
@@ -307,8 +283,7 @@ def loaders_of(
     """
     size, seed = networks[0].settings.loader.batch_size, networks[0].settings.trainer.seed
     first, *others = [train_loader(each, group, None if place else chunk) for place, each in enumerate(networks)]
-    watched = [(each.data, *windows_of(each)["validation"]) for each in networks]
-    validation = [data.loader(part, size, share=group.share, some=some) for data, part, some in watched]
+    validation = [each.data.loader("validation", size, share=group.share) for each in networks]
     if not others:
         return first, validation[0]
     model, *models = (each.model for each in networks)
@@ -360,7 +335,7 @@ def make_learner(problem: Problem, batches: int, group: ProcessGroup = ALONE) ->
         problem.model,
         problem.precision,
         learning_rate=t.learning_rate,
-        weight_decay=0.0 if t.only_new_sensors else t.weight_decay,  # it would change what the run knows
+        weight_decay=t.weight_decay,
         total_steps=t.max_epochs * -(-batches // t.accumulate_grad_batches),
         schedule=t.schedule,
         warmup_steps=t.lr_warmup_steps,

@@ -1,6 +1,6 @@
 """What HTML pages share: templates that escape every text, and numbers as texts.
 
-A page needs no network and no other file: styles, scripts and data stand in it.
+A page needs no network and no other file: styles and scripts stand in it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FOLDER = Path(__file__).parent
 def render(template: str, view: Mapping[str, Any], styles: str, script: str = "", folder: Path = FOLDER) -> str:
     """Return a whole page.
 
-    template: a file of ``folder`` or of this package, which extends ``page.html.j2``.  view: what it shows; ``data`` is
-    what the script finds, as JSON, by the id of this name.  styles, script: the only ones that its policy lets run.
+    template: a file of ``folder`` or of this package, which extends ``page.html.j2``.  view: what it shows.  styles,
+    script: the only ones that it has.
     """
-    trusted = {"css": Markup(styles), "script": Markup(script), "policy": digest(script)}  # noqa: S704 - own files
+    trusted = {"css": Markup(styles), "script": Markup(script)}  # noqa: S704 - own files
     return environment(folder).get_template(template).render(trusted | dict(view))
 
 
@@ -50,7 +50,6 @@ def environment(folder: Path) -> Environment:
         lstrip_blocks=True,
         finalize=lambda part: part if isinstance(part, Markup) else "" if part is None else plain(part),
     )
-    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     made.globals |= {"DASH": DASH, "NBSP": NBSP}
     made.filters |= {"number": number, "percent": percent, "setting": setting}
     return made

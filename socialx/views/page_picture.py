@@ -81,23 +81,21 @@ def inline(
     description: str,
     draw: Callable[[Axes], None],
     size: tuple[int, int] = SIZE,
-    moved: tuple[str, ...] = (),
 ) -> Markup:
     """Draw on axes that have a unit as title and as label -> an SVG element, which can be heard too.
 
-    title: no other picture of the page has it.  moved: classes of empty paths that a script fills; the attribute
-    ``data-box`` is the left, top, width and height of the axes.
+    title: no other picture of the page has it.
     """
     from matplotlib import style
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
     width, height = size
-    box = (LEFT, TOP, width - LEFT - RIGHT, height - TOP - BOTTOM)
     drawn = io.StringIO()
     with style.context(["default", STYLE, {"svg.hashsalt": plain(f"{title} {description}")}]):
         figure = Figure(figsize=(width / 72, height / 72))  # a unit of the SVG is a point
-        axes = figure.add_axes((box[0] / width, BOTTOM / height, box[2] / width, box[3] / height))
+        wide, high = (width - LEFT - RIGHT) / width, (height - TOP - BOTTOM) / height
+        axes = figure.add_axes((LEFT / width, BOTTOM / height, wide, high))
         axes.locator_params("y", nbins=5, steps=[1, 2, 5, 10])
         draw(axes)
         for text in figure.findobj(Text):
@@ -109,18 +107,17 @@ def inline(
     shapes = PLACES.sub(lambda places: re.sub(r"(\.\d)\d+", r"\1", places[0]), shapes)  # tenths of a pixel
     # A colour of the page stands there by its name, so that the page may change it.
     shapes = re.sub(r"#[0-9a-f]{6}", lambda colour: NAMES.get(colour[0], colour[0]), shapes)
-    empty = Markup("").join(Markup('<path class="{}"/>').format(look) for look in moved)
-    start = Markup('<svg role="img" class="plot" viewBox="0 0 {} {}" data-box="{}"><title>{}</title><desc>{}</desc>')
-    named = start.format(width, height, " ".join(map(str, box)), plain(title), plain(description))
-    return named + Markup(shapes) + empty + Markup("</svg>")  # noqa: S704 - matplotlib escapes its texts
+    start = Markup('<svg role="img" class="plot" viewBox="0 0 {} {}"><title>{}</title><desc>{}</desc>')
+    named = start.format(width, height, plain(title), plain(description))
+    return named + Markup(shapes) + Markup("</svg>")  # noqa: S704 - matplotlib escapes its texts
 
 
-def clock_axes(axes: Axes, seconds: np.ndarray, values: np.ndarray, unit: str) -> tuple[float, float, float, float]:
-    """Axes for values over one day, from 0 on where none is below -> left, right, bottom and top."""
+def clock_axes(axes: Axes, seconds: np.ndarray, values: np.ndarray, unit: str) -> float:
+    """Axes for values over one day, from 0 on where none is below -> the hour at the left."""
     hours, read = seconds % DAY / HOUR, values[np.isfinite(values)]
     left, right = float(hours[0]), max(float(hours[-1]), float(hours[0]) + 0.1)
     bottom, top = min(0.0, float(read.min(initial=0))), float(read.max(initial=0)) or 1.0
     ticks = [hour for hour in range(2, 24, 4) if left <= hour <= right]
     axes.set(title=unit, xlim=(left, right), ylim=(bottom, 1.02 * top))
     axes.set_xticks(ticks, [f"{hour:02}:00" for hour in ticks])
-    return left, right, bottom, 1.02 * top
+    return left

@@ -18,7 +18,7 @@ from socialx.scoring.results import ModelScores
 from socialx.views.canvas import DAYS, HOUR, day
 from socialx.views.page import NBSP, files, known, number, percent, render, setting
 from socialx.views.page_picture import COLOURS, Line, clock_axes, inline
-from socialx.views.run_map import moving_map
+from socialx.views.run_map import error_map
 from socialx.views.run_report import RunReport
 from socialx.views.score_tables import OURS, ladder_rows, protocol_lines, reported_steps, undivided, verdicts
 from socialx.views.terminal import ahead, duration
@@ -26,7 +26,7 @@ from socialx.views.terminal import ahead, duration
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STYLES, SCRIPT = files("page.css", "run_page.css"), files("map.js", "run_page.js")
+STYLES = files("page.css", "run_page.css")
 RUNS = (
     Line("C1", 3),
     Line("C3", dashes=(8, 4)),
@@ -55,10 +55,9 @@ class Curves(NamedTuple):
 def page(report: RunReport) -> str:
     """Return the whole document."""
     view = RunView(report)
-    shown, data = moving_map(report)
     title = f"socialx report {view.short[report.explanation.run]}"
-    parts = {"title": title, "report": report, "view": view, "map": shown, "data": data}
-    return render("run_page.html.j2", parts, STYLES, SCRIPT)
+    parts = {"title": title, "report": report, "view": view, "map": error_map(report.explanation)}
+    return render("run_page.html.j2", parts, STYLES)
 
 
 @dataclass(frozen=True)
@@ -268,7 +267,7 @@ class RunView:
                 remark = f"MAE on this day {errors.mean():.2f} {unit}" if len(errors) else "no reading on this day"
 
                 def draw(axes: Axes, shown: Day = shown, lines: Sequence[np.ndarray] = lines) -> None:
-                    left, *_ = clock_axes(axes, shown.seconds, np.concatenate(lines), unit)
+                    left = clock_axes(axes, shown.seconds, np.concatenate(lines), unit)
                     hours = left + (shown.seconds - shown.seconds[0]) / HOUR
                     if shown.band:
                         axes.fill_between(hours, lines[2], lines[3], color=COLOURS["Area"], linewidth=0)
@@ -280,6 +279,11 @@ class RunView:
                 pictures.append(Curves("", f"{date}: {remark}", picture))
             drawn.append((f"{sensor.id}, {word}: MAE {number(sensor.mae, digits=2)} {unit}", pictures))
         return drawn
+
+    @property
+    def telling_day(self) -> str:
+        """The date of the first of the days."""
+        return day(int(self.report.days[0].seconds[0]))
 
     @property
     def day_legend(self) -> dict[str, Line]:

@@ -27,7 +27,7 @@ from socialx.profiling.analysis import grouped, outliers, partition
 from socialx.profiling.measure import Lengths
 from socialx.profiling.profile import DeviceSummary, LoaderFacts, Machine, Profile, Window, number_names
 from socialx.profiling.rules import with_findings
-from socialx.profiling.work import machine, peak, repeated, work_of
+from socialx.profiling.work import machine, repeated, work_of
 from socialx.training.capture import WARMUP
 from socialx.training.device import DeviceSamples, sampling
 from socialx.training.learner import Learner
@@ -157,7 +157,6 @@ def test_a_group_of_batches_counts_all_its_windows(monkeypatch: pytest.MonkeyPat
     one, two = profiled(monkeypatch), profiled(monkeypatch, accumulate=2)
     assert two.throughput.windows_per_s == pytest.approx(8 / 1.3)
     assert two.throughput.flops_per_step == pytest.approx(2 * one.throughput.flops_per_step)
-    assert one.throughput.mfu == pytest.approx(one.throughput.flops_per_step / 1e12)  # a step takes a second
 
 
 def test_a_step_that_does_not_compute_is_seen_to_wait(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +355,6 @@ def test_what_cannot_be_counted_is_a_reason(error: Exception, reason: str, monke
     monkeypatch.setattr(measure, "work_of", fails)
     profile = profiled(monkeypatch)
     assert profile.throughput.flops_per_step is None
-    assert profile.throughput.mfu is None
     assert profile.why["throughput.flops_per_step"] == f"cannot be counted: {reason}"
 
 
@@ -372,9 +370,8 @@ def test_a_machine_without_room_for_its_own_rates_is_a_reason(
     monkeypatch.setattr(work, "_best", fails)
     profile = profiled(monkeypatch, rates=machine)
     assert profile.machine is None
-    assert profile.throughput.mfu is None
     reason = f"cannot be measured: {str(error).splitlines()[0]}"
-    assert profile.why["machine"] == profile.why["throughput.mfu"] == reason
+    assert profile.why["machine"] == reason
     assert profile.throughput.windows_per_s > 0
     assert profile.throughput.flops_per_step
     found = with_findings(profile)
@@ -393,25 +390,6 @@ def test_the_rates_of_this_machine_are_measured() -> None:
     found = machine(Precision("32-true", CPU))
     assert found.matmul_flops_per_s > 1e8
     assert found.copy_bytes_per_s > 1e7
-    assert found.peak_flops_per_s is None
-
-
-@pytest.mark.parametrize(
-    ("card", "precision", "matmul", "rate"),
-    [
-        ("NVIDIA H200", "bf16-mixed", "high", 989e12),
-        ("NVIDIA H200", "32-true", "high", 494.5e12),
-        ("NVIDIA H100 PCIe", "32-true", "highest", 51e12),
-        ("NVIDIA A100-SXM4-80GB", "16-mixed", "high", 312e12),
-        ("GRAPHICS 9000", "16-mixed", "high", None),
-    ],
-)
-def test_the_peak_is_the_vendors_in_the_type_of_the_training(
-    card: str, precision: str, matmul: str, rate: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: card)
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: matmul)
-    assert peak(Precision(precision, torch.device("cuda", 0))) == rate
 
 
 # What the device says

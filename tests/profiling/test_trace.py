@@ -600,7 +600,7 @@ def test_what_can_be_required_is_in_a_profile(name: str) -> None:
 
 
 def test_every_number_of_a_profile_can_be_required() -> None:
-    wanted = {"loader.supply", "fluctuation.swing_pp", "throughput.mfu", "host.waiting", "step_ms.p99", "gpu_busy"}
+    wanted = {"loader.supply", "fluctuation.swing_pp", "overhead.share", "host.waiting", "step_ms.p99", "gpu_busy"}
     assert wanted <= set(require.NAMES)
     assert not [name for name in require.NAMES if name.startswith(("findings", "settings", "environment"))]
 

@@ -17,7 +17,7 @@ from socialx.model.state import for_sensors, sensor_axis
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import RunFolder
-from tests.commands import refused, small_file, small_run, socialx, works
+from tests.commands import refused, small_file, small_run, works
 from tests.networks import batch
 
 TABLES = ("--pair-rank", "3", "--sensor-heads", "--dropout", "0")
@@ -169,55 +169,6 @@ def test_a_training_takes_what_the_run_knows_and_learns_the_rest(free: Path, fiv
             before, after = known[name], table.index_select(axis, shared)
             assert (after - before).abs().max() < 0.1  # one epoch away from what it was, not drawn anew
     assert "new to" not in works("predict", tmp_path / "next", "--data", five).stderr
-
-
-def late(five: Path, folder: Path) -> Path:
-    """The file of five sensors, of which the last one reports only since row 200."""
-    path = Path(shutil.copy(five, folder / "late.h5"))
-    with h5py.File(path, "r+") as file:
-        file["data/features"][:200, 4, 0] = np.nan
-    return path
-
-
-def test_only_new_sensors_are_learnt(free: Path, five: Path, tmp_path: Path) -> None:
-    data = late(five, tmp_path)
-    only = ("train", "--from", free, "--data", data, "--only-new-sensors", "--learning-rate", "0.05")
-    result = works(*only, "--run-dir", tmp_path / "next", "--max-epochs", "2")
-    windows = 400 - 200 - 12 + 1
-    assert f"{windows * 4 // 5} training windows" in result.stderr
-    now, known = RunFolder(tmp_path / "next").read_weights().state, RunFolder(free).read_weights().state
-    changed = set()
-    for name, table in now.items():
-        axis = sensor_axis(name)
-        if axis is None:
-            assert torch.equal(table, known[name]), name
-            continue
-        assert torch.equal(table.narrow(axis, 0, 4), known[name]), name
-        changed |= {name} if table.select(axis, 4).any() else set()
-    assert {"tokens.sensor", "tokens.adaptive", "sensor_heads"} <= changed
-    before, after = (
-        api.evaluate(run, data, part="all", by="sensor").by[str(run)]["sensor"] for run in (free, tmp_path / "next")
-    )
-    assert after[4].mae < before[4].mae  # type: ignore[operator]
-    again = refused("train", "--resume", tmp_path / "next", code=2)
-    assert "learnt new sensors alone" in again
-
-
-def test_what_only_new_sensors_needs(free: Path, trained: Path, data: Path, five: Path, tmp_path: Path) -> None:
-    only, folder = ("train", "--data", five, "--only-new-sensors"), ("--run-dir", tmp_path / "no")
-    assert "a run of --sensor-dropout 0.2 to start from" in refused(*only, *folder, "--sensor-dropout", "0.2", code=2)
-    assert "a run of --sensor-dropout 0.2 to start from" in refused(*only, *folder, "--from", trained, code=2)
-    assert "no sensor of it is new to" in refused(
-        "train", "--data", data, "--only-new-sensors", *folder, "--from", free
-    )
-    assert "leave out --teacher" in refused(*only, *folder, "--from", free, "--teacher", free, code=2)
-    silent = Path(shutil.copy(five, tmp_path / "silent.h5"))
-    with h5py.File(silent, "r+") as file:
-        file["data/features"][:, 4, 0] = np.nan
-    found = socialx("train", "--data", silent, "--only-new-sensors", *folder, "--from", free)
-    assert found.exit_code == 1
-    assert "0 windows since the first reading of a sensor that is new" in found.stderr
-    assert not (tmp_path / "no").exists()
 
 
 def _ids(file: Path) -> tuple[str, ...]:
