@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -98,12 +99,12 @@ def walked(sheets: Sequence[Listing]) -> defaultdict[str, Told]:
     return told
 
 
-def reporting(contents: Contents, told: defaultdict[str, Told], what: str) -> Contents:
+def reporting(contents: Contents, told: defaultdict[str, Told], where: Path, what: str) -> Contents:
     """The contents without the sensors that have no reading, with a note on these; refuses what has none at all.
 
-    what: is true of the readings that the source marks, which a note counts.
+    where: what the user named.  what: is true of the readings that the source marks, which a note counts.
     """
-    features, where, ids = (contents.feature, *contents.others), contents.paths[0], contents.ids or ()
+    features, ids = (contents.feature, *contents.others), contents.ids or ()
     typed = {feature: name for name, feature in QUANTITIES.items()}
     names, read = " and ".join(typed[each] for each in features), [told[each] for each in features]
     known = set().union(*(each.sensors for each in read))

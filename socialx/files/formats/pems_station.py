@@ -95,7 +95,7 @@ def _read(request: Request) -> Contents:
     if len(times) > 1 and (step := common_step(times)) != STEP_S:
         raise SocialxError(request.data, f"its rows are {step // 60} min apart, not {STEP_S // 60}", ADVICE)
     imputed = "imputed by PeMS, as no lane was observed: they are kept"
-    return reporting(replace(contents, timezone=ZONE), walked(sheets), imputed)
+    return reporting(replace(contents, timezone=ZONE), walked(sheets), request.data, imputed)
 
 
 FORMATS = (

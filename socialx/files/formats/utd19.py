@@ -121,7 +121,7 @@ def _read(request: Request) -> Contents:
     if odd := [vdid for vdid in contents.ids or () if _stored(vdid) != vdid]:
         notes.append(f"{request.data}: {counted(len(odd), 'id')} with a space or / ({sample(odd)}): written with _")
     contents = replace(contents, notes=(*notes, *contents.notes), stored=_stored)
-    return reporting(contents, told, "marked as errors: no readings")
+    return reporting(contents, told, request.data, "marked as errors: no readings")
 
 
 def _stored(vdid: str) -> str:
