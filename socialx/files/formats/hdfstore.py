@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from dataclasses import dataclass
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import h5py
@@ -17,7 +17,7 @@ import numpy as np
 from socialx.errors import Command, SocialxError, sample
 from socialx.files.convert_options import Request
 from socialx.files.file_head import FileHead
-from socialx.files.formats.contents import Contents, Format
+from socialx.files.formats.contents import Contents, Format, as_timestamps
 from socialx.files.hdf5_layout import Block
 from socialx.files.locations import repeated
 from socialx.files.open_hdf5 import check_dataset, open_hdf5
@@ -38,7 +38,7 @@ class Frame:
     path: Path
     key: str
     ids: tuple[str, ...]
-    unit: str  # of its times
+    times: np.ndarray  # S19 [T]
     places: dict[str, np.ndarray]  # name of a values dataset -> the column of each of its items
 
 
@@ -47,34 +47,31 @@ def _read(request: Request) -> Contents:
 
     No frame says its unit: anybody may call theirs df.
     """
-    frame = _open(request.data, SPEED_KEYS)
-    ids, blocks, times = frame.ids, _blocks(frame), partial(_times, frame)
+    frame = _open(request.data)
+    contents = Contents(frame.ids, len(frame.ids), _blocks(frame), times=lambda: frame.times)
     path, name = frame.path, frame.path.name
     if frame.key in SPEED_KEYS:
-        return Contents(ids, len(ids), blocks, times=times)
+        return contents
     if FLOW_NAME not in name:
         note = f"{path}: the frame {frame.key!r} does not say what it holds: taken for {SPEED}"
-        return Contents(ids, len(ids), blocks, notes=(note,), times=times)
+        return replace(contents, notes=(note,))
     notes = [f"{path}: taken for traffic flow, vehicles per step, because LargeST names such files *{FLOW_NAME}*"]
     if RAW_NAME not in name:
         made = "means over 15 minutes of the counts of 5 minutes, with 0 for what is missing"
         notes.append(f"{path}: LargeST's files without {RAW_NAME} in their name hold {made}")
     # 0 is what LargeST made of missing readings.
-    return Contents(ids, len(ids), blocks, FLOW, "vehicles per step", notes=tuple(notes), times=times, missing=0.0)
+    return replace(contents, feature=FLOW, units="vehicles per step", notes=tuple(notes), missing=0.0)
 
 
 def _recognise(head: FileHead) -> str | None:
     """Also for a frame in format='table' or with parts missing, which the reader refuses: it says best why."""
     if head.kind != "hdf5":
         return None
-    try:
-        with open_hdf5(head.path, ADVICE) as file:
-            frames, tables = _groups(file, "axis0"), _groups(file, "table")
-    except SocialxError:
-        return None
-    if frames:
-        return f"a pandas HDFStore in fixed format, its key {sample(frames)}"
-    return f"a pandas HDFStore in table format, its key {sample(tables)}" if tables else None
+    with suppress(SocialxError), open_hdf5(head.path, ADVICE) as file:
+        for form, part in (("fixed", "axis0"), ("table", "table")):
+            if keys := _groups(file, part):
+                return f"a pandas HDFStore in {form} format, its key {sample(keys)}"
+    return None
 
 
 def _groups(file: h5py.File, part: str) -> list[str]:
@@ -82,29 +79,27 @@ def _groups(file: h5py.File, part: str) -> list[str]:
     return [key for key, group in file.items() if isinstance(group, h5py.Group) and part in group]
 
 
-def _open(path: Path, expected: tuple[str, ...]) -> Frame:
+def _open(path: Path) -> Frame:
     with open_hdf5(path, ADVICE) as file:
-        key = _find_key(path, file, expected)
+        key = _find_key(path, file)
         ids = _ids(path, file[key], "axis0")
         if twice := repeated(ids):
             raise SocialxError(path, f"sensors named more than once ({sample(twice)})", ADVICE)
-        return Frame(path, key, ids, _time_unit(path, file[key]), _places(path, file[key], ids))
+        times = _times(path, file[key])
+        return Frame(path, key, ids, times, _places(path, file[key], ids, len(times)))
 
 
-def _find_key(path: Path, file: h5py.File, expected: tuple[str, ...]) -> str:
+def _find_key(path: Path, file: h5py.File) -> str:
     frames = _groups(file, "axis0")
-    known = [key for key in frames if key in expected]
+    known = [key for key in frames if key in SPEED_KEYS]
     if len(known) == 1 or len(frames) == 1:
         return (known or frames)[0]
     if frames:
-        wanted = " or ".join(map(repr, expected))
+        wanted = " or ".join(map(repr, SPEED_KEYS))
         raise SocialxError(path, f"{len(frames)} frames ({sample(frames)}), not one that is {wanted}", ADVICE)
     if _groups(file, "table"):
-        raise SocialxError(
-            path,
-            "an HDFStore in format='table', which is not read",
-            "write it with DataFrame.to_hdf(..., format='fixed')",
-        )
+        remedy = "write it with DataFrame.to_hdf(..., format='fixed')"
+        raise SocialxError(path, "an HDFStore in format='table', which is not read", remedy)
     if "data/features" in file:
         raise SocialxError(path, "already a socialx file, nothing to convert", Command("inspect", path))
     raise SocialxError(path, f"an HDF5 file without a pandas frame ({sample(list(file)) or 'empty'})", ADVICE)
@@ -129,8 +124,8 @@ def _ids(path: Path, frame: h5py.Group, name: str) -> tuple[str, ...]:
     raise SocialxError(path, f"{labels.name} holds {labels.dtype}, neither text nor integers", ADVICE)
 
 
-def _time_unit(path: Path, frame: h5py.Group) -> str:
-    """numpy's name of the unit of the times: pandas before 3 writes ns without saying so, pandas 3 mostly us."""
+def _times(path: Path, frame: h5py.Group) -> np.ndarray:
+    """All times of a frame, S19 [T]; pandas before 3 writes ns without saying so, pandas 3 mostly us."""
     index = _dataset(path, frame, "axis1", 1)
     kind = index.attrs.get("kind", b"")
     text = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
@@ -138,64 +133,45 @@ def _time_unit(path: Path, frame: h5py.Group) -> str:
     if not match or index.dtype != np.int64:
         raise SocialxError(path, f"{index.name} is {text or index.dtype!s}, not a time index", ADVICE)
     if "tz" in index.attrs:
-        raise SocialxError(
-            path, f"{index.name} has a time zone, wall times are needed", "write it with DataFrame.tz_localize(None)"
-        )
-    return match[1] or "ns"
+        found = f"{index.name} has a time zone, wall times are needed"
+        raise SocialxError(path, found, "write it with DataFrame.tz_localize(None)")
+    moments = index[:].view(f"datetime64[{match[1] or 'ns'}]")
+    seconds = moments.astype("datetime64[s]")
+    right = (seconds == moments) & (seconds >= np.datetime64("0001-01-01")) & (seconds < np.datetime64("9999-12-31"))
+    if not right.all():  # a fraction of a second, or NaT
+        row = int(right.argmin())
+        raise SocialxError(path, f"row {row + 1} has the time {moments[row]}, not whole seconds", ADVICE)
+    return as_timestamps(seconds) if len(seconds) else np.empty(0, "S19")
 
 
-def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: int) -> dict[str, np.ndarray]:
     """Name of a values dataset -> the column of each of its items; pandas keeps one block per dtype, in any order."""
     column = {text: place for place, text in enumerate(ids)}
-    rows = _dataset(path, frame, "axis1", 1).shape[0]
     places = {}
     for items in sorted(name for name in map(str, frame) if re.fullmatch(r"block[0-9]+_items", name)):
         labels = _ids(path, frame, items)
         values = _dataset(path, frame, items.replace("items", "values"), 2)
         if values.shape != (rows, len(labels)) or values.dtype.kind not in "fiu" or not column.keys() >= set(labels):
-            raise SocialxError(
-                path,
-                f"{values.name} is {values.dtype} {values.shape} for {rows} rows and {len(labels)} sensors, "
-                "not a plain frame",
-                ADVICE,
-            )
+            found = f"{values.name} is {values.dtype} {values.shape} for {rows} rows and {len(labels)} sensors"
+            raise SocialxError(path, f"{found}, not a plain frame", ADVICE)
         places[values.name] = np.array([column[label] for label in labels], np.int64)
     if sorted(np.concatenate([np.empty(0, np.int64), *places.values()])) != list(range(len(ids))) or not ids:
         raise SocialxError(path, f"the blocks of {frame.name} do not hold each of its {len(ids)} sensors once", ADVICE)
     return places
 
 
-def _times(frame: Frame) -> np.ndarray:
-    """All times of a frame, S19 [T]."""
-    with open_hdf5(frame.path, ADVICE) as file:
-        return _timestamps(frame.path, file[frame.key]["axis1"][:], frame.unit, 0)
-
-
 def _blocks(frame: Frame) -> Generator[Block, None, None]:
-    path, sensors = frame.path, len(frame.ids)
-    with open_hdf5(path, ADVICE) as file:
-        index = file[frame.key]["axis1"]
-        rows = max(BLOCK_BYTES // (8 * sensors), 1)
-        with work(f"reading {path.name}", len(index), "rows") as bar:
-            for first in range(0, len(index), rows):
-                times = index[first : first + rows]
-                speeds = np.empty((len(times), sensors), np.float32)
-                for name, columns in frame.places.items():
-                    with np.errstate(over="ignore"):
-                        speeds[:, columns] = file[name][first : first + rows]
-                yield Block(_timestamps(path, times, frame.unit, first), speeds)
-                bar.advance(len(times))
-
-
-def _timestamps(path: Path, times: np.ndarray, unit: str, first: int) -> np.ndarray:
-    """int64 [t] since 1970 in ``unit`` -> S19 [t]; a fraction of a second or NaT has no such text."""
-    moments = times.view(f"datetime64[{unit}]")
-    seconds = moments.astype("datetime64[s]")
-    right = (seconds == moments) & (seconds >= np.datetime64("0001-01-01")) & (seconds < np.datetime64("9999-12-31"))
-    if not right.all():
-        row = int(right.argmin())
-        raise SocialxError(path, f"row {first + row + 1} has the time {moments[row]}, not whole seconds", ADVICE)
-    return np.char.replace(np.datetime_as_string(seconds), "T", " ").astype("S19")
+    path, sensors, count = frame.path, len(frame.ids), len(frame.times)
+    rows = max(BLOCK_BYTES // (8 * sensors), 1)
+    with open_hdf5(path, ADVICE) as file, work(f"reading {path.name}", count, "rows") as bar:
+        for first in range(0, count, rows):
+            part = slice(first, min(first + rows, count))
+            speeds = np.empty((part.stop - first, sensors), np.float32)
+            for name, columns in frame.places.items():
+                with np.errstate(over="ignore"):
+                    speeds[:, columns] = file[name][part]
+            yield Block(frame.times[part], speeds)
+            bar.advance(len(speeds))
 
 
 TITLE = "a pandas HDFStore, as DCRNN and LargeST published theirs"

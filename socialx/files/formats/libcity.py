@@ -17,7 +17,7 @@ from socialx.files.convert_options import Request
 from socialx.files.file_head import FileHead, read_head
 from socialx.files.formats.columns import quantity_of
 from socialx.files.formats.contents import Contents, Format
-from socialx.files.formats.known_columns import of_columns
+from socialx.files.formats.known_columns import of_sensors
 from socialx.files.formats.moments import candidates
 from socialx.files.formats.sheets import Sheet, cells_of
 from socialx.files.formats.tables import read_tables
@@ -66,22 +66,16 @@ def _read(request: Request) -> Contents:
         raise SocialxError(dyna, f"no columns behind {SENSOR}", ADVICE)
     named = replace(request, data=dyna, meta=None, time_format=form, sensor_column=(SENSOR,))
     contents = read_tables(named, lambda *_: [sheet])
-    place = {vdid: number for number, vdid in enumerate(contents.ids or ())}
-    kept = [vdid for vdid in ids.values() if vdid in place]
+    rows = {*(contents.ids or ())}
     notes: list[Message | str] = [*contents.notes]
     if wall:
         notes[:0] = [f"{dyna}: its times end with Z, which LibCity writes after wall times: taken as those"]
-    if silent := [vdid for vdid in ids.values() if vdid not in place]:
+    if silent := [vdid for vdid in ids.values() if vdid not in rows]:
         found = f"{len(silent)} of {len(ids)} sensors have no rows in {dyna.name} ({sample(silent)})"
         notes.append(f"{geo}: {found}: they are left out")
-    return replace(
-        contents,
-        ids=tuple(kept),
-        blocks=of_columns(contents.blocks, [place[vdid] for vdid in kept]),
-        locations=(locations or None) if request.meta is None else None,
-        notes=tuple(notes),
-        paths=(geo, dyna),
-    )
+    places = (locations or None) if request.meta is None else None
+    contents = of_sensors(contents, [vdid for vdid in ids.values() if vdid in rows])
+    return replace(contents, locations=places, notes=tuple(notes), paths=(geo, dyna))
 
 
 def _needs(path: Path) -> tuple[str, ...]:

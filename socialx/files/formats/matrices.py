@@ -5,7 +5,6 @@ t rows of one piece.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from functools import partial
 from itertools import islice
 
@@ -14,7 +13,7 @@ from socialx.files.convert_options import Request
 from socialx.files.file_head import LINE_BYTES, FileHead, separator_of
 from socialx.files.formats.contents import Clock, Contents, Format
 from socialx.files.formats.sheets import Sheet, cells_of, check_ids
-from socialx.files.formats.text_cells import COMMA, NO_READING, NUMBER, decimal_sign, refuse_cell
+from socialx.files.formats.text_cells import COMMA, NO_READING, NUMBER, decimal_sign
 from socialx.files.hdf5_layout import Block
 from socialx.files.locations import match_key
 from socialx.files.quantities import SPEED
@@ -115,14 +114,10 @@ def _read(request: Request, *, has_ids: bool) -> Contents:
     header, row = two_lines(head)
     if not header:
         raise SocialxError(head.path, "no text of numbers", "write a row per time and a column per sensor")
-    if has_ids:
-        check_ids(head.path, tuple(header), integers=True)
-    for column, cell in enumerate(() if has_ids else header):
-        if cell not in NO_READING and not NUMBER.fullmatch(cell) and not COMMA.fullmatch(cell):
-            refuse_cell(head.path, "line 1", column, cell)
-    mark = separator_of(head.lines[0][1])
-    columns = tuple(range(len(header)))
+    mark, columns = separator_of(head.lines[0][1]), tuple(range(len(header)))
     names = tuple(header) if has_ids else ("",) * len(header)
+    if has_ids:
+        check_ids(head.path, names, integers=True)
     decimal = decimal_sign(mark, [row if has_ids else [*header, *row]])
     begin = head.lines[0][0] if has_ids else 0
     sheet = Sheet(head.path, "text", names, (), columns, (), head.encoding, mark, decimal, begin=begin)
@@ -130,16 +125,11 @@ def _read(request: Request, *, has_ids: bool) -> Contents:
     return Contents(
         names if has_ids else None,
         len(names),
-        _blocks(sheet, clock),
+        (Block(clock.timestamps(len(piece.numbers)), piece.numbers) for piece in sheet.rows((), columns)),
         feature,
         notes=(f"{head.path}: its rows have no times, so they are counted on from {request.start}",),
         missing=0.0 if feature == SPEED else None,
     )
-
-
-def _blocks(sheet: Sheet, clock: Clock) -> Generator[Block, None, None]:
-    for piece in sheet.rows((), sheet.values):
-        yield Block(clock.timestamps(len(piece.numbers)), piece.numbers)
 
 
 FORMATS = (

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from socialx.errors import Argument, Message, SettingsError, SocialxError
+from socialx.errors import Argument, SettingsError, SocialxError
 from socialx.files.convert_options import Request
 from socialx.files.file_head import FileHead, read_head
 from socialx.files.formats.contents import Contents, Format
-from socialx.files.formats.known_columns import Found, Listing, reporting
+from socialx.files.formats.known_columns import Listing, reporting, walked
 from socialx.files.formats.sheets import Sheet, cells_of
 from socialx.files.formats.tables import are_locations, files_of, read_tables
 from socialx.files.formats.text_cells import Piece
@@ -25,7 +25,9 @@ COLUMNS = (
     *("Timestamp", "Station", "District", "Freeway #", "Direction", "Lane Type", "Station Length", "Samples"),
     *("% Observed", "Total Flow [veh/5min]", "Avg Occupancy [share]", "Avg Speed [mph]"),
 )
-TIME, STATION, DISTRICT, OBSERVED, FLOW, OCCUPANCY, SPEED = 0, 1, 2, 8, 9, 10, 11
+TIME, STATION, DISTRICT, OBSERVED = 0, 1, 2, 8
+MEASURED = (11, 9, 10)  # speeds first
+PARSED = ((TIME, STATION, DISTRICT), (OBSERVED, *MEASURED))
 LANE_COLUMNS = 5  # samples, flow, occupancy, speed, observed
 FORM, STEP_S, ZONE = "%m/%d/%Y %H:%M:%S", 300, "America/Los_Angeles"
 FIRST = re.compile(r"[0-9]{2}/[0-9]{2}/[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]+,[0-9]{1,2},[^,]*,[NSEW]?,[A-Z]{2},.*")
@@ -71,7 +73,7 @@ def _recognise(head: FileHead) -> str | None:
 def _read(request: Request) -> Contents:
     if request.timezone not in (None, ZONE):
         raise SettingsError(Argument("timezone", request.timezone), f"PeMS writes times of {ZONE}", "drop it")
-    found, sheets = Found(), list[Stations]()
+    sheets = list[Stations]()
 
     def look_at(head: FileHead, _: Request) -> list[Sheet]:
         lanes = _lanes(head)
@@ -80,37 +82,20 @@ def _read(request: Request) -> Contents:
         if lanes is None:
             first = f"line {head.lines[0][0]} is {head.lines[0][1][:60]!a}" if head.lines else "it holds no text"
             raise SocialxError(head.path, f"no rows of stations, {first}", ADVICE)
-        cells = cells_of(head.lines[0][1], ",")
-        sheet = Stations(
-            head.path,
-            "text",
-            COLUMNS,
-            (TIME,),
-            (SPEED, FLOW, OCCUPANCY),
-            (STATION,),
-            head.encoding,
-            begin=0,
-            more=LANE_COLUMNS * lanes,
-            columns=((TIME, STATION, DISTRICT), (OBSERVED, FLOW, OCCUPANCY, SPEED)),
-            measured=(FLOW, OCCUPANCY, SPEED),
-            found=found,
-            form=FORM,
-            district=cells[DISTRICT],
-        )
-        sheets.append(sheet)
-        if sheet.district != sheets[0].district:
-            districts = f"stations of district {sheet.district}, and {sheets[0].path} has those of {sheets[0].district}"
+        names, district = (*COLUMNS, *[""] * LANE_COLUMNS * lanes), cells_of(head.lines[0][1], ",")[DISTRICT]
+        columns = Stations(head.path, "text", names, (TIME,), MEASURED, (STATION,), head.encoding, begin=0)
+        sheets.append(replace(columns, columns=PARSED, form=FORM, district=district))
+        if district != sheets[0].district:
+            districts = f"stations of district {district}, and {sheets[0].path} has those of {sheets[0].district}"
             raise SocialxError(head.path, districts, "convert the files of each district alone")
-        return [sheet]
+        return [sheets[-1]]
 
     contents = read_tables(replace(request, time_format=FORM), look_at)
     times = timestamp_seconds(contents.times(), str(request.data)) if contents.times else np.empty(0, np.int64)
     if len(times) > 1 and (step := common_step(times)) != STEP_S:
         raise SocialxError(request.data, f"its rows are {step // 60} min apart, not {STEP_S // 60}", ADVICE)
-    notes = contents.notes
-    if imputed := found.share((contents.feature, *contents.others)):
-        notes += (Message(request.data, f"{imputed} are imputed by PeMS, as no lane was observed: they are kept"),)
-    return reporting(replace(contents, timezone=ZONE, notes=notes), found)
+    imputed = "imputed by PeMS, as no lane was observed: they are kept"
+    return reporting(replace(contents, timezone=ZONE), walked(sheets), request.data, imputed)
 
 
 FORMATS = (

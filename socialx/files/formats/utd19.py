@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +14,12 @@ from socialx.errors import Argument, SettingsError, SocialxError, counted, sampl
 from socialx.files.convert_options import Request
 from socialx.files.file_head import GZIP, ZIP, FileHead, read_head
 from socialx.files.formats.contents import Contents, Format
-from socialx.files.formats.known_columns import ISO, Found, Listing, reporting
+from socialx.files.formats.known_columns import ISO, Listing, reporting, walked
 from socialx.files.formats.sheets import cells_of
 from socialx.files.formats.tables import read_tables
 from socialx.files.formats.text_cells import Piece, TextColumns, Texts
 from socialx.files.quantities import SPEED
+from socialx.files.time_axis import as_text
 
 TEXTS, MEASURED = ("day", "detid", "city"), ("flow", "occ", "speed")
 NUMBERS = ("interval", "error", *MEASURED)
@@ -40,24 +39,20 @@ class Detectors(Listing):
         """The rows of the city; erroneous readings are marked."""
         days, detectors, cities = piece.texts
         kept = np.flatnonzero(cities.codes == (cities.words.index(self.city) if self.city in cities.words else -1))
-        seconds, errors, numbers = np.split(piece.numbers[kept], (1, 2), axis=1)
-        different, codes = np.unique(seconds[:, 0], return_inverse=True)
-        times = Texts.joined([days[kept], Texts(list(map(_clock, different.tolist())), codes)], " ".join)
-        piece = replace(piece, texts=[times, detectors[kept]], numbers=numbers, kept=kept)
+        rows = replace(piece, numbers=piece.numbers[kept, 2:], kept=kept)
+        seconds, errors = piece.numbers[kept, :2].T
         whole = (seconds >= 0) & (seconds < DAY_S) & (seconds == np.floor(seconds))
         known = np.isin(errors, (0, 1)) | np.isnan(errors)
-        for name, column, right in (("interval", seconds, whole), ("error", errors, known)):
+        refused = ("interval", seconds, whole, "whole seconds of a day"), ("error", errors, known, "0, 1 or empty")
+        for name, column, right, wanted in refused:
             if not right.all():
-                row, wanted = int(np.argmin(right)), "whole seconds of a day" if name == "interval" else "0, 1 or empty"
-                found = f"{piece.place(row)} has the {name} {column[row, 0]:g}, not {wanted}"
+                row = int(right.argmin())
+                found = f"{rows.place(row)} has the {name} {column[row]:g}, not {wanted}"
                 raise SocialxError(self.path, found, "correct it")
-        return piece, errors[:, 0] == 1
-
-
-@cache
-def _clock(seconds: float) -> str:
-    second = int(seconds) if 0 <= seconds < DAY_S else 0  # all else is refused
-    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+        different, codes = np.unique(seconds, return_inverse=True)
+        clocks = Texts([as_text(int(second)).split()[1] for second in different], codes)
+        times = Texts.joined([days[kept], clocks], " ".join)
+        return replace(rows, texts=[times, detectors[kept]]), errors == 1
 
 
 def _header(head: FileHead) -> tuple[str, ...]:
@@ -83,14 +78,15 @@ def _needs(path: Path) -> tuple[str, ...]:
     return ("city",) if len({cells[place] for cells in rows if len(cells) > place}) > 1 else ()
 
 
-def _cities(sheet: Detectors) -> Iterable[str]:
+def _cities(sheets: list[Detectors]) -> list[str]:
     """The cities of all rows, each once."""
-    columns = TextColumns(sheet.path, sheet.names, (sheet.names.index("city"),), (), begin=sheet.begin)
     cities = dict[str, None]()
-    with closing(columns.read("looking at the cities of")) as found:
-        for piece in found:
-            cities.update(dict.fromkeys(piece.texts[0].words))
-    return cities
+    for sheet in sheets:
+        column = TextColumns(sheet.path, sheet.names, (sheet.names.index("city"),), (), begin=sheet.begin)
+        with closing(column.read("looking at the cities of")) as found:
+            for piece in found:
+                cities.update(dict.fromkeys(piece.texts[0].words))
+    return list(cities)
 
 
 def _of_city(cities: list[str], request: Request) -> str:
@@ -108,32 +104,24 @@ def _of_city(cities: list[str], request: Request) -> str:
 
 
 def _read(request: Request) -> Contents:
-    found, sheets = Found(), [_sheet(head) for head in (request.head, *map(read_head, request.more))]
-    city = _of_city(list(dict.fromkeys(city for sheet in sheets for city in _cities(sheet))), request)
-    sheets = [replace(sheet, city=city, found=found) for sheet in sheets]
-    for sheet in sheets:
-        with closing(sheet.rows(sheet.times)) as rows:
-            for _ in rows:  # which fills ``found``
-                pass
-    request, notes = replace(request, city=city, time_format=ISO), [f"{request.data}: the detectors of {city} are read"]
-    largest = found.largest.get("occupancy", 0.0)
-    units = {name: unit for name, unit in UNITS.items() if name != "occ" or largest <= 1}
-    if request.channel is None and not found.reports.get(SPEED):
+    sheets = [_sheet(head) for head in (request.head, *map(read_head, request.more))]
+    city = _of_city(_cities(sheets), request)
+    sheets = [replace(sheet, city=city) for sheet in sheets]
+    told, notes = walked(sheets), [f"{request.data}: the detectors of {city} are read"]
+    request = replace(request, city=city, time_format=ISO)
+    if request.channel is None and not told[SPEED].sensors:
         request = replace(request, channel="flow")
         notes.append(f"{request.data}: {city} has no speeds: its flows are read")
-    known = {}
-    for sheet in sheets:
-        names = tuple(f"{name} [{units[name]}]" if name in units else name for name in sheet.names)
-        known[sheet.path] = replace(sheet, found=None, names=names)
+    largest = told["occupancy"].largest
+    units = UNITS if largest <= 1 else UNITS | {"occ": ""}
+    known = {each.path: replace(each, units=tuple(units.get(name, "") for name in each.names)) for each in sheets}
     contents = read_tables(request, lambda head, _: [known[head.path]])
-    features = (contents.feature, *contents.others)
-    if largest > 1 and "occupancy" in features:
+    if largest > 1 and "occupancy" in (contents.feature, *contents.others):
         notes.append(f"{request.data}: occupancies up to {largest:g}, which are no parts of 1: their unit is left open")
-    if erroneous := found.share(features):
-        notes.append(f"{request.data}: {erroneous} are marked as errors: no readings")
     if odd := [vdid for vdid in contents.ids or () if _stored(vdid) != vdid]:
         notes.append(f"{request.data}: {counted(len(odd), 'id')} with a space or / ({sample(odd)}): written with _")
-    return reporting(replace(contents, notes=(*notes, *contents.notes), stored=_stored), found)
+    contents = replace(contents, notes=(*notes, *contents.notes), stored=_stored)
+    return reporting(contents, told, request.data, "marked as errors: no readings")
 
 
 def _stored(vdid: str) -> str:
@@ -150,7 +138,7 @@ def _sheet(head: FileHead) -> Detectors:
     texts, numbers = (tuple(map(names.index, part)) for part in (TEXTS, NUMBERS))
     sensors, values = (names.index("detid"),), tuple(map(names.index, MEASURED))
     sheet = Detectors(head.path, "text", names, texts[:1], values, sensors, head.encoding, begin=head.lines[0][0])
-    return replace(sheet, columns=(texts, numbers), measured=values, drops=True)
+    return replace(sheet, columns=(texts, numbers), drops=True)
 
 
 FORMATS = (
