@@ -87,6 +87,7 @@ UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, Recursi
 
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+GONE = "trainer.only_new_sensors"  # a setting that earlier runs name
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,7 @@ class RunFolder:
     def read_settings(self) -> dict[str, Any]:
         """What settings.yaml says, by dotted key.  Raises SettingsError where it cannot be read."""
         values = {"model.patch": 1} | read_settings(self.settings)  # what a run had before there was the setting
+        values = {key: value for key, value in values.items() if key != GONE}
         return values | {key: self._found(values[key]) for key in OTHER_FILES if values.get(key)}
 
     def _found(self, named: Any) -> Any:

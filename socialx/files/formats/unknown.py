@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from socialx.errors import Argument, Command, SocialxError, sample, shortened
+from socialx.errors import Argument, SocialxError, sample, shortened
 from socialx.files.convert_options import DATED
 from socialx.files.file_head import (
     GZIP,
@@ -53,7 +53,7 @@ def refuse_bytes(head: FileHead) -> None:
     kinds = {
         b"SQLite format 3": (
             "a database of SQLite",
-            str(Command("convert", "auto", f"sqlite:///{path}", query="SELECT ...", output="OUT.h5")),
+            f"name it sqlite:///{path}, and the rows with {Argument('query', 'SELECT time, sensor, speed FROM ...')}",
         ),
         b"MATLAB 5.0": ("a file of MATLAB", "scipy.io.loadmat reads it, and socialx.convert takes a frame"),
         b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx"),
