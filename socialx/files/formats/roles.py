@@ -29,64 +29,29 @@ from socialx.files.formats.melt import (
     times_in_names,
     times_of_day,
 )
-from socialx.files.formats.moments import DATE, EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, Times, is_time
+from socialx.files.formats.moments import DATE, MOMENT, ONLY_DATE, is_time
 from socialx.files.formats.text_cells import NO_READING, decimal_sign, has_number, is_below, number_in
+from socialx.files.formats.time_columns import Rows, times_of
+from socialx.files.formats.words import (
+    BEHIND,
+    CALENDAR,
+    HOUR,
+    HOURS,
+    LETTER,
+    MAY_BE_SENSORS,
+    MIDNIGHT,
+    NO_SENSOR,
+    PLACES,
+    POINT,
+    READING,
+    ROW_NUMBER,
+    SENSORS,
+    SEPARATED,
+    may_be_sensors,
+)
 
 WIDE = 3  # columns of numbers beside a column of texts that make it a table with a column per sensor
 MANY = 100  # columns, from which on a table has no column of sensors: only its first rows are looked at
-SUFFIX = r"(?:[ _-]?(?:id|name|no|nr|code|number))?"
-# Names of a column of sensors in a table that has a row for each reading, in the languages of those who publish them.
-SENSORS = re.compile(
-    r"(?:id[ _-])?(?:sensor|station|det|detector|vd|vds|device|counter|loop|messstelle|detektor|z(?:ä|ae)hlstelle"
-    rf"|messquerschnitt|mq|meetpunt|meetlocatie|punto|estaci[oó]n|aforo|compteur|capteur|boucle){SUFFIX}|vdid|iu_ac",
-    re.IGNORECASE,
-)
-# Those of a column that may number the rows, or name what has several sensors.
-MAY_BE_SENSORS = re.compile(rf"(?:segment|link|location|site|road|edge){SUFFIX}|id|name", re.IGNORECASE)
-READING = re.compile(r"value|reading|measurement|wert|messwert|data|result", re.IGNORECASE)  # of whatever quantity
-PLACES = re.compile(r"(?:lat|lon|lng|latitude|longitude|x|y)", re.IGNORECASE)
-POINT = re.compile(r"[\[(]?\s*-?[0-9]{1,3}\.[0-9]+\s*[,; ]\s*-?[0-9]{1,3}\.[0-9]+\s*[\])]?|[{\[(].*|[A-Z]+ ?\(.*")
-HOUR = re.compile(
-    r".*(?:hour|stunde|hora|heure|uur|uhrzeit|tijd|time|clock|interval|godzin).*|hr|hh|std|ora|ore|godz|timme|tunti|saat|час",
-    re.IGNORECASE,
-)
-# Parts of a time, which no sensor is named like.
-CALENDAR = re.compile(
-    r"hour|hr|hh|stunde|hora|heure|uur|ora|godzina|timme|tunti|saat|час|min(?:ute)?"
-    r"|(?:hour|day|month|week)[ _-]?of[ _-]?(?:the[ _-]?)?(?:day|week|month|year)|day|dow"
-    r"|month|year|week(?:day|end|no|nr)?|season|is[ _-]?(?:weekend|holiday)|holiday|wochentag|wotag|tag|monat|jahr"
-    r"|feiertag",
-    re.IGNORECASE,
-)
-ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
-# Times of the row rather than of its readings, and those at which an interval ends.
-OF_ROW = re.compile(
-    rf".*(?:upload|creat|updat|modif|receiv|insert|import|ingest|process|stored|exported|publish).*|{ENDS.pattern}",
-    re.IGNORECASE,
-)
-SINCE_1970 = re.compile(
-    r"ts|data[ _-]?ora|dato|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum|fecha|hora|horodat|tijd|stamp).*",
-    re.IGNORECASE,
-)
-# Sums and means of the other columns, the weather, and what tells of the readings.
-NO_SENSOR = re.compile(
-    r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
-    r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
-    r"|weather|(?:[a-z]+[ _-])?(?:quality|flag|status|valid|error|limit|coverage|reliability)|max[ _-]?speed|vmax"
-    r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count",
-    re.IGNORECASE,
-)
-ROW_NUMBER = re.compile(
-    r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|lfd(?:[ _-]?nr)?|level_[0-9]|[fgou]id|[gu]uid"
-    r"|(?:record|row|object|measurement)(?:[ _-]?(?:id|nr|no|number))?"
-    r"|unnamed: [0-9]+",
-    re.IGNORECASE,
-)
-HOURS = (frozenset(range(24)), frozenset(range(1, 25)))  # that a column of them has
-MIDNIGHT = re.compile(rf"{DATE}[ T]0{{1,2}}:00(?::00(?:\.0+)?)?Z?")
-SEPARATED = re.compile("[ _.-]")
-BEHIND = re.compile(r"[ _.-]*[0-9]+$")  # a number behind a name
-LETTER = re.compile(r"([qvb])_[a-z].*", re.IGNORECASE)  # of a quantity before the vehicles that it counts
 AS_CLOCKS = "call those of times of day 00:00, 01:00 and so on, each once, or write a row per time and sensor"
 ASK = "write a row per time and sensor, with a column for each quantity"
 APART = 0.9  # of the rows: a column of sensors tells so many apart, with their times
@@ -120,9 +85,6 @@ class Roles:
     shares: bool = False
 
 
-Rows = list[list[str]]
-
-
 def roles_of(
     names: list[str], rows: Rows, separator: str, request: Request, more: Callable[[], Rows] | None = None
 ) -> Roles | None:
@@ -133,10 +95,7 @@ def roles_of(
     columns = [[cell for cell in column if cell not in NO_READING] for column in zip(*rows, strict=True)]
     if request.transposed:
         return _of_sensors(names, columns, separator, request)
-    (times, unclear), others = _times_said(names, rows, request), list[tuple[int, ...]]()
-    if times is None:
-        ways = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
-        times, others = (ways[0], ways[1:]) if ways else ((), [])
+    times, unclear = times_of(names, rows, columns, request)
     if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[place]) for place in times):
         return None
     wide = _kept(names, columns, times, request)
@@ -151,10 +110,6 @@ def roles_of(
     found = replace(found, unclear=unclear or found.unclear)
     melted = {place for group in found.melt.groups for place in group} if found.melt else set[int]()
     taken = {*found.times, *found.values, *found.sensors, found.lanes, *melted}
-    if others:
-        called = [" ".join(str(Argument("time_column", names[each])) for each in way) for way in (times, others[0])]
-        what = f"several columns of times ({sample([names[way[0]] for way in (times, *others)])})"
-        found = replace(found, unclear=(what, f"say which: {' or '.join(called)}"))
     return replace(found, left=tuple(sorted({*range(len(names))} - taken))) if found.values else None
 
 
@@ -264,90 +219,6 @@ def _kept(names: list[str], columns: list[list[str]], times: tuple[int, ...], re
         ):
             kept.append(place)
     return kept
-
-
-def _times_said(
-    names: list[str], rows: Rows, request: Request
-) -> tuple[tuple[int, ...] | None, tuple[str, str] | None]:
-    """The columns of times as the user names them, or the one or two that are written as the user says.
-
-    None where the user says nothing of them; with what is unclear where several pairs are written so.
-    """
-    if request.time_column:
-        found = [names.index(name) for name in request.time_column if name in names]
-        return (tuple(found) if len(found) == len(request.time_column) else ()), None
-    if request.time_format is None:
-        return None, None
-    times, few = Times.of(request.time_format), [cells for cells in rows if any(cells)]
-
-    def fits(*places: int) -> bool:
-        return bool(few) and times.are([" ".join(cells[place] for place in places) for cells in few])
-
-    single = [(place,) for place in range(len(names)) if fits(place)]
-    if single:
-        return min(single, key=lambda each: (bool(OF_ROW.fullmatch(names[each[0]])), each)), None
-    others = {*request.sensor_column, *request.drop, *(request.channel or "").split(",")}
-    filled = [place for place in range(min(len(names), MANY)) if any(letter.isdigit() for letter in rows[0][place])]
-    filled = [place for place in filled if names[place] not in others]
-    pairs = [pair for one, other in combinations(filled, 2) for pair in ((one, other), (other, one)) if fits(*pair)]
-    if len(named := [pair for pair in pairs if HOUR.fullmatch(names[pair[1]])]) == 1:
-        return named[0], None
-    if len(pairs) < 2:
-        return next(iter(pairs), None), None
-    called = [[names[place] for place in pair] for pair in pairs[:2]]
-    either = " or ".join(" ".join(str(Argument("time_column", name)) for name in pair) for pair in called)
-    return pairs[0], (f"several pairs of columns that are written as {request.time_format}", either)
-
-
-def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
-    """The column of the times, or those of dates and of times of day; several where no name says which.
-
-    columns: the cells of each that are filled.  mostly: the first cell and half of all are enough; the reader says
-    which are wrong.
-    """
-
-    def holding(form: re.Pattern[str]) -> list[int]:
-        if mostly:
-            first = [place for place, cell in enumerate(rows[0]) if form.fullmatch(cell)]
-            full = [
-                place for place in first if 2 * sum(1 for cell in columns[place] if form.fullmatch(cell)) >= len(rows)
-            ]
-        else:
-            full = [place for place, cells in enumerate(columns) if len(cells) == len(rows)]
-            full = [place for place in full if all(map(form.fullmatch, columns[place]))]
-        return sorted(full, key=lambda place: bool(OF_ROW.fullmatch(names[place])))
-
-    def clocks() -> list[int]:
-        hours = holding(re.compile("[01]?[0-9]|2[0-4]"))
-        return [*holding(ONLY_CLOCK), *(place for place in hours if HOUR.fullmatch(names[place]))][:1]
-
-    def rank(way: tuple[int, ...]) -> tuple[bool, bool]:
-        return bool(OF_ROW.fullmatch(names[way[0]])), not SINCE_1970.fullmatch(names[way[0]])
-
-    moments, hours = holding(MOMENT), clocks() if len(rows) > 1 else []
-    dated = [place for place in moments if hours and all(map(MIDNIGHT.fullmatch, columns[place]))]
-    ways: list[tuple[int, ...]] = [(place,) for place in moments if place not in dated]
-    dates = [*dated, *holding(ONLY_DATE)]
-    if dates and (hours or not ways):
-        ways.append((dates[0], *(hours or clocks())))
-    ways += [
-        (place,)
-        for place in holding(EPOCH)
-        if SINCE_1970.fullmatch(names[place]) or (place == 0 and not ways and not names_rows(names[place]))
-    ]
-    ways.sort(key=rank)
-    named = ways and rank(ways[0]) != (False, True)
-    return ways[:1] if named else [way for way in ways if rank(way) == rank(ways[0])]
-
-
-def names_rows(name: str) -> bool:
-    """Whether a column has a name of one that numbers rows, or names sensors."""
-    return bool(ROW_NUMBER.fullmatch(name) and name) or may_be_sensors(name)
-
-
-def may_be_sensors(name: str) -> bool:
-    """Whether a column has a name of one that names sensors."""
-    return bool(SENSORS.fullmatch(name) or MAY_BE_SENSORS.fullmatch(name))
 
 
 def _is_calendar(name: str, cells: list[str]) -> bool:

@@ -41,7 +41,6 @@ from socialx.files.formats.moments import (
     COPIED_TEXT,
     unit_since_1970,
 )
-from socialx.files.formats.roles import ENDS, READING
 from socialx.files.formats.sheets import (
     Sheet,
     check_ids,
@@ -51,6 +50,7 @@ from socialx.files.formats.table_times import SUFFIXES, Table, moments_of, table
 from socialx.files.formats.text_cells import Signs
 from socialx.files.formats.transposed import refuse_transposed
 from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_table
+from socialx.files.formats.words import ENDS, READING
 from socialx.files.hdf5_layout import Block
 from socialx.files.locations import Location, match_key, read_locations
 from socialx.files.quantities import QUANTITIES, SPEED

@@ -30,9 +30,9 @@ from socialx.files.formats.json_rows import NESTED, json_objects
 from socialx.files.formats.matrices import two_lines
 from socialx.files.formats.melt import is_label
 from socialx.files.formats.moments import EPOCH, MOMENT, ONLY_CLOCK, ONLY_DATE, Times
-from socialx.files.formats.roles import HOUR, SINCE_1970
 from socialx.files.formats.sheets import TITLE_ROWS, cells_of, is_json, typed, written
 from socialx.files.formats.text_cells import NUMBER, pieces
+from socialx.files.formats.words import HOUR, SINCE_1970
 
 LATITUDE = ("latitude", "lat")  # a column of positions, never a sensor
 WANTED = "write a header line, then rows of a time and readings, or a row per time, sensor and reading"
@@ -53,7 +53,7 @@ def refuse_bytes(head: FileHead) -> None:
     kinds = {
         b"SQLite format 3": (
             "a database of SQLite",
-            f"name it sqlite:///{path}, and the rows with {Argument('query', 'SELECT time, sensor, speed FROM ...')}",
+            f"name it sqlite:///{path}, and its rows with {Argument('query', 'QUERY')}",
         ),
         b"MATLAB 5.0": ("a file of MATLAB", "scipy.io.loadmat reads it, and socialx.convert takes a frame"),
         b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx"),
