@@ -119,8 +119,7 @@ def roles_of(
         return _of_sensors(names, columns, separator, request)
     times, others = _times_said(names, rows, request), list[tuple[int, ...]]()
     if times is None:
-        ways = _times(names, columns, rows) or _times(names, columns, rows, mostly=True)
-        times, others = (ways[0], ways[1:]) if ways else ((), [])
+        times, *others = _times(names, columns, rows) or _times(names, columns, rows, mostly=True) or [()]
     if not times or any(map(MOMENT.fullmatch, names)) or any(is_time(names[place]) for place in times):
         return None
     wide = _kept(names, columns, times, request)
@@ -136,9 +135,7 @@ def roles_of(
     melted = {place for group in found.melt.groups for place in group} if found.melt else set[int]()
     taken = {*found.times, *found.values, *found.sensors, found.lanes, *melted}
     if others:
-        called = [" ".join(str(Argument("time_column", names[each])) for each in way) for way in (times, others[0])]
-        what = f"several columns of times ({sample([names[way[0]] for way in (times, *others)])})"
-        found = replace(found, unclear=(what, f"say which: {' or '.join(called)}"))
+        found = replace(found, unclear=_which_times(names, [times, *others]))
     return replace(found, left=tuple(sorted({*range(len(names))} - taken))) if found.values else None
 
 
@@ -235,6 +232,12 @@ def _times_said(names: list[str], rows: Rows, request: Request) -> tuple[int, ..
     filled = [place for place in range(min(len(names), MANY)) if any(letter.isdigit() for letter in rows[0][place])]
     pairs = (pair for one, other in combinations(filled, 2) for pair in ((one, other), (other, one)))
     return next((pair for pair in pairs if fits(*pair)), None)
+
+
+def _which_times(names: list[str], ways: list[tuple[int, ...]]) -> tuple[str, str]:
+    """What is unclear where several columns may hold the times."""
+    called = [" ".join(str(Argument("time_column", names[place])) for place in way) for way in ways[:2]]
+    return f"several columns of times ({sample([names[way[0]] for way in ways])})", f"say which: {' or '.join(called)}"
 
 
 def _times(names: list[str], columns: list[list[str]], rows: Rows, *, mostly: bool = False) -> list[tuple[int, ...]]:
