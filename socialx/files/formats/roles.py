@@ -329,7 +329,7 @@ class _Table:
         if not counts and len(numbers) >= PROVED and len({*numbers}) == len(numbers):
             return not self.proved(place)
         others = [each for each in self.rest if each != place and may_be_sensors(self.names[each])]
-        return counts and (not self.repeats() or bool(others))
+        return counts and (bool(others) or self.values(*self.times) > 1)  # a sensor would come again
 
     def read(self, values: list[int]) -> list[int]:
         """Columns of numbers without those whose names say that they hold no readings, where others are left."""
