@@ -281,7 +281,9 @@ def _columns(store: Store, lanes: list[str] | None, where: Path, contents: Conte
         remedy = f"{Argument('meta', 'LOCATIONS.csv')} adds them, or leave them out{drop}"
         raise SocialxError(where, what, remedy)
     columns = np.array([place[match_key(vdid)] for vdid in ids])
-    for vdid, found, column in zip(ids, contents.lanes or [""] * len(ids), columns, strict=True) if lanes else ():
+    if lanes is None:
+        return columns
+    for vdid, found, column in zip(ids, contents.lanes or [""] * len(ids), columns, strict=True):
         if found != lanes[column]:
             made = f"that of {store.path} is made of lanes {lanes[column]}"
             what = f"sensor {vdid} has {f'lanes {found}' if found else 'no lanes'}, and {made}"
