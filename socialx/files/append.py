@@ -227,8 +227,7 @@ def _read(
             raise SocialxError(request.data, found, "write it in the unit of the file")
     with closing(contents.blocks):
         readings = _readings(store, request, contents)
-        columns = _columns(store, request.data, contents)
-        _check_lanes(store, lanes, request.data, contents, columns)
+        columns = _columns(store, lanes, request.data, contents)
         timestamps, seconds, values = np.empty(0, "S19"), np.empty(0, np.int64), []
         for block in without(readings.blocks, codes, features):
             timestamps = np.concatenate([timestamps, block.timestamps])
@@ -267,8 +266,11 @@ def _readings(store: Store, request: Request, contents: Contents) -> Readings:
     return ordered
 
 
-def _columns(store: Store, where: Path, contents: Contents) -> np.ndarray:
-    """The column in the file of each sensor of the new tables, int64."""
+def _columns(store: Store, lanes: list[str] | None, where: Path, contents: Contents) -> np.ndarray:
+    """The column in the file of each sensor of the new tables, int64.
+
+    lanes: those of the N sensors of the file, which must be those of the table; None: it has none.
+    """
     ids = contents.ids or ()
     if twice := repeated(ids):
         raise SocialxError(where, f"sensors stand twice ({sample(twice)})", "remove one of them")
@@ -278,19 +280,15 @@ def _columns(store: Store, where: Path, contents: Contents) -> np.ndarray:
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
         remedy = f"{Argument('meta', 'LOCATIONS.csv')} adds them, or leave them out{drop}"
         raise SocialxError(where, what, remedy)
-    return np.array([place[match_key(vdid)] for vdid in ids])
-
-
-def _check_lanes(store: Store, lanes: list[str] | None, where: Path, contents: Contents, columns: np.ndarray) -> None:
-    """Refuse a table that has other lanes of a sensor than the file, whose ``lanes`` are those of its N sensors."""
+    columns = np.array([place[match_key(vdid)] for vdid in ids])
     if lanes is None:
-        return
-    ids = contents.ids or ()
+        return columns
     for vdid, found, column in zip(ids, contents.lanes or [""] * len(ids), columns, strict=True):
         if found != lanes[column]:
             made = f"that of {store.path} is made of lanes {lanes[column]}"
             what = f"sensor {vdid} has {f'lanes {found}' if found else 'no lanes'}, and {made}"
             raise SocialxError(where, what, f"write the same lanes, {ANEW}")
+    return columns
 
 
 def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ from socialx.files.formats.tables import CSV, are_locations
 from socialx.files.formats.transposed import refuse_transposed
 from socialx.files.formats.unknown import refuse_bytes, refuse_folder, refuse_table, refuse_untimed
 from socialx.files.hdf5_layout import FLAT
-from socialx.files.older.variants import CURRENT, Variant
+from socialx.files.older.variants import CURRENT
 from socialx.files.older.variants import recognise as older_variant
 from socialx.files.open_hdf5 import open_hdf5
 from socialx.files.published import DATASETS, PublishedDataset, dataset
@@ -58,32 +58,27 @@ def kind_of(head: FileHead, request: Request | None = None) -> FileKind:
     """Recognise a file or folder by its content; raises SocialxError where nothing is known."""
     if request is not None and is_table(request):
         return FileKind(CSV, "a table, as the columns that are named say", None)
-    if variant := _variant(head):
-        completing = Command("backfill", head.path, rewrite=True if variant.rewrite else None)
-        return FileKind(variant.name, variant.what, None if variant.name == CURRENT else completing)
+    if ours := _ours(head):
+        return ours
     format, reason = recognise(head)
     return FileKind(format.name, f"{format.title}: {reason}", command(Request(head.path), format))
 
 
 def is_ours(head: FileHead) -> bool:
     """Whether it is an HDF5 file of ours, of today or an older one; raises SocialxError for a forecast."""
-    return _variant(head) is not None
+    return _ours(head) is not None
 
 
 def refuse_ours(head: FileHead) -> None:
     """Raise for a file that convert has nothing to do with, because it is one of ours already."""
-    if variant := _variant(head):
-        current, rewrite = variant.name == CURRENT, True if variant.rewrite else None
-        raise SocialxError(
-            head.path,
-            f"a socialx file ({variant.name}: {variant.what}), nothing to convert",
-            Command("inspect", head.path) if current else Command("backfill", head.path, rewrite=rewrite),
-        )
+    if ours := _ours(head):
+        found = f"a socialx file ({ours.name}: {ours.why}), nothing to convert"
+        raise SocialxError(head.path, found, ours.next or Command("inspect", head.path))
 
 
 @lru_cache(maxsize=1)  # all of the above ask about one file
-def _variant(head: FileHead) -> Variant | None:
-    """What kind of ours an HDF5 file is; None for pandas' frames, other HDF5 files and all else.
+def _ours(head: FileHead) -> FileKind | None:
+    """An HDF5 file of ours, of today or an older one; None for pandas' frames, other HDF5 files and all else.
 
     Refuses an HDF5 file that holds nothing, and what is so unlike a text that its first line has no end.
     """
@@ -98,7 +93,11 @@ def _variant(head: FileHead) -> Variant | None:
             raise SocialxError(head.path, "a forecast that predict wrote, not readings", FORECAST)
         ours = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
-        return older_variant(head.path, file) if ours and not frames else None
+        if frames or not ours:
+            return None
+        variant = older_variant(head.path, file)
+    completing = Command("backfill", head.path, rewrite=True if variant.rewrite else None)
+    return FileKind(variant.name, variant.what, None if variant.name == CURRENT else completing)
 
 
 def find(kind: str) -> PublishedDataset | Format | None:
@@ -107,10 +106,8 @@ def find(kind: str) -> PublishedDataset | Format | None:
     name = CSV if name == EXPORT else name
     if name == AUTO:
         return None
-    if named := dataset(name):
+    if named := dataset(name) or FORMATS.get(name):
         return named
-    if name in FORMATS:
-        return FORMATS[name]
     more = {format.name: format for format in of_packages()}
     if name in more:
         return more[name]

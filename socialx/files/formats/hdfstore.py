@@ -135,13 +135,15 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
     if "tz" in index.attrs:
         found = f"{index.name} has a time zone, wall times are needed"
         raise SocialxError(path, found, "write it with DataFrame.tz_localize(None)")
+    if not len(index):
+        raise SocialxError(path, f"{index.name} has no rows", ADVICE)
     moments = index[:].view(f"datetime64[{match[1] or 'ns'}]")
     seconds = moments.astype("datetime64[s]")
     right = (seconds == moments) & (seconds >= np.datetime64("0001-01-01")) & (seconds < np.datetime64("9999-12-31"))
     if not right.all():  # a fraction of a second, or NaT
         row = int(right.argmin())
         raise SocialxError(path, f"row {row + 1} has the time {moments[row]}, not whole seconds", ADVICE)
-    return as_timestamps(seconds) if len(seconds) else np.empty(0, "S19")
+    return as_timestamps(seconds)
 
 
 def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: int) -> dict[str, np.ndarray]:

@@ -49,11 +49,13 @@ class Listing(Sheet):
         with closing(columns.read(what)) as pieces:
             for piece in pieces:
                 rows, marked = self.meant(piece)
-                times, sensors = (np.array(texts.words, object)[texts.codes] for texts in rows.texts)
-                wrong = (Times(self.form, zoned=False).seconds(rows.texts[0]) == UNKNOWN) | (sensors == "")
+                times, sensors = rows.texts
+                nameless = np.array([not word for word in sensors.words], bool)[sensors.codes]
+                wrong = nameless | (Times(self.form, zoned=False).seconds(times) == UNKNOWN)
                 if wrong.any():
                     row = int(wrong.argmax())
-                    found = f"{rows.place(row)} has the sensor {sensors[row][:40]!a} at {times[row][:40]!a}"
+                    sensor, time = (texts.words[texts.codes[row]][:40] for texts in (sensors, times))
+                    found = f"{rows.place(row)} has the sensor {sensor!a} at {time!a}"
                     raise SocialxError(self.path, found, f"correct it: an id, and a time written as {self.form}")
                 if len(marked):
                     yield rows, marked

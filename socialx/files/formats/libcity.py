@@ -54,7 +54,9 @@ class _States(Sheet):
 def _read(request: Request) -> Contents:
     """Both files, the sensors in the order of NAME.geo."""
     geo, dyna = _pair(request.data)
-    (ids, locations), names = _sensors(geo), _header(dyna, TIME, SENSOR)
+    sensors, names = _sensors(geo), _header(dyna, TIME, SENSOR)
+    ids = {key: place.sensor_id for key, place in sensors.items()}
+    locations = {key: place for key, place in sensors.items() if on_earth(place.latitude, place.longitude)}
     head = read_head(dyna)
     first = dict(zip(names, cells_of(head.lines[1][1], ",") if len(head.lines) > 1 else (), strict=False)).get(TIME, "")
     at, sensor, *values = map(names.index, (TIME, SENSOR, *_channels(names)))
@@ -119,36 +121,29 @@ def _header(path: Path, *needed: str) -> tuple[str, ...]:
     return names
 
 
-def _sensors(path: Path) -> tuple[dict[int | str, str], dict[int | str, Location]]:
-    """The ids of the sensors in the order of their file, and the positions of those that have one, by ``match_key``."""
+def _sensors(path: Path) -> dict[int | str, Location]:
+    """The sensors in the order of their file, by ``match_key``; one at 0, 0 or ``[]`` has no known position."""
     names = _header(path, ID, TYPE, PLACE)
-    ids, locations = dict[int | str, str](), dict[int | str, Location]()
+    sensors = dict[int | str, Location]()
     columns = TextColumns(path, names, (names.index(ID), names.index(TYPE), names.index(PLACE)), ())
     with closing(columns.read()) as pieces:
         for piece in pieces:
             _refuse(path, piece, piece.texts[1], "Point".__eq__, f"not the {TYPE} Point")
             for row, (vdid, _, text) in enumerate(zip(*(each.cells() for each in piece.texts), strict=True)):
-                if not vdid or match_key(vdid) in ids:
+                if not vdid or match_key(vdid) in sensors:
                     found = f"{piece.place(row)} has the {ID} {vdid[:40]!a}, empty or for a second time"
                     raise SocialxError(path, found, "correct it")
-                ids[match_key(vdid)] = vdid
-                if position := _position(path, piece, row, text):
-                    locations[match_key(vdid)] = Location(vdid, *position, math.nan, math.nan, "")
-    if not ids:
+                try:
+                    longitude, latitude = map(float, json.loads(text) or (0, 0))
+                except (ValueError, TypeError, RecursionError):
+                    longitude = latitude = math.nan
+                if not within_degrees(latitude, longitude):
+                    found = f"{piece.place(row)} has the coordinates {text[:40]!a}, not [longitude, latitude]"
+                    raise SocialxError(path, found, "correct it")
+                sensors[match_key(vdid)] = Location(vdid, latitude, longitude, math.nan, math.nan, "")
+    if not sensors:
         raise SocialxError(path, "it has no sensors", ADVICE)
-    return ids, locations
-
-
-def _position(path: Path, piece: Piece, row: int, text: str) -> tuple[float, float] | None:
-    """Latitude and longitude; None for ``[]`` and ``[0, 0]``, which LibCity writes where it knows none."""
-    try:
-        longitude, latitude = map(float, json.loads(text) or (0, 0))
-    except (ValueError, TypeError, RecursionError):
-        longitude = latitude = math.nan
-    if not within_degrees(latitude, longitude):
-        found = f"{piece.place(row)} has the coordinates {text[:40]!a}, not [longitude, latitude]"
-        raise SocialxError(path, found, "correct it")
-    return (latitude, longitude) if on_earth(latitude, longitude) else None
+    return sensors
 
 
 def _refuse(path: Path, piece: Piece, texts: Texts, right: Callable[[str], bool], found: str) -> None:

@@ -5,24 +5,20 @@ from __future__ import annotations
 from itertools import pairwise
 
 from socialx.errors import Command, SocialxError, sample
-from socialx.files.file_head import SEPARATORS, FileHead
+from socialx.files.file_head import FileHead
+from socialx.files.formats.matrices import two_lines
 from socialx.files.formats.melt import is_label
-from socialx.files.formats.sheets import cells_of
 
-BEGINNING = 1 << 12  # letters of the first line, which hold several times
 SOON = 1e-3  # of a number since 1970: about two weeks
 
 
 def refuse_transposed(head: FileHead) -> None:
     """Raise for a table with a column for each time; return for all else."""
-    names = _header(head)
+    names, _ = two_lines(head)
     if len(names) > 2 and all(map(is_label, names[1:4])) and not _are_ids(names[1:4]):
         found = f"line 1 has a time in each column ({sample(names[1:4])}): rows and columns have changed places"
-        raise SocialxError(
-            head.path,
-            found,
-            Command("convert", "auto", head.path, transposed=True, meta="LOCATIONS.csv", output="OUT.h5"),
-        )
+        turned = Command("convert", "auto", head.path, transposed=True, meta="LOCATIONS.csv", output="OUT.h5")
+        raise SocialxError(head.path, found, turned)
 
 
 def _are_ids(names: list[str]) -> bool:
@@ -31,9 +27,3 @@ def _are_ids(names: list[str]) -> bool:
         return False
     minute = 60 * 1000 ** ((len(names[0]) - 9) // 3)  # in seconds, milliseconds, ...
     return any(not minute <= later - number < SOON * number for number, later in pairwise(map(int, names)))
-
-
-def _header(head: FileHead) -> list[str]:
-    """The first cells of line 1, cut by the separator with which it has the most times."""
-    line = head.lines[0][1][:BEGINNING] if head.lines else ""
-    return max((cells_of(line, mark) for mark in SEPARATORS), key=lambda cells: sum(map(is_label, cells)))
