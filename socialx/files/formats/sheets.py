@@ -191,7 +191,7 @@ class Sheet:
             with np.errstate(over="ignore"):  # what is too large for a file is infinite
                 values[:, place] = self._readings(frame[column], column)
         found = [Texts.of(written(frame[column]).tolist()) for column in texts]
-        yield Piece(found, values, 0, lambda row: self.begin + 1 + row)
+        yield Piece(found, values, self.begin + 1)
         self.signs.check(self.where)
 
     def _readings(self, column: pd.Series[Any], number: int) -> np.ndarray:

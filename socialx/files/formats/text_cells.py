@@ -10,9 +10,10 @@ import csv
 import io
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
@@ -167,19 +168,23 @@ def _as_they_come(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
 class Piece:
     """Some rows: the cells of each column of texts, and the numbers float32 [t,N], NaN where there is none.
 
-    row: the number of the first one in its text, from 0.  lines: gives the line in which a row of the text stands.
-    kept: the numbers of those that are here, int64 [t]; None: all are.
+    lines: the rows as they stand in the file, the first of them in line ``line``; None where it is no text.  kept: the
+    numbers of those that are here, int64 [t]; None: all are.
     """
 
     texts: list[Texts]
     numbers: np.ndarray
-    row: int
-    lines: Callable[[int], int]
+    line: int
+    lines: bytes | None = None
     kept: np.ndarray | None = None
 
     def place(self, row: int) -> str:
         """How a message calls a row."""
-        return f"line {self.lines(self.row + (row if self.kept is None else int(self.kept[row])))}"
+        row = row if self.kept is None else int(self.kept[row])
+        if self.lines is None:
+            return f"line {self.line + row}"
+        filled = (number for number, line in enumerate(self.lines.splitlines(), self.line) if line.strip())
+        return f"line {next(islice(filled, row, None))}"
 
 
 @dataclass(frozen=True)
@@ -208,57 +213,64 @@ class TextColumns:
         """All rows; refuses a row with more or fewer cells, and a cell that is neither a number nor absent."""
         from pyarrow.lib import ArrowException
 
-        row = 0
-        try:
-            self._look_at_signs()
-            with closing(self._batches(what)) as batches:
-                for batch in batches:
-                    texts = [_texts(batch.column(place)) for place in range(len(self.texts))]
-                    yield Piece(texts, self._numbers(batch), row, self._line)
-                    row += batch.num_rows
-        except ArrowException:
-            yield from self._careful(row, what)
+        self._look_at_signs()
+        with closing(self._blocks(what)) as blocks:
+            for line, lines in blocks:
+                if not lines:
+                    continue
+                try:
+                    yield Piece(*self._parsed(lines), line, lines)
+                except ArrowException:
+                    yield Piece(*self._careful(lines, line), line, lines)
         self.signs.check(self.path)
 
-    def _batches(self, what: str, *, as_text: bool = False) -> Generator[pa.RecordBatch, None, None]:
-        """The columns of texts, then those of numbers, as pyarrow parses them; as_text: the numbers as they stand."""
+    @cached_property
+    def _options(self) -> dict[bool, tuple[Any, Any]]:
+        """How pyarrow parses and converts cells, by whether numbers are taken as texts."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
         names = [str(number) for number in range(len(self.names))]
         wanted = [names[place] for place in (*self.texts, *self.numbers)] or names[:1]
-        number = pa.string() if as_text else pa.float32()
-        kinds = dict.fromkeys(names, pa.string()) | {names[place]: number for place in self.numbers}
-        convert = arrow.ConvertOptions(
-            column_types=kinds,
-            include_columns=wanted,
-            null_values=ABSENT,
-            decimal_point=self.decimal,
-        )
         parse = arrow.ParseOptions(delimiter=self.separator, quote_char=self.separator != UNQUOTED and '"')
-        with closing(self._blocks(what, tell=not as_text)) as blocks:
-            _, first = next(blocks, (0, b""))
-            if not first:
-                return
-            if first.startswith(MARK):  # which pyarrow takes as that of a whole text
-                raise pa.ArrowInvalid("a byte order mark after line 1")
-            size = max(PIECE_BYTES, 2 * max(map(len, first.splitlines())))
-            read = arrow.ReadOptions(use_threads=False, block_size=size, column_names=names)
-            stream = pa.PythonFile(_Stream(chain([first], (block for _, block in blocks))), mode="r")
-            with arrow.open_csv(stream, read, parse, convert) as reader:
-                yield from reader
+        options = {}
+        for as_text, number in ((False, pa.float32()), (True, pa.string())):
+            kinds = dict.fromkeys(names, pa.string()) | {names[place]: number for place in self.numbers}
+            options[as_text] = (
+                parse,
+                arrow.ConvertOptions(
+                    column_types=kinds, include_columns=wanted, null_values=ABSENT, decimal_point=self.decimal
+                ),
+            )
+        return options
 
-    def _numbers(self, batch: pa.RecordBatch) -> np.ndarray:
-        """The numbers of a batch, float32 [t,N]; raises ArrowInvalid for one that is infinite."""
+    def _batch(self, lines: bytes, *, as_text: bool = False) -> pa.RecordBatch:
+        """The columns of texts of some lines, then those of numbers; as_text: the numbers as they stand.
+
+        Each piece is parsed by itself: pyarrow's reader of streams holds several at once, 100 MB with 8,600 columns.
+        """
+        import pyarrow as pa
+        from pyarrow import csv as arrow
+
+        if lines.startswith(MARK):  # which pyarrow takes as that of a whole text
+            raise pa.ArrowInvalid("a byte order mark after line 1")
+        names = [str(number) for number in range(len(self.names))]
+        read = arrow.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=names)
+        table = arrow.read_csv(pa.py_buffer(lines), read, *self._options[as_text])
+        return table.combine_chunks().to_batches()[0]
+
+    def _parsed(self, lines: bytes) -> tuple[list[Texts], np.ndarray]:
+        """The texts and the numbers, float32 [t,N], of some lines; raises ArrowException where one is odd."""
         import pyarrow as pa
 
-        if not self.numbers or not batch.num_rows:
-            return np.empty((batch.num_rows, len(self.numbers)), np.float32)
-        columns = batch.select(range(len(self.texts), batch.num_columns))
-        numbers = columns.to_tensor(null_to_nan=True).to_numpy()
+        batch = self._batch(lines)
+        texts = [_texts(batch.column(place)) for place in range(len(self.texts))]
+        if not self.numbers:
+            return texts, np.empty((batch.num_rows, 0), np.float32)
+        numbers = batch.select(range(len(self.texts), batch.num_columns)).to_tensor(null_to_nan=True).to_numpy()
         if np.isinf(numbers).any():  # also of a text that is no number for us
             raise pa.ArrowInvalid("not finite")
-        return numbers
+        return texts, numbers
 
     def _look_at_signs(self) -> None:
         """See the numbers as they are written, until one tells which sign its decimals have."""
@@ -272,9 +284,11 @@ class TextColumns:
                 pa.array([cell for cell in texts if not isinstance(cell, JsonNumber)], pa.string()), self.decimal
             )
             return
-        with closing(self._batches("looking at the numbers of", as_text=True)) as batches:
-            for batch in batches:
-                self.signs.see(pa.concat_arrays(batch.columns[len(self.texts) :]), self.decimal)
+        with closing(self._blocks("looking at the numbers of", tell=False)) as blocks:
+            for _, lines in blocks:
+                with suppress(pa.ArrowException):  # of lines that are seen when they are read
+                    batch = self._batch(lines, as_text=True)
+                    self.signs.see(pa.concat_arrays(batch.columns[len(self.texts) :]), self.decimal)
                 if self.signs.decimals:
                     return
 
@@ -316,37 +330,22 @@ class TextColumns:
                 tell_below(self.path, below[::-1])
             yield line, b"".join(rows[: len(rows) - len(below)])
 
-    def _line(self, row: int) -> int:
-        """The line in which a row stands."""
-        if self.separator == UNQUOTED:
-            return row + 1
-        with closing(pieces(self.path, self.begin, self.encoding, "looking for a line of")) as found:
-            lines = ((line, text) for first, block in found for line, text in enumerate(block.splitlines(), first))
-            return next(islice((line for line, text in lines if text.strip()), row, None), self.begin + 1)
-
-    def _careful(self, first: int, what: str) -> Generator[Piece, None, None]:
-        """The rows from ``first`` on, cell by cell; or a refusal with its place."""
+    def _careful(self, lines: bytes, line: int) -> tuple[list[Texts], np.ndarray]:
+        """The same cell by cell, or a refusal with its place."""
         import pyarrow as pa
 
-        count = 0
-        with closing(self._blocks(what)) as blocks:
-            for line, lines in blocks:
-                texts: list[list[str]] = [[] for _ in self.texts]
-                rows, written = [], []
-                for place, cells in walk(self.path, lines, line, len(self.names), self.separator):
-                    count += 1
-                    if count <= first:
-                        continue
-                    for column, found in zip(self.texts, texts, strict=True):
-                        found.append(cells[column])
-                    rows.append([self._number(place, column, cells[column]) for column in self.numbers])
-                    written += [cells[column] for column in self.numbers]
-                if self.separator != UNQUOTED:
-                    self.signs.see(pa.array(written, pa.string()), self.decimal)
-                with np.errstate(over="ignore"):
-                    numbers = np.array(rows, np.float64).astype(np.float32).reshape(len(rows), len(self.numbers))
-                if rows:
-                    yield Piece(list(map(Texts.of, texts)), numbers, count - len(rows), self._line)
+        texts: list[list[str]] = [[] for _ in self.texts]
+        rows, written = [], []
+        for place, cells in walk(self.path, lines, line, len(self.names), self.separator):
+            for column, found in zip(self.texts, texts, strict=True):
+                found.append(cells[column])
+            rows.append([self._number(place, column, cells[column]) for column in self.numbers])
+            written += [cells[column] for column in self.numbers]
+        if self.separator != UNQUOTED:
+            self.signs.see(pa.array(written, pa.string()), self.decimal)
+        with np.errstate(over="ignore"):
+            numbers = np.array(rows, np.float64).astype(np.float32).reshape(len(rows), len(self.numbers))
+        return list(map(Texts.of, texts)), numbers
 
     def _number(self, place: str, column: int, cell: str) -> float:
         if cell in NO_READING:
@@ -355,24 +354,6 @@ class TextColumns:
         if number is None:
             refuse_cell(self.path, place, self.names[column] or column, cell, said=self.signs.said)
         return float(number)
-
-
-class _Stream(io.RawIOBase):
-    """Blocks of bytes as a file that pyarrow reads."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks, self._ready = blocks, b""
-
-    def readable(self) -> bool:
-        """Whether it can be read: always."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes, ``size`` at most."""
-        while len(self._ready) < size and (block := next(self._blocks, b"")):
-            self._ready += block
-        found, self._ready = self._ready[:size], self._ready[size:]
-        return found
 
 
 def _texts(cells: pa.Array) -> Texts:
