@@ -43,6 +43,7 @@ THOUSANDS = 25  # no road counts 25,000 vehicles in some minutes: from there on 
 BLANK_BYTES = 1 << 26  # of blank lines one after the other
 FOOTER_ROWS, FOOTER_LETTERS = 10, 1 << 16  # that may stand below a table, and of one of them
 MARK = b"\xef\xbb\xbf"  # of the order of bytes, at the begin of a text
+MANY = 64  # columns of numbers, which are parsed as one
 OBJECTS = 4096  # of JSON that become lines at once
 UNQUOTED = "\x1f"  # stands between the cells of rows of JSON
 
@@ -263,6 +264,8 @@ class TextColumns:
         """The texts and the numbers, float32 [t,N], of some lines; raises ArrowException where one is odd."""
         import pyarrow as pa
 
+        if len(self.numbers) > MANY and (found := self._wide(lines)) is not None:
+            return found
         batch = self._batch(lines)
         texts = [_texts(batch.column(place)) for place in range(len(self.texts))]
         if not self.numbers:
@@ -271,6 +274,31 @@ class TextColumns:
         if np.isinf(numbers).any():  # also of a text that is no number for us
             raise pa.ArrowInvalid("not finite")
         return texts, numbers
+
+    def _wide(self, lines: bytes) -> tuple[list[Texts], np.ndarray] | None:
+        """The same where many columns of numbers stand side by side: parsed as one long column, in a third of the time.
+
+        None where that is not so, or a row has quotes, or more or fewer cells.
+        """
+        import pyarrow as pa
+        from pyarrow import csv as arrow
+
+        first, count, width, mark = self.numbers[0], len(self.numbers), len(self.names), self.separator.encode()
+        rows = [row for row in lines.splitlines() if row and not row.isspace()]
+        side = self.numbers == tuple(range(first, first + count))
+        if not side or b'"' in lines or not all(row.count(mark) == width - 1 for row in rows):
+            return None
+        cut = [row.split(mark, first) for row in rows]
+        cut = [[*cells[:first], *cells[first].rsplit(mark, width - first - count)] for cells in cut]
+        places = [column if column < first else column - count + 1 for column in self.texts]
+        texts = [Texts.of([cells[place].decode("utf-8", "replace").strip() for cells in cut]) for place in places]
+        column = b"\n".join([*(cells[first].replace(mark, b"\n") for cells in cut), b""])
+        read = arrow.ReadOptions(use_threads=False, block_size=len(column) + 1, column_names=["0"])
+        parse = arrow.ParseOptions(quote_char=False, ignore_empty_lines=False)
+        options = {"null_values": ABSENT, "decimal_point": self.decimal, "column_types": {"0": pa.float32()}}
+        table = arrow.read_csv(pa.py_buffer(column), read, parse, arrow.ConvertOptions(**options))
+        numbers = table.column(0).to_numpy().reshape(len(rows), count)
+        return None if np.isinf(numbers).any() else (texts, numbers)
 
     def _look_at_signs(self) -> None:
         """See the numbers as they are written, until one tells which sign its decimals have."""
