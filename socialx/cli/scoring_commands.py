@@ -283,8 +283,7 @@ def predict(
     """Forecast the next horizon of every sensor.
 
     It forecasts from the last row of a file or from earlier ones.  Without --output the sensors that change most are
-    printed.  Times are wall times of the file.  --data may also be a table that convert reads.  It becomes a temporary
-    file, and a note says how to keep that.
+    printed.  Times are wall times of the file.  --data may be a table that convert reads; a note says how to keep it.
 
     Examples:
       socialx predict runs/demo

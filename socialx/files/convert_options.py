@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 from zoneinfo import available_timezones
 
-from socialx.data.calendar import DAY_S
 from socialx.errors import Argument, SettingsError
 from socialx.files.file_head import FileHead, read_head
 from socialx.files.quantities import QUANTITIES, SPEED
@@ -62,7 +61,7 @@ def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
 def _resample(given: str | timedelta) -> int:
     """The step to which rows are averaged, in seconds; a part of a day."""
     step = parse_freq(given, "resample")
-    if DAY_S % step:
+    if 24 * UNITS_S["h"] % step:
         raise SettingsError(Argument("resample", given), "no part of a day", "for example 5min")
     return step
 

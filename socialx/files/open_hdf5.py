@@ -68,12 +68,11 @@ def writing(path: Path, mode: Literal["w", "r+"], libver: str | tuple[str, str])
             reserve(file, 0)
             yield file
             file.flush()
-            size = file.id.get_filesize()
             file.close()
         except BaseException:
             _let_go(file, descriptor, opened)
             raise
-        os.truncate(path, size)  # what ``reserve`` kept behind the content
+        _cut(path)
     except (OSError, RuntimeError) as error:  # h5py reports a full disk as either
         raise WriteFailed from error
 
@@ -94,6 +93,15 @@ def reserve(file: h5py.File, size: int) -> None:
 def packed_bytes(size: int) -> int:
     """How many bytes so many take at most when they are packed: what cannot be compressed grows a little."""
     return size + size // 64
+
+
+def _cut(path: Path) -> None:
+    """Cut what ``reserve`` kept behind the content; where that ends, the superblock of HDF5's specification says."""
+    with path.open("r+b") as file:
+        head = file.read(64)
+        size_of_offsets, end = {0: (13, 40), 1: (13, 44), 2: (9, 28), 3: (9, 28)}.get(head[8], (0, 0))
+        if end and head[size_of_offsets] == 8:
+            file.truncate(int.from_bytes(head[end : end + 8], "little"))
 
 
 def _let_go(file: h5py.File, descriptor: int, opened: os.stat_result) -> None:

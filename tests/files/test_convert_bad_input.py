@@ -35,8 +35,8 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 5703
 BAD_TABLES = {
     "empty file": ("", "the file is empty"),
     "pointer": (POINTER, "Git-LFS pointer"),
-    "header only": (HEADER, "no rows"),
-    "blank rows": (HEADER + "\n\n", "no rows"),
+    "header only": (HEADER, "no row after line 1"),
+    "blank rows": (HEADER + "\n\n", "no row after line 1"),
     "named time column": ("time,1,2\n" + ROW, "begins 'time,1,2'"),
     "no time column": ("1,2,3\n1,2,3\n", "begins '1,2,3'"),
     "no sensors": ("\n" + ROW, "line 1"),

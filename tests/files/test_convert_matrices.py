@@ -95,7 +95,7 @@ def test_a_table_with_times_stays_a_table_with_times(tmp_path: Path) -> None:
         ("0,900.5\n900.5,0\n", ("a square matrix, 2 x 2, as of distances", "matrix-csv if its rows are times")),
         ("1,0\n0,1\n\n", ("line 1 may be",)),
         ("1,34.0,-118.0\n2,34.5,-118.5\n", ("a table of positions",)),
-        ("1,2,990.5\n2,3,800.5\n", ("no known format, it begins '1,2,990.5",)),
+        ("1,2,990.5\n2,3,800.5\n", ("no table with a column of times; line 1 is '1,2,990.5'",)),
     ],
 )
 def test_what_numbers_are_is_asked_where_nothing_tells(tmp_path: Path, content: str, words: tuple[str, ...]) -> None:

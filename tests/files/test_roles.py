@@ -117,7 +117,6 @@ def test_quantities_alone_are_those_of_one_sensor(
 @pytest.mark.parametrize(
     "header",
     [
-        "time,S1_speed,S1_flow,S2_speed,S2_flow",
         "time,S1 speed,S1 flow",
         "time,v1,q1",
         "time,S1,S2,flow",
@@ -138,6 +137,12 @@ def test_columns_of_several_quantities_are_asked(tmp_path: Path, header: str) ->
 def test_sensors_whose_names_say_one_quantity_have_it(tmp_path: Path, header: str, feature: str) -> None:
     path = written(tmp_path / "a.csv", header, at, flow, flow)
     assert found(path, feature) == {name: FLOWS for name in header.split(",")[1:]}
+
+
+def test_quantities_behind_the_names_of_sensors(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "time,S1_speed,S1_flow,S2_speed,S2_flow", at, speed, flow, speed, flow)
+    assert list(found(path)) == ["S1", "S2"]
+    assert found(path, "flow", channel="flow") == {"S1": FLOWS, "S2": FLOWS}
 
 
 def test_streets_with_such_letters_are_sensors(tmp_path: Path) -> None:

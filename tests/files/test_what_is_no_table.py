@@ -89,10 +89,9 @@ def test_the_command_for_a_database(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     with sqlite3.connect(path) as connection:
         by_row(FRAME).rename(columns={"t": "time", "s": "sensor", "v": "speed"}).to_sql("r", connection, index=False)
-    command = asked(path, "SQLite").partition(": a database of SQLite: ")[2]
-    said = [each.replace("SELECT ...", "SELECT * FROM r") for each in shlex.split(command)[1:]]
-    said[said.index("OUT.h5")] = str(tmp_path / "out.h5")
-    works(*said, "--meta-csv", places_of(list(FRAME), tmp_path / "at.csv"))
+    assert f"name it sqlite:///{path}, and its rows with --query" in asked(path, "SQLite")
+    at = places_of(list(FRAME), tmp_path / "at.csv")
+    works("convert", "auto", f"sqlite:///{path}", "--query", "SELECT * FROM r", "--meta-csv", at)
 
 
 WORDS = {
@@ -153,7 +152,6 @@ NO_READINGS = {
     "an id": {"ort_nr": np.full(200, 900123), "hin": FAST, "her": MIDDLE},
     "counts": {"menge": MANY, "tempo": FAST, "anteil": SHARES[0]},
     "vehicles": {"q_pkw": MANY, "v_pkw": FAST, "q_lkw": FEW},
-    "pairs": {"A_flow": MANY, "A_speed": FAST, "B_flow": SOME, "B_speed": MIDDLE},
     "shares": {"a": SHARES[0], "b": SHARES[1]},
     "one share": {"value": SHARES[0]},
 }

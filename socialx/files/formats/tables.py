@@ -236,7 +236,8 @@ def _refuse(head: FileHead, request: Request) -> NoReturn:
         found = f"line 1 names no sensors and times ({sample(names)})"
         raise SocialxError(head.path, found, f"drop {Argument('transposed')}")
     refuse_transposed(head)
-    refuse_bytes(head)
+    if head.kind == "text":
+        refuse_bytes(head)
     if request.time_column:
         argument = Argument("time_column", request.time_column[0])
         raise SettingsError(argument, f"no column of times of {head.path}", "name one")

@@ -46,7 +46,8 @@ ADVICE = "download it again, or remove this file"
 def _recognise(head: FileHead) -> str | None:
     for path in _inside(head, LOOKED) if head.lines or head.kind in ("folder", "zip") else ():
         with suppress(SocialxError):
-            if LIVE.match("\n".join(line[:BEGIN] for _, line in read_head(path).lines)):
+            each = head if path == head.path else read_head(path)
+            if LIVE.match("\n".join(line[:BEGIN] for _, line in each.lines)):
                 return f"snapshots of detectors, such as {path.name}"
     return None
 
@@ -154,7 +155,8 @@ def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
     for vd in _entries(path, text):
         vdid, time = (sys.intern(str(vd.get(name) or "").strip()) for name in COLUMNS[:2])
         try:
-            lanes = [(link["LinkID"], lane) for link in vd.get("LinkFlows") or () for lane in link.get("Lanes") or ()]
+            links = [(link.get("LinkID", ""), link.get("Lanes") or ()) for link in vd.get("LinkFlows") or ()]
+            lanes = [(link, lane) for link, those in links for lane in those]
             if lanes and not (vdid and len(time) >= len("2024-01-31T00:05")):
                 raise ValueError("it needs a VDID, and a DataCollectTime such as 2024-01-31T00:05:00+08:00")
             for link, lane in lanes:
