@@ -246,10 +246,16 @@ class _Table:
         constant = any(len({cells[place] for cells in self.rows}) == 1 for place in self.rest)
         return constant or bool(self.texts) or len({*self.cells()}) < len(self.rows)
 
+    @cached_property
+    def _known(self) -> dict[tuple[int, ...], list[tuple[str, ...]]]:
+        return {}
+
     def cells(self, *places: int | None) -> list[tuple[str, ...]]:
         """The cells of each row in these columns and in those of the times."""
-        every = [*self.times, *(place for place in places if place is not None)]
-        return [tuple(cells[place] for place in every) for cells in self.rows]
+        every = (*self.times, *(place for place in places if place is not None))
+        if every not in self._known:
+            self._known[every] = [tuple(cells[place] for place in every) for cells in self.rows]
+        return self._known[every]
 
     def repeats(self, *places: int | None) -> bool:
         """Whether a third of the rows is not told apart by these columns: more than an hour that comes twice."""
@@ -521,9 +527,13 @@ class _Table:
 
     def shares(self, values: tuple[int, ...]) -> bool:
         """Whether all readings are between 0 and 1, and some neither of them."""
-        cells = (number_in(cells[place], self.decimal, grouped=False) for cells in self.rows for place in values)
-        numbers = {float(cell) for cell in cells if cell}
-        return len(self.rows) >= PROVED and all(0 <= each <= 1 for each in numbers) and not {0.0, 1.0} >= numbers
+        between = False
+        for cell in (cells[place] for cells in self.rows for place in values):
+            number = number_in(cell, self.decimal, grouped=False)
+            if number and not 0 <= float(number) <= 1:
+                return False
+            between = between or bool(number and 0 < float(number) < 1)
+        return between and len(self.rows) >= PROVED
 
     def words(self, texts: list[int]) -> tuple[str, str] | None:
         """What is unclear where a column of words stands beside few columns of readings, and no channel is named."""
