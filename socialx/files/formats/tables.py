@@ -312,7 +312,10 @@ def _of_column(sheets: list[Sheet], place: int, request: Request) -> tuple[str |
         return None, []
     if not READING.fullmatch(plain(name)):
         either = " or ".join(str(Argument("quantity", quantity)) for quantity in QUANTITIES)
-        raise SocialxError(sheet.where, f"the name of its column {name!r} says no quantity", f"say it: {either}")
+        found = f"the name of its column {name!r} says no quantity"
+        if sheet.melt and place in sheet.melt.values:
+            found = "nothing in it says what its readings are"
+        raise SocialxError(sheet.where, found, f"say it: {either}")
     by_file, notes = _by_file(sheets, name) if sheet.one or sheet.melt else (None, [])
     if by_file is None and not request.known:
         _refuse_shares(sheets)
