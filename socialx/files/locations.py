@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,7 @@ class Location:
     other_direction: str = ""  # what stands there and is none of N, E, S, W
 
 
+@lru_cache(maxsize=1 << 17)  # of a table with many sensors, whose names are asked again and again
 def match_key(sensor_id: str) -> int | str:
     """What two spellings of one id share: the integer where it is one (``0400001``, ``400001.0``), else the text."""
     text = sensor_id.strip()

@@ -266,6 +266,12 @@ class TextColumns:
 
         if len(self.numbers) > MANY and (found := self._wide(lines)) is not None:
             return found
+        if self.texts and not self.numbers and len(self.names) > MANY and b'"' not in lines:  # the rest is not cut
+            mark, last = self.separator.encode(), max(self.texts) + 1
+            cut = [row.split(mark, last) for row in lines.splitlines() if row and not row.isspace()]
+            if all(len(cells) > last for cells in cut):
+                columns = ([cells[place].decode("utf-8", "replace").strip() for cells in cut] for place in self.texts)
+                return list(map(Texts.of, columns)), np.empty((len(cut), 0), np.float32)
         batch = self._batch(lines)
         texts = [_texts(batch.column(place)) for place in range(len(self.texts))]
         if not self.numbers:
