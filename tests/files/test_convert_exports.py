@@ -325,7 +325,7 @@ def test_any_mixture_reads_back(
     text = table.to_csv(index=False, sep=separator, decimal=decimal, date_format=form, na_rep=nothing)
     path = tmp_path / "any.csv"
     path.write_text(text)
-    same(converted(path), frame)
+    same(converted(path, quantity="speed"), frame)  # which numbers of any size do not say
 
 
 def test_a_zip_of_several_files_is_read_as_one_network(tmp_path: Path) -> None:
