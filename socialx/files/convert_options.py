@@ -236,6 +236,11 @@ class Request:
         """How a message calls ``start``."""
         return "the published start" if self.published else "the given start"
 
+    @property
+    def channels(self) -> list[str]:
+        """The names in ``channel``; an empty one where nothing was said."""
+        return (self.channel or "").split(",")
+
     def codes(self, features: Collection[str]) -> tuple[float, ...]:
         """The numbers that stand for no reading of these features: as said, else 0 where one of them is a speed."""
         return ((0.0,) if SPEED in features else ()) if self.missing is None else self.missing

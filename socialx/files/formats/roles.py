@@ -131,7 +131,7 @@ def _of_rows(table: _Table, wide: list[int]) -> Roles:
     """The roles of a table with a row for each time, or for each time and sensor.  wide: all columns but the times."""
     rest, texts, found = table.rest, table.texts, Roles(table.times, decimal=table.decimal)
     sensors, unclear = table.sensors()
-    lanes = next((place for place in rest if place not in sensors and LANES.fullmatch(table.names[place])), None)
+    lanes = next((place for place in table.lanes if place not in sensors), None)
     numbers = {place for place in rest if table.is_row_number(place)}
     values = sorted({*rest} - {*texts, *sensors, lanes} - numbers)
     if unclear:
@@ -183,7 +183,7 @@ def _of_days(table: _Table, melt: Melt) -> Roles | None:
     shares = table.shares(tuple(melted))
     table = replace(table, rest=[place for place in table.rest if place not in melted])
     sensors, unclear = table.sensors(readings_beside=True)
-    lanes = next((each for each in table.rest if each not in sensors and LANES.fullmatch(table.names[each])), None)
+    lanes = next((each for each in table.lanes if each not in sensors), None)
     if len(melted) in LONGER and not sensors and not unclear:
         return None
     if twice := [name for name in hours_twice(table.names, melt) if name not in table.request.drop]:
@@ -206,7 +206,7 @@ def _of_days(table: _Table, melt: Melt) -> Roles | None:
 
 def _kept(names: list[str], columns: list[list[str]], times: tuple[int, ...], request: Request) -> list[int]:
     """The columns beside the times that are neither empty nor dropped, nor a part of a time that nobody asked for."""
-    asked = {*request.sensor_column, *(request.channel or "").split(",")}
+    asked = {*request.sensor_column, *request.channels}
     kept = []
     for place, name in enumerate(names):
         dropped = bool({name, plain(name)} & {*request.drop})
@@ -238,6 +238,11 @@ class _Table:
     texts: list[int]
     decimal: str
     request: Request
+
+    @cached_property
+    def lanes(self) -> list[int]:
+        """The columns that may be sensors or readings and are named like lanes."""
+        return [place for place in self.rest if LANES.fullmatch(self.names[place])]
 
     def may_be_long(self) -> bool:
         """Whether its first rows leave open if there is a row for each sensor, so that more of them must be seen."""
@@ -282,7 +287,7 @@ class _Table:
         called = [place for place in called if self.whole(place) and self.numbers(place) <= {*range(25)}]
         if len(called) == 1:
             return called[0]
-        asked = {*self.request.sensor_column, *(self.request.channel or "").split(",")}
+        asked = {*self.request.sensor_column, *self.request.channels}
         free = [place for place in self.rest if self.names[place] not in asked and self.whole(place)]
         found = [place for place in free if self.numbers(place) in HOURS]
         return found[0] if len(found) == 1 and not may_be_sensors(self.names[found[0]]) else None
@@ -309,7 +314,7 @@ class _Table:
 
     def tells_apart(self, *places: int) -> bool:
         """Whether columns tell the rows of each time apart, but for few."""
-        lanes = [place for place in self.rest if LANES.fullmatch(self.names[place]) and place not in places]
+        lanes = [place for place in self.lanes if place not in places]
         return len({*self.cells(*places, *lanes)}) >= APART * self._distinct
 
     def proved(self, *places: int, covered: float = COVERED) -> bool:
@@ -339,7 +344,7 @@ class _Table:
 
     def read(self, values: list[int]) -> list[int]:
         """Columns of numbers without those whose names say that they hold no readings, where others are left."""
-        asked = (self.request.channel or "").split(",")
+        asked = self.request.channels
         kept = [place for place in values if self.names[place] in asked or not NO_SENSOR.fullmatch(self.names[place])]
         return kept or values
 
@@ -371,9 +376,8 @@ class _Table:
         if asked := self.request.sensor_column:
             said = tuple(self.names.index(name) for name in asked if name in self.names)
             return said, self._told_apart(said)
-        channels = (self.request.channel or "").split(",")
-        lanes = [place for place in self.rest if LANES.fullmatch(self.names[place])]
-        free = [place for place in self.rest if place not in lanes and self.names[place] not in channels]
+        channels = self.request.channels
+        free = [place for place in self.rest if place not in self.lanes and self.names[place] not in channels]
         free = [place for place in free if not NO_SENSOR.fullmatch(self.names[place])]
         found = self._candidates(free, readings_beside=readings_beside)
         named, sure = self._named(free)
@@ -384,7 +388,7 @@ class _Table:
             return (), None
         those = self._of_words(free, readings_beside=readings_beside)
         if not found and len(self.rows) < PROVED:
-            found = [place for place in (*those, *lanes) if self.tells_apart(place)][:1]
+            found = [place for place in (*those, *self.lanes) if self.tells_apart(place)][:1]
         if not found:
             apart = self._of_two(those) if best is None else self._told_apart((best,))
             return ((named[0],) if named and not apart else ()), apart
@@ -416,13 +420,12 @@ class _Table:
         return [self.names[place] for place in places]
 
     def _rank(self, place: int) -> tuple[bool, bool, int, int]:
-        lanes = [each for each in self.rest if LANES.fullmatch(self.names[each])]
-        apart = len({*self.cells(place, *lanes)}) == len(self.rows)
+        apart = len({*self.cells(place, *self.lanes)}) == len(self.rows)
         return not apart, not SENSORS.fullmatch(self.names[place]), self.values(place), place
 
     def _told_apart(self, sensors: tuple[int, ...]) -> tuple[str, str] | None:
         """What is unclear where one more column, such as that of a direction, tells rows of a sensor apart."""
-        lanes = [place for place in self.rest if LANES.fullmatch(self.names[place]) and place not in sensors]
+        lanes = [place for place in self.lanes if place not in sensors]
         if not sensors or not self.repeats(*sensors, *lanes):
             return None
         first = " and ".join(self._called(sensors))
@@ -469,7 +472,7 @@ class _Table:
         found = [quantity for quantity in said if quantity]
         if len(values) == 1:
             return values if found or READING.fullmatch(names[0]) else None
-        chosen = {quantity_of(each) or each for each in (self.request.channel or "").split(",")}
+        chosen = {quantity_of(each) or each for each in self.request.channels}
         if self.request.channel and chosen & {*said, *names, *(self.names[place] for place in values)}:
             return values
         known = [name for name, quantity in zip(names, said, strict=True) if quantity]

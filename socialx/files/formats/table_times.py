@@ -73,7 +73,7 @@ def table_of(sheets: list[Sheet], request: Request, chosen: list[int]) -> Table:
     gathered = wide and (not alike or _is_joined(in_turn))
     if request.round_times and (gathered or not wide):
         step = request.step_s or free_step(np.concatenate(walked.one_sensor[times] or moments[:1]))
-        times, moments = replace(times, step=step), _rounded(moments, step)
+        times, moments = replace(times, step=step), [_once(nearest_step(each, step)) for each in moments]
         told += f", each sensor's rounded to whole {step // 60} min"
     ordered, every = tuple(sheets[place] for place in order), np.concatenate([moments[place] for place in order])
     if gathered:
@@ -111,12 +111,6 @@ def _aligned(sheets: list[Sheet], chosen: list[int]) -> tuple[list[Sheet], bool]
         read = [first.values.index(column) for column in chosen]
         sheets = [replace(sheet, values=tuple(sheet.values[place] for place in read)) for sheet in sheets]
     return sheets, alike
-
-
-def _rounded(moments: list[np.ndarray], step: int) -> list[np.ndarray]:
-    """The times of each sheet at whole steps, each once."""
-    nearest = [nearest_step(each, step) for each in moments]
-    return [each[np.append(True, np.diff(each) != 0)] for each in nearest]
 
 
 def _alone(sheet: Sheet, times: Times, chosen: list[int], known: tuple[str, ...]) -> Table:

@@ -259,7 +259,7 @@ def _chosen(sheets: list[Sheet], request: Request) -> tuple[dict[str, int | None
     if not sheet.sensors and not sheet.one:
         return _of_all_columns(sheets, request)
     whole = request.channel is None or request.channel in sheet.names
-    asked = [request.channel] if whole else (request.channel or "").split(",")
+    asked = [request.channel] if whole else request.channels
     if len(asked) > 1 and request.quantity:
         raise SettingsError(Argument("quantity"), f"{request.channel} are several quantities", "drop it")
     found: dict[str, int | None] = {}

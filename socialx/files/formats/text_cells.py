@@ -246,10 +246,7 @@ class TextColumns:
         return options
 
     def _batch(self, lines: bytes, *, as_text: bool = False) -> pa.RecordBatch:
-        """The columns of texts of some lines, then those of numbers; as_text: the numbers as they stand.
-
-        Each piece is parsed by itself: pyarrow's reader of streams holds several at once, 100 MB with 8,600 columns.
-        """
+        """The columns of texts of some lines, then those of numbers; as_text: the numbers as they stand."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
@@ -257,6 +254,7 @@ class TextColumns:
             raise pa.ArrowInvalid("a byte order mark after line 1")
         names = [str(number) for number in range(len(self.names))]
         read = arrow.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=names)
+        # each piece by itself: pyarrow's reader of streams holds several at once
         table = arrow.read_csv(pa.py_buffer(lines), read, *self._options[as_text])
         return table.combine_chunks().to_batches()[0]
 
@@ -282,7 +280,7 @@ class TextColumns:
         return texts, numbers
 
     def _wide(self, lines: bytes) -> tuple[list[Texts], np.ndarray] | None:
-        """The same where many columns of numbers stand side by side: parsed as one long column, in a third of the time.
+        """The same where many columns of numbers stand side by side: parsed as one long column.
 
         None where that is not so, or a row has quotes, or more or fewer cells.
         """

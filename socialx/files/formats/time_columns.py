@@ -52,7 +52,7 @@ def _times_said(
     single = [(place,) for place in range(len(names)) if fits(place)]
     if single:
         return min(single, key=lambda each: (bool(OF_ROW.fullmatch(names[each[0]])), each)), None
-    others = {*request.sensor_column, *request.drop, *(request.channel or "").split(",")}
+    others = {*request.sensor_column, *request.drop, *request.channels}
     filled = [place for place in range(min(len(names), MANY)) if any(letter.isdigit() for letter in rows[0][place])]
     filled = [place for place in filled if names[place] not in others]
     pairs = [pair for one, other in combinations(filled, 2) for pair in ((one, other), (other, one)) if fits(*pair)]
