@@ -10,9 +10,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 from socialx.disk import check_name, check_regular
 from socialx.errors import SocialxError, sample
@@ -43,7 +43,7 @@ class FileHead:
     kind: folder, hdf5, npy, zip, parquet, excel, or text for all else.  first: its first bytes.  encoding: that of a
     text; utf-8 in place of utf-8-sig: its lines do not end in a line feed.  lines: the first lines that are not blank,
     each with its number; none of what is no text, or cannot be unpacked.  ends: whether a line ends in its first
-    16 MiB.
+    16 MiB.  seen: what readers found in the file, so that it is not looked for again.
     """
 
     path: Path
@@ -52,6 +52,7 @@ class FileHead:
     encoding: str = "utf-8-sig"
     lines: tuple[tuple[int, str], ...] = ()
     ends: bool = True
+    seen: dict[Any, Any] = field(default_factory=dict, repr=False)
 
 
 def read_head(path: Path, advice: str = AGAIN) -> FileHead:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 HEAD_ROWS = 40  # that tell what each column holds
 SAMPLE = 20_000  # rows that tell which column names the sensors
 TITLE_ROWS = 10  # lines above the header
+# Options that say what the columns of a table are.
+ASKED = ("channel", "decimal", "drop", "quantity", "sensor_column", "time_column", "time_format", "transposed")
 CELL_BYTES = 16  # of a cell of a Parquet file in memory
 PARQUET_BYTES = 1 << 28  # in memory, up to which every Parquet file is read
 CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, and of equal cells hundreds
@@ -218,20 +220,28 @@ class Sheet:
 def look(head: FileHead, request: Request | None = None) -> list[Sheet]:
     """The sheets of a file that have times, several of a workbook; raises nothing for other kinds of files.
 
-    request: which columns hold times or sensors, and which are left out; without it only the first rows are kept.
+    request: which columns hold times or sensors, and which are left out.
     """
     said = request or Request(head.path)
+    asked = tuple(getattr(said, option) for option in ASKED)
+    if asked not in head.seen:
+        head.seen[asked] = _looked(head, said)
+    return [replace(sheet, signs=replace(sheet.signs)) for sheet in head.seen[asked]]
+
+
+def _looked(head: FileHead, request: Request) -> list[Sheet]:
+    """The sheets of a file at which nobody has looked."""
     if is_json(head):
-        return _objects(head, said)
-    for separator in SEPARATORS if head.lines else ():
+        return _objects(head, request)
+    for separator in (mark for mark in SEPARATORS if any(mark in line for _, line in head.lines)):
         rows = [(number, cells_of(line, separator)) for number, line in head.lines]
         empty = Sheet(head.path, "text", (), (), (), encoding=head.encoding, separator=separator)
-        if sheet := _headed(empty, rows, said):
+        if sheet := _headed(empty, rows, request):
             return [sheet]
     if head.kind not in ("parquet", "excel"):
         return []
     try:
-        frames = typed(head, None if request else TITLE_ROWS + HEAD_ROWS)
+        frames = typed(head)
     except SocialxError:
         return []
     found: dict[str, Sheet | None] = {}
@@ -243,7 +253,7 @@ def look(head: FileHead, request: Request | None = None) -> list[Sheet]:
             rows.insert(0, (1, [str(column).strip() for column in frame]))
         cells = frame.set_axis(range(len(frame.columns)), axis=1)
         empty = Sheet(head.path, head.kind, (), (), (), separator="|", sheet=name, frame=cells)
-        found[name] = _headed(empty, rows, said)
+        found[name] = _headed(empty, rows, request)
     sheets = [sheet for sheet in found.values() if sheet is not None]
     others = tuple(name for name, sheet in found.items() if sheet is None)
     return [replace(sheet, others=others if place == 0 else ()) for place, sheet in enumerate(sheets)]
@@ -338,7 +348,8 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
     signs = Signs(said=request.decimal is not None)
     if sheet.kind == "text":  # so that hardly any file is looked at for them
         read = melt.columns(roles.values) if melt else roles.values
-        signs.see(pa.array([cells[place] for cells in rows for place in read], pa.string()), roles.decimal)
+        for cells in rows:  # one after the other: the first tells it mostly
+            signs.see(pa.array([cells[place] for place in read], pa.string()), roles.decimal)
     firsts = [*rows[0], *(() if melt is None else (melt.labels[0],))]
     return replace(
         sheet,
@@ -375,15 +386,15 @@ def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) ->
         raise SocialxError(where, f"line 1 names sensors more than once ({sample(twice)})", helps)
 
 
-def typed(head: FileHead, rows: int | None = None) -> dict[str, pd.DataFrame]:
+def typed(head: FileHead) -> dict[str, pd.DataFrame]:
     """The cells of a Parquet file, or of each sheet of a workbook by its name; the name of the only one is empty.
 
-    rows: at most.  The index of a Parquet file is a column if it has a name or holds times or texts.
+    The index of a Parquet file is a column if it has a name or holds times or texts.
     """
     import pandas as pd
 
     if head.kind == "excel":
-        book = read_workbook(head.path, rows)
+        book = read_workbook(head.path)
         sheets = {name: pd.DataFrame(cells, dtype=object) for name, cells in book.items()}
         return sheets if len(sheets) != 1 else {"": next(iter(sheets.values()))}
     try:
@@ -397,7 +408,7 @@ def typed(head: FileHead, rows: int | None = None) -> dict[str, pd.DataFrame]:
     names = "sensor" if pd.api.types.is_string_dtype(frame.index.dtype) else "time"
     if frame.index.name is not None or names == "sensor" or isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(str(frame.index.name or names)).reset_index()
-    return {"": frame if rows is None else frame.head(rows)}
+    return {"": frame}
 
 
 def _check_columns(path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -72,10 +73,8 @@ def _recognise(head: FileHead) -> str | None:
     if head.kind in ("folder", "zip"):
         heads = []
         for path in files_of(head):
-            try:
-                heads.append(read_head(path))
-            except SocialxError:
-                continue
+            with suppress(SocialxError):
+                heads.append(_head_in(head, path))
     sheets = [sheet for each in heads for sheet in look(each)]
     several = f", {len(heads)} files" if len(heads) > 1 else f", {len(sheets)} sheets"
     return sheets[0].described() + (several if len(sheets) > 1 else "") if sheets else None
@@ -91,6 +90,15 @@ def files_of(head: FileHead) -> list[Path]:
         return sorted(path for path in found if not PROSE.fullmatch(path.name))
     except OSError:
         return []
+
+
+def _head_in(head: FileHead, path: Path) -> FileHead:
+    """The head of a file in the folder or the zip of ``head``, or its own."""
+    if path == head.path:
+        return head
+    if path not in head.seen:
+        head.seen[path] = read_head(path)
+    return head.seen[path]  # type: ignore[no-any-return]
 
 
 def _published(head: FileHead, request: Request) -> list[Sheet]:
@@ -197,11 +205,11 @@ def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message
 def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
     """The sheets of all files, which have the same columns; and the files with positions, which are set aside."""
     heads = [request.head, *map(read_head, request.more)]
-    paths = [path for head in heads for path in files_of(head)]
+    paths = [(path, head) for head in heads for path in files_of(head)]
     sheets: list[Sheet] = []
     aside = []
-    for path in paths:
-        head = next((head for head in heads if head.path == path), None) or read_head(path)
+    for path, around in paths:
+        head = _head_in(around, path)
         if head.encoding == "cp1252":  # which nearly every text may be
             refuse_encoding(head)
         found = look_at(head, request)
