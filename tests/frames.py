@@ -50,6 +50,14 @@ def converted(path: Path | list[Path], feature: str = "avg_speed", **options: An
     return pd.DataFrame(readings, index=pd.to_datetime(store.seconds, unit="s"), columns=list(store.sensors.ids))
 
 
+def lacking(frame: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
+    """What is written of a table without these rows, bool [T]: they have no readings, and none stands at an end."""
+    kept = np.flatnonzero(~rows)
+    left = frame.astype(float)
+    left[rows] = np.nan
+    return left[kept[0] : kept[-1] + 1]
+
+
 def same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
     """All readings, at their times and sensors; the sensors may come in another order."""
     assert sorted(found.columns) == sorted(wanted.columns)

@@ -259,7 +259,7 @@ def _readings(store: Store, request: Request, contents: Contents) -> Readings:
     told = {"meta": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
     anew = Command("convert", "auto", "OLD", "NEW", **told, output="OUT.h5")
     remedy = f"a new file of all rows keeps both hours: {anew}"
-    ordered, _ = in_order(readings, contents, named, in_utc_always=True, remedy=remedy)
+    ordered, _, _ = in_order(readings, contents, named, in_utc_always=True, remedy=remedy)
     if wall and ordered.timezone != store.timezone:
         what = f"it has the hour that comes twice in {store.timezone}, of which a file of wall times keeps one"
         raise SocialxError(where, what, remedy)

@@ -166,7 +166,7 @@ class Request:
     ] = None
     step_s: Annotated[
         int | None,
-        Option("time between rows, where the data has no times", "5min", parse_freq, example="5min", name="freq"),
+        Option("time between rows, where the data has no times or lacks most", "5min", parse_freq, example="5min", name="freq"),
     ] = None
     channel: Annotated[
         str | None,

@@ -34,6 +34,7 @@ from socialx.files.locations import ADVICE, index_ids, join, match_key, read_ids
 from socialx.files.published import DATASETS, PublishedDataset
 from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
 from socialx.files.recognition import find, is_table, recognise
+from socialx.files.regular import regular
 from socialx.files.resample import resampled
 from socialx.files.time_axis import timestamp_seconds
 
@@ -86,16 +87,21 @@ def read(kind: str, request: Request) -> SourceReadings:
     if contents.others:
         codes = request.codes(features)
     readings = replace(readings, blocks=without(readings.blocks, codes, features), codes=codes)
-    readings, clock = in_order(readings, contents, request)
+    readings, seconds, clock = in_order(readings, contents, request)
     if request.resample is not None:
         unread = {*request.codes(features), *codes, *(() if readings.missing is None else (readings.missing,))}
         blocks = resampled(readings.blocks, request.resample, features, tuple(unread), request.data)
-        readings = replace(readings, blocks=blocks)
+        readings, seconds = replace(readings, blocks=blocks), np.unique(seconds // request.resample * request.resample)
+    lacking: tuple[Message, ...] = ()
+    if dataset is None:
+        readings, lacking = regular(readings, seconds, request)
+    elif request.step_s and format.has_clock and not request.round_times:
+        raise SettingsError(Argument("freq"), f"{dataset.name} keeps the rows that it has as published", "drop it")
     files = (request.data, *request.more, request.meta, request.ids, *contents.paths)
     kept = {match_key(contents.stored(vdid)): place for place, vdid in enumerate(ids)}
     lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)
     readings = replace(readings, inputs=tuple(path for path in files if path), lanes=lanes)
-    return SourceReadings(readings, format, dataset, (*contents.notes, *notes, *unknown, *clock, *assumed))
+    return SourceReadings(readings, format, dataset, (*contents.notes, *notes, *unknown, *clock, *lacking, *assumed))
 
 
 def _format(named: PublishedDataset | Format | None, request: Request) -> Format:
@@ -120,7 +126,7 @@ def _refuse_ignored(request: Request, format: Format) -> None:
     if request.more and "more" not in format.takes:
         raise SettingsError(Argument("data"), f"{title} has one file", "drop the others")
     of_readers = frozenset().union(*(each.takes for each in FORMATS.values()))
-    rounded = {"step_s"} if request.round_times and format.has_clock else set()
+    rounded = {"step_s"} if format.has_clock else set()  # the step of the axis
     for field, option in options().items():
         given = getattr(request, field) not in (None, (), False)
         if given and field in of_readers - format.takes - rounded:
@@ -148,8 +154,10 @@ def _fits(request: Request, dataset: PublishedDataset, ids: tuple[str, ...]) -> 
 
 def in_order(
     readings: Readings, contents: Contents, request: Request, *, in_utc_always: bool = False, remedy: Remedy = ""
-) -> tuple[Readings, tuple[Message, ...]]:
-    """The readings with times that can be trusted, and a note for each change.
+) -> tuple[Readings, np.ndarray, tuple[Message, ...]]:
+    """The readings with times that can be trusted, these times in seconds int64 [T], and a note for each change.
+
+    There are no times where rows have none of their own.
 
     Times are moved to whole steps if that was asked for.  If the user names their zone, wall times with an hour that
     comes twice are written in UTC.  Times in UTC without such an hour are then written as wall times of that zone.  A
@@ -162,6 +170,7 @@ def in_order(
     path, zone, zoned = request.data, request.timezone, contents.timezone == "UTC"
     notes: list[Message] = []
     raw = np.empty(0, "S19") if contents.times is None else contents.times()
+    times = raw
     if len(raw):  # rows have times of their own
         again, refused = repeats(raw), None
         times = raw[~again]
@@ -187,7 +196,7 @@ def in_order(
         readings = replace(readings, blocks=on_axis(readings.blocks, raw, again, times, path, refused))
     if readings.timezone not in (None, "UTC"):
         readings = replace(readings, blocks=existing(readings.blocks, path, readings.timezone, readings.missing))
-    return readings, tuple(notes)
+    return readings, timestamp_seconds(times, str(path)), tuple(notes)
 
 
 def _ids(request: Request, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:

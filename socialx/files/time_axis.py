@@ -75,21 +75,21 @@ def refuse_jitter(seconds: np.ndarray, where: str) -> None:
         raise SocialxError(where, f"{what} ({sample([text.replace('T', ' ') for text in texts])})", helps)
 
 
-def gaps(seconds: np.ndarray, timezone: str | None) -> tuple[np.ndarray, np.ndarray]:
+def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The rows after which time is missing, and the seconds until the next row, int64 [G] each.
 
-    The hour that daylight saving time skips in a known zone is not missing.
+    The hour that daylight saving time skips in a known zone is not missing.  step: in seconds, None: the common one.
     """
-    elapsed = np.diff(seconds)
+    elapsed, step = np.diff(seconds), step or common_step(seconds)
     zone = known_zone(timezone)
-    large = np.flatnonzero(elapsed > common_step(seconds) + JITTER_S)
+    large = np.flatnonzero(elapsed > step + JITTER_S)
     if zone is not None and len(large):
         for moment, before, after in clock_changes(zone, np.unique(seconds[large] // DAY_S)):
             first, last = moment + before, moment + after  # of the hour that is skipped, in wall time
             elapsed[large] -= np.where(
                 (seconds[large] < last) & (seconds[large + 1] >= last) & (last > first), last - first, 0
             )
-    places = np.flatnonzero(elapsed > common_step(seconds) + JITTER_S)
+    places = np.flatnonzero(elapsed > step + JITTER_S)
     return places, elapsed[places]
 
 

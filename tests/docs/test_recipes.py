@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from socialx.files.file_head import read_head
@@ -49,10 +50,9 @@ def ran(recipe: str, output: str) -> Store:
 
 
 def check(store: Store, at: list[str]) -> None:
-    assert [str(second) for second in store.seconds.astype("M8[s]").astype("M8[m]")] == [
-        f"{time[:10]}T{time[11:16]}" for time in at
-    ]
-    assert store.values.tobytes() == values().astype(np.float32).tobytes()
+    found = pd.DataFrame(store.values, pd.to_datetime(store.seconds, unit="s"))
+    wanted = pd.DataFrame(values().astype(np.float32), pd.to_datetime(at)).resample("5min").asfreq()
+    pd.testing.assert_frame_equal(found, wanted, check_freq=False, check_index_type=False, check_exact=True)
     assert store.sensors.ids == ("0", "1", "2")
     assert store.missing == 0
 

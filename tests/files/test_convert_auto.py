@@ -293,10 +293,13 @@ def test_known_data_sets_know_their_start(tmp_path: Path) -> None:
 def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
     data, meta = write_csv(tmp_path / "d.csv", TIMES, VALUES), write_locations(tmp_path / "meta.csv")
     arguments = ["convert", "metr-la", data, "--meta-csv", meta, "--output-h5", tmp_path / "out.h5"]
-    for flag, value in (("--start", TIMES[0]), ("--freq", "5min"), ("--channel", "1"), ("--ids", str(meta))):
+    for flag, value in (("--start", TIMES[0]), ("--channel", "1"), ("--ids", str(meta))):
         done = socialx(*arguments, flag, value)
         assert done.exit_code == 2
         assert done.stderr.startswith(f"error: {flag}: METR-LA.csv and PEMS-BAY.csv as published")
+    done = socialx(*arguments, "--freq", "5min")
+    assert done.exit_code == 2
+    assert done.stderr == "error: --freq: metr-la keeps the rows that it has as published: drop it\n"
     assert not (tmp_path / "out.h5").exists()
 
 

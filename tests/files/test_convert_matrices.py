@@ -85,7 +85,7 @@ def test_a_table_with_times_stays_a_table_with_times(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "d.csv", TIMES, speeds(60))
     for name in ("csv", "auto"):
         assert read(name, data).readings.sensors.ids == ("773869", "767541", "717447")
-    refusal(lambda: read("csv", data, **CLOCK), "--freq: a table of any network", "(csv) says that itself: drop it")
+    refusal(lambda: read("csv", data, **CLOCK), "--start", "has dates (2012-05-01 00:00:00): drop it")
 
 
 @pytest.mark.parametrize(

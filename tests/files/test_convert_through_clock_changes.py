@@ -153,21 +153,25 @@ def test_a_file_with_the_hour_twice_keeps_every_reading(
         f"error: {data}: rows {row - 1} and {row} (2023-10-29 02:55:00, 2023-10-29 02:00:00) look like the hour that "
         "comes twice at the end of daylight saving time: --timezone "
     )
-    done = socialx(*arguments, "--timezone", PARIS)
+    asked = socialx(*arguments, "--timezone", PARIS).stderr.splitlines()[-1]
+    assert "have no row" in asked
+    assert asked.endswith("check its dates; --freq 5min writes them as rows without readings")
+    done = socialx(*arguments, "--timezone", PARIS, "--freq", "5min")
     assert done.exit_code == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "UTC" in line]
     assert lines == [
         f"{data}: times that come twice at the end of daylight saving time in Europe/Paris "
         "(2023-10-29 02:55:00, then 2023-10-29 02:00:00): all times are written in UTC"
     ]
-    assert "1 gap" in done.stdout  # between the two halves; none in spring
     store = open_store(out)
     assert store.timezone == "UTC"
-    assert store.timestamps.astype(str).tolist() == texts(times)
-    assert store.values.tobytes() == values.astype(np.float32).tobytes()
-    assert (np.diff(store.seconds) > 0).all()
+    rows = np.searchsorted(store.seconds, [int(time.timestamp()) for time in times])
+    assert store.timestamps[rows].astype(str).tolist() == texts(times)
+    assert store.values[rows].tobytes() == values.astype(np.float32).tobytes()
+    assert np.isnan(np.delete(store.values, rows, axis=0)).all()
+    assert (np.diff(store.seconds) == 300).all()  # also through both changes of the clock
     with h5py.File(out) as file:
-        assert file["metadata/timestamps_epoch"][:].tolist() == [int(time.timestamp()) for time in times]
+        assert file["metadata/timestamps_epoch"][:][rows].tolist() == [int(time.timestamp()) for time in times]
 
 
 def test_times_that_only_increase_stay_wall_times(tmp_path: Path) -> None:

@@ -330,7 +330,6 @@ def test_positions_that_are_none_count_as_not_listed(tmp_path: Path) -> None:
         ({"units": "mph"}, "Speed [km/h] of"),
         ({"channel": "lorries"}, "of Speed [km/h], Occupancy [%], Volume"),
         ({"channel": "speed,speed"}, "a second column of avg_speed"),
-        ({"freq": "5min"}, "says that itself"),
         ({"city": "taipei"}, "says that itself"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from socialx.errors import SocialxError
 from socialx.files.inspect import inspect
 from socialx.files.store import open_store
 from socialx.files.time_axis import common_step, gaps, irregular
+from socialx.files.writer import write
 from tests.commands import socialx as run
+from tests.data_files import block, made_up
 
 
 def written(path: Path, times: pd.DatetimeIndex, form: str = "%Y-%m-%d %H:%M:%S") -> Path:
@@ -28,14 +31,25 @@ def written(path: Path, times: pd.DatetimeIndex, form: str = "%Y-%m-%d %H:%M:%S"
 def test_the_hour_that_spring_skips_is_no_gap(tmp_path: Path) -> None:
     local = pd.date_range("2024-03-30", "2024-04-01", freq="5min", tz="Europe/Berlin").tz_localize(None)
     data = written(tmp_path / "a.csv", local.delete(slice(50, 53)))  # and one that is
-    for zone, found in (("Europe/Berlin", 1), (None, 2), ("America/Phoenix", 2)):
+    for zone, lacking in (("Europe/Berlin", 3), (None, 15), ("America/Phoenix", 15)):
         out = tmp_path / "out.h5"
         done = socialx.convert("auto", data, out, timezone=zone, without_positions=True, overwrite=True)
         assert done.summary is not None
         report = inspect(out)
-        assert done.summary.gaps == report.gaps == found  # one definition
-        assert [gap["missing_rows"] for gap in report.gap_list] == [3, 12][:found]
-        assert report.irregular_steps == 0
+        assert done.summary.gaps == report.gaps == report.irregular_steps == 0  # one definition
+        assert any(f"{lacking} rows that it lacks are written without readings" in str(note) for note in done.notes)
+
+
+def test_a_gap_of_an_older_file_is_told(tmp_path: Path) -> None:
+    local = pd.date_range("2024-03-30", "2024-04-01", freq="5min", tz="Europe/Berlin").tz_localize(None)
+    moments = [str(time) for time in local.delete(slice(50, 53))]
+    for zone, found in (("Europe/Berlin", [3]), (None, [3, 12]), ("America/Phoenix", [3, 12])):
+        path = tmp_path / f"{zone}.h5".replace("/", "_")
+        readings = made_up([block(moments, np.full((len(moments), 3), 60.0))])
+        write(path, replace(readings, timezone=zone))
+        report = inspect(path)
+        assert [gap["missing_rows"] for gap in report.gap_list] == found
+        assert (report.gaps, report.irregular_steps) == (len(found), 0)
 
 
 def test_a_gap_around_the_skipped_hour_is_as_long_as_what_is_missing() -> None:

@@ -98,7 +98,7 @@ def _head_in(head: FileHead, path: Path) -> FileHead:
         return head
     if path not in head.seen:
         head.seen[path] = read_head(path)
-    return head.seen[path]  # type: ignore[no-any-return]
+    return head.seen[path]
 
 
 def _published(head: FileHead, request: Request) -> list[Sheet]:
