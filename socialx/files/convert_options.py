@@ -166,7 +166,13 @@ class Request:
     ] = None
     step_s: Annotated[
         int | None,
-        Option("time between rows, where the data has no times or lacks most", "5min", parse_freq, example="5min", name="freq"),
+        Option(
+            "time between rows, where the data has no times or lacks most",
+            "5min",
+            parse_freq,
+            example="5min",
+            name="freq",
+        ),
     ] = None
     channel: Annotated[
         str | None,

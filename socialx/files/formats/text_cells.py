@@ -262,14 +262,8 @@ class TextColumns:
         """The texts and the numbers, float32 [t,N], of some lines; raises ArrowException where one is odd."""
         import pyarrow as pa
 
-        if len(self.numbers) > MANY and (found := self._wide(lines)) is not None:
+        if len(self.numbers or self.names) > MANY and (found := self._wide(lines)) is not None:
             return found
-        if self.texts and not self.numbers and len(self.names) > MANY and b'"' not in lines:  # the rest is not cut
-            mark, last = self.separator.encode(), max(self.texts) + 1
-            cut = [row.split(mark, last) for row in lines.splitlines() if row and not row.isspace()]
-            if all(len(cells) > last for cells in cut):
-                columns = ([cells[place].decode("utf-8", "replace").strip() for cells in cut] for place in self.texts)
-                return list(map(Texts.of, columns)), np.empty((len(cut), 0), np.float32)
         batch = self._batch(lines)
         texts = [_texts(batch.column(place)) for place in range(len(self.texts))]
         if not self.numbers:
@@ -280,22 +274,26 @@ class TextColumns:
         return texts, numbers
 
     def _wide(self, lines: bytes) -> tuple[list[Texts], np.ndarray] | None:
-        """The same where many columns of numbers stand side by side: parsed as one long column.
+        """The same where many columns of numbers stand side by side: parsed as one long column, if at all.
 
         None where that is not so, or a row has quotes, or more or fewer cells.
         """
         import pyarrow as pa
         from pyarrow import csv as arrow
 
-        first, count, width, mark = self.numbers[0], len(self.numbers), len(self.names), self.separator.encode()
+        count, width, mark = len(self.numbers), len(self.names), self.separator.encode()
+        first = self.numbers[0] if count else max(self.texts, default=0) + 1
         rows = [row for row in lines.splitlines() if row and not row.isspace()]
         side = self.numbers == tuple(range(first, first + count))
         if not side or b'"' in lines or not all(row.count(mark) == width - 1 for row in rows):
             return None
         cut = [row.split(mark, first) for row in rows]
-        cut = [[*cells[:first], *cells[first].rsplit(mark, width - first - count)] for cells in cut]
+        if count:
+            cut = [[*cells[:first], *cells[first].rsplit(mark, width - first - count)] for cells in cut]
         places = [column if column < first else column - count + 1 for column in self.texts]
         texts = [Texts.of([cells[place].decode("utf-8", "replace").strip() for cells in cut]) for place in places]
+        if not count:
+            return texts, np.empty((len(rows), 0), np.float32)
         column = b"\n".join([*(cells[first].replace(mark, b"\n") for cells in cut), b""])
         read = arrow.ReadOptions(use_threads=False, block_size=len(column) + 1, column_names=["0"])
         parse = arrow.ParseOptions(quote_char=False, ignore_empty_lines=False)
