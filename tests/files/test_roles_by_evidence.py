@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.evidence import advised, asked, by_row, readings, saved
-from tests.frames import converted, lacking, same
+from tests.frames import converted, lacking, places_of, same
 
 ORDERS = ("time", "sensor")
 STREETS = {"7": "Nord", "8": "Süd", "9": "Ost", "10": "West"}
@@ -118,6 +118,20 @@ def test_an_id_and_a_name_of_the_same_sensors_are_not_asked(tmp_path: Path, rows
     same(converted(saved(rows, tmp_path / "a.csv")), wanted(rows, "nome" if place == 0 else "qual"))
     known = rows.rename(columns={"qual": "id", "nome": "name"})
     same(converted(saved(known, tmp_path / "b.csv"), sensor_column="id"), wanted(rows))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("spelt", ["{}", "0{}", "{}.0"])
+def test_of_two_candidates_the_locations_have_the_sensors(tmp_path: Path, order: str, spelt: str) -> None:
+    frame = readings(120, [*STREETS], "15min")
+    rows = by_row(frame, order)
+    rows.insert(1, "autre", [f"4{(int(each) * 3 + row // 4) % 5}" for row, each in enumerate(rows.s)])
+    path = saved(rows.rename(columns={"s": "ici"}), tmp_path / "a.csv")
+    asked(path, "ici", "autre")
+    places = places_of([spelt.format(vdid) for vdid in frame], tmp_path / "places.csv")
+    same(converted(path, meta=places), frame)
+    both = places_of([*frame, *(f"4{number}" for number in range(5))], tmp_path / "both.csv")
+    asked(path, "ici", "autre", meta=both)
 
 
 def test_two_candidates_are_asked(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -42,6 +42,7 @@ from socialx.files.formats.moments import (
     COPIED_TEXT,
     unit_since_1970,
 )
+from socialx.files.formats.roles import MANY
 from socialx.files.formats.sheets import (
     Sheet,
     check_ids,
@@ -213,6 +214,8 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
         if head.encoding == "cp1252":  # which nearly every text may be
             refuse_encoding(head)
         found = look_at(head, request)
+        if len(found) == 1 and found[0].unclear and (column := _located(found[0], request)):
+            found = look_at(head, replace(request, sensor_column=(column,)))
         if not found and len(paths) > 1 and are_locations(path):
             aside.append(path)
         else:
@@ -233,6 +236,22 @@ def _sheets(request: Request, look_at: Look) -> tuple[list[Sheet], list[Path]]:
             differ = f"other columns than {first.where} ({sample(other)})"
             raise SocialxError(sheet.where, differ, "convert it alone, or give all the same columns")
     return [replace(sheet, signs=first.signs) if sheet.decimal == first.decimal else sheet for sheet in sheets], aside
+
+
+def _located(sheet: Sheet, request: Request) -> str | None:
+    """The column of a table whose values are sensors of the locations; None where no column is one, or several are."""
+    if request.meta is None or request.sensor_column:
+        return None
+    names = sheet.names[: sheet.melt.label if sheet.melt else None]
+    places = tuple(place for place in range(len(names)) if place not in sheet.times)[:MANY]
+    found = []
+    with suppress(SocialxError), closing(replace(sheet, names=names, melt=None).rows(places)) as pieces:
+        for place, texts in zip(places, next(pieces).texts, strict=True):
+            with suppress(SocialxError):
+                known = read_locations(request.meta, texts.words, request.city)
+                if 2 * sum(match_key(word) in known for word in texts.words) >= len(texts.words):
+                    found.append(names[place])
+    return found[0] if len(found) == 1 else None
 
 
 def _refuse(head: FileHead, request: Request) -> NoReturn:
