@@ -10,6 +10,7 @@ import numpy as np
 from socialx.files.convert_options import Request
 from socialx.files.formats.contents import Contents
 from socialx.files.formats.registry import FORMATS
+from socialx.files.time_axis import as_text
 from tests.data_files import reason
 
 
@@ -45,9 +46,9 @@ def contents(kind: str, data: Path, **request: object) -> Contents:
 def joined(found: Contents) -> tuple[list[str], np.ndarray]:
     """All timestamps and all speeds [T,N]."""
     blocks = list(found.blocks)
-    assert all(block.timestamps.dtype == "S19" and block.speeds.dtype == np.float32 for block in blocks)
-    assert all(block.speeds.shape == (len(block.timestamps), found.sensors) for block in blocks)
-    timestamps = [timestamp.decode() for block in blocks for timestamp in block.timestamps.tolist()]
+    assert all(block.seconds.dtype == np.int64 and block.speeds.dtype == np.float32 for block in blocks)
+    assert all(block.speeds.shape == (len(block.seconds), found.sensors) for block in blocks)
+    timestamps = [as_text(second) for block in blocks for second in block.seconds.tolist()]
     return timestamps, np.concatenate([block.speeds for block in blocks])
 
 

@@ -107,9 +107,14 @@ def made_up(blocks: Iterable[Block], ids: tuple[str, ...] = IDS) -> Readings:
     return Readings("mine", "mine_v1", sensors, generator, "km/h", None, None, "made up", "nothing")
 
 
+def seconds_of(times: list[str]) -> np.ndarray:
+    """Wall times as a reader of a format gives them."""
+    return np.array(times, "datetime64[s]").astype(np.int64)
+
+
 def block(times: list[str], values: np.ndarray) -> Block:
     """A block of readings."""
-    return Block(np.array(times, "S19"), values.astype(np.float32))
+    return Block(seconds_of(times), values.astype(np.float32))
 
 
 def refusal(action: Callable[[], object], *words: str, task: str = "convert") -> str:

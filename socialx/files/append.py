@@ -22,7 +22,7 @@ from socialx.errors import ITEM, Argument, Command, Message, SettingsError, Soci
 from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.convert_options import Request
 from socialx.files.formats.columns import QUANTITY_COLUMNS
-from socialx.files.formats.contents import Contents, as_timestamps
+from socialx.files.formats.contents import Contents
 from socialx.files.formats.registry import FORMATS
 from socialx.files.formats.tables import CSV
 from socialx.files.hdf5_layout import (
@@ -47,8 +47,8 @@ from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store
-from socialx.files.time_axis import JITTER_S, common_step, irregular, known_zone, skipped_times
-from socialx.files.writer import checked_seconds, static_columns, write_sensors
+from socialx.files.time_axis import JITTER_S, as_timestamps, common_step, irregular, known_zone, skipped_times
+from socialx.files.writer import check_block, static_columns, write_sensors
 from socialx.notebook import Shown
 from socialx.progress import note
 
@@ -228,10 +228,10 @@ def _read(
     with closing(contents.blocks):
         readings = _readings(store, request, contents)
         columns = _columns(store, lanes, request.data, contents)
-        timestamps, seconds, values = np.empty(0, "S19"), np.empty(0, np.int64), []
+        seconds, values = np.empty(0, np.int64), []
         for block in without(readings.blocks, codes, features):
-            timestamps = np.concatenate([timestamps, block.timestamps])
-            seconds = np.concatenate([seconds, checked_seconds(readings, block, timestamps, seconds)])
+            check_block(readings, block, seconds)
+            seconds = np.concatenate([seconds, block.seconds])
             values.append(np.full((len(block.speeds), len(store.sensors.ids), len(stores)), np.nan, np.float32))
             values[-1][:, columns] = block.speeds.reshape(len(block.speeds), -1, len(stores))
     return _Rows(seconds, np.concatenate(values), columns)

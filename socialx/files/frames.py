@@ -158,8 +158,7 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
     order = np.argsort(times.to_numpy(), kind="stable")
     values = np.full((len(times), len(place)), np.nan, np.float32)
     values[:, [place[vdid] for vdid in ids]] = numbers[order]
-    texts = times[order].strftime("%Y-%m-%d %H:%M:%S").to_numpy().astype("S19")
-    blocks = (block for block in [Block(texts, values)])
+    blocks = (block for block in [Block(times[order].to_numpy("datetime64[s]").astype(np.int64), values)])
     readings = Readings(
         like.dataset_name,
         "frame",

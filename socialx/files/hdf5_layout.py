@@ -62,9 +62,12 @@ class Sensors:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Neighbouring rows of a source: timestamps S19 [t], speeds float32 [t,N], or [t,N,F] of several features."""
+    """Neighbouring rows of a source: seconds int64 [t], speeds float32 [t,N], or [t,N,F] of several features.
 
-    timestamps: np.ndarray
+    The seconds are those since 1970, of a wall time as if it were UTC.
+    """
+
+    seconds: np.ndarray
     speeds: np.ndarray
 
 

@@ -36,7 +36,6 @@ from socialx.files.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
 from socialx.files.recognition import find, is_table, recognise
 from socialx.files.regular import regular
 from socialx.files.resample import resampled
-from socialx.files.time_axis import timestamp_seconds
 
 MINE = "mine"  # the name of a data set without one
 
@@ -63,23 +62,15 @@ def read(kind: str, request: Request) -> SourceReadings:
     dataset = named if isinstance(named, PublishedDataset) else None
     if dataset and "start" in format.takes and format.name != CSV and (not dataset.skips or format.has_clock):
         step = request.step_s or (None if format.has_clock else dataset.step_s)
-        published = request.start is None
-        request = replace(request, start=request.start or dataset.start, step_s=step, published=published)
+        request = replace(request, start=request.start or dataset.start, step_s=step, published=request.start is None)
     if request.meta is not None:
         read_head(request.meta, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
     if contents.timezone and not contents.times and request.timezone not in (None, contents.timezone):
         found = f"its times say themselves how far they are from UTC, and are written in {contents.timezone}"
         raise SettingsError(Argument("timezone", request.timezone), found, "drop it")
-    ids, notes = _ids(request, contents)
-    if dataset:
-        notes += _fits(request, dataset, ids)
-    else:
-        keys = set(map(match_key, ids))
-        sized = (each for each in DATASETS.values() if len(ids) == each.sensors)
-        dataset = next((each for each in sized if all(key in each.ids for key in keys)), None)
-        if dataset:
-            notes += (f"{request.data}: {dataset.name}, by the ids of its {len(ids)} sensors",)
+    ids, numbered = _ids(request, contents)
+    dataset, published = _published(dataset, request, ids)
     sensors, positions, unknown = _sensors(request, contents, ids, dataset)
     sensors = replace(sensors, ids=tuple(map(contents.stored, sensors.ids)))
     readings, assumed = _readings(request, contents, dataset, sensors, positions)
@@ -101,7 +92,8 @@ def read(kind: str, request: Request) -> SourceReadings:
     kept = {match_key(contents.stored(vdid)): place for place, vdid in enumerate(ids)}
     lanes = contents.lanes and tuple(contents.lanes[kept[match_key(each)]] for each in sensors.ids)
     readings = replace(readings, inputs=tuple(path for path in files if path), lanes=lanes)
-    return SourceReadings(readings, format, dataset, (*contents.notes, *notes, *unknown, *clock, *lacking, *assumed))
+    notes = (*contents.notes, *numbered, *published, *unknown, *clock, *lacking, *assumed)
+    return SourceReadings(readings, format, dataset, notes)
 
 
 def _format(named: PublishedDataset | Format | None, request: Request) -> Format:
@@ -133,6 +125,17 @@ def _refuse_ignored(request: Request, format: Format) -> None:
             raise SettingsError(Argument(option.name), f"{title} says that itself", "drop it")
 
 
+def _published(
+    named: PublishedDataset | None, request: Request, ids: tuple[str, ...]
+) -> tuple[PublishedDataset | None, tuple[str, ...]]:
+    """The data set that is named, or else the one whose sensors these are, and notes on it."""
+    if named:
+        return named, _fits(request, named, ids)
+    sized = (each for each in DATASETS.values() if len(ids) == each.sensors)
+    found = next((each for each in sized if all(match_key(vdid) in each.ids for vdid in ids)), None)
+    return found, (f"{request.data}: {found.name}, by the ids of its {len(ids)} sensors",) if found else ()
+
+
 def _fits(request: Request, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[str, ...]:
     """Notes on sensors and times that are not, or not known to be, those of the named data set; refuses another one."""
     path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
@@ -155,7 +158,7 @@ def _fits(request: Request, dataset: PublishedDataset, ids: tuple[str, ...]) -> 
 def in_order(
     readings: Readings, contents: Contents, request: Request, *, in_utc_always: bool = False, remedy: Remedy = ""
 ) -> tuple[Readings, np.ndarray, tuple[Message, ...]]:
-    """The readings with times that can be trusted, these times in seconds int64 [T], and a note for each change.
+    """The readings with times that can be trusted, these times int64 [T], and a note for each change.
 
     There are no times where rows have none of their own.
 
@@ -169,7 +172,7 @@ def in_order(
     """
     path, zone, zoned = request.data, request.timezone, contents.timezone == "UTC"
     notes: list[Message] = []
-    raw = np.empty(0, "S19") if contents.times is None else contents.times()
+    raw = np.empty(0, np.int64) if contents.times is None else contents.times()
     times = raw
     if len(raw):  # rows have times of their own
         again, refused = repeats(raw), None
@@ -179,7 +182,7 @@ def in_order(
             notes += [] if contents.rounded else [moved]
         if not zone and not zoned:
             helps = remedy or f"{Argument('timezone', readings.timezone or 'ZONE')} keeps both hours"
-            refused = repeated_hour(timestamp_seconds(times, str(path)), path, helps)
+            refused = repeated_hour(times, path, helps)
         elif zone and zoned and not goes_back(times):
             wall = in_zone(times, zone)
             if goes_back(wall):
@@ -196,7 +199,7 @@ def in_order(
         readings = replace(readings, blocks=on_axis(readings.blocks, raw, again, times, path, refused))
     if readings.timezone not in (None, "UTC"):
         readings = replace(readings, blocks=existing(readings.blocks, path, readings.timezone, readings.missing))
-    return readings, timestamp_seconds(times, str(path)), tuple(notes)
+    return readings, times, tuple(notes)
 
 
 def _ids(request: Request, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:

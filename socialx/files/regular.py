@@ -13,9 +13,8 @@ import numpy as np
 
 from socialx.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.files.convert_options import Request
-from socialx.files.formats.contents import as_timestamps
 from socialx.files.hdf5_layout import Block, Readings
-from socialx.files.time_axis import common_step, gaps, irregular, skipped_times
+from socialx.files.time_axis import as_timestamps, common_step, gaps, irregular, skipped_times
 
 BLOCK_BYTES = 1 << 24  # of rows without readings that are written at once
 
@@ -50,15 +49,15 @@ def regular(readings: Readings, seconds: np.ndarray, request: Request) -> tuple[
     axis = np.sort(np.concatenate([seconds, lacking]))
     told = f"{counted(len(lacking), 'row that it lacks is', 'rows that it lacks are')} written without readings"
     note = Message(where, f"{told} ({first}{f' .. {last}' if len(lacking) > 1 else ''})")
-    return replace(readings, blocks=_filled(readings.blocks, as_timestamps(axis))), (note,)
+    return replace(readings, blocks=_filled(readings.blocks, axis)), (note,)
 
 
 def _filled(blocks: Generator[Block, None, None], axis: np.ndarray) -> Generator[Block, None, None]:
-    """The blocks with all rows of an axis S19 [R], which has those of the blocks; NaN where there is no reading."""
+    """The blocks with all rows of an axis int64 [R], which has those of the blocks; NaN where there is no reading."""
     begin = 0
     with closing(blocks):
         for block in blocks:
-            rows = np.searchsorted(axis, block.timestamps)
+            rows = np.searchsorted(axis, block.seconds)
             most = max(1, BLOCK_BYTES // max(1, block.speeds[:1].nbytes))
             while begin <= rows[-1]:
                 end = min(begin + most, int(rows[-1]) + 1)

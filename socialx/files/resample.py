@@ -12,10 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from socialx.errors import Argument, Message, SettingsError
-from socialx.files.formats.contents import as_timestamps
 from socialx.files.hdf5_layout import Block, is_code
 from socialx.files.quantities import SPEED
-from socialx.files.time_axis import timestamp_seconds
 from socialx.progress import note
 
 SHARE = 0.5  # of the readings of a step, below which the step has none
@@ -36,9 +34,9 @@ def resampled(
     seconds, values, usual, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
         for block in blocks:
-            new = block.speeds.reshape(len(block.timestamps), -1, len(features)).astype(np.float64)
+            new = block.speeds.reshape(len(block.seconds), -1, len(features)).astype(np.float64)
             new[is_code(new, features, codes)] = np.nan
-            seconds = np.concatenate([seconds, timestamp_seconds(block.timestamps, str(where))])
+            seconds = np.concatenate([seconds, block.seconds])
             values = new if values is None else np.concatenate([values, new])
             while not usual and len(seconds) >= enough:
                 usual = _usual(seconds[:enough], values[:enough], step_s, where)
@@ -96,4 +94,4 @@ def _averaged(
             found[..., place] *= np.maximum(usual, total(known[..., place]))
     found[total(known) < SHARE * usual] = np.nan
     shape = (len(begins), -1) if dimensions == 2 else found.shape
-    return Block(as_timestamps(steps[begins] * step_s), found.astype(np.float32).reshape(shape))
+    return Block(steps[begins] * step_s, found.astype(np.float32).reshape(shape))

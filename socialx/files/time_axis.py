@@ -37,6 +37,11 @@ def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.
     return seconds
 
 
+def as_timestamps(seconds: np.ndarray) -> np.ndarray:
+    """Seconds since 1970 int64 [t] -> S19 [t] ``YYYY-MM-DD HH:MM:SS``."""
+    return np.char.replace(np.datetime_as_string(seconds.astype("datetime64[s]")), "T", " ").astype("S19")
+
+
 def common_step(seconds: np.ndarray) -> int:
     """The most common forward step in seconds; 0 where no row is later than the one before it."""
     steps, counts = np.unique(np.diff(seconds), return_counts=True)

@@ -44,7 +44,7 @@ from socialx.files.hdf5_layout import (
     plain_text,
 )
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve, writing
-from socialx.files.time_axis import common_step, gaps, refuse_jitter, timestamp_seconds, whole_minutes
+from socialx.files.time_axis import as_text, as_timestamps, common_step, gaps, refuse_jitter, whole_minutes
 
 CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
 CHUNK_BYTES = 1 << 23  # fewer rows where one day would be larger than this
@@ -81,23 +81,22 @@ def write(path: Path, readings: Readings) -> Summary:
         with writing(path, "w", "v110") as file:
             for group in ("data", "metadata"):  # HDF5 notes the time in those that it makes by itself
                 file.create_group(group)
-            timestamps, seconds, last, zeros = _write_features(file, readings, columns)
+            seconds, last, zeros = _write_features(file, readings, columns)
             refuse_jitter(seconds, readings.source_data)
             whole_minutes(seconds, readings.source_data)
-            _write_metadata(file, readings, columns, timestamps, seconds)
+            _write_metadata(file, readings, columns, seconds)
         with open_hdf5(path, "convert it again") as file:  # what the disk gives back before it replaces a file
-            same = file[FEATURES].shape == (len(timestamps), *last.shape) and np.array_equal(
-                file[TIMESTAMPS][:], timestamps
-            )
+            same = file[FEATURES].shape == (len(seconds), *last.shape)
+            same = same and np.array_equal(file[TIMESTAMPS][:], as_timestamps(seconds))
             if not same or not np.array_equal(file[FEATURES][-1], last, equal_nan=True):
                 raise SocialxError(path, "the disk does not give back what was written", "check the disk")
     return Summary(
-        rows=len(timestamps),
+        rows=len(seconds),
         sensors=len(readings.sensors.ids),
         features=len(columns),
         elapsed_s=time.perf_counter() - started,
-        first_timestamp=timestamps[0].decode(),
-        last_timestamp=timestamps[-1].decode(),
+        first_timestamp=as_text(int(seconds[0])),
+        last_timestamp=as_text(int(seconds[-1])),
         gaps=len(gaps(seconds, readings.timezone)[0]),
         zeros=zeros,
     )
@@ -133,15 +132,15 @@ def static_columns(sensors: Sensors) -> dict[str, np.ndarray | None]:
 
 def _write_features(
     file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Append the blocks -> all timestamps [T], all seconds [T], the last row as written [N,F], the number of zeros."""
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Append the blocks -> all seconds [T], the last row as written [N,F], the number of zeros."""
     sensors, zeros, measured = len(readings.sensors.ids), 0, 1 + len(readings.others)
-    timestamps, seconds = np.empty(0, "S19"), np.empty(0, np.int64)
+    seconds = np.empty(0, np.int64)
     head = list(islice(readings.blocks, 2))
     if not head:
         raise SocialxError(readings.source_data, "it has no rows", "download it again")
     rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
-    rows = rows if len(head) > 1 else min(rows, len(head[0].timestamps))
+    rows = rows if len(head) > 1 else min(rows, len(head[0].seconds))
     shape, limits = (0, sensors, len(columns)), (None, sensors, len(columns))
     chunk_bytes = packed_bytes(4 * rows * sensors)
     chunks = rows, sensors, 1
@@ -150,11 +149,11 @@ def _write_features(
         FEATURES, shape, "f4", maxshape=limits, chunks=chunks, shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **PACKED
     )
     for block in chain(head, _ahead(readings.blocks)):
-        first = len(timestamps)
-        timestamps = np.concatenate([timestamps, block.timestamps])
-        seconds = np.concatenate([seconds, checked_seconds(readings, block, timestamps, seconds)])
+        first = len(seconds)
+        check_block(readings, block, seconds)
+        seconds = np.concatenate([seconds, block.seconds])
         reserve(file, packed_bytes(block.speeds.nbytes) + measured * chunk_bytes)
-        features.resize(len(timestamps), axis=0)
+        features.resize(len(seconds), axis=0)
         parts = block.speeds.reshape(len(block.speeds), sensors, measured)
         for place in range(measured):
             features[first:, :, place] = parts[..., place]
@@ -165,11 +164,11 @@ def _write_features(
         file.flush()
         # All chunks of a constant column are the same bytes: HDF5 compresses the first, the others are copies of it.
         mask, packed = features.id.read_direct_chunk((0, 0, place))
-        reserve(file, len(packed) * (len(timestamps) // rows))
-        for first in range(rows, len(timestamps), rows):
+        reserve(file, len(packed) * (len(seconds) // rows))
+        for first in range(rows, len(seconds), rows):
             features.id.write_direct_chunk((first, 0, place), packed, mask)
     last = np.column_stack([parts[-1], *list(columns.values())[measured:]]).astype(np.float32)
-    return timestamps, seconds, last, zeros
+    return seconds, last, zeros
 
 
 def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
@@ -186,19 +185,16 @@ def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
             yield block
 
 
-def checked_seconds(readings: Readings, block: Block, timestamps: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """The seconds [t] of a block whose times go on from ``before`` and whose speeds are numbers."""
+def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
+    """Refuse a block whose times do not go on from those ``before``, int64 [T], or whose speeds are no numbers."""
     where, first = readings.source_data, len(before)
-    seconds = timestamp_seconds(block.timestamps, where, first)
-    steps = np.diff(np.concatenate([before[-1:], seconds]))
-    if (steps <= 0).any():
-        row = int((steps <= 0).argmax()) + max(first, 1)  # the later one of the two, from 0
-        raise SocialxError(
-            where,
-            f"rows {row} and {row + 1} ({timestamps[row - 1].decode()}, {timestamps[row].decode()}) "
-            "are not in order of time",
-            "sort the rows and remove repeated ones",
-        )
+    seconds = np.concatenate([before[-1:], block.seconds])
+    if (back := np.diff(seconds) <= 0).any():
+        place = int(back.argmax())
+        row = place + max(first, 1)  # the later one of the two, from 0
+        pair = ", ".join(as_text(int(each)) for each in seconds[place : place + 2])
+        found = f"rows {row} and {row + 1} ({pair}) are not in order of time"
+        raise SocialxError(where, found, "sort the rows and remove repeated ones")
     if np.isinf(block.speeds).any():
         at, sensor = np.argwhere(np.isinf(block.speeds))[0][:2]
         raise SocialxError(
@@ -206,12 +202,9 @@ def checked_seconds(readings: Readings, block: Block, timestamps: np.ndarray, be
             f"row {first + at + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
             "correct it",
         )
-    return seconds
 
 
-def _write_metadata(
-    file: h5py.File, readings: Readings, columns: dict[str, np.ndarray], timestamps: np.ndarray, seconds: np.ndarray
-) -> None:
+def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.ndarray], seconds: np.ndarray) -> None:
     sensors = readings.sensors
     units = {name: STATIC_UNITS.get(name, readings.units) for name in columns} | dict(readings.others)
     step = common_step(seconds)
@@ -226,7 +219,7 @@ def _write_metadata(
     for name, count in zip((ROWS_ATTR, "num_locations", "num_features"), file[FEATURES].shape, strict=True):
         file.attrs[name] = np.int64(count)
     texts = {VDIDS: fixed_texts(sensors.ids), FEATURE_NAMES: np.array(list(columns), "S32")}
-    for name, column in (texts | {TIMESTAMPS: timestamps, SECONDS: seconds}).items():
+    for name, column in (texts | {TIMESTAMPS: as_timestamps(seconds), SECONDS: seconds}).items():
         reserve(file, packed_bytes(column.nbytes))
         file.create_dataset(name, data=column, maxshape=(None,), chunks=True, **PACKED)
     metadata = file["metadata"]

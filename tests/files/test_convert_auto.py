@@ -24,6 +24,7 @@ from socialx.files.published import DATASETS
 from socialx.files.readings import read
 from socialx.files.recognition import find, recognise
 from socialx.files.store import open_store
+from socialx.files.time_axis import as_text
 from socialx.settings_layers import size_here
 from tests.array_files import fractions, tiled
 from tests.commands import ROOT, socialx
@@ -32,6 +33,7 @@ from tests.data_files import (
     changed,
     drop,
     refusal,
+    seconds_of,
     shown,
     speeds,
     timestamps,
@@ -283,11 +285,11 @@ def test_known_data_sets_know_their_start(tmp_path: Path) -> None:
     meta = write_locations(tmp_path / "meta.csv")
     timed = saved(tmp_path / "data.npz", data=tiled(VALUES, fractions(TIMES)))
     source = read("metr-la", Request(timed, meta=meta))
-    assert next(source.readings.blocks).timestamps[0] == TIMES[0].encode()
+    assert next(source.readings.blocks).seconds[0] == seconds_of(TIMES)[0]
     # PEMS-BAY lacks an hour, so that rows without a clock need the user's word.
     data = write_t_gcn(tmp_path / "speed.csv", VALUES)
     refusal(lambda: read("pems-bay", Request(data, meta=meta)), "--start", "--freq")
-    assert next(read("metr-la", Request(data, meta=meta)).readings.blocks).timestamps[1] == TIMES[1].encode()
+    assert next(read("metr-la", Request(data, meta=meta)).readings.blocks).seconds[1] == seconds_of(TIMES)[1]
 
 
 def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
@@ -334,16 +336,17 @@ def test_the_clock_of_rows_without_dates() -> None:
     for wrong in ("2012-03-01", "2012-02-30 00:00:00", "now"):
         refusal(lambda: Clock(Request(Path("x"), start=wrong, step_s=300)), f"--start {shlex.quote(wrong)}: ")  # noqa: B023
     clock = Clock(Request(Path("x"), start="2012-02-28 23:50:00", step_s=300))
-    assert [*clock.timestamps(3), *clock.timestamps(1)] == [
-        b"2012-02-28 23:50:00", b"2012-02-28 23:55:00", b"2012-02-29 00:00:00", b"2012-02-29 00:05:00",
+    assert [as_text(int(each)) for each in (*clock.seconds(3), *clock.seconds(1))] == [
+        "2012-02-28 23:50:00", "2012-02-28 23:55:00", "2012-02-29 00:00:00", "2012-02-29 00:05:00",
     ]  # fmt: skip
     clock = Clock(Request(Path("x"), start="2017-03-12 01:55:00", step_s=300))
-    assert [*clock.timestamps_at(np.array([6900, 10800])), *clock.timestamps_at(np.array([0, 0]))] == [
-        b"2017-03-12 01:55:00", b"2017-03-12 03:00:00", b"2017-03-13 00:00:00", b"2017-03-14 00:00:00",
+    days = *clock.seconds_at(np.array([6900, 10800])), *clock.seconds_at(np.array([0, 0]))
+    assert [as_text(int(each)) for each in days] == [
+        "2017-03-12 01:55:00", "2017-03-12 03:00:00", "2017-03-13 00:00:00", "2017-03-14 00:00:00",
     ]  # fmt: skip
-    refusal(lambda: Clock(Request(Path("x"), start="2017-03-12 00:00:00")).timestamps(1), "--freq")
+    refusal(lambda: Clock(Request(Path("x"), start="2017-03-12 00:00:00")).seconds(1), "--freq")
     wrong_start = Clock(Request(Path("x"), start="2017-03-12 00:00:00", step_s=300))
-    refusal(lambda: wrong_start.timestamps_at(np.array([60])), "at 00:01:00, not 00:00:00")
+    refusal(lambda: wrong_start.seconds_at(np.array([60])), "at 00:01:00, not 00:00:00")
 
 
 @pytest.fixture

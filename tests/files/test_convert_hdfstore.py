@@ -14,6 +14,7 @@ from socialx.files.convert_options import Request
 from socialx.files.formats import hdfstore
 from socialx.files.formats.contents import Contents
 from socialx.files.store import open_store
+from socialx.files.time_axis import as_text
 from tests.data_files import (
     BAY_IDS,
     IDS,
@@ -89,7 +90,7 @@ def read(path: Path) -> Contents:
 
 def rows_of(contents: Contents) -> tuple[list[str], np.ndarray]:
     blocks = list(contents.blocks)
-    return np.concatenate([block.timestamps for block in blocks]).astype(str).tolist(), np.concatenate(
+    return [as_text(second) for block in blocks for second in block.seconds.tolist()], np.concatenate(
         [block.speeds for block in blocks]
     )
 

@@ -19,9 +19,10 @@ from socialx.files.formats import walltimes
 from socialx.files.formats.walltimes import goes_back, in_utc
 from socialx.files.readings import SourceReadings, read
 from socialx.files.store import open_store
+from socialx.files.time_axis import as_text
 from socialx.files.writer import create
 from tests.commands import socialx
-from tests.data_files import IDS, refusal, shown, speeds, write_csv, write_frame, write_locations
+from tests.data_files import IDS, refusal, seconds_of, shown, speeds, write_csv, write_frame, write_locations
 
 # The zone, a moment in UTC when its clock is put back, one when it is put forward, and by how many minutes.
 CHANGES = {
@@ -48,12 +49,8 @@ def texts(times: list[datetime], zone: str = "UTC") -> list[str]:
     return [time.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S") for time in times]
 
 
-def stamps(times: list[str]) -> np.ndarray:
-    return np.array(times, "S19")
-
-
 def utc_of(times: list[str], zone: str = PARIS) -> list[str]:
-    return in_utc(stamps(times), zone, Path("data.csv"))[0].astype(str).tolist()
+    return list(map(as_text, in_utc(seconds_of(times), zone, Path("data.csv"))[0].tolist()))
 
 
 def csv_of(path: Path, times: list[str]) -> Path:
@@ -70,7 +67,7 @@ def test_a_clock_put_back_and_forward_is_undone(zone: str, step: int) -> None:
     back, forward, _ = CHANGES[zone]
     both = sorted([*moments(back, step), *moments(forward, step)])
     wall = texts(both, zone)
-    assert goes_back(stamps(wall))
+    assert goes_back(seconds_of(wall))
     assert utc_of(wall, zone) == texts(both)
 
 
@@ -94,7 +91,7 @@ def test_times_come_back_exactly_or_are_refused(zone: str, step: int, first: int
     whole = moments(CHANGES[zone][0], step, 0.6, 0.6)[first : first + count]
     times = [time for row, time in enumerate(whole) if row not in lost]
     wall = texts(times, zone)
-    if not goes_back(stamps(wall)):
+    if not goes_back(seconds_of(wall)):
         return
     try:
         found = utc_of(wall, zone)
@@ -120,8 +117,8 @@ def test_every_row_that_may_be_lost_is_right_or_refused(zone: str) -> None:
 def test_several_years_are_converted_at_once() -> None:
     begin = datetime(2021, 1, 1, tzinfo=UTC)
     times = [begin + number * timedelta(minutes=30) for number in range(48 * 365 * 3)]
-    found, note = in_utc(stamps(texts(times, PARIS)), PARIS, Path("data.csv"))
-    assert found.astype(str).tolist() == texts(times)
+    found, note = in_utc(seconds_of(texts(times, PARIS)), PARIS, Path("data.csv"))
+    assert found.tolist() == seconds_of(texts(times)).tolist()
     assert str(note) == (
         "data.csv: times that come twice at the end of daylight saving time in Europe/Paris (2021-10-31 02:30:00, then "
         "2021-10-31 02:00:00, 2022-10-30 02:30:00, then 2022-10-30 02:00:00, 2023-10-29 02:30:00, then "

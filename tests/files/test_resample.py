@@ -12,7 +12,6 @@ import pytest
 
 import socialx
 from socialx.errors import SettingsError
-from socialx.files.formats.contents import as_timestamps
 from socialx.files.hdf5_layout import Block
 from socialx.files.resample import resampled
 from socialx.files.store import open_store
@@ -41,7 +40,7 @@ def cut(seconds: np.ndarray, values: np.ndarray, sizes: list[int], features: int
     for size in [*sizes, len(seconds)]:
         part = slice(begin, begin + size)
         if len(seconds[part]):
-            yield Block(as_timestamps(seconds[part]), values[part] if features > 1 else values[part][..., 0])
+            yield Block(seconds[part], values[part] if features > 1 else values[part][..., 0])
         begin += size
 
 
@@ -78,7 +77,7 @@ def test_steps_are_those_of_a_loop_wherever_blocks_end(features: list[str], size
     blocks = resampled(cut(seconds, values, sizes, len(features)), 300, features, (-1.0,), WHERE)
     parts = list(blocks)
     wanted = averaged(seconds, values, 300, features, 10)
-    assert np.concatenate([part.timestamps for part in parts]).tolist() == as_timestamps(wanted.index.values).tolist()
+    assert np.concatenate([part.seconds for part in parts]).tolist() == wanted.index.tolist()
     found = np.concatenate([part.speeds.reshape(len(part.speeds), -1) for part in parts])
     np.testing.assert_allclose(found, wanted.to_numpy(), rtol=1e-5)
     assert np.isnan(found).any()

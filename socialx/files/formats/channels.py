@@ -263,7 +263,7 @@ def _blocks(
                 precision = np.finfo(np.result_type(values.dtype, np.float32)).eps
                 values = values.astype(np.float64) * std + mean
                 values[np.abs(values) < 8 * precision * max(abs(mean), std)] = 0.0
-            yield Block(calendar.timestamps(cells), float32(values))
+            yield Block(calendar.seconds(cells), float32(values))
             bar.advance(len(rows))
 
 

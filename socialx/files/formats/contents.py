@@ -36,7 +36,7 @@ class Contents:
     locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
     notes: tuple[Message | str, ...] = ()  # what was assumed or left out, a line each
     paths: tuple[Path, ...] = ()  # the files, where they are not the one that was named
-    times: Callable[[], np.ndarray] | None = None  # reads all wall times S19 [T] ahead, where each row carries its own
+    times: Callable[[], np.ndarray] | None = None  # reads all times int64 [T] ahead, where each row has its own
     timezone: str | None = None  # of the times, where the source says it; what is not UTC is that of wall times
     rounded: bool = False  # whether its times are whole steps already
     droppable: bool = False  # whether its sensors are columns of a table, which drop can leave out
@@ -83,20 +83,20 @@ class Clock:
         self._next = start_seconds(request)
         self._where, self._step, self._row, self._said = request.data, step_s, 0, request.said_start
 
-    def timestamps(self, count: int) -> np.ndarray:
-        """The next ``count`` rows, a step apart -> S19 [t]."""
+    def seconds(self, count: int) -> np.ndarray:
+        """The next ``count`` rows, a step apart -> int64 [t]."""
         times = self._next + self._step * np.arange(count, dtype=np.int64)
         self._next += self._step * count
         self._row += count
-        return as_timestamps(times)
+        return times
 
-    def timestamps_at(self, seconds: np.ndarray) -> np.ndarray:
-        """The next rows, each at the first moment with its second of the day, int [t] -> S19 [t].
+    def seconds_at(self, seconds: np.ndarray) -> np.ndarray:
+        """The next rows, each at the first moment with its second of the day, int [t] -> int64 [t].
 
         A missing hour is so found again, and a repeated time of day is the next day's.
         """
         if not len(seconds):
-            return np.empty(0, "S19")
+            return np.empty(0, np.int64)
         first = (int(seconds[0]) - self._next) % DAY_S
         if self._row == 0 and first:
             found, said = _of_day(int(seconds[0])), _of_day(self._next % DAY_S)
@@ -111,7 +111,7 @@ class Clock:
         times = self._next + first + np.concatenate([[0], np.cumsum(steps)])
         self._next = int(times[-1]) + 1
         self._row += len(seconds)
-        return as_timestamps(times)
+        return times
 
 
 def start_seconds(request: Request) -> int:
@@ -123,11 +123,6 @@ def start_seconds(request: Request) -> int:
         return int(np.datetime64(request.start or "", "s").astype(np.int64))
     except ValueError:
         raise SettingsError(start, "no such time", "for example 2012-03-01 00:00:00") from None
-
-
-def as_timestamps(times: np.ndarray) -> np.ndarray:
-    """Seconds since 1970 int64 [t] -> S19 [t]."""
-    return np.char.replace(np.datetime_as_string(times.astype("datetime64[s]")), "T", " ").astype("S19")
 
 
 def _of_day(second: int) -> str:

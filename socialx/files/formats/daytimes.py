@@ -11,6 +11,7 @@ from socialx.data.calendar import DAY_S, WEEKDAYS
 from socialx.errors import Argument, SocialxError
 from socialx.files.convert_options import Request
 from socialx.files.formats.contents import Clock
+from socialx.files.time_axis import as_text
 
 DAY_MINUTES = 1440
 SLACK = 0.1  # minutes; a float32 fraction of a day is off by milliseconds
@@ -47,7 +48,7 @@ class Calendar:
         Files made of arrays without dates, PEMS08.npz among them, count from 0 whatever the first day was.  Raises
         SocialxError for a first day that is neither 0 nor that of its date.
         """
-        said = int(_weekdays_of(np.array([date], "datetime64[D]"))[0])
+        said = int(_weekdays_of(np.array([date], "datetime64[D]").astype(np.int64))[0])
         if found not in (0, said):
             what = f"its first row is on a {WEEKDAYS[found]}, and {self._said}, {date}, is a {WEEKDAYS[said]}"
             raise SocialxError(self._where, what, f"say the right {Argument('start')}")
@@ -56,20 +57,20 @@ class Calendar:
             self.notes = (counted,)
         return said - found
 
-    def timestamps(self, cells: np.ndarray) -> np.ndarray:
-        """The next rows [t,N,C] -> S19 [t]."""
+    def seconds(self, cells: np.ndarray) -> np.ndarray:
+        """The next rows [t,N,C] -> int64 [t]."""
         if self._time is None:
-            return self._clock.timestamps(len(cells))
-        timestamps = self._clock.timestamps_at(self._seconds(cells))
+            return self._clock.seconds(len(cells))
+        seconds = self._clock.seconds_at(self._seconds(cells))
         if self._day is not None:
-            days, dated = _weekdays(cells[:, 0, self._day]), _weekdays_of(timestamps.astype("U10").astype("M8[D]"))
+            days, dated = _weekdays(cells[:, 0, self._day]), _weekdays_of(seconds // DAY_S)
             wrong = (days < 0) | ((days + self._shift) % 7 != dated)
             if wrong.any():
                 row = int(wrong.argmax())
-                what = f"row {self._row + row + 1} is at {timestamps[row].decode()} but on another day of the week"
+                what = f"row {self._row + row + 1} is at {as_text(int(seconds[row]))} but on another day of the week"
                 raise SocialxError(self._where, what, "whole days are missing, so use a source with dates")
         self._row += len(cells)
-        return timestamps
+        return seconds
 
     def _seconds(self, cells: np.ndarray) -> np.ndarray:
         """Rows [t,N,C] -> seconds of the day int64 [t]."""
@@ -101,6 +102,6 @@ def _weekdays(values: np.ndarray) -> np.ndarray:
 
 
 def _weekdays_of(dates: np.ndarray) -> np.ndarray:
-    """datetime64[D] [t] -> int64 [t] with 0 = Monday; 1970 began on a Thursday."""
-    weekdays: np.ndarray = (dates.astype(np.int64) + 3) % 7
+    """Days since 1970 int64 [t] -> int64 [t] with 0 = Monday; 1970 began on a Thursday."""
+    weekdays: np.ndarray = (dates + 3) % 7
     return weekdays

@@ -14,13 +14,12 @@ import numpy as np
 
 from socialx.errors import Argument, Message, SocialxError, counted
 from socialx.files.formats.columns import BETWEEN
-from socialx.files.formats.contents import as_timestamps
 from socialx.files.formats.moments import UNKNOWN
 from socialx.files.formats.table_times import Table, moments_of, names_of, refuse_times, times_of
 from socialx.files.formats.walltimes import goes_back
 from socialx.files.hdf5_layout import Block
 from socialx.files.locations import match_key
-from socialx.files.time_axis import timestamp_seconds
+from socialx.files.time_axis import as_text
 from socialx.progress import note
 
 MEMORY_BYTES = 1 << 28  # of readings; more of them are kept in a file
@@ -35,20 +34,19 @@ def blocks_of(table: Table, columns: list[int]) -> Generator[Block, None, None]:
 
 def _rows(table: Table) -> Generator[Block, None, None]:
     """The rows of tables with a column per sensor, of which each begins where the one before it ends."""
-    last, forward = np.empty(0, "S19"), True
+    last, forward = np.empty(0, np.int64), True
     for sheet in table.sheets:
         with closing(sheet.rows(sheet.times, sheet.values)) as rows:
             for piece in rows:
                 texts = times_of(sheet, piece)
                 seconds = table.times.seconds(texts)
                 refuse_times(sheet, piece, texts, seconds == UNKNOWN)
-                stamps = as_timestamps(seconds)
-                shape = (len(stamps), 1, -1) if sheet.sensor and len(sheet.values) > 1 else piece.numbers.shape
-                if forward and goes_back(np.concatenate([last, stamps])):
+                shape = (len(seconds), 1, -1) if sheet.sensor and len(sheet.values) > 1 else piece.numbers.shape
+                if forward and goes_back(np.concatenate([last, seconds])):
                     moments_of(table)
                     forward = False
-                yield Block(stamps, piece.numbers.reshape(shape))
-                last = stamps[-1:]
+                yield Block(seconds, piece.numbers.reshape(shape))
+                last = seconds[-1:]
 
 
 def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
@@ -62,9 +60,8 @@ def _cells(table: Table, columns: list[int]) -> Iterator[Cells]:
         if not sheet.sensors:
             sensors = np.array([keys[match_key(name)] for name in sheet.ids()], np.int64)
             for block in _rows(replace(table, sheets=(sheet,), in_turn=True)):
-                seconds = timestamp_seconds(block.timestamps, str(sheet.where))
-                numbers = np.tile(sensors, len(seconds))
-                yield seconds.repeat(len(sensors)), numbers, block.speeds.reshape(len(numbers), -1)
+                numbers = np.tile(sensors, len(block.seconds))
+                yield block.seconds.repeat(len(sensors)), numbers, block.speeds.reshape(len(numbers), -1)
             continue
         values = tuple(sheet.values[table.values.index(column)] for column in columns)
         with closing(sheet.rows((*sheet.times, *sheet.named), values)) as rows:
@@ -101,7 +98,7 @@ def _placed(table: Table, columns: list[int]) -> Generator[Block, None, None]:
             max(1, BLOCK_BYTES // (4 * count // len(moments))),
         )
         for begin in range(0, len(moments), step):
-            yield Block(as_timestamps(moments[begin : begin + step]), np.array(grid[begin : begin + step]))
+            yield Block(moments[begin : begin + step], np.array(grid[begin : begin + step]))
 
 
 @contextmanager
@@ -121,7 +118,7 @@ def _refuse_two(
     if not other.any():
         return
     row = int(other.argmax())
-    when, column = as_timestamps(seconds[row : row + 1])[0].decode(), (known[row] != new[row]).argmax()
+    when, column = as_text(int(seconds[row])), (known[row] != new[row]).argmax()
     vdid = table.ids[numbers[row]].replace(BETWEEN, ", lane ")
     pair = f"({known[row, column]:g}, {new[row, column]:g})"
     if (step := table.times.step) is not None:

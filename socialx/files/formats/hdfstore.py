@@ -17,7 +17,7 @@ import numpy as np
 from socialx.errors import Command, SocialxError, sample
 from socialx.files.convert_options import Request
 from socialx.files.file_head import FileHead
-from socialx.files.formats.contents import Contents, Format, as_timestamps
+from socialx.files.formats.contents import Contents, Format
 from socialx.files.hdf5_layout import Block
 from socialx.files.locations import repeated
 from socialx.files.open_hdf5 import check_dataset, open_hdf5
@@ -38,7 +38,7 @@ class Frame:
     path: Path
     key: str
     ids: tuple[str, ...]
-    times: np.ndarray  # S19 [T]
+    times: np.ndarray  # int64 [T]
     places: dict[str, np.ndarray]  # name of a values dataset -> the column of each of its items
 
 
@@ -125,7 +125,7 @@ def _ids(path: Path, frame: h5py.Group, name: str) -> tuple[str, ...]:
 
 
 def _times(path: Path, frame: h5py.Group) -> np.ndarray:
-    """All times of a frame, S19 [T]; pandas before 3 writes ns without saying so, pandas 3 mostly us."""
+    """All times of a frame, int64 [T]; pandas before 3 writes ns without saying so, pandas 3 mostly us."""
     index = _dataset(path, frame, "axis1", 1)
     kind = index.attrs.get("kind", b"")
     text = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
@@ -143,7 +143,7 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
     if not right.all():  # a fraction of a second, or NaT
         row = int(right.argmin())
         raise SocialxError(path, f"row {row + 1} has the time {moments[row]}, not whole seconds", ADVICE)
-    return as_timestamps(seconds)
+    return seconds.astype(np.int64)
 
 
 def _places(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: int) -> dict[str, np.ndarray]:

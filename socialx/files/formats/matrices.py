@@ -125,7 +125,7 @@ def _read(request: Request, *, has_ids: bool) -> Contents:
     return Contents(
         names if has_ids else None,
         len(names),
-        (Block(clock.timestamps(len(piece.numbers)), piece.numbers) for piece in sheet.rows((), columns)),
+        (Block(clock.seconds(len(piece.numbers)), piece.numbers) for piece in sheet.rows((), columns)),
         feature,
         notes=(f"{head.path}: its rows have no times, so they are counted on from {request.start}",),
         missing=0.0 if feature == SPEED else None,

@@ -19,7 +19,7 @@ from socialx.files.formats.known_columns import Listing, reporting, walked
 from socialx.files.formats.sheets import Sheet, cells_of
 from socialx.files.formats.tables import are_locations, files_of, read_tables
 from socialx.files.formats.text_cells import Piece
-from socialx.files.time_axis import common_step, timestamp_seconds
+from socialx.files.time_axis import common_step
 
 COLUMNS = (
     *("Timestamp", "Station", "District", "Freeway #", "Direction", "Lane Type", "Station Length", "Samples"),
@@ -91,7 +91,7 @@ def _read(request: Request) -> Contents:
         return [sheets[-1]]
 
     contents = read_tables(replace(request, time_format=FORM), look_at)
-    times = timestamp_seconds(contents.times(), str(request.data)) if contents.times else np.empty(0, np.int64)
+    times = contents.times() if contents.times else np.empty(0, np.int64)
     if len(times) > 1 and (step := common_step(times)) != STEP_S:
         raise SocialxError(request.data, f"its rows are {step // 60} min apart, not {STEP_S // 60}", ADVICE)
     imputed = "imputed by PeMS, as no lane was observed: they are kept"

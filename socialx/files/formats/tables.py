@@ -33,7 +33,7 @@ from socialx.files.formats.columns import (
     sensors_of,
     unit_of,
 )
-from socialx.files.formats.contents import Contents, Format, as_timestamps
+from socialx.files.formats.contents import Contents, Format
 from socialx.files.formats.grid import blocks_of
 from socialx.files.formats.matrices import refuse_numbers, two_lines
 from socialx.files.formats.melt import is_label
@@ -166,7 +166,7 @@ def read_tables(request: Request, look_at: Look = look) -> Contents:
         locations=places,
         notes=(*notes, *found, *_left_out(sheets)),
         paths=tuple(whole(sheet.path) for sheet in sheets),
-        times=lambda: as_timestamps(moments_of(table)),
+        times=lambda: moments_of(table),
         timezone="UTC" if table.times.zoned else None,
         missing=0.0 if feature == SPEED else None,
         rounded=table.times.step is not None,

@@ -17,9 +17,8 @@ import numpy as np
 
 from socialx.data.calendar import DAY_S, shifts
 from socialx.errors import Argument, Message, Remedy, SettingsError, SocialxError, counted
-from socialx.files.formats.contents import as_timestamps
 from socialx.files.hdf5_layout import Block, is_reading
-from socialx.files.time_axis import JITTER_S, common_step, no_such_hour, skips, timestamp_seconds
+from socialx.files.time_axis import JITTER_S, as_text, common_step, no_such_hour, skips
 from socialx.progress import note
 
 SORT = "sort the rows and remove repeated ones"
@@ -27,19 +26,18 @@ REWRITE = "write its times in UTC"
 AGAIN = "convert it again"
 
 
-def goes_back(timestamps: np.ndarray) -> bool:
-    """Whether a row of S19 [T] is not later than the one before it; a text of this form sorts as its time."""
-    return bool((timestamps[1:] <= timestamps[:-1]).any())
+def goes_back(seconds: np.ndarray) -> bool:
+    """Whether a row of int64 [T] is not later than the one before it."""
+    return bool((np.diff(seconds) <= 0).any())
 
 
-def in_utc(timestamps: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Message]:
-    """Wall times S19 [T] of the zone ``name`` that go back -> the same in UTC, S19 [T], and a note for the user.
+def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Message]:
+    """Wall times int64 [T] of the zone ``name`` that go back -> the same in UTC, int64 [T], and a note for the user.
 
     The clock may go back only where the zone puts it back, and by so much that the rows stay one step apart.  Raises
     SocialxError for all other times that go back, for a time that the zone skips, and for one that may be either hour.
     """
-    zone, wall = _zone(name), timestamp_seconds(timestamps, str(where))
-    texts, step = timestamps.astype(str).tolist(), common_step(wall)
+    zone, step, texts = _zone(name), common_step(wall), [as_text(second) for second in wall.tolist()]
     first, second = (wall - _offsets(wall, zone, fold) for fold in (0, 1))
     if (skipped := second < first).any():
         row = int(skipped.argmax())
@@ -69,13 +67,12 @@ def in_utc(timestamps: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, 
         remedy = f"{SORT}, or say the right {Argument('timezone')}"
         raise SocialxError(where, f"{found}, also with the hours that come twice in {name}", remedy)
     found = f"times that come twice at the end of daylight saving time in {name}"
-    return as_timestamps(utc), Message(where, found, "all times are written in UTC", returns)
+    return utc, Message(where, found, "all times are written in UTC", returns)
 
 
-def in_zone(timestamps: np.ndarray, name: str) -> np.ndarray:
-    """Times in UTC, S19 [T] -> wall times of the zone ``name``, S19 [T]."""
-    utc = timestamp_seconds(timestamps, name)
-    return as_timestamps(utc + shifts(_zone(name), utc))
+def in_zone(utc: np.ndarray, name: str) -> np.ndarray:
+    """Times in UTC, int64 [T] -> wall times of the zone ``name``, int64 [T]."""
+    return utc + shifts(_zone(name), utc)
 
 
 def free_step(seconds: np.ndarray) -> int:
@@ -88,43 +85,39 @@ def nearest_step(seconds: np.ndarray, step: int) -> np.ndarray:
     return step * np.rint(seconds / step).astype(np.int64)
 
 
-def rounded(timestamps: np.ndarray, where: Path, step_s: int | None = None) -> tuple[np.ndarray, Message]:
-    """Times S19 [T] of a clock that runs freely -> the nearest whole steps after midnight, S19 [T], and a note.
+def rounded(seconds: np.ndarray, where: Path, step_s: int | None = None) -> tuple[np.ndarray, Message]:
+    """Times int64 [T] of a clock that runs freely -> the nearest whole steps after midnight, int64 [T], and a note.
 
     step_s: seconds between two rows, None: the common step.
 
     Raises SocialxError where two rows become one time.
     """
-    seconds = timestamp_seconds(timestamps, str(where))
     step = step_s or free_step(seconds)
     whole = nearest_step(seconds, step)
     if (same := np.diff(whole) == 0).any():
         row = int(same.argmax())
-        pair = f"{timestamps[row].decode()}, {timestamps[row + 1].decode()}"
-        found = (
-            f"rows {row + 1} and {row + 2} ({pair}) would both be at {as_timestamps(whole[row : row + 1])[0].decode()}"
-        )
+        pair = ", ".join(as_text(int(each)) for each in seconds[row : row + 2])
+        found = f"rows {row + 1} and {row + 2} ({pair}) would both be at {as_text(int(whole[row]))}"
         raise SocialxError(where, found, "remove one of them")
     moved = np.abs(whole - seconds)
     found = (
         f"{np.count_nonzero(moved):,} of {len(moved):,} times moved to whole {step // 60} min, by up to {moved.max()} s"
     )
-    return as_timestamps(whole), Message(where, found)
+    return whole, Message(where, found)
 
 
-def repeats(timestamps: np.ndarray) -> np.ndarray:
-    """Which rows have the time of an earlier one, but for those of an hour that comes twice: S19 [T] -> bool [T]."""
-    again = np.zeros(len(timestamps), bool)
-    if not goes_back(timestamps):
+def repeats(seconds: np.ndarray) -> np.ndarray:
+    """Which rows have the time of an earlier one, but for those of an hour that comes twice: int64 [T] -> bool [T]."""
+    again = np.zeros(len(seconds), bool)
+    if not goes_back(seconds):
         return again
-    seconds = timestamp_seconds(timestamps, "")
     latest = np.maximum.accumulate(seconds)
     back = np.append(False, seconds[1:] <= latest[:-1])
     _, first, which = np.unique(seconds, return_index=True, return_inverse=True)
     known = first[which.ravel()] < np.arange(len(seconds))
     edges = np.flatnonzero(np.diff(back, prepend=False, append=False))
     for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-        if not _may_come_twice(timestamps[max(begin - 2, 0) : begin + 1]):
+        if not _may_come_twice(seconds[max(begin - 2, 0) : begin + 1]):
             again[begin:end] = known[begin:end]
     return again
 
@@ -139,22 +132,22 @@ def on_axis(
 ) -> Generator[Block, None, None]:
     """The blocks at their places on the axis of times.
 
-    raw: the times of all rows, S19 [T].  again: which of these rows have the time of an earlier one, bool [T]; they are
-    left out, and a note says how many.  final: the times of the others, S19.  refused: the place of one of these that
+    raw: the times of all rows, int64 [T].  again: which of these have the time of an earlier one, bool [T]; they are
+    left out, and a note says how many.  final: the times of the others, int64.  refused: the place of one of these that
     is refused.  So is a row that has the time of an earlier one and other readings, and a source that changed since its
     times were read.
     """
-    row, place, first = 0, 0, dict[bytes, bytes]()
+    row, place, first = 0, 0, dict[int, bytes]()
     several = {*raw[again].tolist()}
     with closing(blocks):
         for block in blocks:
-            times, twice = block.timestamps, again[row : row + len(block.timestamps)]
+            times, twice = block.seconds, again[row : row + len(block.seconds)]
             if not np.array_equal(times, raw[row : row + len(times)]):
                 raise SocialxError(where, "it changed while it was read", AGAIN)
             for each, time in enumerate(times.tolist()) if several else ():
                 readings = block.speeds[each].tobytes() if time in several else b""
                 if time in several and first.setdefault(time, readings) != readings and twice[each]:
-                    found = f"two rows at {time.decode()} with other readings"
+                    found = f"two rows at {as_text(time)} with other readings"
                     raise SocialxError(where, found, "remove one of them")
             kept = len(times) - int(twice.sum())
             if refused and refused[0] < place + kept:
@@ -176,11 +169,11 @@ def existing(
     rows, first = 0, ""
     with closing(blocks):
         for block in blocks:
-            skipped = skips(timestamp_seconds(block.timestamps, str(where)), timezone)
+            skipped = skips(block.seconds, timezone)
             if skipped.any():
                 read = is_reading(block.speeds[skipped], missing).any(axis=1)
                 rows += int(read.sum())
-                first = first or "".join(block.timestamps[skipped][read][:1].astype(str))
+                first = first or "".join(map(as_text, block.seconds[skipped][read][:1].tolist()))
             yield block
     if rows:
         note(Message(where, *no_such_hour(rows, first, timezone)))
@@ -189,33 +182,30 @@ def existing(
 def is_put_back(seconds: np.ndarray) -> bool:
     """Whether rows, int64 [T], go back only as a clock does at the end of daylight saving time, once at least."""
     backs = np.flatnonzero(np.diff(seconds) <= 0) + 1
-    return len(backs) > 0 and all(_looks_repeated(as_timestamps(seconds[max(row - 2, 0) : row + 1])) for row in backs)
+    return len(backs) > 0 and all(_looks_repeated(seconds[max(row - 2, 0) : row + 1]) for row in backs)
 
 
 def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> tuple[int, SocialxError] | None:
     """The first row of int64 [T] that goes back, and its refusal, where it looks like the hour that comes twice."""
     for back in (np.flatnonzero(np.diff(seconds) <= 0) + 1)[:1].tolist():
-        times = as_timestamps(seconds[max(back - 2, 0) : back + 1])
-        if _looks_repeated(times):
-            pair = f"{times[-2].decode()}, {times[-1].decode()}"
+        if _looks_repeated(seconds[max(back - 2, 0) : back + 1]):
+            pair = ", ".join(as_text(int(each)) for each in seconds[back - 1 : back + 1])
             found = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
             return back, SocialxError(where, f"{found} at the end of daylight saving time", remedy)
     return None
 
 
-def _may_come_twice(timestamps: np.ndarray) -> bool:
-    """Whether the last of three times S19 may be in such an hour of some zone: it goes back, or is a step later."""
-    wall = timestamp_seconds(timestamps[-1:], "")
-    near = _put_back_near(int(wall[0]) // DAY_S)
-    twice = any(_offsets(wall, zone, 0) != _offsets(wall, zone, 1) for zone in near)
-    return twice and (timestamps[-1] < timestamps[-2:][0] or _looks_repeated(timestamps))
+def _may_come_twice(wall: np.ndarray) -> bool:
+    """Whether the last of three times int64 may be in such an hour of some zone: it goes back, or is a step later."""
+    near = _put_back_near(int(wall[-1]) // DAY_S)
+    twice = any(_offsets(wall[-1:], zone, 0) != _offsets(wall[-1:], zone, 1) for zone in near)
+    return twice and (wall[-1] < wall[-2:][0] or _looks_repeated(wall))
 
 
-def _looks_repeated(timestamps: np.ndarray) -> bool:
-    """Whether some zone puts its clock back between the last two of three S19, and they are one step apart then."""
-    if len(timestamps) < 3:
+def _looks_repeated(wall: np.ndarray) -> bool:
+    """Whether some zone puts its clock back between the last two of three int64, and they are one step apart then."""
+    if len(wall) < 3:
         return False
-    wall = timestamp_seconds(timestamps, "")
     step, back = (int(change) for change in np.diff(wall))
     return step > back and any(
         _is_put_back(zone, wall[1:], step - back) for zone in _put_back_near(int(wall[1]) // DAY_S)

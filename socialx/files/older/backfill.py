@@ -439,8 +439,9 @@ def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
     )
     directions = tuple(facts.get("direction", "") for facts in known)
     sensors = Sensors(ids, latitude, longitude, lanes, length, directions)
+    seconds = timestamp_seconds(timestamps.astype("S19"), str(path))
     blocks = (
-        Block(timestamps[first : first + BLOCK_ROWS], float32(features[first : first + BLOCK_ROWS, :, 0]))
+        Block(seconds[first : first + BLOCK_ROWS], float32(features[first : first + BLOCK_ROWS, :, 0]))
         for first in range(0, len(timestamps), BLOCK_ROWS)
     )
     name = read_text(file.attrs.get("dataset_name", BAY.dataset_name))
