@@ -18,8 +18,9 @@ The stored levels are 0.50, 0.55, ... 0.95, 0.98 and 0.99.  A level between two 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -38,6 +39,7 @@ from socialx.progress import work
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import survey
 
+SCHEMA, TABLES = "socialx.intervals/1", ("lower", "upper", "free_flow")  # of a file of them
 LEVELS = (*range(50, 100, 5), 98, 99)  # percent
 SHARES = (0.5, 0.75, 0.92)  # of the free-flow speed: where a group ends and the next one begins
 LEAST = 199  # errors: with fewer of them the level 0.99 has no bounds
@@ -82,6 +84,30 @@ class Intervals(Shown):
             raise ValueError("its levels are not nested")
         if not self.free_flow.isfinite().all():
             raise ValueError("a free-flow speed is not finite")
+
+    def as_sealed(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Tables, and texts that describe them, of which ``from_sealed`` makes the same again."""
+        described = {
+            "schema": SCHEMA,
+            "sensors": json.dumps(self.sensors),
+            "protocol": json.dumps(asdict(self.protocol)),
+            "weights": self.weights,
+            "errors": str(self.errors),
+        }
+        return {name: getattr(self, name) for name in TABLES}, described
+
+    @classmethod
+    def from_sealed(cls, tables: Mapping[str, Tensor], described: Mapping[str, str]) -> Intervals:
+        """What ``as_sealed`` made of intervals.  Raises ValueError, KeyError or TypeError where nobody did."""
+        if described["schema"] != SCHEMA or set(tables) != set(TABLES):
+            raise ValueError("they are of another version")
+        return cls(
+            sensors=tuple(map(str, json.loads(described["sensors"]))),
+            protocol=ScoringProtocol.from_dict(json.loads(described["protocol"])),
+            weights=described["weights"],
+            errors=int(described["errors"]),
+            **tables,
+        )
 
     @cached_property
     def widest(self) -> float:

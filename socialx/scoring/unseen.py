@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch import Tensor
 from socialx.files.quantities import KMH
 from socialx.scoring.intervals import LEVELS, SHARES, Intervals
 from socialx.scoring.protocol import ScoringProtocol
+
+SCHEMA = "socialx.unseen/2"  # of a file of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,20 @@ class Unseen:
         nested = [(outer[1:] >= outer[:-1]).all() for outer in (-self.lower, self.upper)]  # NaN is not
         if not steps or not all(nested) or not (self.lower[0] <= self.upper[0]).all():
             raise ValueError("its levels are not nested")
+
+    def as_sealed(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Tables, and texts that describe them, of which ``from_sealed`` makes the same again."""
+        described = {"schema": SCHEMA, "unit": self.unit, "networks": json.dumps(self.networks)}
+        described |= {"weights": self.weights, "errors": str(self.errors)}
+        return {"lower": self.lower, "upper": self.upper}, described
+
+    @classmethod
+    def from_sealed(cls, tables: Mapping[str, Tensor], described: Mapping[str, str]) -> Unseen:
+        """What ``as_sealed`` made of such errors.  Raises ValueError, KeyError or TypeError where nobody did."""
+        if described["schema"] != SCHEMA or set(tables) != {"lower", "upper"}:
+            raise ValueError("they are of another version")
+        networks, errors = tuple(map(str, json.loads(described["networks"]))), int(described["errors"])
+        return cls(**tables, unit=described["unit"], networks=networks, weights=described["weights"], errors=errors)
 
     def intervals(
         self, sensors: Sequence[str], free_flow: np.ndarray, protocol: ScoringProtocol, pace: float = 1.0
