@@ -12,7 +12,6 @@ metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
 climatology.safetensors  readings by kind of day and slot, as sums that fade, those of the last day apart; their sha256
 intervals.safetensors  prediction intervals of these weights, with their sha256
-unseen.safetensors  of a run that comes with the package: its errors on networks that training had not seen
 last.pt            everything that resuming needs
 job.txt            the job of torchrun that began it, whose restarts go on with it
 epoch-0007.pt      the same after that epoch, where more than one state is kept
@@ -56,7 +55,6 @@ from socialx.files.store import Store, open_store
 from socialx.precision import Precision
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import ScoringProtocol, network_of
-from socialx.scoring.unseen import Unseen
 from socialx.settings_file import read_settings
 from socialx.training import checkpoint, sealed
 
@@ -66,7 +64,7 @@ NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
     *("format.txt", "settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
-    *("holidays.csv", "climatology.safetensors", "unseen.safetensors"),
+    *("holidays.csv", "climatology.safetensors"),
 )
 OTHER_FILES = ("data.also", "pooling.distances", "trainer.teacher")  # settings that name files beside the data
 STATE = re.compile(r"epoch-\d{4,9}\.pt")
@@ -135,7 +133,6 @@ class RunFolder:
     metrics = InFolder("metrics.jsonl")  # a line of JSON per epoch
     best = InFolder("best.safetensors")  # weights of the best epoch
     intervals = InFolder("intervals.safetensors")  # prediction intervals of these weights
-    unseen = InFolder("unseen.safetensors")  # errors of the weights on networks that training had not seen
     climatology = InFolder("climatology.safetensors")  # what is known of the days of its data
     last = InFolder("last.pt")  # the state to resume from
 
@@ -422,26 +419,6 @@ class RunFolder:
             if known.sums.shape[2] != len(sensors):
                 raise ValueError(f"it is of {known.sums.shape[2]} sensors, and sensors.json has {len(sensors)}")
         return sensors, known
-
-    def write_unseen(self, unseen: Unseen) -> None:
-        """Write unseen.safetensors, whole or not at all."""
-        sealed.write(self.unseen, *unseen.as_sealed())
-
-    def read_unseen(self, weights: str) -> Unseen | None:
-        """The errors of these weights on unseen networks; None where nobody measured them.
-
-        Raises SocialxError where they are damaged.
-        """
-        if not self.unseen.exists():
-            return None
-        remedy = "install socialx again, or remove it"
-        with sealed.refused(self.unseen, "not readable errors on unseen networks", remedy):
-            unseen = Unseen.from_sealed(*sealed.read(self.unseen))
-            if unseen.weights != weights:
-                raise ValueError("they are of other weights")
-            if unseen.lower.shape[-1] != self.protocol().horizon:
-                raise ValueError("they are of another horizon")
-        return unseen
 
     def read_weights(self) -> RunWeights:
         """The weights of the best epoch, or of the last state where none has ended, in the host's memory.
