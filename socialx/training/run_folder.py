@@ -40,15 +40,7 @@ from torch import Tensor
 import socialx
 from socialx.data.climatology import KnownDays
 from socialx.dataset import checksum_of
-from socialx.disk import (
-    check_name,
-    exclusive,
-    folder_for,
-    read_text,
-    replacing,
-    sweep_folder,
-    version_of,
-)
+from socialx.disk import check_name, exclusive, folder_for, read_text, replacing, sweep_folder, version_of
 from socialx.environment import environment
 from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.files.store import Store, open_store
