@@ -4,7 +4,7 @@
     python benchmarks/any_network.py --there --data FILE.h5
     python benchmarks/any_network.py RUN --first-hour --data FILE.h5
     python benchmarks/any_network.py RUN --slower 0.5 --data FILE.h5
-    python benchmarks/any_network.py RUN --ship any --unseen RUN_A FILE_B RUN_B FILE_A
+    python benchmarks/any_network.py RUN --ship any --data FILE.h5
     python benchmarks/any_network.py RUN --ship metr_la --data FILE.h5
 
 RUN: of ``train --any-network`` on another network; several are seeds of one training, of which the mean is shown.  The
@@ -17,9 +17,9 @@ The third form compares every sensor with copying its last reading, on the test 
 form multiplies the speeds of every second sensor by a number, and compares both halves of the sensors with copying, on
 the validation part, where no day and where 14 days are known.
 
-The fifth form writes a run into the package, without any path and without what it knows of its networks, but with its
-errors on networks that training had not seen: those of runs trained alike on one network, on the validation part of the
-other.  The sixth form writes a run of METR-LA into the package, with its scores and the last two days of its file.
+The fifth form writes a run into the package, without any path and without what it knows of its networks, but with the
+intervals of all sensors of a network of its training, no day of which is known.  The sixth form writes a run of METR-LA
+into the package, with its scores and the last two days of its file.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ import json
 import shutil
 import statistics
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import h5py
-import numpy as np
 import torch
 import yaml
 from torch import Tensor
@@ -42,10 +40,8 @@ import socialx
 from socialx.dataset import open_dataset
 from socialx.environment import cpu_field
 from socialx.files.store import open_store
-from socialx.scoring.intervals import LEVELS, SHARES, SignedErrors, bounds_by_group
+from socialx.scoring.intervals import calibrated
 from socialx.scoring.references import REFERENCES, references
-from socialx.scoring.scoring_pass import survey
-from socialx.scoring.unseen import Unseen
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import TRAINED, RunFolder, open_run
@@ -176,35 +172,6 @@ def table(results: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
-def pooled(parts: Sequence[SignedErrors]) -> tuple[Tensor, Tensor, int]:
-    """Lower and upper bounds float32 [L,K,P] of the errors of several networks together, and how many they are."""
-    steps = parts[0].errors.shape[1]
-    found = np.empty((2, len(LEVELS), len(SHARES) + 1, steps), np.float32)
-    for step in range(steps):
-        errors, groups = (
-            np.concatenate([getattr(part, name)[:, step].reshape(-1) for part in parts])[:, None]
-            for name in ("errors", "groups")
-        )
-        found[..., step] = bounds_by_group(errors, groups)[..., -1]
-    lower, upper = (torch.from_numpy(part) for part in found)
-    return lower, upper, int(sum(np.isfinite(part.errors).sum() for part in parts))
-
-
-def unseen_of(pairs: Sequence[str], weights: str) -> Unseen:
-    """The errors of runs on the validation parts of files that they had not seen; pairs: run, file, run, file ..."""
-    names, parts = [], []
-    for run, file in zip(pairs[::2], pairs[1::2], strict=True):
-        problem, _ = load_trained(Path(run), Layers.of(None, {"data": file}))
-        data = problem.data
-        loader = data.loader("validation", 32, days=(0,))
-        errors = SignedErrors(torch.from_numpy(data.free_flow), loader.num_windows, data.horizon)
-        survey(problem.model.eval(), loader, problem.precision, errors, name=str(data.store.path))
-        names.append(data.store.dataset_name)
-        parts.append(errors)
-    lower, upper, count = pooled(parts)
-    return Unseen(lower, upper, "mph", tuple(names), weights, count)
-
-
 def by_sensor(run: str, data: str, part: str, days: int) -> tuple[Tensor, int]:
     """The sums of a run's errors, of those of copying, and the readings, float64 [3,P,N]; and the step in minutes."""
     problem, _ = load_trained(Path(run), Layers.of(None, {"data": data}))
@@ -242,8 +209,8 @@ def slower(run: str, data: str, ratio: float) -> None:
             print(f"{label(days)}: {shares[0]:.3f} of copying at {ratio:g} times the speed, {shares[1]:.3f} else")
 
 
-def ship(run: str, name: str, unseen: Sequence[str], data: str | None) -> None:
-    """Write a run into the package: its weights and settings, and with ``data`` all that belongs to its network."""
+def ship(run: str, name: str, data: str) -> None:
+    """Write a run into the package: its weights and settings, and all that belongs to its network, if it has one."""
     source, target = open_run(Path(run)), TRAINED / name
     kept = {file.name: file.read_bytes() for file in target.glob("last_two_days.h5")}
     shutil.rmtree(target, ignore_errors=True)
@@ -251,26 +218,30 @@ def ship(run: str, name: str, unseen: Sequence[str], data: str | None) -> None:
     for file, content in kept.items():
         (target / file).write_bytes(content)
     settings = yaml.safe_load(source.settings.read_text())
-    settings["data"]["path"] = "last_two_days.h5" if data else None
+    tied = not settings["model"]["any_network"]
+    settings["data"]["path"] = "last_two_days.h5" if tied else None
     settings["trainer"]["run_dir"] = None
     settings["data"]["also"] = []
     (target / "settings.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-    with_network = ("sensors.json", "climatology.safetensors", "intervals.safetensors") if data else ()
+    with_network = ("sensors.json", "climatology.safetensors", "intervals.safetensors") if tied else ()
     for file in ("format.txt", "metrics.jsonl", *with_network):
         shutil.copy(source.path / file, target / file)
     protocol = source.read_json("protocol.json")
     protocol.pop("place", None)
-    if data:  # its file is an excerpt of that of the training
+    if tied:  # its file is an excerpt of that of the training
         protocol["excerpt"] = open_store(target / settings["data"]["path"]).checksum
     (target / "protocol.json").write_text(json.dumps(protocol, indent=2) + "\n")
     weights = source.read_weights()
     best = source.rows()[(weights.epoch or 1) - 1].validation_mae or 0.0
     RunFolder(target).write_weights(weights.state, weights.epoch or 0, best)
-    if unseen:
-        RunFolder(target).write_unseen(unseen_of(unseen, weights.fingerprint))
-    if data:
+    if tied:
         scores = socialx.evaluate(name, data, known_days="trained", baselines=True)
         (target / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n")
+    else:
+        problem, trained = load_trained(target, Layers.of(None, {"data": data}))
+        batch, precision, then = problem.settings.loader.batch_size, problem.precision, problem.protocol
+        found = calibrated(problem.model, problem.data, batch, precision, then, trained.weights, days=(0,))
+        RunFolder(target).write_intervals(found.of((), CPU))
     print(f"{target}: {sum(file.stat().st_size for file in target.iterdir()):,} bytes")
 
 
@@ -284,10 +255,9 @@ def main() -> None:
     parser.add_argument("--first-hour", action="store_true")
     parser.add_argument("--slower", type=float, metavar="RATIO")
     parser.add_argument("--ship", metavar="NAME")
-    parser.add_argument("--unseen", nargs="+", default=[], metavar="RUN FILE")
     given = parser.parse_args()
     if given.ship:
-        ship(given.runs[0], given.ship, given.unseen, given.data)
+        ship(given.runs[0], given.ship, given.data)
     if given.first_hour:
         first_hour(given.runs[0], given.data)
     if given.slower:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ OF_SENSOR = 0.5  # readings of the sensor's mean: few readings at a time of the 
 OF_OTHERS = 2.0  # readings at the same time on other kinds of day, less where a day of this kind is known
 TRUSTED_DAYS = 3.0  # with so many days behind it, a usual reading is half trusted
 TABLES = 16  # of days and kinds of day that are kept
+SCHEMAS = "socialx.climatology/1", "socialx.climatology/2"  # of a file of known days
+MOST_DAYS, MOST_READING = 4_000_000, 1e9  # from 1970, and of a mean: what is more is no climatology
 UNTIL_TRAINED = -1  # in place of a number of days: all of them until the end of the training rows
 # Days that a model for any network meets in training, None: all.
 MET_DAYS: tuple[int | None, ...] = (0, 1, 2, 3, 5, 7, 14, 28, None)
@@ -66,6 +68,33 @@ class KnownDays:
         """Nothing, before a day."""
         shape = KINDS_OF_DAY, slots_per_day(step_minutes), sensors, targets
         return cls(np.zeros(shape, np.float32), np.zeros(shape, np.float32), day, day)
+
+    def as_sealed(self) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+        """Tables, and texts that describe them, of which ``from_sealed`` makes the same again."""
+        described = {"schema": SCHEMAS[-1], "first": str(self.first), "end": str(self.end)}
+        tables = {"sums": self.sums, "counts": self.counts}
+        if self.last is not None:  # its readings come behind those of the kinds of day
+            described["kind"] = str(self.last.kind)
+            for name, table in tables.items():
+                tables[name] = np.concatenate([table, getattr(self.last, name)[None]])
+        return tables, described
+
+    @classmethod
+    def from_sealed(cls, tables: Mapping[str, np.ndarray], described: Mapping[str, str]) -> KnownDays:
+        """What ``as_sealed`` made of known days.  Raises ValueError or KeyError where nobody did."""
+        sums, counts = tables["sums"], tables["counts"]
+        if described["schema"] not in SCHEMAS or sums.ndim != 4 or sums.shape != counts.shape:
+            raise ValueError("it is of another version")
+        if not (np.isfinite(sums).all() and np.isfinite(counts).all() and (counts >= 0).all()):
+            raise ValueError("its numbers are not finite, or below 0")
+        first, end, kind = int(described["first"]), int(described["end"]), int(described.get("kind", 0))
+        kinds = len(sums) - ("kind" in described)
+        if not -MOST_DAYS < first <= end < MOST_DAYS or kinds != KINDS_OF_DAY or not 0 <= kind < kinds:
+            raise ValueError("its days are none")
+        if not (np.abs(sums) <= MOST_READING * counts).all():
+            raise ValueError("its sums are not of readings")
+        last = OneDay(end, kind, sums[-1], counts[-1]) if "kind" in described else None
+        return cls(sums[:kinds], counts[:kinds], first, end, last)
 
     def on(self, day: int) -> KnownDays:
         """The same as of a later day, on which it counts less.  ValueError for an earlier one."""

@@ -18,8 +18,9 @@ The stored levels are 0.50, 0.55, ... 0.95, 0.98 and 0.99.  A level between two 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -38,6 +39,7 @@ from socialx.progress import work
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import survey
 
+SCHEMA, TABLES = "socialx.intervals/1", ("lower", "upper", "free_flow")  # of a file of them
 LEVELS = (*range(50, 100, 5), 98, 99)  # percent
 SHARES = (0.5, 0.75, 0.92)  # of the free-flow speed: where a group ends and the next one begins
 LEAST = 199  # errors: with fewer of them the level 0.99 has no bounds
@@ -83,6 +85,30 @@ class Intervals(Shown):
         if not self.free_flow.isfinite().all():
             raise ValueError("a free-flow speed is not finite")
 
+    def as_sealed(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Tables, and texts that describe them, of which ``from_sealed`` makes the same again."""
+        described = {
+            "schema": SCHEMA,
+            "sensors": json.dumps(self.sensors),
+            "protocol": json.dumps(asdict(self.protocol)),
+            "weights": self.weights,
+            "errors": str(self.errors),
+        }
+        return {name: getattr(self, name) for name in TABLES}, described
+
+    @classmethod
+    def from_sealed(cls, tables: Mapping[str, Tensor], described: Mapping[str, str]) -> Intervals:
+        """What ``as_sealed`` made of intervals.  Raises ValueError, KeyError or TypeError where nobody did."""
+        if described["schema"] != SCHEMA or set(tables) != set(TABLES):
+            raise ValueError("they are of another version")
+        return cls(
+            sensors=tuple(map(str, json.loads(described["sensors"]))),
+            protocol=ScoringProtocol.from_dict(json.loads(described["protocol"])),
+            weights=described["weights"],
+            errors=int(described["errors"]),
+            **tables,
+        )
+
     @cached_property
     def widest(self) -> float:
         """The highest level that has bounds; 0 where none has."""
@@ -118,12 +144,19 @@ class Intervals(Shown):
         ratio = torch.tensor(ratios)
         return replace(self, free_flow=self.free_flow * ratio, lower=self.lower * ratio, upper=self.upper * ratio)
 
-    def at_step_of(self, now: ScoringProtocol, run: object) -> Intervals:
-        """Itself, for data of the step that they were calibrated at; SocialxError for data of another one."""
-        if now.horizon != self.protocol.horizon or now.step_minutes != self.protocol.step_minutes:
-            steps = f"a step of {self.protocol.step_minutes} min, and the file has one of {now.step_minutes}"
-            raise SocialxError(run, f"its prediction intervals are of {steps}", "forecast without intervals")
-        return self
+    def elsewhere(
+        self, sensors: Sequence[str], free_flow: np.ndarray, paces: Sequence[float], now: ScoringProtocol
+    ) -> Intervals:
+        """The same for another network or a longer step, with groups of new sensors by their free flow there.
+
+        free_flow float32 [N,G], paces of the targets and protocol: of that network, whose step may be a multiple.
+        """
+        found, steps = self.of(sensors, torch.device("cpu"), now.targets), self.protocol.horizon // now.horizon
+        found = found.times(paces)
+        known = torch.tensor([name in self.sensors for name in (*sensors, None)])[:, None]
+        flow = torch.where(known, found.free_flow, with_median(torch.from_numpy(free_flow)))
+        lower, upper = (part[:, :, steps - 1 :: steps].contiguous() for part in (found.lower, found.upper))
+        return replace(found, free_flow=flow, lower=lower, upper=upper, protocol=replace(now, period=None))
 
     def of(self, sensors: Sequence[str], device: torch.device, units: Mapping[str, str] | None = None) -> Intervals:
         """The same for these sensors, by id, on a device; one that was not calibrated has the bounds of all sensors.
@@ -142,6 +175,11 @@ class Intervals(Shown):
 def groups_of(forecast: Tensor, free_flow: Tensor) -> Tensor:
     """forecast [B,P,N,G] and free-flow speed [N,G] -> int64 [B,P,N,G]: how many of ``SHARES`` the forecast reaches."""
     return torch.stack([forecast >= share * free_flow for share in SHARES]).sum(0)
+
+
+def with_median(free_flow: Tensor) -> Tensor:
+    """free flow [N,G] -> [N+1,G]: the median of the sensors comes behind them."""
+    return torch.cat([free_flow, free_flow.median(dim=0, keepdim=True).values])
 
 
 class SignedErrors:
@@ -210,10 +248,19 @@ def bounds(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def calibrated(
-    model: nn.Module, data: Dataset, batch_size: int, precision: Precision, protocol: ScoringProtocol, weights: str
+    model: nn.Module,
+    data: Dataset,
+    batch_size: int,
+    precision: Precision,
+    protocol: ScoringProtocol,
+    weights: str,
+    days: tuple[int, ...] | None = None,
 ) -> Intervals:
-    """The intervals of a model, which is on the device, from one pass over the validation part of the data."""
-    loader = data.loader("validation", batch_size)
+    """The intervals of a model, which is on the device, from one pass over the validation part of the data.
+
+    days: how many before the day of issue are known; None: all.
+    """
+    loader = data.loader("validation", batch_size, days=days)
     free_flow = torch.from_numpy(data.free_flow)
     errors = SignedErrors(free_flow.to(precision.device), loader.num_windows, data.horizon)
     survey(model, loader, precision, errors, name="calibrate")
@@ -257,8 +304,7 @@ def calibrated_before(
 
 def _intervals_from(errors: SignedErrors, data: Dataset, protocol: ScoringProtocol, weights: str) -> Intervals:
     (lower, upper), count = errors.compute()
-    flow = errors.free_flow.cpu()
-    flow = torch.cat([flow, flow.median(dim=0, keepdim=True).values])
+    flow = with_median(errors.free_flow.cpu())
     return Intervals(data.sensors.ids, flow, torch.from_numpy(lower), torch.from_numpy(upper), weights, protocol, count)
 
 

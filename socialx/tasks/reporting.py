@@ -79,8 +79,7 @@ def report(
             for name, model in {**scored.baselines(), **scored.models()}.items():
                 sums, sums_by, weights = scored.scores(), scored.errors(), AttentionWeights(model)
                 ends = None
-                folder = open_run(Path(name)) if name in scored.problems else None
-                if folder and (folder.intervals.exists() or folder.unseen.exists()):
+                if name in scored.problems and open_run(Path(name)).intervals.exists():
                     intervals = scored.intervals(name)
                     ends = partial(intervals.around, level=LEVEL) if intervals.widest >= LEVEL else None
                 shown = RecordedForecasts(step, spans, ends)

@@ -19,7 +19,7 @@ from socialx.model.coarser import Coarser
 from socialx.model.state import check_state, for_sensors, starting_state
 from socialx.progress import note
 from socialx.scoring.intervals import PAST_DAYS, Intervals, calibrated_before
-from socialx.scoring.protocol import ScoringProtocol, Trained
+from socialx.scoring.protocol import ScoringProtocol, Trained, network_of
 from socialx.settings import SCORING, Settings
 from socialx.settings_layers import Layers, Loaded, differences
 from socialx.tasks.pace import other_units, pace_of, read_at_own_pace
@@ -107,28 +107,29 @@ def starting_from(run: RunFolder, problem: Problem) -> Problem:
 
 
 def intervals_of(path: Path, trained: Trained, problem: Problem, issued: int) -> tuple[Intervals, str]:
-    """The prediction intervals of a run at the step of a file, and in words what errors they are of.
+    """The prediction intervals of a run for a file, and in words what errors they are of.
 
-    Those of its calibration have no words.  On a network that it was not calibrated on, a run for any network has those
-    of its forecasts in the week before the second issued.  Where too little was read then, a run that comes with
-    socialx has those of networks that its training had not seen.  Raises SocialxError where there are none, or none for
-    this step.
+    Those of its calibration have no words.  On a network or at a step that it was not calibrated on, a run for any
+    network has those of its forecasts in the week before the second issued.  Where too little was read then, those of
+    its calibration are a first guess.  Raises SocialxError where there are none.
     """
     run, data, protocol = open_run(path), problem.data, problem.protocol
     of_run = run.read_intervals(trained.weights) if run.intervals.exists() else None
-    if problem.settings.model.any_network and (of_run is None or of_run.protocol.network != protocol.network):
+    here = of_run and (network_of(of_run.sensors), of_run.protocol.step_minutes)
+    elsewhere = problem.settings.model.any_network and here != (protocol.network, protocol.step_minutes)
+    if elsewhere:
         size = problem.settings.loader.batch_size
         own = calibrated_before(issued, problem.model, data, size, problem.precision, protocol, trained.weights)
         if own is not None:
             return own, f"the last {counted(min(data.known_days(issued), PAST_DAYS), 'day')} of {data.store.path}"
-    unseen = run.read_unseen(trained.weights) if of_run is None else None
-    if unseen is None:
-        found = (of_run or run.read_intervals(trained.weights)).at_step_of(protocol, path)
-        return found.times([pace_of(protocol, found.protocol, name) for name in protocol.targets]), ""
+    of_run = of_run or run.read_intervals(trained.weights)
+    paces = [pace_of(protocol, of_run.protocol, name) for name in protocol.targets]
+    if not elsewhere:
+        return of_run.times(paces), ""
     flow = data.free_flow_of(slice(0, data.rows_until(issued)))
-    networks = " and ".join(unseen.networks)
-    found = unseen.intervals(data.sensors.ids, flow, protocol, pace_of(protocol, run.protocol(), data.targets[0]))
-    return found, f"{networks} without any known day: {data.store.path} has too few readings of the week before"
+    guess = f"{of_run.protocol.dataset}, where {path} was calibrated, as a first guess"
+    few = f"{data.store.path} has too few readings of the week before"
+    return of_run.elsewhere(data.sensors.ids, flow, paces, protocol), f"{guess}: {few}"
 
 
 def places_of(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:

@@ -12,7 +12,6 @@ metrics.jsonl      one line per epoch; the same as metrics.csv
 best.safetensors   weights of the epoch with the best validation MAE, with their sha256
 climatology.safetensors  readings by kind of day and slot, as sums that fade, those of the last day apart; their sha256
 intervals.safetensors  prediction intervals of these weights, with their sha256
-unseen.safetensors  of a run that comes with the package: its errors on networks that training had not seen
 last.pt            everything that resuming needs
 job.txt            the job of torchrun that began it, whose restarts go on with it
 epoch-0007.pt      the same after that epoch, where more than one state is kept
@@ -23,7 +22,6 @@ A run folder may come from somebody else: what is read from it is bounded in siz
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -35,36 +33,22 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 import socialx
-from socialx.data.calendar import KINDS_OF_DAY
-from socialx.data.climatology import KnownDays, OneDay
+from socialx.data.climatology import KnownDays
 from socialx.dataset import checksum_of
-from socialx.disk import (
-    check_name,
-    check_regular,
-    exclusive,
-    folder_for,
-    read_text,
-    replacing,
-    sweep_folder,
-    version_of,
-)
+from socialx.disk import check_name, exclusive, folder_for, read_text, replacing, sweep_folder, version_of
 from socialx.environment import environment
 from socialx.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.files.store import Store, open_store
 from socialx.precision import Precision
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import ScoringProtocol, network_of
-from socialx.scoring.unseen import Unseen
 from socialx.settings_file import read_settings
-from socialx.training import checkpoint
+from socialx.training import checkpoint, sealed
 
 FORMAT = 2  # the number in format.txt
 TRAINED = Path(socialx.__file__).parent / "trained"  # runs that come with the package
@@ -72,19 +56,13 @@ NAME_A_RUN = "name a folder that train wrote"
 NAMES = (
     *("format.txt", "settings.yaml", "origin.json", "environment.json", "sensors.json", "protocol.json"),
     *("metrics.jsonl", "metrics.csv", "best.safetensors", "intervals.safetensors", "last.pt", "job.txt"),
-    *("holidays.csv", "climatology.safetensors", "unseen.safetensors"),
+    *("holidays.csv", "climatology.safetensors"),
 )
 OTHER_FILES = ("data.also", "pooling.distances", "trainer.teacher")  # settings that name files beside the data
 STATE = re.compile(r"epoch-\d{4,9}\.pt")
 LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))}|{STATE.pattern})\..*\.tmp")  # a temporary file
 TEXT_BYTES = 16 << 20  # no text of a run is longer: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
-UNSEEN_SCHEMA, UNSEEN_TENSORS = "socialx.unseen/2", ("lower", "upper")
-MOST_DAYS, MOST_READING = 4_000_000, 1e9  # from 1970, and of a mean: what is more is no climatology
-KNOWN_SCHEMAS, KNOWN_TENSORS = ("socialx.climatology/1", "socialx.climatology/2"), ("sums", "counts")
-INTERVALS_SCHEMA, INTERVALS_TENSORS = "socialx.intervals/1", ("lower", "upper", "free_flow")
-UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError)
-
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 GONE = "trainer.only_new_sensors"  # a setting that earlier runs name
@@ -118,7 +96,7 @@ class RunWeights:
     @property
     def fingerprint(self) -> str:
         """What tells them from all others."""
-        return fingerprint(self.state, self.epoch)
+        return sealed.fingerprint(self.state, self.epoch)
 
 
 class InFolder:
@@ -147,7 +125,6 @@ class RunFolder:
     metrics = InFolder("metrics.jsonl")  # a line of JSON per epoch
     best = InFolder("best.safetensors")  # weights of the best epoch
     intervals = InFolder("intervals.safetensors")  # prediction intervals of these weights
-    unseen = InFolder("unseen.safetensors")  # errors of the weights on networks that training had not seen
     climatology = InFolder("climatology.safetensors")  # what is known of the days of its data
     last = InFolder("last.pt")  # the state to resume from
 
@@ -259,7 +236,7 @@ class RunFolder:
             raise SocialxError(path, str(error), again) from None
         if lacking := [name for name in (*protocol.targets, *protocol.inputs) if name not in protocol.normaliser]:
             raise SocialxError(path, f"no mean and deviation of {', '.join(dict.fromkeys(lacking))}", again)
-        if content.get("sha256", sealed := _seal(content)) != sealed:
+        if content.get("sha256", seal := _seal(content)) != seal:
             raise SocialxError(path, "not as its training wrote it", f"copy the whole run folder again, or {again}")
         return protocol
 
@@ -352,12 +329,10 @@ class RunFolder:
         """The finished epochs; none where there is no file of them."""
         if not self.metrics.exists():
             return []
-        try:
+        remedy = "remove it: training can go on without the rows of earlier epochs"
+        with sealed.refused(self.metrics, "not readable", remedy):
             check, lines = TypeAdapter(EpochRow), read_text(self.metrics, TEXT_BYTES).splitlines()
             return [check.validate_json(line, strict=True) for line in lines]
-        except (OSError, ValueError) as error:
-            remedy = "remove it: training can go on without the rows of earlier epochs"
-            raise SocialxError(self.metrics, f"not readable ({_in_short(error)})", remedy) from None
 
     def write_metrics(self, row: EpochRow) -> None:
         """Add an epoch; a row of the same epoch or a later one, left by a start that was killed, goes."""
@@ -390,25 +365,13 @@ class RunFolder:
 
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
         """Write best.safetensors, whole or not at all."""
-        if not self.writes:
-            return
-        described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": socialx.__version__}
-        tensors = {name: tensor.contiguous().cpu() for name, tensor in state.items()}
-        with replacing(self.best) as temporary:
-            temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, epoch)}))
+        if self.writes:
+            described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": socialx.__version__}
+            sealed.write(self.best, state, described)
 
     def write_intervals(self, intervals: Intervals) -> None:
         """Write intervals.safetensors, whole or not at all."""
-        described = {
-            "schema": INTERVALS_SCHEMA,
-            "sensors": json.dumps(intervals.sensors),
-            "protocol": json.dumps(asdict(intervals.protocol)),
-            "weights": intervals.weights,
-            "errors": str(intervals.errors),
-        }
-        tensors = {name: getattr(intervals, name).contiguous().cpu() for name in INTERVALS_TENSORS}
-        with replacing(self.intervals) as temporary:
-            temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
+        sealed.write(self.intervals, *intervals.as_sealed())
 
     def read_intervals(self, weights: str) -> Intervals:
         """The intervals of the weights with this fingerprint, in the host's memory.
@@ -418,23 +381,11 @@ class RunFolder:
         again = Command("calibrate", self.path)
         if not self.intervals.exists():
             raise SocialxError(self.path, "it has no prediction intervals", f"make them with {again}")
-        try:
-            tensors, described = _safetensors(self.intervals)
-            if described["schema"] != INTERVALS_SCHEMA or set(tensors) != set(INTERVALS_TENSORS):
-                raise ValueError("they are of another version")
-            protocol, of_run = ScoringProtocol.from_dict(json.loads(described["protocol"])), self.protocol()
-            if (protocol.horizon, list(protocol.targets)) != (of_run.horizon, list(of_run.targets)):
+        with sealed.refused(self.intervals, "not readable intervals", f"make them anew with {again}"):
+            intervals, of_run = Intervals.from_sealed(*sealed.read(self.intervals)), self.protocol()
+            found = intervals.protocol
+            if (found.horizon, list(found.targets)) != (of_run.horizon, list(of_run.targets)):
                 raise ValueError("they are of another horizon or other targets")
-            intervals = Intervals(
-                sensors=tuple(map(str, json.loads(described["sensors"]))),
-                protocol=protocol,
-                weights=described["weights"],
-                errors=int(described["errors"]),
-                **tensors,
-            )
-        except UNREADABLE as error:
-            what = f"not readable intervals ({_in_short(error)})"
-            raise SocialxError(self.intervals, what, f"make them anew with {again}") from None
         if intervals.weights != weights:
             other = "made for other weights than those of the run"
             raise SocialxError(self.intervals, other, f"make them anew with {again}")
@@ -442,16 +393,8 @@ class RunFolder:
 
     def write_known(self, known: KnownDays) -> None:
         """Write climatology.safetensors, whole or not at all."""
-        if not self.writes:
-            return
-        described = {"schema": KNOWN_SCHEMAS[-1], "first": str(known.first), "end": str(known.end)}
-        tensors = {name: torch.from_numpy(getattr(known, name)) for name in KNOWN_TENSORS}
-        if known.last is not None:  # the readings of the day ``end`` so far come behind those of the kinds of day
-            described["kind"] = str(known.last.kind)
-            for name, table in tensors.items():
-                tensors[name] = torch.cat([table, torch.from_numpy(getattr(known.last, name))[None]])
-        with replacing(self.climatology) as temporary:
-            temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
+        if self.writes:
+            sealed.write(self.climatology, *known.as_sealed())
 
     def read_known(self) -> tuple[tuple[str, ...], KnownDays] | None:
         """The sensors of the run and what it knows of the days of its data; None where it has no such file.
@@ -461,61 +404,13 @@ class RunFolder:
         sensors = self.sensors()
         if not self.climatology.exists() or sensors is None:
             return None
-        try:
-            tensors, described = _safetensors(self.climatology)
-            sums, counts = (tensors[name].float().numpy() for name in KNOWN_TENSORS)
-            if described["schema"] not in KNOWN_SCHEMAS or sums.ndim != 4 or sums.shape != counts.shape:
-                raise ValueError("it is of another version")
-            if not (np.isfinite(sums).all() and np.isfinite(counts).all() and (counts >= 0).all()):
-                raise ValueError("its numbers are not finite, or below 0")
-            if sums.shape[2] != len(sensors):
-                raise ValueError(f"it is of {sums.shape[2]} sensors, and sensors.json has {len(sensors)}")
-            first, end, kind = int(described["first"]), int(described["end"]), int(described.get("kind", 0))
-            kinds = len(sums) - ("kind" in described)
-            if not -MOST_DAYS < first <= end < MOST_DAYS or kinds != KINDS_OF_DAY or not 0 <= kind < kinds:
-                raise ValueError("its days are none")
-            if not (np.abs(sums) <= MOST_READING * counts).all():
-                raise ValueError("its sums are not of readings")
-            last = OneDay(end, kind, sums[-1], counts[-1]) if "kind" in described else None
-            return sensors, KnownDays(sums[:kinds], counts[:kinds], first, end, last)
-        except UNREADABLE as error:
-            what = f"not a readable climatology ({_in_short(error)})"
-            raise SocialxError(self.climatology, what, "copy the whole run folder again, or train again") from None
-
-    def write_unseen(self, unseen: Unseen) -> None:
-        """Write unseen.safetensors, whole or not at all."""
-        described = {
-            "schema": UNSEEN_SCHEMA,
-            "unit": unseen.unit,
-            "networks": json.dumps(unseen.networks),
-            "weights": unseen.weights,
-            "errors": str(unseen.errors),
-        }
-        tensors = {name: getattr(unseen, name).contiguous() for name in UNSEEN_TENSORS}
-        with replacing(self.unseen) as temporary:
-            temporary.write_bytes(save(tensors, {**described, "sha256": fingerprint(tensors, _as_text(described))}))
-
-    def read_unseen(self, weights: str) -> Unseen | None:
-        """The errors of these weights on unseen networks; None where nobody measured them.
-
-        Raises SocialxError where they are damaged.
-        """
-        if not self.unseen.exists():
-            return None
-        try:
-            tensors, described = _safetensors(self.unseen)
-            if described["schema"] != UNSEEN_SCHEMA or set(tensors) != set(UNSEEN_TENSORS):
-                raise ValueError("they are of another version")
-            if described["weights"] != weights:
-                raise ValueError("they are of other weights")
-            if tensors["lower"].shape[-1] != self.protocol().horizon:
-                raise ValueError("they are of another horizon")
-            networks = tuple(map(str, json.loads(described["networks"])))
-            return Unseen(**tensors, unit=described["unit"], networks=networks, weights=weights,
-                          errors=int(described["errors"]))  # fmt: skip
-        except UNREADABLE as error:
-            what = f"not readable errors on unseen networks ({_in_short(error)})"
-            raise SocialxError(self.unseen, what, "install socialx again, or remove it") from None
+        remedy = "copy the whole run folder again, or train again"
+        with sealed.refused(self.climatology, "not a readable climatology", remedy):
+            tensors, described = sealed.read(self.climatology)
+            known = KnownDays.from_sealed({name: each.float().numpy() for name, each in tensors.items()}, described)
+            if known.sums.shape[2] != len(sensors):
+                raise ValueError(f"it is of {known.sums.shape[2]} sensors, and sensors.json has {len(sensors)}")
+        return sensors, known
 
     def read_weights(self) -> RunWeights:
         """The weights of the best epoch, or of the last state where none has ended, in the host's memory.
@@ -524,15 +419,9 @@ class RunFolder:
         """
         state: Any
         if self.best.exists():
-            try:
-                state, described = _safetensors(self.best, signed=False)
-                epoch = int(described.get("epoch", ""))
-            except UNREADABLE as error:
-                what = f"not readable weights ({_in_short(error)})"
-                raise SocialxError(self.best, what, checkpoint.ANOTHER) from None
-            if fingerprint(state, epoch) != described.get("sha256"):
-                raise SocialxError(self.best, "damaged: its weights do not have their sha256", checkpoint.ANOTHER)
-            return RunWeights(state, epoch)
+            with sealed.refused(self.best, "not readable weights", checkpoint.ANOTHER):
+                state, described = sealed.read(self.best)
+                return RunWeights(state, int(described.get("epoch", "")))
         if not self.last.exists():
             raise SocialxError(self.path, "no weights in it (no best.safetensors)", "train it, or name another run")
         learner = checkpoint.load(self.last, CPU, "learner")["learner"]
@@ -549,38 +438,10 @@ class RunFolder:
         return checkpoint.load(self.state or self.last, device, "learner", "progress", "random")
 
 
-def _safetensors(path: Path, signed: bool = True) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file, and what describes them; raises one of ``UNREADABLE``, also without a right sha256."""
-    check_regular(path)
-    content = path.read_bytes()  # safetensors opens no path that is not UTF-8
-    tensors = load(content)
-    described = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
-    if signed and described.pop("sha256", None) != fingerprint(tensors, _as_text(described)):
-        raise ValueError("it does not have its sha256")
-    return tensors, described
-
-
-def _in_short(error: Exception) -> str:
-    """What a library says of a file that it cannot read, in one short line."""
-    return " ".join(str(error).split())[:120]
-
-
 def _seal(protocol: Mapping[str, Any]) -> str:
     """sha256 of a protocol, without what else its file says."""
-    return fingerprint({}, _as_text({f.name: protocol[f.name] for f in fields(ScoringProtocol) if f.name in protocol}))
-
-
-def _as_text(described: Mapping[str, Any]) -> str:
-    return json.dumps(described, sort_keys=True)
-
-
-def fingerprint(state: Mapping[str, Tensor], text: object) -> str:
-    """sha256 of a text, such as an epoch, and of the names, types, shapes and bytes of tensors on the host."""
-    digest = hashlib.sha256(str(text).encode())
-    for name, tensor in sorted(state.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    own = {each.name: protocol[each.name] for each in fields(ScoringProtocol) if each.name in protocol}
+    return sealed.fingerprint({}, sealed.as_text(own))
 
 
 @contextmanager

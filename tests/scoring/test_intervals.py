@@ -37,7 +37,8 @@ from socialx.scoring.intervals import (
 )
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from socialx.training.run_folder import RunFolder, fingerprint
+from socialx.training.run_folder import RunFolder
+from socialx.training.sealed import fingerprint
 from tests.commands import SMALL, refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
 from tests.protocols import protocol

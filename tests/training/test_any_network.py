@@ -126,8 +126,11 @@ def test_the_run_of_the_package_forecasts_a_file(data: Path, tmp_path: Path, mon
 def test_the_run_of_the_package_holds_no_path_and_nothing_of_its_network() -> None:
     folder = TRAINED / "any"
     assert sum(file.stat().st_size for file in folder.iterdir()) < 2 << 20
-    state = open_run(folder).read_weights().state
-    assert not [name for name, tensor in state.items() if 207 in tensor.shape]
+    weights = open_run(folder).read_weights()
+    assert not [name for name, tensor in weights.state.items() if 207 in tensor.shape]
+    intervals = open_run(folder).read_intervals(weights.fingerprint)
+    assert intervals.sensors == ()
+    assert intervals.widest == 0.99
     settings = socialx.load_run("any").settings
     assert settings.data.path is settings.trainer.run_dir is None
     assert settings.data.also == ()
