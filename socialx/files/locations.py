@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from socialx.errors import ITEM, Argument, SocialxError, sample
 from socialx.files.file_head import first_bytes
 from socialx.files.formats.text_cells import NO_READING
 from socialx.files.hdf5_layout import DIRECTIONS, Sensors
+from socialx.files.ids import folded, match_key, repeated
 from socialx.files.points import Row, axis_of, degrees, number, point, rank_of, words_of
 from socialx.files.small_tables import FEATURE_ID, read_tables
 
@@ -58,31 +58,6 @@ class Location:
     length: float
     direction: str
     other_direction: str = ""  # what stands there and is none of N, E, S, W
-
-
-@lru_cache(maxsize=1 << 17)  # of a table with many sensors, whose names are asked again and again
-def match_key(sensor_id: str) -> int | str:
-    """What two spellings of one id share: the integer where it is one (``0400001``, ``400001.0``), else the text."""
-    text = sensor_id.strip()
-    return int(text.partition(".")[0]) if re.fullmatch(r"[0-9]{1,64}(\.0*)?", text) else text
-
-
-def _folded(sensor_id: str) -> str:
-    return str(match_key(sensor_id)).casefold()
-
-
-def repeated(ids: Iterable[str]) -> list[str]:
-    """Those of some ids that are not the only spelling of a sensor among them, or may be its second column."""
-    ids = list(ids)
-    names = {text: text for text in ids} | {copy: copy.rpartition(".")[0] for copy in copies(ids)}
-    counts = Counter(match_key(names[text]) for text in ids)
-    return [text for text in ids if counts[match_key(names[text])] > 1]
-
-
-def copies(ids: list[str]) -> list[str]:
-    """Those of some ids that pandas gives to a column whose name stands twice: ``S1.1`` beside ``S1``."""
-    there = {*ids}
-    return [text for text in ids if re.fullmatch(r".+\.[1-9][0-9]*", text) and text.rpartition(".")[0] in there]
 
 
 def read_locations(
@@ -136,11 +111,11 @@ def respelt(
     spelt: dict[str, list[int | str]] = {}
     for key in locations:
         spelt.setdefault(str(key).casefold(), []).append(key)
-    mine = Counter(map(_folded, ids))
+    mine = Counter(map(folded, ids))
     found = {}
     for vdid in ids:
-        if match_key(vdid) not in locations and mine[_folded(vdid)] == len(spelt.get(_folded(vdid), ())) == 1:
-            found[vdid] = locations[spelt[_folded(vdid)][0]]
+        if match_key(vdid) not in locations and mine[folded(vdid)] == len(spelt.get(folded(vdid), ())) == 1:
+            found[vdid] = locations[spelt[folded(vdid)][0]]
     return {**locations, **{match_key(vdid): place for vdid, place in found.items()}}, tuple(found)
 
 
@@ -225,7 +200,7 @@ def _tables(
 ) -> list[_Table]:
     """The tables of a file with positions, as ``read_locations`` describes them; those with some of the ids, if any."""
     tables, refused, told = list[_Table](), list[SocialxError](), list[str]()
-    wanted = set(map(_folded, ids))
+    wanted = set(map(folded, ids))
     filled = ([row for row in rows if any(row[1])] for rows in read_tables(path, ADVICE, told))
     for rows in filter(None, filled):
         try:
@@ -347,7 +322,7 @@ _Placed = list[tuple[list[str], tuple[float, float]]]  # cells and degrees of ro
 def _sensors(path: Path, names: list[str], free: list[int], rows: _Placed, wanted: set[str]) -> tuple[int, int]:
     """The column, of those that are free, that names the sensors, and how many of the ids it has.
 
-    It is the one with most of those that are wanted, as ``_folded``.  A column with a name that says nothing must have
+    It is the one with most of those that are wanted, as ``folded``.  A column with a name that says nothing must have
     half of them, and may not count the rows.  Of two with other positions and nearly as many none is taken, unless it
     is ``sensor_id``.  Without ids, or where none is known, the name decides.
     """
@@ -385,7 +360,7 @@ def _counts_rows(cells: list[str]) -> bool:
 
 def _known(cells: list[str], rows: _Placed, wanted: set[str]) -> dict[str, tuple[float, float]]:
     """Of the sensors that these cells of a column name, those that are wanted and have one position."""
-    spelt = {cell: _folded(cell) for cell in {*cells}}
+    spelt = {cell: folded(cell) for cell in {*cells}}
     found: dict[str, set[tuple[float, float]]] = {}
     for cell, (_, at) in zip(cells, rows, strict=True):
         if spelt[cell] in wanted:
