@@ -19,7 +19,7 @@ from socialx.files.points import Row
 from socialx.files.small_tables import read_rows
 
 COLUMNS = ("from", "to", "cost")
-ADVICE = "a CSV with the columns from,to,cost is needed"
+ADVICE = "name a table with the columns from,to,cost"
 OF_NETWORK = "name the distances of this network"
 OTHER = f"{OF_NETWORK}, or a list from,to,cost of it"
 # Half of the listed pairs of a real network are farther apart than this; a smaller median is one in km or miles.
@@ -45,7 +45,7 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     data, which are left out; its ``distances_bay_2017.csv`` is the same without the header.  Raises SocialxError where
     the columns, the unit or every sensor are others.
     """
-    lines = read_rows(path, ADVICE)
+    lines = read_rows(path, ADVICE, long=True)
     line, first = next(lines, ("", []))
     names = [cell.lower() for cell in first]
     is_pair = len(first) == len(COLUMNS) and _is_number(first[-1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,16 +12,14 @@ import numpy as np
 
 from socialx.data.geo import on_earth, within_degrees
 from socialx.errors import ITEM, Argument, SocialxError, sample
-from socialx.files.file_head import first_bytes
 from socialx.files.formats.text_cells import NO_READING
 from socialx.files.hdf5_layout import DIRECTIONS, Sensors
 from socialx.files.ids import folded, match_key, repeated
 from socialx.files.points import Row, axis_of, degrees, number, point, rank_of, words_of
-from socialx.files.small_tables import FEATURE_ID, read_tables
+from socialx.files.small_tables import FEATURE_ID, read_rows, read_tables
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
-IDS_BYTES = 1 << 24
 DROPPED = 5  # columns that an error advises to leave out
 NOWHERE = NO_READING | {"POINT EMPTY"}
 METRES = 360.0  # larger numbers are no degrees
@@ -138,24 +135,18 @@ def index_ids(path: Path) -> dict[int, str]:
 
 def read_ids(path: Path) -> tuple[str, ...]:
     """Sensor ids in column order: one per line (PEMS03.txt), or all in one line (DCRNN's graph_sensor_ids.txt)."""
-    first_bytes(path, IDS_ADVICE)
-    with path.open("rb") as file:
-        content = file.read(IDS_BYTES + 1)
-    try:
-        lines = [line.strip() for line in content.decode("utf-8-sig").splitlines()]
-    except UnicodeDecodeError:
-        lines = []
-    if len(content) > IDS_BYTES or b"\0" in content or not lines:
-        raise SocialxError(path, "not a text of sensor ids", IDS_ADVICE)
-    several = [number for number, line in enumerate(lines, 1) if re.search(r"[,\s]", line)]
-    if several and sum(map(bool, lines)) > 1:
-        raise SocialxError(path, f"line {several[0]} is {lines[several[0] - 1][:40]!a}, not one sensor id", IDS_ADVICE)
-    ids = tuple(text for line in lines for text in re.split(r"[,\s]+", line) if text)
-    if not ids:
+    ids, several = list[str](), ""
+    for line, cells in read_rows(path, IDS_ADVICE):
+        found = [text for cell in cells for text in cell.split()]
+        several = several or (f"{line} has {sample(found)}" if len(found) > 1 else "")
+        if several and ids:
+            raise SocialxError(path, f"{several}, not one sensor id", IDS_ADVICE)
+        ids += found
+    if not ids or not all(map(str.isprintable, ids)):
         raise SocialxError(path, "it has no sensor ids", IDS_ADVICE)
     if twice := repeated(ids):
         raise SocialxError(path, f"it names sensors more than once ({sample(twice)})", "remove the repeated ones")
-    return ids
+    return tuple(ids)
 
 
 _Row = tuple[str, list[str], tuple[float, float] | None]  # where it stands, its cells, and its degrees if it has any

@@ -10,11 +10,10 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from socialx.errors import SocialxError, in_short
-from socialx.files.file_head import read_head, unpacked
+from socialx.files.file_head import FileHead, unpacked
 
 DEPTH = 100  # of elements; DATEX II has about 15
 LETTERS = 200  # of an id, a name or a number
@@ -143,7 +142,7 @@ def as_wkt(value: Any) -> str:
     elif isinstance(value, dict):
         named = {found[0]: each for name, each in value.items() if (found := axis_of(str(name)))}
         value = [named.get("longitude"), named.get("latitude")]
-    elif not any(isinstance(each, float) for each in value):
+    elif not any("." in str(each) for each in value):
         return ""
     if kind not in ("POINT", "LINESTRING") or not isinstance(value, list) or not 2 <= len(value) <= 4:
         return ""
@@ -151,7 +150,7 @@ def as_wkt(value: Any) -> str:
     return "" if math.isnan(x + y) else f"{kind} ({x!r} {y!r})"
 
 
-def datex(path: Path) -> Iterator[Row]:
+def datex(head: FileHead) -> Iterator[Row]:
     """The locations and measurement sites of a DATEX II publication: id, name and degrees of each.
 
     A position belongs to the innermost element around it that has an id, and to those around it that have none of their
@@ -162,9 +161,9 @@ def datex(path: Path) -> Iterator[Row]:
     parents: list[str] = []
     sites: list[dict[str, str]] = []  # the open elements that have an id, and what is known of each
     try:
-        if any("<!DOCTYPE" in line for _, line in read_head(path).lines):
+        if any("<!DOCTYPE" in line for _, line in head.lines):
             raise ValueError("it has a document type")
-        with unpacked(path) as file:
+        with unpacked(head.path) as file:
             for event, element in ET.iterparse(file, ("start", "end")):  # noqa: S314
                 name, found = element.tag.rpartition("}")[2], (element.text or "").strip()[:LETTERS]
                 if event == "start":
@@ -190,4 +189,4 @@ def datex(path: Path) -> Iterator[Row]:
                             sites[-1] |= {f"{each} of a part": at for each, at in zip(DEGREES, degrees, strict=True)}
                         yield f"the location {site['id']}", [site["id"], site.get("name", ""), *degrees]
     except (ET.ParseError, ValueError, LookupError) as error:
-        raise SocialxError(path, f"no XML that can be read ({in_short(error, 80)})", FORMS) from None
+        raise SocialxError(head.path, f"no XML that can be read ({in_short(error, 80)})", FORMS) from None

@@ -165,10 +165,11 @@ BAD_IDS = {
     "commas": (b",,\n", "no sensor ids"),
     "twice": (b"1\n2\n01\n", "more than once (1, 01)"),
     "twice in a line": (b"1,2,2", "more than once (2, 2)"),
-    "latin-1": (b"1\n\xe9\n", "not a text of sensor ids"),
-    "binary": (b"PK\x00\x01", "not a text of sensor ids"),
-    "locations": (b"1,34.0,-118.0\n2,34.5,-118.5\n", "line 1 is '1,34.0,-118.0'"),
-    "rows of ids": (b"1\n2 3\n", "line 2 is '2 3'"),
+    "a broken zip": (b"PK\x00\x01", "no table that can be read"),
+    "binary": (b"1\n\x00\x01", "no sensor ids"),
+    "locations": (b"1,34.0,-118.0\n2,34.5,-118.5\n", "line 1 has 1, 34.0, -118.0, not one sensor id"),
+    "readings": (b"time;1;2\n2012-03-01;60;61\n", "line 1 has time, 1, 2, not one sensor id"),
+    "rows of ids": (b"1\n2 3\n", "line 2 has 2, 3, not one sensor id"),
     "pointer": (b"version https://git-lfs.github.com/spec/v1\n", "Git-LFS"),
 }
 
@@ -181,10 +182,13 @@ def test_bad_ids(tmp_path: Path, case: str) -> None:
     refusal(lambda: read_ids(path), str(path), words)
 
 
-def test_a_data_file_is_no_list_of_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.locations.IDS_BYTES", 10)
-    refusal(lambda: read_ids(places(tmp_path / "ids.txt", "12345678901")), "not a text of sensor ids")
-    assert read_ids(places(tmp_path / "ids.txt", "1234567890")) == ("1234567890",)
+def test_ids_are_written_as_tables_are(tmp_path: Path) -> None:
+    path = tmp_path / "ids.txt"
+    for encoding in ("utf-8-sig", "utf-16", "cp1252"):
+        path.write_bytes("3\nä\n02\n".encode(encoding))
+        assert read_ids(path) == ("3", "ä", "02")
+    pd.DataFrame(["3", "1", "02"]).to_excel(tmp_path / "ids.xlsx", header=False, index=False)
+    assert read_ids(tmp_path / "ids.xlsx") == ("3", "1", "02")
     refusal(lambda: read_ids(tmp_path), str(tmp_path), "a folder")
 
 

@@ -376,5 +376,7 @@ def test_distances_are_written_as_positions_are(encoding: str, mark: str, tmp_pa
     (tmp_path / "roads.csv").write_bytes("\n".join(rows).replace(",", mark).encode(encoding))
     start, end, km = read_distances(tmp_path / "roads.csv", ("ä", "b"))
     assert (start.tolist(), end.tolist(), km.tolist()) == ([0, 1], [1, 0], [0.9, 1.0])
+    pd.DataFrame({"from": ["ä"], "to": ["b"], "cost": [900]}).to_excel(tmp_path / "roads.xlsx", index=False)
+    assert read_distances(tmp_path / "roads.xlsx", ("ä", "b"))[2].tolist() == [0.9]
     np.savetxt(tmp_path / "W.txt", [[0, 900], [800, 0]], delimiter=mark)
     assert read_distances(tmp_path / "W.txt", "ab")[2].tolist() == [0.9, 0.8]
