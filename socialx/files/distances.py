@@ -19,7 +19,7 @@ from socialx.files.points import Row
 from socialx.files.small_tables import read_rows
 
 COLUMNS = ("from", "to", "cost")
-ADVICE = "name a table with the columns from,to,cost"
+ADVICE = "a CSV with the columns from,to,cost is needed"
 OF_NETWORK = "name the distances of this network"
 OTHER = f"{OF_NETWORK}, or a list from,to,cost of it"
 # Half of the listed pairs of a real network are farther apart than this; a smaller median is one in km or miles.
