@@ -43,8 +43,9 @@ from socialx.files.hdf5_layout import (
     read_text,
 )
 from socialx.files.ids import match_key, repeated
-from socialx.files.locations import join, read_locations, respelt
+from socialx.files.locations import join, respelt
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
+from socialx.files.position_tables import read_locations
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store

@@ -14,6 +14,7 @@ from typing import Any
 
 from socialx.errors import SocialxError, in_short
 from socialx.files.file_head import FileHead, unpacked
+from socialx.files.formats.words import AXES, BEGINS, ENDS_OF_ROADS, OF_ANY_PLANE
 
 DEPTH = 100  # of elements; DATEX II has about 15
 LETTERS = 200  # of an id, a name or a number
@@ -22,21 +23,6 @@ DEGREES = ("latitude", "longitude")
 WAYS = ("", " for display", " of a part")  # in which an element has degrees, best first
 OF_MANY = ("Set", "Table", "Publication")  # ends of the names of elements that hold many locations
 FORMS = "write points of GeoJSON, locations of DATEX II, or a table"
-# Words in names of columns, the best first; those in other letters may end a word.
-AXES = {
-    "latitude": (
-        *("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "latitudine", "breedtegraad", "enlem"),
-        *("breddegrad", "bredegrad", "szerokość", "широта", "緯度", "纬度", "위도", "y", "northing", "hochwert"),
-    ),
-    "longitude": (
-        *("longitude", "lng", "lon", "long", "länge", "laenge", "längengrad", "laengengrad", "geolänge", "geolaenge"),
-        *("longitud", "longitudine", "lengtegraad", "boylam", "lengdegrad", "længdegrad", "długość", "долгота"),
-        *("經度", "経度", "经度", "경도", "x", "easting", "rechtswert"),
-    ),
-}
-OF_ANY_PLANE = {"x", "y", "easting", "northing", "rechtswert", "hochwert"}
-BEGINS = {"start", "from", "begin", "first", "von", "anfang", "origin", "inicio", "début", "1"}
-ENDS = {"end", "to", "stop", "last", "bis", "ende", "dest", "destination", "fin", "final", "2"}
 BORDERS = re.compile(r"[\W_]+|(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])|(?<=[0-9])(?=[A-Z])|(?<=[^\W0-9_])(?=[0-9])")
 NUMBER = r"[0-9]+(?:[.,][0-9]+)?"
 ANGLE = (  # 52.51, 52°31'12"N, N 52 31.2
@@ -78,7 +64,7 @@ def axis_of(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
 
 def rank_of(words: tuple[str, ...]) -> int:
     """How well these words beside that of an axis name the place of a sensor: 0 best, of an end of a road 3."""
-    return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS & {*words} else 2
+    return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS_OF_ROADS & {*words} else 2
 
 
 def number(cell: str) -> float:

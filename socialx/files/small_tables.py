@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import io
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -12,26 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from socialx.errors import SocialxError, in_short, sample
-from socialx.files.file_head import (
-    GZIP,
-    LINE_BYTES,
-    SEPARATORS,
-    UNREADABLE,
-    UTF16,
-    FileHead,
-    check_first_line,
-    check_text,
-    opened,
-    read_head,
-    unpacked,
-)
+from socialx.files.file_head import GZIP, SEPARATORS, UTF16, FileHead, check_first_line, check_text, opened, read_head
 from socialx.files.formats.json_rows import objects_in
+from socialx.files.formats.text_cells import pieces
 from socialx.files.points import Row, as_wkt, axis_of, datex
 from socialx.files.workbooks import Rows, read_workbook
 
 TABLE_BYTES, JSON_BYTES = 1 << 27, 1 << 25  # 100,000 sensors of 1.3 kB, or points of 300 bytes
 CELLS = 1 << 22  # of Parquet: 100,000 rows of 40 columns
-BLANK = 1 << 16  # lines, one after the other
 FEATURE_ID = "@id"
 DECIMAL = re.compile(r"^([+-]?[0-9]+),([0-9]+)$")
 SYSTEM = re.compile(r'"crs"\s*:\s*(\{[^}]*)')  # of coordinates in GeoJSON
@@ -41,7 +28,7 @@ codecs.register_error(WINDOWS, lambda error: (error.object[error.start : error.e
 
 
 def read_tables(path: Path, advice: str, notes: list[str], *, long: bool = False) -> list[Iterable[Row]]:
-    """The tables of a file, each with its header as the first row; a workbook has one in each sheet.
+    """The rows that are not blank of the tables of a file, with their headers; a workbook has one in each sheet.
 
     A point of JSON is a cell of WKT; ``notes`` name the other objects, which are left out.  advice: what file is meant.
     long: a text has any length.  Raises SocialxError for what is no table, or larger than the limits above.
@@ -59,13 +46,14 @@ def read_tables(path: Path, advice: str, notes: list[str], *, long: bool = False
     tables = list[Iterable[Row]]()
     for name, rows in sheets.items():
         of = f" of sheet {name}" if len(sheets) > 1 else ""
-        tables.append([(f"line {number}{of}", [*map(_cell, cells)]) for number, cells in enumerate(rows, 1)])
+        cells = [(f"line {number}{of}", [*map(_cell, row)]) for number, row in enumerate(rows, 1)]
+        tables.append([row for row in cells if any(row[1])])
     return tables
 
 
 def read_rows(path: Path, advice: str, *, long: bool = False) -> Iterator[Row]:
-    """The rows that are not blank of the first table of a file, as ``read_tables`` finds it."""
-    return (row for row in read_tables(path, advice, [], long=long)[0] if any(row[1]))
+    """The rows of the first table of a file, as ``read_tables`` finds it."""
+    return iter(read_tables(path, advice, [], long=long)[0])
 
 
 def _parquet(path: Path, advice: str) -> Rows:
@@ -98,26 +86,20 @@ def _of_text(head: FileHead, advice: str, most: float) -> Iterator[Row]:
 
 
 def _lines(head: FileHead, advice: str, most: float) -> Iterator[str]:
-    """The lines of a text, unpacked; refuses one that is too long for a row, too many of them, and too many blank ones.
-
-    most: characters of all of them.
-    """
-    path, size, blank = head.path, 0, 0
+    """The lines of a text, unpacked; refuses more than so many bytes of them."""
+    path, size = head.path, 0
     if head.first[:2] not in (GZIP, *UTF16):
         check_text(path, head.first)
-    encoding = "utf-16" if head.encoding == "utf-16" else "utf-8-sig"
     try:
-        with unpacked(path) as stream, io.TextIOWrapper(stream, encoding, WINDOWS, newline="") as file:
-            while line := file.readline(LINE_BYTES):
-                size, blank = size + len(line), blank + 1 if line.isspace() else 0
-                if len(line) == LINE_BYTES or size > most or blank > BLANK:
-                    raise SocialxError(path, f"{size:,} characters unpacked, no table", advice)
-                yield line
+        with closing(pieces(path, 0, head.encoding)) as found:
+            for _, piece in found:
+                size += len(piece)
+                if size > most:
+                    raise SocialxError(path, f"{size:,} bytes unpacked, no table", advice)
+                yield from (line.decode("utf-8", WINDOWS) for line in piece.splitlines(keepends=True))
     except UnicodeError:
         save = f"save it as UTF-8, for example with iconv -f cp932 -t utf-8; {advice}"
         raise SocialxError(path, "no text in UTF-8, UTF-16 or Windows-1252", save) from None
-    except UNREADABLE as error:
-        raise SocialxError(path, f"no table that can be read ({in_short(error, 80)})", advice) from None
 
 
 def _of_json(head: FileHead, advice: str, notes: list[str]) -> list[Row]:
@@ -134,7 +116,7 @@ def _of_json(head: FileHead, advice: str, notes: list[str]) -> list[Row]:
     objects = [(place, _feature(each)) for place, each in points or features] or objects
     names = [*dict.fromkeys(name for _, each in objects for name in each)]
     nested = {name for _, each in objects for name, value in each.items() if isinstance(value, dict | list)}
-    rows = [(place, [_cell(each.get(name)) for name in names]) for place, each in objects]
+    rows = [(place, cells) for place, each in objects if any(cells := [_cell(each.get(name)) for name in names])]
     shown = {name for _, cells in rows for name, cell in zip(names, cells, strict=True) if cell}
     if out := [name for name in names if name in nested - shown]:
         notes.append(f"{head.path}: no points, left out: {sample(out, 8)}")

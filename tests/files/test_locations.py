@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.files.ids import match_key
-from socialx.files.locations import index_ids, join, read_ids, read_locations
+from socialx.files.locations import join
+from socialx.files.position_tables import index_ids, read_ids, read_locations
 from tests.commands import socialx as run
 from tests.data_files import IDS, refusal, write_locations, write_stations
 
@@ -114,7 +115,7 @@ BAD = {
     "others": ("9,34,-118\n", "no position for 3 of 3 sensors of the data (1, 2, 3)"),
     "binary": (b"\xc3\x28\n", "without sensor_id"),
     "UTF-16": (b"\xff\xfei\x00d\x00", "line 1 is 'id', without sensor_id"),
-    "a torn gzip": (b"\x1f\x8b\x08", "no table that can be read"),
+    "a torn gzip": (b"\x1f\x8b\x08", "cannot be read to its end"),
     "packed otherwise": (b"BZh91AY", "bunzip2"),
     "cells shifted": ("id,name,lat,lon\n1,I-5, 12,34.15,-118.3\n", "line 2 has 5 cells, not 4"),
     "only a name": (
@@ -165,7 +166,7 @@ BAD_IDS = {
     "commas": (b",,\n", "no sensor ids"),
     "twice": (b"1\n2\n01\n", "more than once (1, 01)"),
     "twice in a line": (b"1,2,2", "more than once (2, 2)"),
-    "a broken zip": (b"PK\x00\x01", "no table that can be read"),
+    "a broken zip": (b"PK\x00\x01", "cannot be read to its end"),
     "binary": (b"1\n\x00\x01", "no sensor ids"),
     "locations": (b"1,34.0,-118.0\n2,34.5,-118.5\n", "line 1 has 1, 34.0, -118.0, not one sensor id"),
     "readings": (b"time;1;2\n2012-03-01;60;61\n", "line 1 has time, 1, 2, not one sensor id"),

@@ -53,7 +53,8 @@ from socialx.files.formats.unknown import refuse_bytes, refuse_encoding, refuse_
 from socialx.files.formats.words import ENDS, READING
 from socialx.files.hdf5_layout import Block
 from socialx.files.ids import match_key
-from socialx.files.locations import Location, read_locations
+from socialx.files.locations import Location
+from socialx.files.position_tables import read_locations
 from socialx.files.quantities import QUANTITIES, SPEED
 
 PUBLISHED_CSV, CSV = "published-csv", "csv"
