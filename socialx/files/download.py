@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from socialx import __version__
 from socialx.disk import check_output, replacing
@@ -20,9 +22,6 @@ MOST_BYTES = 4 << 30  # far above any published file: a server that sends withou
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before the second, third, ... try; then always the last one
 MAY_PASS = (408, 425, 429, 500, 502, 503, 504)  # answers of a server in trouble
 IMPOSTORS = {b"<!doctype": "a web page", b"<html": "a web page", b"version https://git-lfs": "a Git-LFS pointer"}
-ADDRESS = re.compile(
-    r"https?://([!-.0-~]+@)?([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?([/?#][!-~]*)?", re.IGNORECASE
-)
 MIRROR = f"try another place with {Argument('download.mirror')}"
 
 
@@ -31,9 +30,15 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
     facts = published.dataset(dataset)
     if facts is None:
         raise SettingsError(dataset, "no data set that can be downloaded", f"choose {' or '.join(published.DATASETS)}")
-    if mirror is not None and not ADDRESS.fullmatch(mirror):
-        example = "give one like https://example.org/folder"
-        raise SettingsError(f"{mirror[:200]!a}", "not an http or https address", example)
+    if mirror is not None:
+        is_address = False
+        with suppress(ValueError):  # a broken host or port
+            parts = urlsplit(mirror)
+            reachable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            is_address = bool(reachable and re.fullmatch(r"[!-~]+", mirror))
+        if not is_address:
+            example = "give one like https://example.org/folder"
+            raise SettingsError(f"{mirror[:200]!a}", "not an http or https address", example)
     return [(file, file.url if mirror is None else f"{mirror.rstrip('/')}/{file.name}") for file in facts.files]
 
 

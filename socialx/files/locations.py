@@ -39,14 +39,10 @@ def respelt(
     Only where one location and one sensor have this spelling but for the case.
     """
     ids = list(ids)
-    spelt: dict[str, list[int | str]] = {}
-    for key in locations:
-        spelt.setdefault(str(key).casefold(), []).append(key)
-    mine = Counter(map(folded, ids))
-    found = {}
-    for vdid in ids:
-        if match_key(vdid) not in locations and mine[folded(vdid)] == len(spelt.get(folded(vdid), ())) == 1:
-            found[vdid] = locations[spelt[folded(vdid)][0]]
+    places = {folded(str(key)): place for key, place in locations.items()}
+    theirs, mine = Counter(folded(str(key)) for key in locations), Counter(map(folded, ids))
+    alone = [vdid for vdid in ids if mine[folded(vdid)] == theirs[folded(vdid)] == 1]
+    found = {vdid: places[folded(vdid)] for vdid in alone if match_key(vdid) not in locations}
     return {**locations, **{match_key(vdid): place for vdid, place in found.items()}}, tuple(found)
 
 

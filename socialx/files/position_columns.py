@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,11 @@ class Places:
 
 
 def positions_in(names: list[str], rows: list[list[str]]) -> list[Places]:
-    """The columns of these names and rows that may hold positions."""
+    """The columns of these names and rows that may hold positions: two of degrees, or one of points."""
+    return [*_of_degrees(names, rows), *_of_points(names, rows)]
+
+
+def _of_degrees(names: list[str], rows: list[list[str]]) -> Iterator[Places]:
     axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
     named = [(*found, place) for place, name in enumerate(names) if (found := axis_of(name))]
     for axis, _, others, of_plane, place in sorted(named):
@@ -52,27 +57,27 @@ def positions_in(names: list[str], rows: list[list[str]]) -> list[Places]:
     pairs = [(rank_of(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east and key[1] == plane]
     if not pairs and len(north) == len(east) == 1:
         pairs = [(2, *north.values(), *east.values())]  # type: ignore[list-item]  # which are one each
-    choices = []
     for rank, first, second in pairs:
         read = [(degrees(cells[first], "NS"), degrees(cells[second], "EW")) for cells in rows]
-        choices.append(Places((first, second), rank, _array(read), f"{names[first]} and {names[second]}"))
+        yield Places((first, second), rank, _array(read), f"{names[first]} and {names[second]}")
+
+
+def _of_points(names: list[str], rows: list[list[str]]) -> Iterator[Places]:
     for place, name in enumerate(names):
         cells = [row[place] for row in rows]
         if not point(next((cell for cell in cells if cell not in NOWHERE), "")):
             continue
         points = [point(cell) for cell in cells]
-        ways = {each[0] for each in points if each}
-        if len(ways) > 1:
+        way, *others = {each[0] for each in points if each}
+        if others:
             continue
-        [way] = ways
         numbers = _array([each[1:] if each else (math.nan, math.nan) for each in points])
         order = 1 if _latitude_first(name, way, numbers) else -1
         how = ", of each line its first point" if way == "line" else ""
         if way in (",", " "):
             how = f", read as {', '.join(('latitude', 'longitude')[::order])}"
         rank = rank_of(tuple(words_of(name))) + (16 if way == "line" else 8)
-        choices.append(Places((place,), rank, numbers[:, ::order], name + how))
-    return choices
+        yield Places((place,), rank, numbers[:, ::order], name + how)
 
 
 def _array(pairs: list[tuple[float, float]]) -> np.ndarray:
@@ -135,13 +140,13 @@ def sensors_in(path: Path, names: list[str], free: list[int], rows: _Placed, wan
         best = [first] if alike else best
     else:
         best = [place for place in free if ranks[place] == min(ranks.values()) < UNNAMED]
-    sure_of = best if len(best) == 1 else [place for place in best if ranks[place] == 0][:1]
-    if not sure_of:
+    one = best if len(best) == 1 else [place for place in best if ranks[place] == 0]
+    if not one:
         what = "may be the ids" if not wanted else "hold no sensor of the data"
         listed = sample([names[place] for place in best or free], 8) or "no column"
         found = f"{listed} {'hold about as many sensors of the data' if most else what}"
         raise SocialxError(path, found, f"rename the column of the ids to {IDS[0]}")
-    [first] = sure_of
+    first = one[0]
     if not wanted and len(rows) > TIMES * len({cells[first] for cells, _ in rows}):
         found = f"the same {names[first]} stands in many rows, as in a table of readings"
         raise SocialxError(path, found, "write one row for each sensor")

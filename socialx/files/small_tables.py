@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def _of_text(head: FileHead, advice: str, most: float) -> Iterator[Row]:
         raise SocialxError(head.path, f"no table that can be read ({in_short(error, 80)})", advice) from None
 
 
-def _lines(head: FileHead, advice: str, most: float) -> Iterator[str]:
+def _lines(head: FileHead, advice: str, most: float) -> Generator[str, None, None]:
     """The lines of a text, unpacked; refuses more than so many bytes of them."""
     path, size = head.path, 0
     if head.first[:2] not in (GZIP, *UTF16):
