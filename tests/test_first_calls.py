@@ -108,7 +108,7 @@ def with_word(frame: pd.DataFrame) -> pd.DataFrame:
         (lambda f: f.iloc[:5], "one history is 12"),
         (lambda f: -f, "below 0"),
         (lambda f: f * 10, "above 124.3 mph"),
-        (lambda f: f.to_numpy(), "ndarray is no data"),
+        (lambda f: f.to_numpy(), "ndarray is no file and no frame"),
         (with_word, "not all cells are numbers"),
         (lambda f: f * np.nan, "no sensor has a reading"),
     ],

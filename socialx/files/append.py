@@ -42,8 +42,10 @@ from socialx.files.hdf5_layout import (
     read_lanes,
     read_text,
 )
-from socialx.files.locations import join, match_key, read_locations, repeated, respelt
+from socialx.files.ids import match_key, repeated
+from socialx.files.locations import join, respelt
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
+from socialx.files.position_tables import read_locations
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store

@@ -45,7 +45,7 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     data, which are left out; its ``distances_bay_2017.csv`` is the same without the header.  Raises SocialxError where
     the columns, the unit or every sensor are others.
     """
-    lines = read_rows(path, ADVICE)
+    lines = read_rows(path, ADVICE, long=True)
     line, first = next(lines, ("", []))
     names = [cell.lower() for cell in first]
     is_pair = len(first) == len(COLUMNS) and _is_number(first[-1])

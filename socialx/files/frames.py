@@ -46,6 +46,14 @@ def write_table(path: Path, frame: Frame | Table) -> str | None:
     return next(iter(zones & available_timezones()), None) if len(zones) == 1 else None
 
 
+def _refuse_other(data: object) -> None:
+    import pandas as pd
+
+    if not isinstance(data, pd.DataFrame):
+        remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
+        raise SettingsError(WHERE, f"{type(data).__name__} is no file and no frame", remedy)
+
+
 def _refuse_repeated(names: Sequence[str]) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise SocialxError(FRAME, f"{len(twice)} of its columns repeat", "keep one of each", sample=twice)
@@ -56,9 +64,7 @@ def _as_arrow(frame: Frame) -> Table:
     import pandas as pd
     import pyarrow as pa
 
-    if not isinstance(frame, pd.DataFrame):
-        remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
-        raise SettingsError(WHERE, f"{type(frame).__name__} is no file and no frame", remedy)
+    _refuse_other(frame)
     if frame.columns.nlevels > 1:
         remedy = "name each by its sensor: frame.columns = frame.columns.map('_'.join)"
         raise SocialxError(FRAME, f"its columns have {frame.columns.nlevels} names each", remedy)
@@ -131,9 +137,7 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
     """
     import pandas as pd
 
-    if not isinstance(frame, pd.DataFrame):
-        remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
-        raise SettingsError(WHERE, f"{type(frame).__name__} is no data", remedy)
+    _refuse_other(frame)
     ids, times = [str(name) for name in frame.columns], frame.index
     place = {vdid: column for column, vdid in enumerate(like.sensors.ids)}
     if lost := [vdid for vdid in ids if vdid not in place]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Mapping
 from datetime import date
@@ -12,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from socialx.data.calendar import WEEKDAYS, Holidays
-from socialx.disk import read_text
 from socialx.errors import Argument, SettingsError, SocialxError, shortened
+from socialx.files.small_tables import read_rows
 
 SUNDAY = 6
 COUNTRY = re.compile(r"([A-Za-z]{2})(?:-([A-Za-z0-9]{1,3}))?")  # US, DE-BY
-MOST_BYTES = 1 << 20
-ADVICE = "a CSV with a date and a weekday in each line is needed, such as 2012-05-28,Sunday"
+MIDNIGHT = " 00:00:00"  # behind a date of a workbook
+ADVICE = "name a table with a date and a weekday in each row, such as 2012-05-28,Sunday"
 
 
 def holidays_of(named: str) -> Holidays:
@@ -59,19 +58,12 @@ def _of_year(country: str, region: str | None, year: int) -> frozenset[date]:
 
 def _of_file(path: Path) -> dict[int, int]:
     found: dict[int, int] = {}
-    try:
-        text = read_text(path, MOST_BYTES)
-    except OSError as error:
-        raise SocialxError(path, error.strerror or error, ADVICE) from None
-    except ValueError as error:
-        raise SocialxError(path, error, ADVICE) from None
-    for number, cells in enumerate(csv.reader(text.removeprefix("\ufeff").splitlines()), 1):
-        cells = [cell.strip() for cell in cells]
-        if not any(cells) or (number == 1 and not cells[0][:1].isdigit()):  # a header
+    for place, (line, cells) in enumerate(read_rows(path, ADVICE)):
+        if place == 0 and not cells[0][:1].isdigit():  # a header
             continue
-        where = f"{path}, line {number}"
+        where = f"{path}, {line}"
         try:
-            day = _day(date.fromisoformat(cells[0]))
+            day = _day(date.fromisoformat(cells[0].removesuffix(MIDNIGHT)))
         except ValueError:
             raise SocialxError(where, f"{shortened(cells[0], 40)!r} is no date", ADVICE) from None
         like = (cells[1] if len(cells) > 1 else "") or WEEKDAYS[SUNDAY]

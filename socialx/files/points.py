@@ -10,11 +10,11 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from socialx.errors import SocialxError, in_short
-from socialx.files.file_head import read_head, unpacked
+from socialx.files.file_head import FileHead, unpacked
+from socialx.files.formats.words import AXES, BEGINS, ENDS_OF_ROADS, OF_ANY_PLANE
 
 DEPTH = 100  # of elements; DATEX II has about 15
 LETTERS = 200  # of an id, a name or a number
@@ -23,21 +23,6 @@ DEGREES = ("latitude", "longitude")
 WAYS = ("", " for display", " of a part")  # in which an element has degrees, best first
 OF_MANY = ("Set", "Table", "Publication")  # ends of the names of elements that hold many locations
 FORMS = "write points of GeoJSON, locations of DATEX II, or a table"
-# Words in names of columns, the best first; those in other letters may end a word.
-AXES = {
-    "latitude": (
-        *("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "latitudine", "breedtegraad", "enlem"),
-        *("breddegrad", "bredegrad", "szerokość", "широта", "緯度", "纬度", "위도", "y", "northing", "hochwert"),
-    ),
-    "longitude": (
-        *("longitude", "lng", "lon", "long", "länge", "laenge", "längengrad", "laengengrad", "geolänge", "geolaenge"),
-        *("longitud", "longitudine", "lengtegraad", "boylam", "lengdegrad", "længdegrad", "długość", "долгота"),
-        *("經度", "経度", "经度", "경도", "x", "easting", "rechtswert"),
-    ),
-}
-OF_ANY_PLANE = {"x", "y", "easting", "northing", "rechtswert", "hochwert"}
-BEGINS = {"start", "from", "begin", "first", "von", "anfang", "origin", "inicio", "début", "1"}
-ENDS = {"end", "to", "stop", "last", "bis", "ende", "dest", "destination", "fin", "final", "2"}
 BORDERS = re.compile(r"[\W_]+|(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])|(?<=[0-9])(?=[A-Z])|(?<=[^\W0-9_])(?=[0-9])")
 NUMBER = r"[0-9]+(?:[.,][0-9]+)?"
 ANGLE = (  # 52.51, 52°31'12"N, N 52 31.2
@@ -79,7 +64,7 @@ def axis_of(name: str) -> tuple[str, int, tuple[str, ...], bool] | None:
 
 def rank_of(words: tuple[str, ...]) -> int:
     """How well these words beside that of an axis name the place of a sensor: 0 best, of an end of a road 3."""
-    return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS & {*words} else 2
+    return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS_OF_ROADS & {*words} else 2
 
 
 def number(cell: str) -> float:
@@ -143,7 +128,7 @@ def as_wkt(value: Any) -> str:
     elif isinstance(value, dict):
         named = {found[0]: each for name, each in value.items() if (found := axis_of(str(name)))}
         value = [named.get("longitude"), named.get("latitude")]
-    elif not any(isinstance(each, float) for each in value):
+    elif not any("." in str(each) for each in value):
         return ""
     if kind not in ("POINT", "LINESTRING") or not isinstance(value, list) or not 2 <= len(value) <= 4:
         return ""
@@ -151,7 +136,7 @@ def as_wkt(value: Any) -> str:
     return "" if math.isnan(x + y) else f"{kind} ({x!r} {y!r})"
 
 
-def datex(path: Path) -> Iterator[Row]:
+def datex(head: FileHead) -> Iterator[Row]:
     """The locations and measurement sites of a DATEX II publication: id, name and degrees of each.
 
     A position belongs to the innermost element around it that has an id, and to those around it that have none of their
@@ -162,9 +147,9 @@ def datex(path: Path) -> Iterator[Row]:
     parents: list[str] = []
     sites: list[dict[str, str]] = []  # the open elements that have an id, and what is known of each
     try:
-        if any("<!DOCTYPE" in line for _, line in read_head(path).lines):
+        if any("<!DOCTYPE" in line for _, line in head.lines):
             raise ValueError("it has a document type")
-        with unpacked(path) as file:
+        with unpacked(head.path) as file:
             for event, element in ET.iterparse(file, ("start", "end")):  # noqa: S314
                 name, found = element.tag.rpartition("}")[2], (element.text or "").strip()[:LETTERS]
                 if event == "start":
@@ -190,4 +175,4 @@ def datex(path: Path) -> Iterator[Row]:
                             sites[-1] |= {f"{each} of a part": at for each, at in zip(DEGREES, degrees, strict=True)}
                         yield f"the location {site['id']}", [site["id"], site.get("name", ""), *degrees]
     except (ET.ParseError, ValueError, LookupError) as error:
-        raise SocialxError(path, f"no XML that can be read ({in_short(error, 80)})", FORMS) from None
+        raise SocialxError(head.path, f"no XML that can be read ({in_short(error, 80)})", FORMS) from None

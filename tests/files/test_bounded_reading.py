@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files import locations
+from socialx.files import position_tables
 from socialx.files.convert_options import Request
 from socialx.files.distances import read_distances
 from socialx.files.file_head import read_head
@@ -55,8 +55,8 @@ def test_what_is_not_a_plain_file_is_refused_before_it_is_opened(tmp_path: Path)
             found = "a device, a pipe or a socket, not a file"
             refusal(lambda odd=odd: kind_of(read_head(odd)), str(odd), found)
             refusal(lambda odd=odd: backfill(odd, dry_run=True), str(odd), found)
-            refusal(lambda odd=odd: locations.read_locations(odd), str(odd), found)
-            refusal(lambda odd=odd: locations.read_ids(odd), str(odd), found)
+            refusal(lambda odd=odd: position_tables.read_locations(odd), str(odd), found)
+            refusal(lambda odd=odd: position_tables.read_ids(odd), str(odd), found)
             refusal(lambda odd=odd: read_distances(odd, IDS), str(odd), found)
             for kind, clock in (("libcity", {}), ("matrix-csv", CLOCK), ("npy", CLOCK)):
                 request = Request(odd, without_positions=True, **clock)
@@ -104,10 +104,10 @@ def test_a_wide_header_is_no_line_without_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (lambda file: os.truncate(file.fileno(), 3_000_000_000), "characters unpacked, no table"),
+        (lambda file: os.truncate(file.fileno(), 3_000_000_000), "16 MiB without the end of a line"),
         (
             lambda file: (file.write("1,2,3\n"), os.truncate(file.fileno(), 100_000_000)),
-            "characters unpacked, no table",
+            "16 MiB without the end of a line",
         ),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_table_of_positions_is_small(tmp_path: Path, content: Callable[..., ob
         file.write("sensor_id,latitude,longitude\n")
         file.flush()
         content(file)
-    refusal(lambda: locations.read_locations(path), found)
+    refusal(lambda: position_tables.read_locations(path), found)
 
 
 def declare(path: Path, rows: int, features: int = 1, chunks: tuple[int, ...] | None = (288, 3, 1)) -> Path:

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from socialx.files.locations import index_ids, join, match_key, read_ids, read_locations
+from socialx.files.ids import match_key
+from socialx.files.locations import join
+from socialx.files.position_tables import index_ids, read_ids, read_locations
 from tests.commands import socialx as run
 from tests.data_files import IDS, refusal, write_locations, write_stations
 
@@ -113,7 +115,7 @@ BAD = {
     "others": ("9,34,-118\n", "no position for 3 of 3 sensors of the data (1, 2, 3)"),
     "binary": (b"\xc3\x28\n", "without sensor_id"),
     "UTF-16": (b"\xff\xfei\x00d\x00", "line 1 is 'id', without sensor_id"),
-    "a torn gzip": (b"\x1f\x8b\x08", "no table that can be read"),
+    "a torn gzip": (b"\x1f\x8b\x08", "cannot be read to its end"),
     "packed otherwise": (b"BZh91AY", "bunzip2"),
     "cells shifted": ("id,name,lat,lon\n1,I-5, 12,34.15,-118.3\n", "line 2 has 5 cells, not 4"),
     "only a name": (
@@ -164,10 +166,11 @@ BAD_IDS = {
     "commas": (b",,\n", "no sensor ids"),
     "twice": (b"1\n2\n01\n", "more than once (1, 01)"),
     "twice in a line": (b"1,2,2", "more than once (2, 2)"),
-    "latin-1": (b"1\n\xe9\n", "not a text of sensor ids"),
-    "binary": (b"PK\x00\x01", "not a text of sensor ids"),
-    "locations": (b"1,34.0,-118.0\n2,34.5,-118.5\n", "line 1 is '1,34.0,-118.0'"),
-    "rows of ids": (b"1\n2 3\n", "line 2 is '2 3'"),
+    "a broken zip": (b"PK\x00\x01", "cannot be read to its end"),
+    "binary": (b"1\n\x00\x01", "no sensor ids"),
+    "locations": (b"1,34.0,-118.0\n2,34.5,-118.5\n", "line 1 has 1, 34.0, -118.0, not one sensor id"),
+    "readings": (b"time;1;2\n2012-03-01;60;61\n", "line 1 has time, 1, 2, not one sensor id"),
+    "rows of ids": (b"1\n2 3\n", "line 2 has 2, 3, not one sensor id"),
     "pointer": (b"version https://git-lfs.github.com/spec/v1\n", "Git-LFS"),
 }
 
@@ -180,10 +183,13 @@ def test_bad_ids(tmp_path: Path, case: str) -> None:
     refusal(lambda: read_ids(path), str(path), words)
 
 
-def test_a_data_file_is_no_list_of_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socialx.files.locations.IDS_BYTES", 10)
-    refusal(lambda: read_ids(places(tmp_path / "ids.txt", "12345678901")), "not a text of sensor ids")
-    assert read_ids(places(tmp_path / "ids.txt", "1234567890")) == ("1234567890",)
+def test_ids_are_written_as_tables_are(tmp_path: Path) -> None:
+    path = tmp_path / "ids.txt"
+    for encoding in ("utf-8-sig", "utf-16", "cp1252"):
+        path.write_bytes("3\nä\n02\n".encode(encoding))
+        assert read_ids(path) == ("3", "ä", "02")
+    pd.DataFrame(["3", "1", "02"]).to_excel(tmp_path / "ids.xlsx", header=False, index=False)
+    assert read_ids(tmp_path / "ids.xlsx") == ("3", "1", "02")
     refusal(lambda: read_ids(tmp_path), str(tmp_path), "a folder")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import socialx
 from socialx.files.checks import far_from_zone
-from socialx.files.locations import read_locations
+from socialx.files.position_tables import read_locations
 from socialx.files.store import open_store
 from tests import frames
 from tests.commands import socialx as run
@@ -139,10 +139,10 @@ BAD = {
     "half": (datex(2)[:900], "no XML that can be read"),
     "no positions": ("<a id='1'><b/></a>", "it has no sensors"),
     "deep": ("<a>" * 200, "elements in 100 others"),
-    "no JSON": ('{"features": [', "no JSON that can be read"),
-    "deep JSON": ("[" * 100_000, "no JSON that can be read"),
+    "no JSON": ('{"features": [', "no object of JSON"),
+    "deep JSON": ("[" * 100_000, "no object of JSON"),
     "another JSON": ('{"features": 7}', "without sensor_id"),
-    "a list of numbers": ("[1, 2]", "no objects with names"),
+    "a list of numbers": ("[1, 2]", "no array of objects"),
     "no points": ('{"type": "FeatureCollection", "features": []}', "without sensor_id"),
     "metres": (geojson().replace("11.51, 48.11", "691608.0, 5329000.0"), "look like metres"),
     "another system": (

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from socialx.files.distances import read_distances
-from socialx.files.locations import index_ids, read_locations
+from socialx.files.position_tables import index_ids, read_locations
 from tests import frames
 from tests.commands import socialx as run
 from tests.data_files import refusal
@@ -365,7 +365,7 @@ def test_an_index_is_found_beside_any_names(tmp_path: Path) -> None:
 def test_a_small_file_that_unpacks_to_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.small_tables.TABLE_BYTES", 1 << 20)
     (tmp_path / "at.csv").write_bytes(gzip.compress(b"id,lat,lon\n" + b"1,48.1,11.1\n" * 100_000))
-    refusal(lambda: found(tmp_path / "at.csv"), "characters unpacked, no table")
+    refusal(lambda: found(tmp_path / "at.csv"), "bytes unpacked, no table")
 
 
 @pytest.mark.parametrize(
@@ -376,5 +376,7 @@ def test_distances_are_written_as_positions_are(encoding: str, mark: str, tmp_pa
     (tmp_path / "roads.csv").write_bytes("\n".join(rows).replace(",", mark).encode(encoding))
     start, end, km = read_distances(tmp_path / "roads.csv", ("ä", "b"))
     assert (start.tolist(), end.tolist(), km.tolist()) == ([0, 1], [1, 0], [0.9, 1.0])
+    pd.DataFrame({"from": ["ä"], "to": ["b"], "cost": [900]}).to_excel(tmp_path / "roads.xlsx", index=False)
+    assert read_distances(tmp_path / "roads.xlsx", ("ä", "b"))[2].tolist() == [0.9]
     np.savetxt(tmp_path / "W.txt", [[0, 900], [800, 0]], delimiter=mark)
     assert read_distances(tmp_path / "W.txt", "ab")[2].tolist() == [0.9, 0.8]

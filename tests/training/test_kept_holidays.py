@@ -97,7 +97,7 @@ def test_a_list_that_is_named_counts_and_a_line_says_so(folder: Path) -> None:
     Path("other.csv").write_text("2012-05-03\n")
     assert TOLD in works("evaluate", "run", "--holidays", "other.csv").stderr
     assert weekdays("run", "2012-05-04", "2012-05-03", holidays="other.csv") == [4, 6]
-    assert "No such file" in refused("predict", "run", "--holidays", "none.csv")
+    assert "no such file" in refused("predict", "run", "--holidays", "none.csv")
     plain = small_run(Path("m.h5"), "plain")
     assert TOLD in works("evaluate", plain, "--holidays", "other.csv").stderr
 

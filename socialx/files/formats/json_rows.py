@@ -27,30 +27,35 @@ class JsonNumber(str):
     __slots__ = ()
 
 
-class _Pairs(list[tuple[str, object]]):
-    """An object of JSON, its keys as often as they stand there."""
+class JsonObject(dict[str, Any]):
+    """An object of JSON.  pairs: its keys and values, the keys as often as they stand there."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        """Take what json found."""
+        super().__init__(pairs)
+        self.pairs = pairs
 
 
 def _parsed(where: object, place: str, text: str, decimal: str) -> Any:
-    """A text of JSON, its objects as pairs; refuses a text that is none."""
+    """What a text of JSON holds; refuses a text that is none."""
 
-    def as_text(found: str) -> JsonNumber:
+    def number(found: str) -> JsonNumber:
         return JsonNumber(found.replace(".", decimal))
 
     try:
-        return json.loads(text, object_pairs_hook=_Pairs, parse_float=as_text, parse_int=as_text, parse_constant=str)
+        return json.loads(text, object_pairs_hook=JsonObject, parse_float=number, parse_int=number, parse_constant=str)
     except (ValueError, RecursionError):
         found = f"{place} is no object of JSON ({text[:40]!a})"
         raise SocialxError(where, found, "write one object in each line, or one array of objects") from None
 
 
-def _cells(where: object, place: str, pairs: _Pairs) -> dict[str, str]:
+def _cells(where: object, place: str, found: JsonObject) -> dict[str, str]:
     """The cells of an object by their keys; NESTED stands for an object or an array in it."""
     cells: dict[str, str] = {}
-    for key, value in pairs:
+    for key, value in found.pairs:
         if key in cells:
             raise SocialxError(where, f"{place} has the key {key[:40]!a} twice", "remove one of them")
-        cell: Any = "" if value is None else NESTED if isinstance(value, list) else value
+        cell: Any = "" if value is None else NESTED if isinstance(value, list | dict) else value
         cell = str(cell).lower() if isinstance(cell, bool) else cell
         cell = cell if isinstance(cell, JsonNumber) or cell == NESTED else cell.strip()
         if cell != NESTED and not (key + cell).isprintable():
@@ -78,18 +83,23 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
 
     Numbers are written with the sign of decimals that texts have.  Refuses all that is no table of objects.
     """
-    lines = _lines(path, encoding)
+    for place, found in objects_in(path, _lines(path, encoding), decimal):
+        yield place, _cells(path, place, found)
+
+
+def objects_in(path: Path, lines: Iterator[tuple[int, str]], decimal: str = ".") -> Iterator[tuple[str, JsonObject]]:
+    """The objects of numbered lines that are not blank, each with its place for a message."""
     first = list(islice(lines, 2))
     alone = len(first) == 1
     if first and _is_row(first[0][1], alone=alone) and (alone or first[1][1].startswith("{")):
         for number, text in (*first, *lines):
             place = f"line {number}"
-            pairs = _parsed(path, place, text, decimal)
-            if not isinstance(pairs, _Pairs):
+            found = _parsed(path, place, text, decimal)
+            if not isinstance(found, JsonObject):
                 raise SocialxError(
                     path, f"{place} is no object of JSON ({text[:40]!a})", "write one object in each line"
                 )
-            yield place, _cells(path, place, pairs)
+            yield place, found
         return
     text = "\n".join(line for _, line in first)
     for _, line in lines:
@@ -97,13 +107,12 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
         if len(text) > WHOLE_BYTES:
             raise SocialxError(path, f"more than {WHOLE_BYTES >> 20} MiB of JSON that is not in lines", LINES)
     found = _parsed(path, "it", text, decimal)
-    if isinstance(found, _Pairs):
+    if isinstance(found, JsonObject):
         found = _of_stations(path, found)
-    if not found or not all(isinstance(each, _Pairs) for each in found):
+    if not found or not _are_objects(found):
         raise SocialxError(path, f"its JSON is no array of objects ({text[:40]!a})", LINES)
-    for number, pairs in enumerate(found, 1):
-        place = f"object {number}"
-        yield place, _cells(path, place, pairs)
+    for number, each in enumerate(found, 1):
+        yield f"object {number}", each
 
 
 def _is_row(line: str, *, alone: bool) -> bool:
@@ -118,19 +127,20 @@ def _is_row(line: str, *, alone: bool) -> bool:
     return not table and not all(isinstance(value, dict) for value in found.values())
 
 
-def _of_stations(path: Path, pairs: _Pairs) -> list[object]:
+def _are_objects(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(each, JsonObject) for each in found)
+
+
+def _of_stations(path: Path, found: JsonObject) -> list[JsonObject]:
     """The objects inside of one: its only array of them, or one object, or an array of them, for each station."""
-    tables = [value for _, value in pairs if isinstance(value, list) and not isinstance(value, _Pairs) and value]
-    tables = [value for value in tables if all(isinstance(each, _Pairs) for each in value)]
-    if (len(tables) == 1 and len(pairs) > 1) or (len(pairs) == 1 and tables):
+    tables = [value for _, value in found.pairs if value and _are_objects(value)]
+    if (len(tables) == 1 and len(found.pairs) > 1) or (len(found.pairs) == 1 and tables):
         return tables[0]
-    rows: list[object] = []
-    for key, value in pairs:
-        of_one = [value] if isinstance(value, _Pairs) else value
-        if not isinstance(of_one, list) or not all(isinstance(each, _Pairs) for each in of_one):
-            found = f"an object of {counted(len(pairs), 'key')} that holds no table of objects ({key[:40]!a})"
-            raise SocialxError(path, found, LINES)
-        for each in of_one:
-            named = any(name == KEY for name, _ in each)
-            rows.append(_Pairs(each if named else [(KEY, key), *each]))
+    rows: list[JsonObject] = []
+    for key, value in found.pairs:
+        of_one = [value] if isinstance(value, JsonObject) else value
+        if not _are_objects(of_one):
+            what = f"an object of {counted(len(found.pairs), 'key')} that holds no table of objects ({key[:40]!a})"
+            raise SocialxError(path, what, LINES)
+        rows += [each if KEY in each else JsonObject([(KEY, key), *each.pairs]) for each in of_one]
     return rows

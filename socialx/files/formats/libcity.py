@@ -22,7 +22,8 @@ from socialx.files.formats.moments import candidates
 from socialx.files.formats.sheets import Sheet, cells_of
 from socialx.files.formats.tables import read_tables
 from socialx.files.formats.text_cells import Piece, TextColumns, Texts
-from socialx.files.locations import Location, match_key
+from socialx.files.ids import match_key
+from socialx.files.locations import Location
 from socialx.files.quantities import SPEED
 
 GEO, DYNA = ".geo", ".dyna"

@@ -7,12 +7,39 @@ import re
 from socialx.files.formats.moments import DATE
 
 SUFFIX = r"(?:[ _-]?(?:id|name|no|nr|code|number))?"
-# Names of a column of sensors in a table that has a row for each reading, in the languages of those who publish them.
-SENSORS = re.compile(
-    r"(?:id[ _-])?(?:sensor|station|det|detector|vd|vds|device|counter|loop|messstelle|detektor|z(?:ä|ae)hlstelle"
-    rf"|messquerschnitt|mq|meetpunt|meetlocatie|punto|estaci[oó]n|aforo|compteur|capteur|boucle){SUFFIX}|vdid|iu_ac",
-    re.IGNORECASE,
+SENSOR_WORDS = (
+    *("sensor", "station", "det", "detector", "vd", "vds", "device", "counter", "loop", "messstelle", "detektor"),
+    *("zählstelle", "zaehlstelle", "messquerschnitt", "mq", "meetpunt", "meetlocatie", "punto", "estacion", "estación"),
+    *("aforo", "compteur", "capteur", "boucle"),
 )
+# Names of a column of sensors in a table that has a row for each reading.
+SENSORS = re.compile(rf"(?:id[ _-])?(?:{'|'.join(SENSOR_WORDS)}){SUFFIX}|vdid|iu_ac", re.IGNORECASE)
+# Names of a column of sensors in a table of positions, the best first; and words of others, which may name roads too.
+IDS = (
+    *("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detektor"),
+    *("detid", "messstelle", "zählstelle", "site_id", "site"),
+)
+PLACE_WORDS = {
+    *SENSOR_WORDS,
+    *("sta", "detid", "vdid", "site", "segment", "link", "arc", "node", "tms", "lam", "camera", "junction"),
+    *("intersection", "iu", "spira", "postazione", "arco"),
+}
+ID_WORDS = {"id", "no", "nr", "num", "number", "nummer", "numero", "code", "codigo", "key", "kennung", "ac"}
+# Words in names of columns of degrees, the best first; those in other letters may end a word.
+AXES = {
+    "latitude": (
+        *("latitude", "lat", "breite", "breitengrad", "geobreite", "latitud", "latitudine", "breedtegraad", "enlem"),
+        *("breddegrad", "bredegrad", "szerokość", "широта", "緯度", "纬度", "위도", "y", "northing", "hochwert"),
+    ),
+    "longitude": (
+        *("longitude", "lng", "lon", "long", "länge", "laenge", "längengrad", "laengengrad", "geolänge", "geolaenge"),
+        *("longitud", "longitudine", "lengtegraad", "boylam", "lengdegrad", "længdegrad", "długość", "долгота"),
+        *("經度", "経度", "经度", "경도", "x", "easting", "rechtswert"),
+    ),
+}
+OF_ANY_PLANE = {"x", "y", "easting", "northing", "rechtswert", "hochwert"}
+BEGINS = {"start", "from", "begin", "first", "von", "anfang", "origin", "inicio", "début", "1"}
+ENDS_OF_ROADS = {"end", "to", "stop", "last", "bis", "ende", "dest", "destination", "fin", "final", "2"}
 # Those of a column that may number the rows, or name what has several sensors.
 MAY_BE_SENSORS = re.compile(rf"(?:segment|link|location|site|road|edge){SUFFIX}|id|name", re.IGNORECASE)
 READING = re.compile(r"value|reading|measurement|wert|messwert|data|result", re.IGNORECASE)  # of whatever quantity
