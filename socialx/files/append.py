@@ -29,7 +29,6 @@ from socialx.files.hdf5_layout import (
     CODES_ATTR,
     FEATURE_NAMES,
     FEATURES,
-    PACKED,
     ROWS_ATTR,
     SECONDS,
     STATIC_UNITS,
@@ -48,7 +47,7 @@ from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S, common_step, irregular, known_zone, skipped_times
-from socialx.files.writer import checked_seconds, static_columns, write_sensors
+from socialx.files.writer import checked_seconds, create_features, static_columns, write_column, write_sensors
 from socialx.notebook import Shown
 from socialx.progress import note
 
@@ -383,7 +382,7 @@ def _extend(change: _Change, file: h5py.File) -> None:
     """Write rows behind those of a file, its constant columns as in the row before, and readings in its holes."""
     grid, places = change.grid, change.places
     if grid.new.ids:
-        _widen(file, grid.new)
+        _widen(file, grid)
     features = file[FEATURES]
     chunks = len(np.unique(places // features.chunks[0]))
     reserve(file, features.shape[2] * (chunks + 1) * packed_bytes(4 * math.prod(features.chunks)))
@@ -402,31 +401,26 @@ def _extend(change: _Change, file: h5py.File) -> None:
         file["metadata"].attrs[CODES_ATTR] = np.array(grid.codes)
 
 
-def _widen(file: h5py.File, new: Sensors) -> None:
+def _widen(file: h5py.File, grid: _Grid) -> None:
     """Columns of missing readings for new sensors, and what is known of them."""
-    names, was = [read_text(name) for name in file[FEATURE_NAMES][:]], file[FEATURES]
-    rows, sensors, places = was.shape
-    total, wider = sensors + len(new.ids), f"{FEATURES}_wider"
-    column = np.full((len(new.ids), places), np.nan, np.float32)
+    new, was, wider = grid.new, file[FEATURES], f"{FEATURES}_wider"
+    shape = (len(was), len(grid.ids), len(grid.names))
+    column = np.full((len(new.ids), len(grid.names)), np.nan, np.float32)
     for name, known in static_columns(new).items():
-        if name in names and known is not None:
-            column[:, names.index(name)] = known
-    reserve(file, packed_bytes(4 * rows * total * places))
-    limits, chunks = (None, total, places), (was.chunks[0], total, 1)
-    made = file.create_dataset(
-        wider, (rows, total, places), "f4", maxshape=limits, chunks=chunks, shuffle=True, **PACKED
-    )
+        if name in grid.names and known is not None:
+            column[:, grid.names.index(name)] = known
+    reserve(file, packed_bytes(4 * math.prod(shape)))
+    made = create_features(file, wider, shape, was.chunks[0])
     made.attrs.update(was.attrs)
-    for begin in range(0, rows, was.chunks[0]):
+    for begin in range(0, len(was), was.chunks[0]):
         part = was[begin : begin + was.chunks[0]]
-        made[begin : begin + len(part)] = np.concatenate(
-            [part, np.broadcast_to(column, (len(part), *column.shape))], axis=1
-        )
+        more = np.broadcast_to(column, (len(part), *column.shape))
+        made[begin : begin + len(part)] = np.concatenate([part, more], axis=1)
     ids = fixed_texts([*file[VDIDS][:], *new.ids])
     del file[FEATURES], file[VDIDS]
     file.move(wider, FEATURES)
-    file.create_dataset(VDIDS, data=ids, maxshape=(None,), chunks=True, **PACKED)
-    file.attrs["num_locations"] = np.int64(total)
+    write_column(file, VDIDS, ids)
+    file.attrs["num_locations"] = np.int64(len(grid.ids))
     write_sensors(file, new)
 
 
@@ -434,11 +428,11 @@ def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
     """Values behind those of a column; one of a fixed length is replaced by one that can grow."""
     column = file[name]
     first = len(column)
-    reserve(file, packed_bytes(column.dtype.itemsize * (first + len(added))))
     if column.maxshape != (None,):
         whole = column[:]
         del file[name]
-        column = file.create_dataset(name, data=whole, maxshape=(None,), chunks=True, **PACKED)
+        column = write_column(file, name, whole)
+    reserve(file, packed_bytes(column.dtype.itemsize * (first + len(added))))
     column.resize(first + len(added), axis=0)
     column[first:] = added
 

@@ -182,7 +182,7 @@ def _plan(path: Path, file: h5py.File, known: Mapping[int | str, Location], told
 
     actions, places, unplaced = _locate(ids, known, _described(path, file), columns)
     stated, rules = file["metadata"].attrs, Facts()
-    written = {SENSOR_INFO: {CRS_ATTR: CRS}} | places | {"metadata": rules}
+    written: dict[str, Any] = {SENSOR_INFO: {CRS_ATTR: CRS}} | places | {"metadata": rules}
     if SENSOR_INFO not in file or not read_text(file[SENSOR_INFO].attrs.get(CRS_ATTR, "")):
         actions.append(f"{CRS_ATTR} {CRS}")
     seconds, wrong = _seconds(path, file, timestamps)
