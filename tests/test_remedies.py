@@ -273,13 +273,14 @@ def put_back(world: World) -> str:
 
 
 def one_more(world: World) -> str:
-    """Later rows with a sensor that the file lacks."""
+    """Later rows with a sensor that the file lacks, and its lanes, of which the file has none."""
     header, *rows = world.fill["OLD"].read_text().splitlines()
     fewer = [line.rpartition(",")[0] for line in (header, *rows[:300])]
-    new = world.fill["NEW"] = world.folder / "new.csv"
+    new, places = world.folder / "new.csv", world.folder / "lanes.csv"
     new.write_text("\n".join([header, *rows[300:]]) + "\n")
     world.fill["OLD"].write_text("\n".join(fewer) + "\n")
-    return world.says("append", named(world), new)
+    pd.read_csv(LOCATIONS).assign(lanes=3).to_csv(places, index=False)
+    return world.says("append", named(world), new, "--meta", places)
 
 
 def exchanged(world: World) -> Path:
@@ -352,6 +353,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "cli.scoring_commands.calibrate#1": lambda w: w.says("calibrate", w.run),
     "cli.training_commands.train#1": train,
     "files.append#1": overlap,
+    "files.append._new_sensors#1": one_more,
     "files.append._readings#1": put_back,
     "files.checks._timezone#1": lambda w: w.says("inspect", named(w)),
     "files.checks._units#1": lambda w: w.says("inspect", named(w)),

@@ -29,7 +29,6 @@ from socialx.files.hdf5_layout import (
     CODES_ATTR,
     FEATURE_NAMES,
     FEATURES,
-    PACKED,
     ROWS_ATTR,
     SECONDS,
     STATIC_UNITS,
@@ -50,13 +49,15 @@ from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store
 from socialx.files.time_axis import JITTER_S, as_timestamps, common_step, irregular, known_zone, skipped_times
-from socialx.files.writer import check_block, static_columns, write_sensors
+from socialx.files.writer import check_block, create_features, static_columns, write_column, write_sensors
 from socialx.notebook import Shown
 from socialx.progress import note
 
 WEEK_S = 7 * DAY_S
 UNIT_RATIO = 1.4  # of two medians; a mile has 1.6 km
 WHOLE = Command("convert", "auto", "OLD", "NEW", meta="LOCATIONS.csv", output="OUT.h5")
+ADDED = ("lanes", "length", "direction")  # what a locations file may tell of a sensor besides its position
+NO_SENSORS = Sensors((), np.empty(0), np.empty(0))
 ANEW = f"or convert all rows into a new file: {WHOLE}"
 
 
@@ -86,26 +87,42 @@ class Appended(Shown):
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """New rows in the columns of the file: seconds [t], values float32 [t,N,F]; columns: those that have readings."""
+class _Grid:
+    """The file that grows: ``rows`` stored ones, a store for each measured feature, and the sensors new to it.
 
-    seconds: np.ndarray
-    values: np.ndarray
-    columns: np.ndarray
+    names: of all its features.  lanes: those of each of its sensors, None: they are not made of lanes.  codes: numbers
+    that stand for no reading besides the one of the file.
+    """
+
+    stores: list[Store]
+    rows: int
+    names: list[str]
+    lanes: list[str] | None
+    codes: tuple[float, ...]
+    new: Sensors = NO_SENSORS
+
+    @property
+    def store(self) -> Store:
+        """The first measured feature."""
+        return self.stores[0]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The N sensors that the file has afterwards."""
+        return (*self.store.sensors.ids, *self.new.ids)
 
 
 @dataclass(frozen=True, eq=False)
 class _Change:
-    """What is written: rows behind those of the file, and readings float32 [h,N,F] in its rows ``holes`` int64 [h].
+    """What is written: readings float32 [w,N,F] in the rows ``places`` int64 [w] of the grown file.
 
-    codes: numbers that stand for no reading besides the one of the file.  new: sensors that it does not have.
+    seconds: of the rows behind those of the file, int64 [a].
     """
 
-    new: Sensors
-    added: _Rows
-    holes: np.ndarray
-    restored: np.ndarray
-    codes: tuple[float, ...]
+    grid: _Grid
+    seconds: np.ndarray
+    places: np.ndarray
+    values: np.ndarray
 
 
 def append(path: Path, request: Request) -> Appended:
@@ -114,129 +131,112 @@ def append(path: Path, request: Request) -> Appended:
     The new rows are held in memory.  Raises SocialxError, and leaves the file as it was, where sensors, times or
     readings do not fit, or somebody else has the file open.
     """
+    grid = _opened(path, request)
+    contents = _contents(grid, request)
+    grid = replace(grid, new=_new_sensors(grid, request, contents))
+    store, where = grid.store, request.data
+    seconds, values, columns = _read(grid, request, contents)
+    before = int((seconds <= store.seconds[-1]).sum())
+    holes, restored = _holes(grid, where, seconds[:before], values[:before], columns)
+    later, same = seconds[before:], before - len(holes)
+    gap = _gap(store, where, later)
+    absent = tuple(vdid for column, vdid in enumerate(grid.ids) if column not in columns)
+    _note(grid, where, values[before:], same, absent, gap)
+    changes = bool(len(later) or len(holes))
+    if changes:
+        added = np.concatenate([gap, later])
+        places = np.concatenate([holes, grid.rows + np.arange(len(added))])
+        missing = np.full((len(gap), *values.shape[1:]), np.nan, np.float32)
+        change = _Change(grid, added, places, np.concatenate([restored, missing, values[before:]]))
+        with exclusive(path, WAIT_S):
+            if version_of(path) != store.version:
+                raise SocialxError(path, "it was changed while it was read", "run the command again")
+            amend(path, partial(_extend, change), partial(_is_extended, change))
+    counts = len(later), len(gap), len(holes), same
+    ids = grid.ids if changes else store.sensors.ids
+    last = as_timestamps(later[-1:])[0] if len(later) else store.timestamps[-1]
+    total = len(store.rows) + len(gap) + len(later)
+    return Appended(path, *counts, absent, ids[len(store.sensors.ids) :], total, len(ids), last.decode())
+
+
+def _opened(path: Path, request: Request) -> _Grid:
+    """A file that can grow; the numbers that stand for no reading are those of its conversion and of the request."""
     store = open_store(path)
     check_writable(path)
     with open_hdf5(path, "convert it again") as file:
         names, features = [read_text(name) for name in file[FEATURE_NAMES][:]], file[FEATURES]
-        codes, lanes = _codes(store, file, request), read_lanes(path, file, len(store.sensors.ids))
+        every = dict.fromkeys([*read_codes(path, file), *(request.missing or ())])
+        lanes, rows = read_lanes(path, file, len(store.sensors.ids)), len(features)
         fixed = features.chunks is None or features.maxshape[0] is not None
     if fixed:
         raise SocialxError(path, "an older file, whose readings have a fixed number of rows", ADVICE)
     measured = [name for name in names if name not in STATIC_UNITS]
     stores = [store, *(open_store(path, name) for name in measured[1:])]
-    contents = _contents(stores, request, codes)
-    new_sensors = _new_sensors(store, request, lanes, contents)
-    stores = [replace(each, sensors=_joined(each.sensors, new_sensors)) for each in stores]
-    store = stores[0]
-    rows = _read(stores, request, codes, lanes, contents)
-    later = rows.seconds > store.seconds[-1]
-    new = _Rows(rows.seconds[later], rows.values[later], rows.columns)
-    holes, restored = _overlap(stores, request.data, rows, len(rows.seconds) - len(new.seconds))
-    same = len(rows.seconds) - len(new.seconds) - len(holes)
-    absent = tuple(vdid for column, vdid in enumerate(store.sensors.ids) if column not in rows.columns)
-    gap = _check_steps(store, request.data, new.seconds) if len(new.seconds) else np.empty(0, np.int64)
-    _note(store, request.data, new, same, absent, gap)
-    changes = bool(len(new.seconds) or len(holes))
-    if changes:
-        missing = np.full((len(gap), *new.values.shape[1:]), np.nan, np.float32)
-        added = _Rows(np.concatenate([gap, new.seconds]), np.concatenate([missing, new.values]), rows.columns)
-        change = _Change(new_sensors, added, holes, restored, codes)
-        with exclusive(path, WAIT_S):
-            if version_of(path) != store.version:
-                raise SocialxError(path, "it was changed while it was read", "run the command again")
-            amend(path, partial(_extend, stores, change), partial(_is_extended, stores, change))
-    last = as_timestamps(new.seconds[-1:])[0] if len(new.seconds) else store.timestamps[-1]
-    total = len(store.rows) + len(gap) + len(new.seconds)
-    counts = len(new.seconds), len(gap), len(holes), same
-    more = new_sensors.ids if changes else ()
-    sensors = len(store.sensors.ids) - len(new_sensors.ids) + len(more)
-    return Appended(path, *counts, absent, more, total, sensors, last.decode())
+    return _Grid(stores, rows, names, lanes, tuple(code for code in every if code != store.missing))
 
 
-def _codes(store: Store, file: h5py.File, request: Request) -> tuple[float, ...]:
-    """What stands for no reading besides the number that the file names: codes of its conversion and of the request."""
-    every = dict.fromkeys([*read_codes(store.path, file), *(request.missing or ())])
-    return tuple(code for code in every if code != store.missing)
-
-
-def _joined(sensors: Sensors, new: Sensors) -> Sensors:
-    """The sensors of a file, and those that are new to it behind them; what of these nobody knows is NaN."""
-    if not new.ids:
-        return sensors
-
-    def joined(known: np.ndarray, more: np.ndarray | None) -> np.ndarray:
-        return np.concatenate([known, np.full(len(new.ids), np.nan) if more is None else more])
-
-    direction = None if sensors.direction is None else (*sensors.direction, *(new.direction or [""] * len(new.ids)))
-    return Sensors(
-        ids=(*sensors.ids, *new.ids),
-        latitude=joined(sensors.latitude, new.latitude),
-        longitude=joined(sensors.longitude, new.longitude),
-        lanes=None if sensors.lanes is None else joined(sensors.lanes, new.lanes),
-        length=None if sensors.length is None else joined(sensors.length, new.length),
-        direction=direction,
-    )
-
-
-def _new_sensors(store: Store, request: Request, lanes: list[str] | None, contents: Contents) -> Sensors:
+def _new_sensors(grid: _Grid, request: Request, contents: Contents) -> Sensors:
     """The sensors of the new tables that the file does not have, with their positions, where these are named.
 
+    Lanes, length and direction are kept where the file has them, of any sensor or as a feature; a note names others.
     Raises SocialxError for one without a position, and for a file whose sensors are made of lanes.
     """
-    none = Sensors((), np.empty(0), np.empty(0))
-    if request.meta is None:
-        return none
+    store, path = grid.store, grid.store.path
     known = set(map(match_key, store.sensors.ids))
     ids = tuple(contents.stored(vdid) for vdid in contents.ids or () if match_key(vdid) not in known)
-    if not ids:
-        return none
-    if lanes is not None:
-        raise SocialxError(store.path, "its sensors are made of lanes, and such a file takes no new ones", ANEW[3:])
+    if request.meta is None or not ids:
+        return NO_SENSORS
+    if grid.lanes is not None:
+        raise SocialxError(path, "its sensors are made of lanes, and such a file takes no new ones", ANEW[3:])
     locations, _ = respelt(ids, read_locations(request.meta, ids, request.city))
     if lost := [vdid for vdid in ids if match_key(vdid) not in locations]:
         found = f"no position for {len(lost)} of {counted(len(ids), 'new sensor')} ({sample(lost)})"
         raise SocialxError(request.meta, found, "add them, or leave these sensors out of the tables")
-    return join(ids, locations, request.meta, static=store.sensors.lanes is not None)
+    sensors = join(ids, locations, request.meta, static=True)
+    kept = [name for name in ADDED if name in grid.names or getattr(store.sensors, name) is not None]
+    told = [name for name, known in static_columns(sensors).items() if known is not None and np.isfinite(known).any()]
+    if lost := [name for name in ADDED if name in told and name not in kept]:
+        found = f"{path} has no {' and no '.join(lost)}, so those of {counted(len(ids), 'new sensor')} are left out"
+        note(Message(request.meta, found, Command("backfill", path, meta=request.meta)))
+    return Sensors(ids, sensors.latitude, sensors.longitude, **{name: getattr(sensors, name) for name in kept})
 
 
-def _contents(stores: list[Store], request: Request, codes: tuple[float, ...]) -> Contents:
+def _contents(grid: _Grid, request: Request) -> Contents:
     """The new tables as the format of tables reads them, asked for the quantities of the file."""
-    store = stores[0]
-    unread = (*(() if store.missing is None else (store.missing,)), *codes)
+    store = grid.store
+    unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
     asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone, meta=None)
-    if len(stores) > 1:
-        asked = replace(asked, channel=request.channel or ",".join(each.feature for each in stores))
+    if len(grid.stores) > 1:
+        asked = replace(asked, channel=request.channel or ",".join(each.feature for each in grid.stores))
     elif store.feature in QUANTITY_COLUMNS:
         asked = replace(asked, quantity=store.feature)
     return FORMATS[CSV].read(asked)
 
 
-def _read(
-    stores: list[Store], request: Request, codes: tuple[float, ...], lanes: list[str] | None, contents: Contents
-) -> _Rows:
-    """The rows of the new tables, in memory; ``codes`` are NaN in them.
+def _read(grid: _Grid, request: Request, contents: Contents) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The new tables in memory: seconds [t], values float32 [t,N,F], and the columns that have readings.
 
-    lanes: of the sensors of the file.  A table with several quantities in a row is asked for those of the file.
+    Numbers that stand for no reading are NaN.
     """
-    store, features = stores[0], [each.feature for each in stores]
+    store, features = grid.store, [each.feature for each in grid.stores]
     said = {contents.feature: contents.units, **contents.others}
-    if len(stores) > 1 and list(said) != features:
+    if len(features) > 1 and list(said) != features:
         found = f"its readings are {', '.join(said)}, and those of {store.path} {', '.join(features)}"
         raise SocialxError(request.data, found, ANEW.removeprefix("or "))
-    for each in stores:
+    for each in grid.stores:
         if each.unit != "unknown" and said.get(each.feature, each.unit) not in (None, each.unit):
             found = f"its {each.feature} is in {said[each.feature]}, and that of {store.path} in {each.unit}"
             raise SocialxError(request.data, found, "write it in the unit of the file")
     with closing(contents.blocks):
         readings = _readings(store, request, contents)
-        columns = _columns(store, lanes, request.data, contents)
+        columns = _columns(grid, request.data, contents)
         seconds, values = np.empty(0, np.int64), []
-        for block in without(readings.blocks, codes, features):
+        for block in without(readings.blocks, grid.codes, features):
             check_block(readings, block, seconds)
             seconds = np.concatenate([seconds, block.seconds])
-            values.append(np.full((len(block.speeds), len(store.sensors.ids), len(stores)), np.nan, np.float32))
-            values[-1][:, columns] = block.speeds.reshape(len(block.speeds), -1, len(stores))
-    return _Rows(seconds, np.concatenate(values), columns)
+            values.append(np.full((len(block.speeds), len(grid.ids), len(features)), np.nan, np.float32))
+            values[-1][:, columns] = block.speeds.reshape(len(block.speeds), -1, len(features))
+    return seconds, np.concatenate(values), columns
 
 
 def _readings(store: Store, request: Request, contents: Contents) -> Readings:
@@ -256,7 +256,8 @@ def _readings(store: Store, request: Request, contents: Contents) -> Readings:
         either = f"{Argument('timezone', store.local_zone or 'ZONE')} says it, or {Argument('timezone', 'UTC')}"
         raise SocialxError(where, what, either)
     facts = (store.unit, store.missing, store.timezone, str(where), "")
-    readings = Readings(store.dataset_name, "", store.sensors, contents.blocks, *facts)
+    sensors = replace(NO_SENSORS, ids=contents.ids or ())  # in the order of the table
+    readings = Readings(store.dataset_name, "", sensors, contents.blocks, *facts)
     named = replace(request, timezone=store.timezone if wall else None if zone == store.timezone else zone)
     told = {"meta": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
     anew = Command("convert", "auto", "OLD", "NEW", **told, output="OUT.h5")
@@ -268,17 +269,14 @@ def _readings(store: Store, request: Request, contents: Contents) -> Readings:
     return ordered
 
 
-def _columns(store: Store, lanes: list[str] | None, where: Path, contents: Contents) -> np.ndarray:
-    """The column in the file of each sensor of the new tables, int64.
-
-    lanes: those of the N sensors of the file, which must be those of the table; None: it has none.
-    """
-    ids = contents.ids or ()
+def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
+    """The column in the file of each sensor of the new tables, which must be made of the same lanes, int64."""
+    ids, path, lanes = contents.ids or (), grid.store.path, grid.lanes
     if twice := repeated(ids):
         raise SocialxError(where, f"sensors stand twice ({sample(twice)})", "remove one of them")
-    place = {match_key(vdid): column for column, vdid in enumerate(store.sensors.ids)}
+    place = {match_key(vdid): column for column, vdid in enumerate(grid.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in place]:
-        what = f"{store.path} lacks {len(foreign)} of its {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
+        what = f"{path} lacks {len(foreign)} of its {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
         remedy = f"{Argument('meta', 'LOCATIONS.csv')} adds them, or leave them out{drop}"
         raise SocialxError(where, what, remedy)
@@ -287,21 +285,23 @@ def _columns(store: Store, lanes: list[str] | None, where: Path, contents: Conte
         return columns
     for vdid, found, column in zip(ids, contents.lanes or [""] * len(ids), columns, strict=True):
         if found != lanes[column]:
-            made = f"that of {store.path} is made of lanes {lanes[column]}"
+            made = f"that of {path} is made of lanes {lanes[column]}"
             what = f"sensor {vdid} has {f'lanes {found}' if found else 'no lanes'}, and {made}"
             raise SocialxError(where, what, f"write the same lanes, {ANEW}")
     return columns
 
 
-def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Those of the first ``count`` rows that fill missing readings of the file: int64 [h] in it, float32 [h,N,F].
+def _holes(
+    grid: _Grid, where: Path, seconds: np.ndarray, values: np.ndarray, columns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the file whose missing readings are in rows of the new tables: int64 [h], and float32 [h,N,F].
 
     An earlier append left such readings where its tables had a gap.  No reading of the file is ever changed: refuses
     rows that have another one, or none.
     """
-    store, seconds, values = stores[0], rows.seconds[:count], rows.values[:count]
-    if not count:
+    if not len(seconds):
         return np.empty(0, np.int64), values
+    store, new = grid.store, values[:, columns]
     places = np.searchsorted(store.seconds, seconds)
     if (lost := store.seconds[places] != seconds).any():
         before = counted(int(lost.sum()), "row is", "rows are")
@@ -309,15 +309,17 @@ def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple
         times = as_timestamps(seconds[lost]).astype(str).tolist()
         raise SocialxError(where, f"{what} ({sample(times)})", f"remove them, {ANEW}")
     part = slice(int(places[0]), int(places[-1]) + 1)
-    read = [_wider(each.read(part), len(store.sensors.ids)) for each in stores]
-    stored, valid = (np.stack([pair[which] for pair in read], axis=-1)[places - places[0]] for which in (0, 1))
-    known, has = stored[:, rows.columns], valid[:, rows.columns]
-    new = values[:, rows.columns]
-    given = np.stack([each.is_reading(new[..., feature]) for feature, each in enumerate(stores)], axis=-1)
+    read = [each.read(part)[0][places - places[0]] for each in grid.stores]
+    stored = np.pad(np.stack(read, axis=-1), ((0, 0), (0, len(grid.new.ids)), (0, 0)), constant_values=np.nan)
+    known = stored[:, columns]
+    has, given = (
+        np.stack([each.is_reading(values[..., feature]) for feature, each in enumerate(grid.stores)], axis=-1)
+        for values in (known, new)
+    )
     differ = (known != new) & has
     if differ.any():
         first = [
-            f"{store.sensors.ids[rows.columns[column]]} at {as_timestamps(seconds[row : row + 1])[0].decode()} is "
+            f"{grid.ids[columns[column]]} at {as_timestamps(seconds[row : row + 1])[0].decode()} is "
             f"{new[row, column, feature]}, not {known[row, column, feature]}"
             for row, column, feature in np.argwhere(differ)[:2]
         ]
@@ -325,22 +327,15 @@ def _overlap(stores: list[Store], where: Path, rows: _Rows, count: int) -> tuple
         what = f"{other} of {store.path} ({'; '.join(first)})"
         raise SocialxError(where, what, "remove these rows, or convert all rows again, each of them once")
     late = given & ~has
-    stored[:, rows.columns] = np.where(late, new, known)
+    stored[:, columns] = np.where(late, new, known)
     fills = late.any(axis=(1, 2))
     return store.rows[places[fills]], stored[fills]
 
 
-def _wider(read: tuple[np.ndarray, np.ndarray], sensors: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values and valid [t,N] with columns for the new sensors, which have no reading."""
-    more = ((0, 0), (0, sensors - read[0].shape[1]))
-    return np.pad(read[0], more, constant_values=np.nan), np.pad(read[1], more)
-
-
-def _check_steps(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
-    """The times of the rows that are missing between the file and the new rows, int64 [g]; refuses another step.
-
-    seconds: of the new rows, int64 [t].
-    """
+def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
+    """The times of the rows that are missing between the file and later rows, int64 [g]; refuses another step."""
+    if not len(seconds):
+        return seconds
     last, step = int(store.seconds[-1]), 60 * store.step_minutes
     common = common_step(seconds) if len(seconds) > 2 else step
     odd = irregular(np.concatenate([[last], seconds]), step)
@@ -356,23 +351,21 @@ def _check_steps(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
     return gap
 
 
-def _note(store: Store, where: Path, new: _Rows, same: int, absent: tuple[str, ...], gap: np.ndarray) -> None:
-    """Tell what of the new rows is left out, what is filled, and what may not be a reading, or in another unit.
+def _note(grid: _Grid, where: Path, new: np.ndarray, same: int, absent: tuple[str, ...], gap: np.ndarray) -> None:
+    """Tell what of the new tables is left out, what is filled, and what may not be a reading, or in another unit.
 
-    The median of speeds in another unit is far from that of the file's last week.
+    new: readings of later rows [t,N,F].  The median of speeds in another unit is far from that of the file's last week.
     """
+    store, values = grid.store, new[..., 0]
     if same:
         note(Message(where, f"{counted(same, 'row is', 'rows are')} in {store.path} already", "left out"))
     if absent:
-        what = (
-            f"it lacks {len(absent)} of {counted(len(store.sensors.ids), 'sensor')} of {store.path} ({sample(absent)})"
-        )
+        what = f"it lacks {len(absent)} of {counted(len(grid.ids), 'sensor')} of {store.path} ({sample(absent)})"
         note(Message(where, what, "their readings are missing"))
     if len(gap):
         ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
         between = f"{counted(len(gap), 'row')} between it and {where} ({ends})"
         note(Message(store.path, between, "filled with missing readings"))
-    values = new.values[..., 0]
     zeros = int((values == 0).sum())
     if zeros and store.missing != 0 and not any((store.read(part)[0] == 0).any() for part in pages(0, len(store.rows))):
         what = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"
@@ -387,87 +380,78 @@ def _note(store: Store, where: Path, new: _Rows, same: int, absent: tuple[str, .
         note(Message(where, what, f"check that they are in {store.unit}, as in the file"))
 
 
-def _extend(stores: list[Store], change: _Change, file: h5py.File) -> None:
-    """Write the rows behind those of a file, its constant columns as in the row before, and readings in its holes."""
-    if change.new.ids:
-        _widen(file, change.new)
-    features, added = file[FEATURES], change.added
-    first, _, places = features.shape
-    chunk = packed_bytes(4 * math.prod(features.chunks))
-    reserve(file, places * (packed_bytes(added.values[..., 0].nbytes) + 2 * chunk))
-    features.resize(first + len(added.seconds), axis=0)
-    measured = {store.place: added.values[..., feature] for feature, store in enumerate(stores)}
-    for place in range(places if len(added.seconds) else 0):
-        features[first:, :, place] = measured.get(place, features[first - 1, :, place])
-    reserve(file, len(stores) * chunk * len(np.unique(change.holes // features.chunks[0])))
-    for part in np.split(np.arange(len(change.holes)), np.flatnonzero(np.diff(change.holes) > 1) + 1):
-        for feature, store in enumerate(stores if len(part) else ()):
-            restored = change.restored[part, :, feature]
-            features[change.holes[part[0]] : change.holes[part[-1]] + 1, :, store.place] = restored
-    if len(added.seconds):
-        _lengthen(file, TIMESTAMPS, as_timestamps(added.seconds))
+def _extend(change: _Change, file: h5py.File) -> None:
+    """Write rows behind those of a file, its constant columns as in the row before, and readings in its holes."""
+    grid, places = change.grid, change.places
+    if grid.new.ids:
+        _widen(file, grid)
+    features = file[FEATURES]
+    chunks = len(np.unique(places // features.chunks[0]))
+    reserve(file, features.shape[2] * (chunks + 1) * packed_bytes(4 * math.prod(features.chunks)))
+    features.resize(grid.rows + len(change.seconds), axis=0)
+    for rows in np.split(np.arange(len(places)), np.flatnonzero(np.diff(places) > 1) + 1):
+        for feature, store in enumerate(grid.stores):
+            features[places[rows[0]] : places[rows[-1]] + 1, :, store.place] = change.values[rows, :, feature]
+    if len(change.seconds):
+        for place in {*range(features.shape[2])} - {store.place for store in grid.stores}:
+            features[grid.rows :, :, place] = features[grid.rows - 1, :, place]
+        _lengthen(file, TIMESTAMPS, as_timestamps(change.seconds))
         if SECONDS in file:
-            _lengthen(file, SECONDS, added.seconds)
+            _lengthen(file, SECONDS, change.seconds)
     file.attrs[ROWS_ATTR] = np.int64(len(features))
-    if change.codes:
-        file["metadata"].attrs[CODES_ATTR] = np.array(change.codes)
+    if grid.codes:
+        file["metadata"].attrs[CODES_ATTR] = np.array(grid.codes)
 
 
-def _widen(file: h5py.File, new: Sensors) -> None:
+def _widen(file: h5py.File, grid: _Grid) -> None:
     """Columns of missing readings for new sensors, and what is known of them."""
-    names, was = [read_text(name) for name in file[FEATURE_NAMES][:]], file[FEATURES]
-    rows, sensors, places = was.shape
-    total, wider = sensors + len(new.ids), f"{FEATURES}_wider"
-    column = np.full((len(new.ids), places), np.nan, np.float32)
+    new, was, wider = grid.new, file[FEATURES], f"{FEATURES}_wider"
+    shape = (len(was), len(grid.ids), len(grid.names))
+    column = np.full((len(new.ids), len(grid.names)), np.nan, np.float32)
     for name, known in static_columns(new).items():
-        if name in names and known is not None:
-            column[:, names.index(name)] = known
-    reserve(file, packed_bytes(4 * rows * total * places))
-    limits, chunks = (None, total, places), (was.chunks[0], total, 1)
-    made = file.create_dataset(
-        wider, (rows, total, places), "f4", maxshape=limits, chunks=chunks, shuffle=True, **PACKED
-    )
+        if name in grid.names and known is not None:
+            column[:, grid.names.index(name)] = known
+    reserve(file, packed_bytes(4 * math.prod(shape)))
+    made = create_features(file, wider, shape, was.chunks[0])
     made.attrs.update(was.attrs)
-    for begin in range(0, rows, was.chunks[0]):
+    for begin in range(0, len(was), was.chunks[0]):
         part = was[begin : begin + was.chunks[0]]
-        made[begin : begin + len(part)] = np.concatenate(
-            [part, np.broadcast_to(column, (len(part), *column.shape))], axis=1
-        )
+        more = np.broadcast_to(column, (len(part), *column.shape))
+        made[begin : begin + len(part)] = np.concatenate([part, more], axis=1)
     ids = fixed_texts([*file[VDIDS][:], *new.ids])
     del file[FEATURES], file[VDIDS]
     file.move(wider, FEATURES)
-    file.create_dataset(VDIDS, data=ids, maxshape=(None,), chunks=True, **PACKED)
-    file.attrs["num_locations"] = np.int64(total)
+    write_column(file, VDIDS, ids)
+    file.attrs["num_locations"] = np.int64(len(grid.ids))
     write_sensors(file, new)
 
 
 def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
     """Values behind those of a column; one of a fixed length is replaced by one that can grow."""
     column = file[name]
-    reserve(file, packed_bytes(column.dtype.itemsize * (len(column) + len(added))))
-    if column.maxshape == (None,):
-        first = len(column)
-        column.resize(first + len(added), axis=0)
-        column[first:] = added
-        return
-    whole = np.concatenate([column[:], added.astype(column.dtype)])
-    del file[name]
-    file.create_dataset(name, data=whole, maxshape=(None,), chunks=True, **PACKED)
+    first = len(column)
+    if column.maxshape != (None,):
+        whole = column[:]
+        del file[name]
+        column = write_column(file, name, whole)
+    reserve(file, packed_bytes(column.dtype.itemsize * (first + len(added))))
+    column.resize(first + len(added), axis=0)
+    column[first:] = added
 
 
-def _is_extended(stores: list[Store], change: _Change, old: h5py.File, new: h5py.File) -> bool:
-    """Whether a copy gives back the new rows, and the old ones of all chunks from the first that was written on."""
-    was, now, added = old[FEATURES], new[FEATURES], change.added
-    first, rows = len(was), was.chunks[0]
-    same = len(now) == len(new[TIMESTAMPS]) == first + len(added.seconds)
-    for begin in range(min([first - 1, *change.holes.tolist()]) // rows * rows, first, rows):
-        part, wider = was[begin : begin + rows], now[begin : begin + min(rows, first - begin)]
-        here = (change.holes >= begin) & (change.holes < begin + rows)
-        for feature, store in enumerate(stores):
-            part[change.holes[here] - begin, :, store.place] = change.restored[here, : part.shape[1], feature]
-        same = same and np.array_equal(part, wider[:, : part.shape[1]], equal_nan=True)
-    if not len(added.seconds):
+def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
+    """Whether a copy gives back what was written, and the old rows of all chunks from the first that was written on."""
+    was, now, grid = old[FEATURES], new[FEATURES], change.grid
+    same = len(now) == len(new[TIMESTAMPS]) == grid.rows + len(change.seconds)
+    rows = was.chunks[0]
+    for begin in range(min(grid.rows - 1, change.places[0]) // rows * rows, len(now), rows):
+        found, part = now[begin : begin + rows], was[begin : begin + rows]
+        here = (change.places >= begin) & (change.places < begin + rows)
+        wanted = found.copy()  # of the constant columns of new rows and sensors
+        wanted[: len(part), : part.shape[1]] = part
+        for feature, store in enumerate(grid.stores):
+            wanted[change.places[here] - begin, :, store.place] = change.values[here, :, feature]
+        same = same and np.array_equal(found, wanted, equal_nan=True)
+    if not len(change.seconds):
         return same
-    for feature, store in enumerate(stores):
-        same = same and np.array_equal(now[first:, :, store.place], added.values[..., feature], equal_nan=True)
-    return same and np.array_equal(new[TIMESTAMPS][first:].astype("S19"), as_timestamps(added.seconds))
+    return same and np.array_equal(new[TIMESTAMPS][grid.rows :].astype("S19"), as_timestamps(change.seconds))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from socialx.errors import Argument, Command, Message, SettingsError, Write, counted, python, sample, written
 from socialx.files.hdf5_layout import ROWS_ATTR
@@ -26,94 +26,58 @@ NO_READINGS = ("range", "negative", "odd_values")  # checks that find what canno
 EPOCHS = ("of its timestamps_epoch is", "of its timestamps_epoch are")
 ZERO_SHARE = 0.01  # of speeds that are exactly 0
 Severity = Literal["problem", "remark"]
-Find = Callable[[Report], str | None]
 
 
 @dataclass(frozen=True)
 class FileCheck:
-    """One question to a report; ``find`` answers with one line where the file does not meet it, else with None."""
+    """One question to a report: where ``test`` finds something, ``text`` says in one line what that is."""
 
     severity: Severity  # of a problem no reading is the cause
-    find: Find
+    test: Callable[[Report], Any]
+    text: Callable[[Report, Any], str]
+
+    def find(self, report: Report) -> str | None:
+        """What is wrong; None: nothing is."""
+        found = self.test(report)
+        return self.text(report, found) if found else None
 
 
-def _none(field: str, one: str, several: str, wrong: str) -> Find:
-    """A check of a number that must be 0: ``1 row has`` or ``2 rows have``, and what is wrong."""
-
-    def find(report: Report) -> str | None:
-        count = getattr(report, field)
-        return f"{counted(count, one, several)} {wrong}" if count else None
-
-    return find
-
-
-def _no_sensor(field: str, one: str, several: str, wrong: str) -> Find:
-    """A check of a list of sensors that must be empty: ``1 of 3 sensors has``, what is wrong, and their ids."""
-
-    def find(report: Report) -> str | None:
-        ids = getattr(report, field)
-        return f"{_of(len(ids), report, one, several)} {wrong} ({sample(ids)})" if ids else None
-
-    return find
-
-
-def _rows(report: Report) -> str | None:
-    stored = report.rows + report.failed_rows
-    wrong = report.declared_rows is not None and report.declared_rows != stored
-    return f"it has {counted(stored, 'row')}, its attribute {ROWS_ATTR} says {report.declared_rows}" if wrong else None
-
-
-def _vd_info(report: Report) -> str | None:
-    lost, unknown = report.without_info, report.unknown_info
-    parts = (
-        (lost, f"{_of(len(lost), report, 'is', 'are')} not in vd_info"),
-        (unknown, f"{counted(len(unknown), 'sensor of vd_info is', 'sensors of vd_info are')} not in vdids"),
+def _sensors(ids: Sequence[str], report: Report, one: str, several: str, wrong: str) -> str:
+    """``1 of 3 sensors has``, what is wrong, and their ids."""
+    return (
+        f"{len(ids)} of {counted(report.sensors, 'sensor')} {one if len(ids) == 1 else several} {wrong} ({sample(ids)})"
     )
-    return "; ".join(f"{what} ({sample(ids)})" for ids, what in parts if ids) or None
 
 
-def _coordinates(report: Report) -> str | None:
-    parts = []
-    if report.duplicate_positions:
-        groups = ["=".join(ids) for ids in report.duplicate_positions]
-        parts.append(f"{sum(map(len, report.duplicate_positions))} sensors share their position ({sample(groups)})")
-    if report.outlier_sensors:
-        far = counted(len(report.outlier_sensors), "sensor is", "sensors are")
-        parts.append(f"{far} far from all others ({sample(report.outlier_sensors)})")
-    return "; ".join(parts) or None
+def _vd_info(report: Report, _: object) -> str:
+    lost, unknown = report.without_info, report.unknown_info
+    parts = [_sensors(lost, report, "is", "are", "not in vd_info")] if lost else []
+    if unknown:
+        foreign = counted(len(unknown), "sensor of vd_info is", "sensors of vd_info are")
+        parts.append(f"{foreign} not in vdids ({sample(unknown)})")
+    return "; ".join(parts)
 
 
-def _gaps(report: Report) -> str | None:
-    if not report.gaps:
-        return None
+def _coordinates(report: Report, _: object) -> str:
+    shared, far, parts = report.duplicate_positions, report.outlier_sensors, []
+    if shared:
+        groups = sample(["=".join(ids) for ids in shared])
+        parts.append(f"{sum(map(len, shared))} sensors share their position ({groups})")
+    if far:
+        parts.append(f"{counted(len(far), 'sensor is', 'sensors are')} far from all others ({sample(far)})")
+    return "; ".join(parts)
+
+
+def _gaps(report: Report, gaps: int) -> str:
     first = max(report.gap_list, key=lambda gap: gap["missing_rows"])
     ends, largest = f"{first['from']} .. {first['to']}", f"{report.largest_gap_minutes:g} min"
-    return f"{counted(report.gaps, 'gap')} in time, the largest {largest} ({ends})"
+    return f"{counted(gaps, 'gap')} in time, the largest {largest} ({ends})"
 
 
-def _regular(report: Report) -> str | None:
-    steps = f"{counted(report.irregular_steps, 'step is', 'steps are')} not a multiple of {report.step_minutes} min"
-    return steps if report.irregular_steps else None
-
-
-def _stuck(report: Report) -> str | None:
-    runs = [f"{vdid} {hours:.1f} h" for vdid, hours in report.stuck_sensors.items()]
-    many = _of(len(runs), report, "repeats", "repeat")
-    return f"{many} one value for hours ({sample(runs)})" if runs else None
-
-
-def _range(report: Report) -> str | None:
-    if not report.fast_readings:
-        return None
+def _range(report: Report, fast: int) -> str:
     limit = f"{LARGEST_SPEED[report.unit]:g} {report.unit}, up to {report.highest:g}"
-    sensors, one = counted(len(report.fast_sensors), "sensor"), report.fast_readings == 1
-    readings = f"{counted(report.fast_readings, 'reading')} of {sensors} {'is' if one else 'are'}"
-    return f"{readings} above {limit} ({sample(report.fast_sensors)})"
-
-
-def _of(count: int, report: Report, one: str, several: str) -> str:
-    """``1 of 3 sensors has``, and so on."""
-    return f"{count} of {counted(report.sensors, 'sensor')} {one if count == 1 else several}"
+    readings = f"{counted(fast, 'reading')} of {counted(len(report.fast_sensors), 'sensor')}"
+    return f"{readings} {'is' if fast == 1 else 'are'} above {limit} ({sample(report.fast_sensors)})"
 
 
 def _no_reading(report: Report, *values: float) -> str:
@@ -125,41 +89,32 @@ def _no_reading(report: Report, *values: float) -> str:
     return f"if it means no reading, convert again with {Argument('missing', missing)}"
 
 
-def _negative(report: Report) -> str | None:
-    if report.most_negative is None:
-        return None
-    readings = f"{counted(report.negative_readings, 'reading')} of {report.feature}"
-    below = "is" if report.negative_readings == 1 else "are"
-    what = f"{readings} {below} below 0, most often {report.most_negative:g}"
-    return f"{what}: {_no_reading(report, report.most_negative)}"
+def _negative(report: Report, negative: int) -> str:
+    readings, value = f"{counted(negative, 'reading')} of {report.feature}", report.most_negative or 0.0
+    what = f"{readings} {'is' if negative == 1 else 'are'} below 0, most often {value:g}"
+    return f"{what}: {_no_reading(report, value)}"
 
 
-def _zeros(report: Report) -> str | None:
-    if report.feature != SPEED or report.missing == 0 or report.zero_share < ZERO_SHARE:
-        return None
-    return f"{100 * report.zero_share:.1f} % of the readings are 0, a speed: {_no_reading(report, 0.0)}"
+def _zeros(report: Report, share: float) -> str:
+    return f"{100 * share:.1f} % of the readings are 0, a speed: {_no_reading(report, 0.0)}"
 
 
-def _odd_values(report: Report) -> str | None:
-    if not report.odd_values:
-        return None
-    parts, values = [], list(dict.fromkeys(entry["value"] for entry in report.odd_values.values()))
+def _odd_values(report: Report, odd: Mapping[str, Mapping[str, float]]) -> str:
+    parts, values = [], list(dict.fromkeys(entry["value"] for entry in odd.values()))
     for value in values:
-        found = {vdid: entry["readings"] for vdid, entry in report.odd_values.items() if entry["value"] == value}
+        found = {vdid: entry["readings"] for vdid, entry in odd.items() if entry["value"] == value}
         readings, sensors = counted(int(sum(found.values())), "reading"), counted(len(found), "sensor")
         parts.append(f"{value:g} stands in {readings} of {sensors} ({sample(list(found))})")
     return f"{'; '.join(parts)}, far from all others: {_no_reading(report, *values)}"
 
 
-def _outage(report: Report) -> str | None:
+def _outage(report: Report, _: object) -> str:
     hours = report.longest_outage_steps * report.step_minutes / 60
-    rows = counted(report.longest_outage_steps, "row")
-    return f"no sensor has a reading for {hours:.1f} h ({rows})" if hours > 24 else None
+    return f"no sensor has a reading for {hours:.1f} h ({counted(report.longest_outage_steps, 'row')})"
 
 
-def _units(report: Report) -> str | None:
-    backfill = Command("backfill", report.path, units="UNIT")
-    return f"the unit of {report.feature} is not stored: {backfill}" if report.unit == "unknown" else None
+def _units(report: Report, _: object) -> str:
+    return f"the unit of {report.feature} is not stored: {Command('backfill', report.path, units='UNIT')}"
 
 
 def _timezone(report: Report) -> str | None:
@@ -206,24 +161,62 @@ def far_from_zone(place: tuple[float, float], timezone: str | None, moment: str,
 
 
 CHECKS = {  # by name, in the order of their lines
-    "rows": FileCheck("problem", _rows),
-    "duplicates": FileCheck("problem", _none("duplicates", "row has", "rows have", "the time of an earlier row")),
-    "positions": FileCheck("problem", _no_sensor("without_position", "has", "have", "no position")),
-    "vd_info": FileCheck("problem", _vd_info),
-    "order": FileCheck("problem", _none("backward_steps", "row is", "rows are", "not later than the row before")),
-    "epochs": FileCheck("problem", _none("wrong_epochs", *EPOCHS, "not the wall time of their row read as UTC")),
-    "coordinates": FileCheck("remark", _coordinates),
-    "gaps": FileCheck("remark", _gaps),
-    "regular": FileCheck("remark", _regular),
-    "dead": FileCheck("remark", _no_sensor("dead_sensors", "has", "have", "never a valid reading")),
-    "stuck": FileCheck("remark", _stuck),
-    "range": FileCheck("remark", _range),
-    "negative": FileCheck("remark", _negative),
-    "zeros": FileCheck("remark", _zeros),
-    "odd_values": FileCheck("remark", _odd_values),
-    "outage": FileCheck("remark", _outage),
-    "units": FileCheck("remark", _units),
-    "timezone": FileCheck("remark", _timezone),
+    "rows": FileCheck(
+        "problem",
+        lambda r: r.declared_rows not in (None, r.rows + r.failed_rows),
+        lambda r, _: (
+            f"it has {counted(r.rows + r.failed_rows, 'row')}, its attribute {ROWS_ATTR} says {r.declared_rows}"
+        ),
+    ),
+    "duplicates": FileCheck(
+        "problem",
+        lambda r: r.duplicates,
+        lambda _, rows: f"{counted(rows, 'row has', 'rows have')} the time of an earlier row",
+    ),
+    "positions": FileCheck(
+        "problem",
+        lambda r: r.without_position,
+        lambda r, ids: _sensors(ids, r, "has", "have", "no position"),
+    ),
+    "vd_info": FileCheck("problem", lambda r: r.without_info or r.unknown_info, _vd_info),
+    "order": FileCheck(
+        "problem",
+        lambda r: r.backward_steps,
+        lambda _, rows: f"{counted(rows, 'row is', 'rows are')} not later than the row before",
+    ),
+    "epochs": FileCheck(
+        "problem",
+        lambda r: r.wrong_epochs,
+        lambda _, rows: f"{counted(rows, *EPOCHS)} not the wall time of their row read as UTC",
+    ),
+    "coordinates": FileCheck("remark", lambda r: r.duplicate_positions or r.outlier_sensors, _coordinates),
+    "gaps": FileCheck("remark", lambda r: r.gaps, _gaps),
+    "regular": FileCheck(
+        "remark",
+        lambda r: r.irregular_steps,
+        lambda r, steps: f"{counted(steps, 'step is', 'steps are')} not a multiple of {r.step_minutes} min",
+    ),
+    "dead": FileCheck(
+        "remark",
+        lambda r: r.dead_sensors,
+        lambda r, ids: _sensors(ids, r, "has", "have", "never a valid reading"),
+    ),
+    "stuck": FileCheck(
+        "remark",
+        lambda r: [f"{vdid} {hours:.1f} h" for vdid, hours in r.stuck_sensors.items()],
+        lambda r, runs: _sensors(runs, r, "repeats", "repeat", "one value for hours"),
+    ),
+    "range": FileCheck("remark", lambda r: r.fast_readings, _range),
+    "negative": FileCheck("remark", lambda r: r.negative_readings, _negative),
+    "zeros": FileCheck(
+        "remark",
+        lambda r: r.feature == SPEED and r.missing != 0 and r.zero_share >= ZERO_SHARE and r.zero_share,
+        _zeros,
+    ),
+    "odd_values": FileCheck("remark", lambda r: r.odd_values, _odd_values),
+    "outage": FileCheck("remark", lambda r: r.longest_outage_steps * r.step_minutes > 24 * 60, _outage),
+    "units": FileCheck("remark", lambda r: r.unit == "unknown", _units),
+    "timezone": FileCheck("remark", _timezone, lambda _, line: line),
 }
 
 

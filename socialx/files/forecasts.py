@@ -41,19 +41,12 @@ def write_forecast(path: Path, forecast: Any) -> None:
     """
     with writing(path, "w", "v110") as file:
         _describe(file, forecast)
+        arrays = {"forecast": forecast.values}
         if forecast.interval is not None:
             file.attrs["interval"] = forecast.interval
-        ends = {} if forecast.interval is None else {"lower": forecast.lower, "upper": forecast.upper}
-        arrays = {
-            "forecast": forecast.values,
-            **ends,
-            "times": _text(forecast.times),
-            "issued_at": _text(forecast.issued_at),
-            **_names(forecast),
-            "readings": forecast.readings,
-            "reported": forecast.reported,
-        }
-        _store(file, arrays)
+            arrays |= {"lower": forecast.lower, "upper": forecast.upper}
+        arrays |= {"times": _text(forecast.times), "issued_at": _text(forecast.issued_at), **_names(forecast)}
+        _store(file, arrays | {"readings": forecast.readings, "reported": forecast.reported})
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,36 +274,26 @@ def _to_parquet(path: Path, about: Scored) -> Iterator[Add]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    p, n, g = about.horizon, len(about.sensors), len(about.targets)
     text, time = pa.dictionary(pa.int32(), pa.string()), pa.timestamp("s")
+    names = {"sensor": text, "target": text, "unit": text}
     numbers = {"horizon": pa.int32(), "value": pa.float32(), "truth": pa.float32()}
-    schema = pa.schema(
-        {"issued_at": time, "time": time, "sensor": text, "target": text, "unit": text, **numbers}.items()
-    )
+    schema = pa.schema(({"issued_at": time, "time": time} | names | numbers).items())
+    minutes = about.step_minutes * np.arange(1, about.horizon + 1, dtype=np.int32)
     seen = 0
-
-    def spread(values: np.ndarray, *shape: int) -> np.ndarray:
-        """Values of this shape, with 1 where they are the same, -> all rows of a batch."""
-        return np.broadcast_to(values.reshape(shape), (shape[0], p, n, g)).ravel()
-
-    def names(values: tuple[str, ...], *shape: int) -> Any:
-        places = np.broadcast_to(np.arange(len(values), dtype=np.int32).reshape(1, *shape[1:]), (shape[0], p, n, g))
-        return pa.DictionaryArray.from_arrays(places.ravel(), pa.array(values))
 
     with pq.ParquetWriter(path, schema) as file:
 
         def add(forecast: np.ndarray, truth: np.ndarray) -> None:
             nonlocal seen
-            b = len(forecast)
-            windows, seen = slice(seen, seen + b), seen + b
-            minutes = about.step_minutes * np.arange(1, p + 1, dtype=np.int32)
+            window, step, sensor, target = (axis.ravel() for axis in np.indices(forecast.shape, np.int32))
+            windows, seen = slice(seen, seen + len(forecast)), seen + len(forecast)
             columns = {
-                "issued_at": spread(about.issued_at[windows], b, 1, 1, 1),
-                "time": spread(about.times(windows), b, p, 1, 1),
-                "sensor": names(about.sensors, b, 1, n, 1),
-                "target": names(about.targets, b, 1, 1, g),
-                "unit": names(about.units, b, 1, 1, g),
-                "horizon": np.broadcast_to(minutes.reshape(1, p, 1, 1), forecast.shape).ravel(),
+                "issued_at": about.issued_at[windows][window],
+                "time": about.times(windows)[window, step],
+                "sensor": pa.DictionaryArray.from_arrays(sensor, about.sensors),
+                "target": pa.DictionaryArray.from_arrays(target, about.targets),
+                "unit": pa.DictionaryArray.from_arrays(target, about.units),
+                "horizon": minutes[step],
                 "value": forecast.ravel(),
                 "truth": pa.array(truth.ravel(), from_pandas=True),  # NaN is null
             }
@@ -335,11 +318,7 @@ def _describe(file: h5py.File, forecast: Any) -> None:
 
 def _names(forecast: Any) -> dict[str, np.ndarray]:
     """The names of a forecast."""
-    return {
-        "sensors": fixed_texts(forecast.sensors),
-        "targets": fixed_texts(forecast.targets),
-        "units": fixed_texts(forecast.units),
-    }
+    return {name: fixed_texts(getattr(forecast, name)) for name in NAMES}
 
 
 def _text(times: np.ndarray) -> np.ndarray:

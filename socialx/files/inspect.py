@@ -50,6 +50,7 @@ ODD_SHARE, ODD_GAP, ODD_OTHERS, ODD_NUMBERS, ODD_COUNT = 0.1, 0.25, 10, 3, 5
 # A working day that is so much nearer to Saturdays or Sundays than to working days.  0.6 finds Memorial Day alone in
 # METR-LA (0.19; Good Friday has 0.77), and Martin Luther King Day (0.42) and Memorial Day (0.16) in PEMS-BAY-74.
 UNUSUAL, HOURS, DAYS_OF_A_KIND = 0.6, 24, 2
+CLOCK = ("nonexistent_rows", "nonexistent_rows_read", "first_nonexistent_read", "ambiguous_rows")
 FAR_KM, FAR_RATIO, ASTRAY_KM = 10.0, 10.0, 500.0  # METR-LA's loneliest sensor is 6.8 km from the next
 
 
@@ -153,8 +154,7 @@ def examine(store: Store) -> Report:
         step_minutes=store.step_minutes,
         **_described(store),
         **_time_axis(store),
-        **_shares(store),
-        **_range(store),
+        **_readings(store),
         **_doubtful(store),
         **_runs_of_readings(store),
         **_positions(store.sensors),
@@ -201,15 +201,14 @@ def _time_axis(store: Store) -> dict[str, Any]:
 
     A crawler's clock may jitter by ``JITTER_S``.
     """
-    nonexistent = nonexistent_read = ambiguous = first = None
+    clock: dict[str, Any] = dict.fromkeys(CLOCK)
     if (zone := known_zone(store.timezone)) is not None:
         skipped, repeated = skips(store.seconds, store.timezone), np.zeros(len(store.seconds), bool)
         for moment, before, after in clock_changes(zone, np.unique(store.seconds // DAY_S)):
             repeated |= (store.seconds >= moment + after) & (store.seconds < moment + before)
-        nonexistent, ambiguous = int(skipped.sum()), int(repeated.sum())
-        skipped &= store.valid.any(axis=1)
-        nonexistent_read = int(skipped.sum())
-        first = store.timestamps[skipped][0].decode() if nonexistent_read else None
+        read = np.flatnonzero(skipped & store.valid.any(axis=1))
+        first = store.timestamps[read[0]].decode() if len(read) else None
+        clock = dict(zip(CLOCK, (int(skipped.sum()), len(read), first, int(repeated.sum())), strict=True))
     common = common_step(store.seconds)
     places, missing = gaps(store.seconds, store.timezone)
     listed = np.sort(np.argsort(-missing, kind="stable")[:GAPS_LISTED])
@@ -226,20 +225,18 @@ def _time_axis(store: Store) -> dict[str, Any]:
         ],
         "irregular_steps": len(irregular(store.seconds)),
         "duplicates": len(store.seconds) - len(np.unique(store.seconds)),
-        "nonexistent_rows": nonexistent,
-        "nonexistent_rows_read": nonexistent_read,
-        "first_nonexistent_read": first,
-        "ambiguous_rows": ambiguous,
+        **clock,
     }
 
 
-def _shares(store: Store) -> dict[str, Any]:
-    """How much is missing or zero, and how much is missing of each sensor."""
-    ids, rows = store.sensors.ids, len(store.timestamps)
+def _readings(store: Store) -> dict[str, Any]:
+    """How much is missing, of all and of each sensor, which readings there are, and speeds that no road has."""
+    ids, readings = store.sensors.ids, store.values[store.valid]
     observed = store.valid.sum(axis=0)
-    missing = 1.0 - observed / rows
+    missing = 1.0 - observed / len(store.timestamps)
     total = store.values.sum(axis=0, dtype=np.float64, where=store.valid)
     worst = np.argsort(-missing, kind="stable")[:WORST]
+    fast = (store.valid & (store.values > store.largest)).sum(axis=0)
     return {
         "missing_share": float(1.0 - store.valid.mean()),
         "zero_share": float((store.values == 0).mean()),
@@ -247,20 +244,12 @@ def _shares(store: Store) -> dict[str, Any]:
         "sensor_mean": {vdid: float(total[i] / observed[i]) if observed[i] else None for i, vdid in enumerate(ids)},
         "worst_sensors": {ids[place]: float(missing[place]) for place in worst},
         "dead_sensors": [ids[place] for place in np.flatnonzero(observed == 0)],
-    }
-
-
-def _range(store: Store) -> dict[str, Any]:
-    """Lowest, median, mean and highest valid reading, and speeds that no road has."""
-    readings = store.values[store.valid]
-    fast = (store.valid & (store.values > store.largest)).sum(axis=0)
-    return {
         "lowest": float(readings.min()) if len(readings) else None,
         "median": float(np.median(readings)) if len(readings) else None,
         "mean": float(readings.mean(dtype=np.float64)) if len(readings) else None,
         "highest": float(readings.max()) if len(readings) else None,
         "fast_readings": int(fast.sum()),
-        "fast_sensors": [store.sensors.ids[place] for place in np.argsort(-fast, kind="stable") if fast[place]],
+        "fast_sensors": [ids[place] for place in np.argsort(-fast, kind="stable") if fast[place]],
     }
 
 
@@ -273,13 +262,11 @@ def _doubtful(store: Store) -> dict[str, Any]:
     columns = list(zip(store.sensors.ids, store.values.T, store.valid.T, strict=True))
     for vdid, values, valid in columns:
         numbers, counts = np.unique(values[valid], return_counts=True)
-        most = max(most, len(numbers))
-        negative = numbers < 0 if store.feature in NOT_NEGATIVE else np.zeros(len(numbers), bool)
-        below.update(dict(zip(numbers[negative].tolist(), counts[negative].tolist(), strict=True)))
-        edges = np.unique([*range(len(numbers))[: ODD_NUMBERS + 1], *range(len(numbers))[-ODD_NUMBERS - 1 :]]).astype(
-            int
-        )
-        ends.update(dict(zip(numbers[edges].tolist(), counts[edges].tolist(), strict=True)))
+        often = list(zip(numbers.tolist(), counts.tolist(), strict=True))
+        most = max(most, len(often))
+        if store.feature in NOT_NEGATIVE:
+            below.update({number: count for number, count in often if number < 0})
+        ends.update(dict(often[: ODD_NUMBERS + 1] + often[-ODD_NUMBERS - 1 :]))
         for place, others in ((-1, numbers[:-1]), (0, numbers[1:])):
             if len(others) < ODD_OTHERS or counts[place] < ODD_SHARE * counts.sum():
                 continue

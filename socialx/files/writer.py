@@ -141,12 +141,10 @@ def _write_features(
         raise SocialxError(readings.source_data, "it has no rows", "download it again")
     rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
     rows = rows if len(head) > 1 else min(rows, len(head[0].seconds))
-    shape, limits = (0, sensors, len(columns)), (None, sensors, len(columns))
     chunk_bytes = packed_bytes(4 * rows * sensors)
-    chunks = rows, sensors, 1
-    cache = 3 * measured * 4 * rows * sensors  # the chunk that two blocks share is compressed once
-    features = file.create_dataset(
-        FEATURES, shape, "f4", maxshape=limits, chunks=chunks, shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **PACKED
+    # The chunk that two blocks share is compressed once, from the cache.
+    features = create_features(
+        file, FEATURES, (0, sensors, len(columns)), rows, cache=3 * measured * 4 * rows * sensors
     )
     for block in chain(head, _ahead(readings.blocks)):
         first = len(seconds)
@@ -169,6 +167,21 @@ def _write_features(
             features.id.write_direct_chunk((first, 0, place), packed, mask)
     last = np.column_stack([parts[-1], *list(columns.values())[measured:]]).astype(np.float32)
     return seconds, last, zeros
+
+
+def create_features(
+    file: h5py.File, name: str, shape: tuple[int, int, int], chunk_rows: int, cache: int = 0
+) -> h5py.Dataset:
+    """A dataset of readings [T,N,F] that can grow in time, with a chunk for so many rows of one feature."""
+    _, sensors, features = shape
+    growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1)}
+    return file.create_dataset(name, shape, "f4", shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **growing, **PACKED)
+
+
+def write_column(file: h5py.File, name: str, values: np.ndarray) -> h5py.Dataset:
+    """Values, one for each row, sensor or feature, as a dataset that can grow."""
+    reserve(file, packed_bytes(values.nbytes))
+    return file.create_dataset(name, data=values, maxshape=(None,), chunks=True, **PACKED)
 
 
 def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
@@ -220,8 +233,7 @@ def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.n
         file.attrs[name] = np.int64(count)
     texts = {VDIDS: fixed_texts(sensors.ids), FEATURE_NAMES: np.array(list(columns), "S32")}
     for name, column in (texts | {TIMESTAMPS: as_timestamps(seconds), SECONDS: seconds}).items():
-        reserve(file, packed_bytes(column.nbytes))
-        file.create_dataset(name, data=column, maxshape=(None,), chunks=True, **PACKED)
+        write_column(file, name, column)
     metadata = file["metadata"]
     reserve(file, 0)
     metadata["frequency"] = np.bytes_(frequency)

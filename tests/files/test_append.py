@@ -289,7 +289,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[str, ...]
     "another step": (lambda f: f[30::3], ("not 5 min apart", "give it the same step")),
     "back in time": (lambda f: f[30:][::-1], ("not in order of time",)),
     "far away": (lambda f: f[30:].shift(freq="30D"), ("2024-03-01 22:30:00", "8,640 steps after", "check its dates")),
-    "infinite": (lambda f: infinite(f)[30:], ("infinite or too large",)),
+    "infinite": (lambda f: infinite(f)[30:][IDS[::-1]], ("row 1 of sensor 13 is infinite or too large",)),
 }
 
 

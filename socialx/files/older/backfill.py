@@ -6,11 +6,12 @@ T rows, N sensors, F features, t rows of one block.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,9 @@ IMPUTED: dict[bool | None, tuple[bool | str, str]] = {
     True: (True, "marked as imputed: its zeros had been replaced"),
     None: (UNKNOWN, "marked as perhaps imputed"),
 }
-COMPARED_BYTES = 1 << 20  # of the old and the new file at once
-LISTED, RESPELT, IN_COLUMNS = "the locations file", "another spelling of the id", "the file's columns"
+READ_BYTES = 1 << 20  # at once, of the readings as they are stored
+LISTED, OWN, RESPELT = "the locations file", "its entry of vd_info", "another spelling of the id"
+IN_COLUMNS, NOWHERE = "the file's columns", ""
 CODED_DIRECTIONS = "NSEW"  # codes 0 to 3 in the files that need a rewrite; the canonical layout has degrees
 Facts = dict[str, Any]  # what is known of a sensor, by its attribute in vd_info: numbers, and the letter of a direction
 
@@ -80,9 +82,7 @@ class Plan:
     sensors: int
     actions: tuple[str, ...]
     unplaced: tuple[str, ...]  # ids for which nothing gives a position in range; they fail the command
-    places: Mapping[str, Facts]  # by vdid: what is new in vd_info
-    attributes: Mapping[str, float | bool | str] = field(default_factory=dict)  # what is new in those of metadata
-    datasets: Mapping[str, Any] = field(default_factory=dict)  # what is new or replaced
+    written: Mapping[str, Any]  # by the name of a group its new attributes, by that of a dataset its values
     meta: Path | None = None  # the locations file, and the next two options, as the caller gave them
     rewrite: bool = False
     without_positions: bool = False
@@ -129,8 +129,9 @@ def backfill(
         check_writable(path)
     with nullcontext() if dry_run else exclusive(path, WAIT_S):
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
-            plan = _plan(path, file, known, units, timezone, local_zone)
-            alone = meta is None and plan.variant.name == CURRENT and (units or timezone or local_zone) is not None
+            told = {"timezone": timezone, LOCAL_ZONE_ATTR: local_zone, "units": units}
+            plan = _plan(path, file, known, told)
+            alone = meta is None and plan.variant.name == CURRENT and any(told.values())
             plan = replace(plan, meta=meta, rewrite=rewrite, without_positions=without_positions or alone)
             if plan.actions and not plan.variant.rewrite:
                 _read_all(path, file[FEATURES])
@@ -168,15 +169,8 @@ def _kept(path: Path) -> Iterator[None]:
         raise
 
 
-def _plan(
-    path: Path,
-    file: h5py.File,
-    known: Mapping[int | str, Location],
-    units: str | None,
-    timezone: str | None,
-    local_zone: str | None,
-) -> Plan:
-    """What the file lacks; units, timezone, local_zone: what the caller says of it."""
+def _plan(path: Path, file: h5py.File, known: Mapping[int | str, Location], told: Mapping[str, str | None]) -> Plan:
+    """What the file lacks; told: what the caller says of it."""
     variant = recognise(path, file)
     features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
     known, _ = respelt(ids, known)
@@ -184,41 +178,38 @@ def _plan(
     plan = partial(Plan, path, variant, len(timestamps), len(ids))
     if variant.rewrite:
         actions, places, unplaced = _locate(ids, known, columns(), dict)
-        _told(path, {"timezone": BAY.timezone}, SPEED, BAY.units, units, timezone, local_zone)
+        _told(path, {"timezone": BAY.timezone}, SPEED, BAY.units, told)
         anew = "written anew in the canonical layout: float32, directions in degrees"
         return plan((anew, *actions), unplaced, places)
 
     actions, places, unplaced = _locate(ids, known, _described(path, file), columns)
+    stated, rules = file["metadata"].attrs, Facts()
+    written: dict[str, Any] = {SENSOR_INFO: {CRS_ATTR: CRS}} | places | {"metadata": rules}
     if SENSOR_INFO not in file or not read_text(file[SENSOR_INFO].attrs.get(CRS_ATTR, "")):
         actions.append(f"{CRS_ATTR} {CRS}")
-    attributes: dict[str, float | bool | str] = {}
-    datasets: dict[str, Any] = {}
-    seconds, action = _seconds(path, file, timestamps)
-    if action:
-        actions.append(action)
-        datasets[SECONDS], attributes["epoch_basis"] = seconds, "naive-utc"
-    stated = file["metadata"].attrs
+    seconds, wrong = _seconds(path, file, timestamps)
+    if wrong:
+        actions.append(wrong)
+        rules["epoch_basis"], written[SECONDS] = "naive-utc", seconds
     if MISSING_ATTR not in stated:
-        missing = attributes[MISSING_ATTR] = missing_value(file)
+        missing = rules[MISSING_ATTR] = missing_value(file)
         actions.append(f"missing readings: {'only NaN' if np.isnan(missing) else f'{missing:g}'}")
     if IMPUTED_ATTR not in stated and variant.imputed in IMPUTED:
-        attributes[IMPUTED_ATTR], action = IMPUTED[variant.imputed]
-        actions.append(action)
-    new_units = lacking_units(file, names)
-    if new_units:
-        actions.append(f"units of {', '.join(new_units)}")
+        rules[IMPUTED_ATTR], imputed = IMPUTED[variant.imputed]
+        actions.append(imputed)
+    units = lacking_units(file, names)
+    if units:
+        actions.append(f"units of {', '.join(units)}")
     measured = [name for name in names if name not in STATIC_UNITS]
     feature = SPEED if SPEED in measured or not measured else measured[0]
-    unit = new_units.get(feature, read_unit(file, feature))
-    for name, value, action in _told(path, stated, feature, unit, units, timezone, local_zone):
-        actions.append(action)
-        if name == "units":
-            new_units[feature] = value
-        else:
-            attributes[name] = value
-    if new_units:
-        datasets[UNITS] = np.bytes_(json.dumps(read_units(file) | new_units))
-    return plan(tuple(actions), unplaced, places, attributes, datasets)
+    new = _told(path, stated, feature, units.get(feature, read_unit(file, feature)), told)
+    actions += [action for action, _ in new.values()]
+    rules |= {name: value for name, (_, value) in new.items() if name != "units"}
+    if "units" in new:
+        units[feature] = new["units"][1]
+    if units:
+        written[UNITS] = np.bytes_(json.dumps(read_units(file) | units))
+    return plan(tuple(actions), unplaced, written)
 
 
 def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> tuple[np.ndarray, str]:
@@ -235,19 +226,14 @@ def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> tuple[np.nd
 
 
 def _told(
-    path: Path,
-    stated: Mapping[str, object],
-    feature: str,
-    unit: str,
-    units: str | None,
-    timezone: str | None,
-    local_zone: str | None,
-) -> list[tuple[str, str, str]]:
-    """What the caller says and the file does not: argument, value, action; refuses what contradicts the file.
+    path: Path, stated: Mapping[str, object], feature: str, unit: str, told: Mapping[str, str | None]
+) -> dict[str, tuple[str, str]]:
+    """What the caller says and the file does not: action and value by argument; refuses what contradicts the file.
 
     stated: the attributes of its metadata.  unit: the one of the feature in the file.
     """
     zone, local = (read_text(stated.get(name, "")) for name in ("timezone", LOCAL_ZONE_ATTR))
+    timezone, local_zone, units = told.values()
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
         clock = f"{Argument('local_zone', timezone)} says that people live by that clock"
         raise SocialxError(path, f"its times are in UTC, not of {timezone}", f"{clock}, or {ADVICE}")
@@ -255,17 +241,24 @@ def _told(
         what = f"its times are of {zone or 'an unknown zone'}, and a local zone stands beside times in UTC"
         raise SocialxError(path, what, f"drop {Argument('local_zone')}, or {ADVICE}")
     unit = "" if unit == UNKNOWN else SPEED_UNITS.get(unit.lower(), unit)
-    units = None if units is None else stored_unit(feature, units)
-    new = []
-    for name, what, of, old, told, action in (
-        ("timezone", "its times are", "of", zone, timezone, "time zone "),
-        (LOCAL_ZONE_ATTR, "its days are", "of", local, local_zone, "local zone "),
-        ("units", f"{feature} is", "in", unit, units, f"unit of {feature}: "),
+    new = {}
+    for name, what, old, value, action in (
+        ("timezone", "its times are of", zone, timezone, "time zone "),
+        (LOCAL_ZONE_ATTR, "its days are of", local, local_zone, "local zone "),
+        (
+            "units",
+            f"{feature} is in",
+            unit,
+            None if units is None else stored_unit(feature, units),
+            f"unit of {feature}: ",
+        ),
     ):
-        if told is not None and old and old != told:
-            raise SocialxError(path, f"{what} {of} {old}, not {of} {told}", f"drop {Argument(name)}, or {ADVICE}")
-        if told is not None and not old:
-            new.append((name, told, f"{action}{told}"))
+        if value is None or old == value:
+            continue
+        if old:
+            of = what.rpartition(" ")[2]
+            raise SocialxError(path, f"{what} {old}, not {of} {value}", f"drop {Argument(name)}, or {ADVICE}")
+        new[name] = f"{action}{value}", value
     return new
 
 
@@ -311,6 +304,12 @@ def _facts(*values: Any) -> Facts:
     return {name: value for name, value in named if (value if isinstance(value, str) else np.isfinite(value))}
 
 
+def _listed(place: Location | None) -> Facts:
+    if place is None:
+        return {}
+    return _facts(place.latitude, place.longitude, place.lanes, place.length, place.direction)
+
+
 def _position(facts: Facts) -> tuple[float, float]:
     """Its latitude and longitude, NaN where they are unknown."""
     return facts.get("position_lat", np.nan), facts.get("position_lon", np.nan)
@@ -322,27 +321,26 @@ def _locate(
     described: Mapping[str, Facts],
     columns: Callable[[], Mapping[str, Facts]],
 ) -> tuple[list[str], dict[str, Facts], tuple[str, ...]]:
-    """The actions, by vdid what is new in vd_info, and the ids that stay without a position.
+    """The actions, what is new in vd_info by the names of its groups, and the ids that stay without a position.
 
     The locations file wins over vd_info, and that over the file's own columns, which are read only if needed.
     """
-    respelt = {match_key(name): facts for name, facts in described.items()}
-    counts = {LISTED: 0, RESPELT: 0, IN_COLUMNS: 0}
+    spelt = {match_key(name): facts for name, facts in described.items()}
+    sources: dict[str, Callable[[str], Facts]] = {  # in the order in which they are asked
+        LISTED: lambda vdid: _listed(listed.get(match_key(vdid))),
+        OWN: lambda vdid: described.get(vdid, {}),
+        RESPELT: lambda vdid: spelt.get(match_key(vdid), {}),
+        IN_COLUMNS: lambda vdid: columns().get(vdid, {}),
+    }
+    counts = dict.fromkeys(sources, 0)
     places: dict[str, Facts] = {}
     unplaced, moved_km = [], 0.0
     added: list[Facts] = []  # what else the locations file tells of a sensor, and vd_info does not
     for vdid in ids:
-        known, place = described.get(vdid, {}), listed.get(match_key(vdid))
-        if place is not None:
-            origin = LISTED
-            found = _facts(place.latitude, place.longitude, place.lanes, place.length, place.direction)
-        elif on_earth(*_position(known)):
-            continue
-        elif on_earth(*_position(found := respelt.get(match_key(vdid), {}))):
-            origin = RESPELT
-        elif on_earth(*_position(found := columns().get(vdid, {}))):
-            origin = IN_COLUMNS
-        else:
+        known = described.get(vdid, {})
+        asked = ((origin, source(vdid)) for origin, source in sources.items())
+        origin, found = next((each for each in asked if on_earth(*_position(each[1]))), (NOWHERE, {}))
+        if origin == NOWHERE:
             unplaced.append(vdid)
             continue
         new = {name: value for name, value in found.items() if name not in (*POSITION, *known)}
@@ -354,7 +352,7 @@ def _locate(
             counts[origin] += 1
             moved_km = max(moved_km, _distance_km(old_place, new_place))
         if new:
-            places[vdid] = new
+            places[f"{SENSOR_INFO}/{vdid}"] = new
     actions = [f"vd_info: {counted(count, 'position')} from {origin}" for origin, count in counts.items() if count]
     if moved_km:
         actions[0] += f", moved by up to {1000 * moved_km:,.1f} m"
@@ -389,53 +387,50 @@ def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], var
 
 def _patch(plan: Plan, file: h5py.File) -> None:
     """Write what the plan adds."""
-    info = file.require_group(SENSOR_INFO)
-    info.attrs[CRS_ATTR] = CRS
-    for index, (vdid, facts) in enumerate(plan.places.items()):
+    for index, (name, new) in enumerate(plan.written.items()):
         if index % ENTRIES == 0:
             reserve(file, 0)
-        info.require_group(vdid).attrs.update(facts)
-    file["metadata"].attrs.update(plan.attributes)
-    for name, values in plan.datasets.items():
+        if isinstance(new, dict):
+            file.require_group(name).attrs.update(new)
+            continue
         if name in file:
             del file[name]
-        reserve(file, values.nbytes)
-        file[name] = values
+        reserve(file, new.nbytes)
+        file[name] = new
 
 
 def _is_patched(plan: Plan, old: h5py.File, new: h5py.File) -> bool:
     """Whether the features of a patched copy are the very bytes of the old file, and the plan is done in it."""
-    written = [(new["metadata"], plan.attributes)]
-    written += [(new[SENSOR_INFO][vdid], facts) for vdid, facts in plan.places.items()]
-    same = all(read_text(group.attrs[name]) == str(value) for group, items in written for name, value in items.items())
-    same &= all(name in new and np.array_equal(new[name][()], values) for name, values in plan.datasets.items())
-    extents = _extents(old[FEATURES])
-    same &= extents == _extents(new[FEATURES])
-    with Path(old.filename).open("rb") as left, Path(new.filename).open("rb") as right:
-        for offset, size in extents:
-            left.seek(offset)
-            right.seek(offset)
-            for first in range(0, size, COMPARED_BYTES):
-                part = min(COMPARED_BYTES, size - first)
-                same &= left.read(part) == right.read(part)
+    same = _stored(old[FEATURES]) == _stored(new[FEATURES])
+    for name, values in plan.written.items():
+        if isinstance(values, dict):
+            same &= all(read_text(new[name].attrs[key]) == str(value) for key, value in values.items())
+        else:
+            same &= name in new and np.array_equal(new[name][()], values)
     return same
 
 
-def _extents(features: h5py.Dataset) -> list[tuple[int, int]]:
-    """Where the bytes of a dataset lie in its file: (offset, size) of every chunk, or of the whole."""
-    if features.chunks is None:
-        offset = features.id.get_offset()
-        return [] if offset is None else [(offset, features.id.get_storage_size())]
+def _stored(features: h5py.Dataset) -> str:
+    """A digest of the bytes of a dataset as they lie in its file, and of their places in it."""
     extents: list[tuple[int, int]] = []
-    features.id.chunk_iter(lambda chunk: extents.append((chunk.byte_offset, chunk.size)))
-    return sorted(extents)
+    if features.chunks is not None:
+        features.id.chunk_iter(lambda chunk: extents.append((chunk.byte_offset, chunk.size)))
+    elif (offset := features.id.get_offset()) is not None:
+        extents.append((offset, features.id.get_storage_size()))
+    digest = hashlib.sha256(repr(sorted(extents)).encode())
+    with Path(features.file.filename).open("rb") as file:
+        for offset, size in sorted(extents):
+            file.seek(offset)
+            for first in range(0, size, READ_BYTES):
+                digest.update(file.read(min(READ_BYTES, size - first)))
+    return digest.hexdigest()
 
 
 def _readings(path: Path, file: h5py.File, plan: Plan) -> Readings:
     """The readings of a file of one of the two oldest layouts, both PEMS-BAY, with the plan's positions."""
     features, ids, names, timestamps = read_layout(path, file, flat=plan.variant.name == "V0")
     columns = _columns(features, ids, names, plan.variant)
-    known = [columns[vdid] | plan.places.get(vdid, {}) for vdid in ids]
+    known = [columns[vdid] | plan.written.get(f"{SENSOR_INFO}/{vdid}", {}) for vdid in ids]
     latitude, longitude, lanes, length = (
         np.array([facts.get(name, np.nan) for facts in known]) for name in (*POSITION, *MORE)
     )
