@@ -48,7 +48,7 @@ from socialx.files.position_tables import read_locations
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
 from socialx.files.store import Store, open_store
-from socialx.files.time_axis import JITTER_S, as_timestamps, common_step, irregular, known_zone, skipped_times
+from socialx.files.time_axis import JITTER_S, as_timestamps, common_step, irregular, known_zone, lacking_times
 from socialx.files.writer import check_block, create_features, static_columns, write_column, write_sensors
 from socialx.notebook import Shown
 from socialx.progress import note
@@ -65,7 +65,7 @@ ANEW = f"or convert all rows into a new file: {WHOLE}"
 class Appended(Shown):
     """What ``append`` did to a file.
 
-    rows: added from the new tables.  filled: rows of missing readings in the gap before them.  restored: rows of the
+    rows: added from the new tables.  filled: rows of missing readings before and between them.  restored: rows of the
     file whose missing readings are there now.  repeated: rows that the file had already.  absent: ids of the file
     that the new tables do not have.  new: ids that the file did not have.  total: rows of the file now.
     """
@@ -144,10 +144,11 @@ def append(path: Path, request: Request) -> Appended:
     _note(grid, where, values[before:], same, absent, gap)
     changes = bool(len(later) or len(holes))
     if changes:
-        added = np.concatenate([gap, later])
+        added = np.sort(np.concatenate([gap, later]))
         places = np.concatenate([holes, grid.rows + np.arange(len(added))])
-        missing = np.full((len(gap), *values.shape[1:]), np.nan, np.float32)
-        change = _Change(grid, added, places, np.concatenate([restored, missing, values[before:]]))
+        rows = np.full((len(added), *values.shape[1:]), np.nan, np.float32)
+        rows[np.searchsorted(added, later)] = values[before:]
+        change = _Change(grid, added, places, np.concatenate([restored, rows]))
         with exclusive(path, WAIT_S):
             if version_of(path) != store.version:
                 raise SocialxError(path, "it was changed while it was read", "run the command again")
@@ -333,7 +334,7 @@ def _holes(
 
 
 def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
-    """The times of the rows that are missing between the file and later rows, int64 [g]; refuses another step."""
+    """The times of the rows that are missing after those of the file, int64 [g]; refuses another step."""
     if not len(seconds):
         return seconds
     last, step = int(store.seconds[-1]), 60 * store.step_minutes
@@ -343,10 +344,10 @@ def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
         times = as_timestamps(seconds[odd[:3]] if len(odd) else seconds[:3]).astype(str).tolist()
         what = f"its rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
         raise SocialxError(where, what, "give it the same step")
-    gap = skipped_times(last, int(seconds[0]), step, store.timezone)
+    gap = lacking_times(np.concatenate([[last], seconds]), step, store.timezone)
     if len(gap) > len(store.rows):
         begins = as_timestamps(seconds[:1])[0].decode()
-        what = f"its first new row is at {begins}, {len(gap):,} steps after the last one of {store.path}"
+        what = f"its first new row is at {begins}, and {len(gap):,} steps after the last one of {store.path} have none"
         raise SocialxError(where, what, f"check its dates, or say how they are written: {Argument('time_format')}")
     return gap
 
@@ -364,8 +365,8 @@ def _note(grid: _Grid, where: Path, new: np.ndarray, same: int, absent: tuple[st
         note(Message(where, what, "their readings are missing"))
     if len(gap):
         ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
-        between = f"{counted(len(gap), 'row')} between it and {where} ({ends})"
-        note(Message(store.path, between, "filled with missing readings"))
+        found = f"{counted(len(gap), 'row is', 'rows are')} neither in it nor in {where} ({ends})"
+        note(Message(store.path, found, "filled with missing readings"))
     zeros = int((values == 0).sum())
     if zeros and store.missing != 0 and not any((store.read(part)[0] == 0).any() for part in pages(0, len(store.rows))):
         what = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"

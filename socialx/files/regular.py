@@ -14,7 +14,7 @@ import numpy as np
 from socialx.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.files.convert_options import Request
 from socialx.files.hdf5_layout import Block, Readings
-from socialx.files.time_axis import as_timestamps, common_step, gaps, irregular, skipped_times
+from socialx.files.time_axis import as_timestamps, common_step, irregular, lacking_times
 
 BLOCK_BYTES = 1 << 24  # of rows without readings that are written at once
 
@@ -34,11 +34,7 @@ def regular(readings: Readings, seconds: np.ndarray, request: Request) -> tuple[
         pair = " and ".join(as_timestamps(seconds[odd[0] : odd[0] + 2]).astype(str))
         remedy = f"drop it, or {Argument('resample', f'{step // 60}min')} averages finer rows"
         raise SettingsError(freq, f"{where} has rows at {pair}, which are no multiple of it apart", remedy)
-    places, _ = gaps(seconds, readings.timezone, step)
-    places = np.setdiff1d(places, irregular(seconds, step))
-    pairs = zip(seconds[places].tolist(), seconds[places + 1].tolist(), strict=True)
-    parts = [skipped_times(before, after, step, readings.timezone) for before, after in pairs]
-    lacking = np.concatenate([np.empty(0, np.int64), *parts])
+    lacking = lacking_times(seconds, step, readings.timezone)
     if not len(lacking):
         return readings, ()
     first, last = as_timestamps(lacking[[0, -1]]).astype(str)

@@ -98,12 +98,15 @@ def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> 
     return places, elapsed[places]
 
 
-def skipped_times(before: int, after: int, step: int, timezone: str | None) -> np.ndarray:
-    """The times between two rows at which rows are missing, int64 [t], ``step`` seconds apart.
+def lacking_times(seconds: np.ndarray, step: int, timezone: str | None) -> np.ndarray:
+    """The times between rows int64 [T] at which a row is missing, int64 [t], ``step`` seconds apart.
 
-    The hour that daylight saving time skips in a known zone is not missing.
+    The hour that daylight saving time skips in a known zone is not missing, and none is after a row off the steps.
     """
-    times = np.arange(before + step, after - JITTER_S, step)
+    places = np.setdiff1d(gaps(seconds, timezone, step)[0], irregular(seconds, step))
+    pairs = zip(seconds[places].tolist(), seconds[places + 1].tolist(), strict=True)
+    parts = [np.arange(before + step, after - JITTER_S, step) for before, after in pairs]
+    times = np.concatenate([np.empty(0, np.int64), *parts])
     zone = known_zone(timezone)
     if zone is not None and len(times):
         for moment, old, new in clock_changes(zone, np.unique(times // DAY_S)):

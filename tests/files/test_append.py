@@ -151,7 +151,7 @@ def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(tmp_path: Path,
 def test_a_gap_is_filled_with_missing_readings(tmp_path: Path, path: Path) -> None:
     FRAME[36:].to_csv(tmp_path / "new.csv")
     done = run("append", path, tmp_path / "new.csv")
-    assert "6 rows between it and" in done.stderr
+    assert "6 rows are neither in it nor in" in done.stderr
     assert "(2024-01-31 22:30:00 .. 2024-01-31 22:55:00): filled with missing readings" in done.stderr
     assert "24 rows added and 6 of missing readings, now 60 rows" in done.stdout
     store = open_store(path)
@@ -162,6 +162,16 @@ def test_a_gap_is_filled_with_missing_readings(tmp_path: Path, path: Path) -> No
         positions = file["data/features"][:, :, 1:]
     assert (positions == positions[:1])[~np.isnan(positions)].all()
     assert np.isfinite(positions[30:36, :, -3:-1]).all()
+
+
+def test_rows_that_the_new_table_lacks_are_filled(tmp_path: Path, path: Path) -> None:
+    done = append(path, FRAME[37:].drop(FRAME.index[[40, 41, 45]]))
+    assert (done.rows, done.filled) == (20, 10)
+    store = open_store(path)
+    assert store.timestamps.tolist() == [str(time).encode() for time in FRAME.index]
+    assert not store.valid[[*range(30, 37), 40, 41, 45]].any()
+    assert append(path, FRAME[36:47]).restored == 4
+    assert open_store(path).timestamps.tolist() == store.timestamps.tolist()
 
 
 def test_the_hour_that_spring_skips_is_no_gap(tmp_path: Path) -> None:
