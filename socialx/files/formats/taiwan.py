@@ -27,7 +27,7 @@ from socialx.errors import Argument, SettingsError, SocialxError, counted, in_sh
 from socialx.files.convert_options import Request
 from socialx.files.file_head import UNREADABLE, FileHead, inside, read_head, unpacked
 from socialx.files.formats.contents import Contents, Format
-from socialx.files.formats.known_columns import ISO
+from socialx.files.formats.known_tables import ISO
 from socialx.files.formats.sheets import Sheet
 from socialx.files.formats.tables import read_tables
 from socialx.files.formats.walltimes import free_step
