@@ -40,7 +40,7 @@ GEO, DYNA = ".geo", ".dyna"  # of LibCity
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownTable:
     """How a table is published; columns have the names of its header.
 
     advice: what helps where a file is another.  readings: their columns, with the unit of each or "" where its name
@@ -74,7 +74,7 @@ class Known:
     instead: str = ""
     header: Callable[[FileHead], tuple[str, ...]] | None = None
     file: Callable[[Path], Path] = lambda path: path
-    read: Callable[[Known, Request], Contents] | None = None
+    read: Callable[[KnownTable, Request], Contents] | None = None
 
     def rows_of(self, head: FileHead) -> Rows | None:
         """The rows of a file; None where it is another table."""
@@ -88,9 +88,13 @@ class Known:
         time, sensor = names.index(self.time), names.index(self.sensor)
         values = tuple(map(names.index, self.readings)) or tuple(range(sensor + 1, len(names)))
         rows = Rows(head.path, "text", names, (time,), values, (sensor,), head.encoding, begin=begin, known=self)
-        points = Signs(decimals=True)  # which are those of decimals
-        written = "" if self.form else first.get(self.time, "")
-        return replace(rows, signs=points, first=written, only=self.text or first.get(self.alike, ""))
+        return replace(
+            rows,
+            units=tuple(self.readings.get(name, "") for name in names),
+            signs=Signs(decimals=True),  # a point is that of decimals
+            first="" if self.form else first.get(self.time, ""),
+            only=self.text or first.get(self.alike, ""),
+        )
 
     def format(self) -> Format:
         """What reads it."""
@@ -108,7 +112,7 @@ class Rows(Sheet):
     it, by ``match_key``.
     """
 
-    known: Known
+    known: KnownTable
     only: str = ""
     listed: Mapping[int | str, str] = field(default_factory=dict)
 
@@ -222,7 +226,7 @@ def _told(sheets: Sequence[Rows]) -> defaultdict[str, Told]:
     return told
 
 
-def _recognise(known: Known, head: FileHead) -> str | None:
+def _recognise(known: KnownTable, head: FileHead) -> str | None:
     found = list[Rows]()
     with suppress(SocialxError, OSError):
         path = known.file(head.path)
@@ -236,7 +240,7 @@ def _recognise(known: Known, head: FileHead) -> str | None:
     return what + (f", {len(found)} files" if len(found) > 1 else "")
 
 
-def _needs(known: Known, path: Path) -> tuple[str, ...]:
+def _needs(known: KnownTable, path: Path) -> tuple[str, ...]:
     """A channel, where there are several and not one of speeds; the city, where those of the first row and last differ.
 
     A packed file does not say its cities.
@@ -256,7 +260,7 @@ def _needs(known: Known, path: Path) -> tuple[str, ...]:
     return (*channel, "city") if len({cells[place] for cells in ends if len(cells) > place}) > 1 else channel
 
 
-def _read(known: Known, request: Request) -> Contents:
+def _read(known: KnownTable, request: Request) -> Contents:
     """The sensors that have a reading; a first walk over all rows tells which."""
     refuse_zone(request, known.zone)
     where, sheets, notes = request.data, _files(known, request), list[str]()
@@ -269,13 +273,13 @@ def _read(known: Known, request: Request) -> Contents:
         request = replace(request, channel=known.instead)
         notes += [f"{where}: no row has a speed: its {known.instead} is read"]
     largest = told["occupancy"].largest
-    units = {name: "" if unit == "share" and largest > 1 else unit for name, unit in known.readings.items()}
-    sheets = [replace(sheet, units=tuple(units.get(name, "") for name in sheet.names)) for sheet in sheets]
+    if no_share := "share" in known.readings.values() and largest > 1:
+        sheets = [replace(each, units=tuple("" if unit == "share" else unit for unit in each.units)) for each in sheets]
     contents = _table(replace(request, time_format=known.form or request.time_format), sheets)
     times = timestamp_seconds(contents.times(), str(where)) if contents.times and known.step_s else np.empty(0)
     if known.step_s and len(times) > 1 and (step := common_step(times)) != known.step_s:
         raise SocialxError(where, f"its rows are {step // 60} min apart, not {known.step_s // 60}", known.advice)
-    if units != known.readings and "occupancy" in (contents.feature, *contents.others):
+    if no_share and "occupancy" in (contents.feature, *contents.others):
         notes += [f"{where}: occupancies up to {largest:g}, which are no parts of 1: their unit is left open"]
     if odd := [vdid for vdid in contents.ids or () if _stored(vdid) != vdid]:
         notes += [f"{where}: {counted(len(odd), 'id')} with a space or / ({sample(odd)}): written with _"]
@@ -295,7 +299,7 @@ def refuse_zone(request: Request, zone: str) -> None:
         raise SettingsError(Argument("timezone", request.timezone), f"its times are written in {zone}", "drop it")
 
 
-def _files(known: Known, request: Request) -> list[Rows]:
+def _files(known: KnownTable, request: Request) -> list[Rows]:
     """The files of the table; refuses others, but for positions beside them."""
     found = list[Rows]()
     for named in (request.head, *map(read_head, request.more)):
@@ -430,7 +434,7 @@ def _geo(path: Path) -> dict[int | str, Location]:
     return sensors
 
 
-def _libcity(known: Known, request: Request) -> Contents:
+def _libcity(known: KnownTable, request: Request) -> Contents:
     """The readings of NAME.dyna of the sensors of NAME.geo, in the order of that."""
     dyna = known.file(request.data)
     geo, table = dyna.with_suffix(GEO), replace(request, data=dyna, meta=None, sensor_column=(known.sensor,))
@@ -454,7 +458,7 @@ def _libcity(known: Known, request: Request) -> Contents:
 
 LIBCITY = "use the folder of NAME.geo and NAME.dyna as LibCity publishes it"
 TABLES = (
-    Known(
+    KnownTable(
         "libcity",
         "LibCity's NAME.geo and NAME.dyna",
         LIBCITY,
@@ -465,7 +469,7 @@ TABLES = (
         file=_dyna,
         read=_libcity,
     ),
-    Known(
+    KnownTable(
         "pems-station",
         "Station 5-Minute files of Caltrans PeMS, a day each: d07_text_station_5min_2024_01_31.txt.gz",
         "name files such as d07_text_station_5min_2024_01_31.txt.gz",
@@ -481,7 +485,7 @@ TABLES = (
         marked="imputed by PeMS, as no lane was observed: they are kept",
         header=_stations,
     ),
-    Known(
+    KnownTable(
         "utd19",
         "utd19_u.csv of UTD19 by ETH Zurich, the detectors of one city",
         "use utd19_u.csv as published, with day, interval, detid, flow, occ, error, city and speed",
