@@ -80,66 +80,67 @@ class KnownTable:
         """The rows of a file; None where it is another table."""
         names = self.header(head) if self.header else tuple(cells_of(head.lines[0][1], ",")) if head.lines else ()
         needed = {self.time, self.sensor, self.seconds, self.city, self.mark, *self.readings} - {""}
-        if not needed <= {*names} or (len({*names}) < len(names) and not self.header) or names[-1] == self.sensor:
+        if not needed <= {*names} or (len({*names}) < len(names) and not self.header):
+            return None
+        time, sensor = names.index(self.time), names.index(self.sensor)
+        values = tuple(map(names.index, self.readings or names[sensor + 1 :]))
+        if not values:
             return None
         begin = 0 if self.header else head.lines[0][0]
         cells = next((cells_of(line, ",") for number, line in head.lines if number > begin), [])
         first = dict(zip(names, cells, strict=False))
-        time, sensor = names.index(self.time), names.index(self.sensor)
-        values = tuple(map(names.index, self.readings)) or tuple(range(sensor + 1, len(names)))
         rows = Rows(head.path, "text", names, (time,), values, (sensor,), head.encoding, begin=begin, known=self)
         return replace(
             rows,
             units=tuple(self.readings.get(name, "") for name in names),
             signs=Signs(decimals=True),  # a point is that of decimals
             first="" if self.form else first.get(self.time, ""),
-            only=self.text or first.get(self.alike, ""),
+            common=self.text or first.get(self.alike, ""),
         )
 
     def format(self) -> Format:
         """What reads it."""
-        takes = {"channel", "more"} if self.form else {"channel", "quantity", "time_format"}
+        takes = ["channel", *([] if self.read else ["more"]), *(["city"] if self.city else [])]
+        takes += [] if self.form else ["quantity", "time_format"]
         ways = partial(_recognise, self), partial(self.read or _read, self)
-        every = frozenset(takes | ({"city"} if self.city else set()))
-        return Format(self.name, self.title, *ways, takes=every, needs=partial(_needs, self))
+        return Format(self.name, self.title, *ways, takes=frozenset(takes), needs=partial(_needs, self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(Sheet):
     """A file of a published table.
 
-    only: the city that is read, or the text that its rows have alike.  listed: the ids of the sensors in a file beside
-    it, by ``match_key``.
+    common: the text that its rows have alike.  city: the one that is read.  listed: the ids of the sensors in a file
+    beside it, by ``match_key``.
     """
 
     known: KnownTable
-    only: str = ""
+    common: str = ""
+    city: str = ""
     listed: Mapping[int | str, str] = field(default_factory=dict)
 
     def marked(self, values: tuple[int, ...]) -> Generator[tuple[Piece, np.ndarray], None, None]:
         """Times, sensors and these readings of the rows that are read, and which are marked, bool [t], by pieces."""
         place, known = self.names.index, self.known
-        parts = [name for name in (known.city, known.alike) if name and name in self.names]
-        texts = tuple(map(place, (known.time, known.sensor, *parts)))
+        texts = [name for name in (known.time, known.sensor, known.city, known.alike) if name and name in self.names]
         numbers = (*map(place, filter(None, (known.seconds, known.mark))), *values)
-        with closing(super().rows(texts, numbers)) as pieces:
+        with closing(super().rows(tuple(map(place, texts)), numbers)) as pieces:
             for piece in pieces:
-                rows, marked = self._marks(self._timed(self._own(piece)))
+                own = self._own(piece, dict(zip(texts, piece.texts, strict=True)))
+                rows, marked = self._marks(self._timed(own))
                 if len(marked):
                     yield rows, marked
 
-    def _own(self, piece: Piece) -> Piece:
+    def _own(self, piece: Piece, texts: Mapping[str, Texts]) -> Piece:
         """The rows that are read, with their times and sensors, which are spelt as in the file beside it."""
-        known, (times, sensors, *parts) = self.known, piece.texts
-        for part in parts:
-            own = _each(part, self.only.__eq__)
-            if known.city:
-                kept = np.flatnonzero(own)
-                times, sensors = times[kept], sensors[kept]
-                piece = replace(piece, numbers=piece.numbers[kept], kept=kept)
-            else:
-                one = f"use a file of one {known.alike}"
-                self._check(piece, known.alike, part, own, f"not {self.only}", one)
+        known, times, sensors = self.known, texts[self.known.time], texts[self.known.sensor]
+        if alike := texts.get(known.alike):
+            remedy = f"use a file of one {known.alike}"
+            self._check(piece, known.alike, alike, _each(alike, self.common.__eq__), f"not {self.common}", remedy)
+        if known.city:
+            kept = np.flatnonzero(_each(texts[known.city], self.city.__eq__))
+            times, sensors = times[kept], sensors[kept]
+            piece = replace(piece, numbers=piece.numbers[kept], kept=kept)
         self._check(piece, known.sensor, sensors, _each(sensors, bool), "no id")
         if self.listed:
             listed = _each(sensors, lambda vdid: match_key(vdid) in self.listed)
@@ -266,7 +267,7 @@ def _read(known: KnownTable, request: Request) -> Contents:
     where, sheets, notes = request.data, _files(known, request), list[str]()
     if known.city:
         request = replace(request, city=_of_city(sheets, request))
-        sheets = [replace(sheet, only=str(request.city)) for sheet in sheets]
+        sheets = [replace(sheet, city=str(request.city)) for sheet in sheets]
         notes += [f"{where}: the detectors of {request.city} are read"]
     told = _told(sheets)
     if request.channel is None and known.instead and not told[SPEED].sensors:
@@ -275,22 +276,19 @@ def _read(known: KnownTable, request: Request) -> Contents:
     largest = told["occupancy"].largest
     if no_share := "share" in known.readings.values() and largest > 1:
         sheets = [replace(each, units=tuple("" if unit == "share" else unit for unit in each.units)) for each in sheets]
-    contents = _table(replace(request, time_format=known.form or request.time_format), sheets)
-    times = timestamp_seconds(contents.times(), str(where)) if contents.times and known.step_s else np.empty(0)
-    if known.step_s and len(times) > 1 and (step := common_step(times)) != known.step_s:
-        raise SocialxError(where, f"its rows are {step // 60} min apart, not {known.step_s // 60}", known.advice)
+    by_path: dict[Path, list[Sheet]] = {sheet.path: [sheet] for sheet in sheets}  # other files may hold positions
+    request = replace(request, time_format=known.form or request.time_format)
+    contents = read_tables(request, lambda head, _: by_path.get(head.path, []))
+    if known.step_s and contents.times:
+        step = common_step(timestamp_seconds(contents.times(), str(where)))
+        if step not in (0, known.step_s):
+            raise SocialxError(where, f"its rows are {step // 60} min apart, not {known.step_s // 60}", known.advice)
     if no_share and "occupancy" in (contents.feature, *contents.others):
         notes += [f"{where}: occupancies up to {largest:g}, which are no parts of 1: their unit is left open"]
     if odd := [vdid for vdid in contents.ids or () if _stored(vdid) != vdid]:
         notes += [f"{where}: {counted(len(odd), 'id')} with a space or / ({sample(odd)}): written with _"]
     contents = replace(contents, notes=(*notes, *contents.notes), stored=_stored)
     return _reporting(replace(contents, timezone=known.zone or contents.timezone), told, where, known.marked)
-
-
-def _table(request: Request, sheets: Sequence[Rows]) -> Contents:
-    """The files as one table; those that are not among ``sheets`` may hold positions."""
-    by_path = {sheet.path: sheet for sheet in sheets}
-    return read_tables(request, lambda head, _: [by_path[head.path]] if head.path in by_path else [])
 
 
 def refuse_zone(request: Request, zone: str) -> None:
@@ -309,8 +307,8 @@ def _files(known: KnownTable, request: Request) -> list[Rows]:
             if rows is None and not are_locations(path):
                 first = f"line {head.lines[0][0]} is {head.lines[0][1][:60]!a}" if head.lines else f"a {head.kind}"
                 raise SocialxError(path, f"no rows of {known.name}, {first}", known.advice)
-            if rows and found and rows.only != found[0].only:
-                alike = f"its {known.alike} is {rows.only}, and that of {found[0].path} is {found[0].only}"
+            if rows and found and rows.common != found[0].common:
+                alike = f"its {known.alike} is {rows.common}, and that of {found[0].path} is {found[0].common}"
                 raise SocialxError(path, alike, f"convert the files of each {known.alike} alone")
             found += [rows] if rows else []
     return found
@@ -445,7 +443,7 @@ def _libcity(known: KnownTable, request: Request) -> Contents:
     if rows.first.endswith("Z") and len(ways) == 1 and request.time_format is None:
         table = replace(table, time_format=f"{ways[0].form}Z")
         notes += [f"{dyna}: its times end with Z, which LibCity writes after wall times: taken as those"]
-    contents = _table(table, [rows])
+    contents = read_tables(table, lambda *_: [rows])
     notes += contents.notes
     present = {*(contents.ids or ())}
     if silent := [vdid for vdid in ids.values() if vdid not in present]:
