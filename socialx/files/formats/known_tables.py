@@ -299,18 +299,18 @@ def refuse_zone(request: Request, zone: str) -> None:
 
 def _files(known: KnownTable, request: Request) -> list[Rows]:
     """The files of the table; refuses others, but for positions beside them."""
-    found = list[Rows]()
-    for named in (request.head, *map(read_head, request.more)):
-        for path in files_of(named):
-            head = named if path == named.path else read_head(path)
-            rows = known.rows_of(head)
-            if rows is None and not are_locations(path):
-                first = f"line {head.lines[0][0]} is {head.lines[0][1][:60]!a}" if head.lines else f"a {head.kind}"
-                raise SocialxError(path, f"no rows of {known.name}, {first}", known.advice)
-            if rows and found and rows.common != found[0].common:
-                alike = f"its {known.alike} is {rows.common}, and that of {found[0].path} is {found[0].common}"
-                raise SocialxError(path, alike, f"convert the files of each {known.alike} alone")
-            found += [rows] if rows else []
+    heads = {head.path: head for head in (request.head, *map(read_head, request.more))}
+    paths, found = [path for head in heads.values() for path in files_of(head)], list[Rows]()
+    for path in paths:
+        head = heads.get(path) or read_head(path)
+        rows = known.rows_of(head)
+        if rows is None and not (len(paths) > 1 and are_locations(path)):
+            first = f"line {head.lines[0][0]} is {head.lines[0][1][:60]!a}" if head.lines else f"a {head.kind}"
+            raise SocialxError(path, f"no rows of {known.name}, {first}", known.advice)
+        if rows and found and rows.common != found[0].common:
+            alike = f"its {known.alike} is {rows.common}, and that of {found[0].path} is {found[0].common}"
+            raise SocialxError(path, alike, f"convert the files of each {known.alike} alone")
+        found += [rows] if rows else []
     return found
 
 
