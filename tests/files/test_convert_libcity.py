@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from socialx.files.convert_options import Request
-from socialx.files.formats import grid, libcity, text_cells
+from socialx.files.formats import grid, known_tables, text_cells
 from socialx.files.formats.contents import Contents
 from socialx.files.readings import read as read_any
 from tests.array_files import joined
@@ -17,7 +17,7 @@ from tests.data_files import IDS, refusal, shown, speeds, timestamps
 from tests.data_files import reason as why
 from tests.published_files import GEO_ORDER, iso, write_both, write_dyna, write_geo
 
-FORMAT = libcity.FORMATS[0]
+FORMAT = known_tables.FORMATS[0]
 
 
 def read(path: Path, channel: str | None = None, **said: str) -> Contents:
@@ -59,7 +59,7 @@ def test_every_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int,
 def test_the_folder_and_either_file(tmp_path: Path) -> None:
     path, values = write_both(tmp_path)
     (tmp_path / "METR_LA.rel").write_text("rel_id,type,origin_id,destination_id,cost\n")
-    reason = "LibCity's METR_LA.geo and METR_LA.dyna with traffic_speed"
+    reason = "the columns dyna_id, type, time, entity_id, traffic_speed"
     for source in (tmp_path, path, path.with_suffix(".geo")):
         assert why(FORMAT, source) == reason
         assert np.array_equal(joined(read(source))[1], values[:, GEO_ORDER].astype(np.float32))
@@ -231,9 +231,9 @@ def test_sensors_with_other_times_than_the_first(tmp_path: Path, monkeypatch: py
 
 
 BAD_DYNA = {
-    "no time": (replace(0, "time", "when"), "not columns with time, entity_id"),
-    "grid": (replace(0, "entity_id", "row_id,column_id"), "not columns with time, entity_id"),
-    "no channel": (lambda lines: lines.__setitem__(0, "dyna_id,type,time,entity_id"), "no columns behind entity_id"),
+    "no time": (replace(0, "time", "when"), "no rows of libcity, line 1 is 'dyna_id,type,when"),
+    "grid": (replace(0, "entity_id", "row_id,column_id"), "no rows of libcity, line 1 is"),
+    "no channel": (lambda lines: lines.__setitem__(0, "dyna_id,type,time,entity_id"), "no rows of libcity, line 1 is"),
     "no rows": (lambda lines: lines.__delitem__(slice(1, None)), "no row after line 1"),
     "another form": (replace(12, "00:05:00Z", "00:05Z"), "line 13 has the time '2012-03-01T00:05Z', not written like"),
     "no such day": (replace(12, "03-01", "02-30"), "line 13 has the time '2012-02-30T00:05:00Z', not written like"),
@@ -243,8 +243,8 @@ BAD_DYNA = {
         lambda lines: lines.append(lines[7].replace(IDS[1], f"0{IDS[1]}").rpartition(",")[0] + ",99.5"),
         f"two readings of {IDS[1]} at 2012-03-01 00:05:00",
     ),
-    "unknown sensor": (replace(9, IDS[1], "12"), "line 10 has '12', no sensor of METR_LA.geo"),
-    "no sensor": (replace(9, IDS[1], ""), "line 10 has '', no sensor of METR_LA.geo"),
+    "unknown sensor": (replace(9, IDS[1], "12"), "line 10 has the entity_id '12', no sensor of METR_LA.geo"),
+    "no sensor": (replace(9, IDS[1], ""), "line 10 has the entity_id '', no id"),
     "empty time": (replace(9, "2012-03-01T00:15:00Z", ""), "line 10 has no 'time'"),
     "late offset": (replace(2, "Z", "+08:00"), "line 3 has the time '2012-03-01T00:05:00+08:00', not written like"),
     "late Z": (replace(2, "Z", ""), "line 3 has the time '2012-03-01T00:05:00', not"),
@@ -256,11 +256,14 @@ BAD_DYNA = {
     "short": (last_cell(7, ""), "line 8 has 4 cells, not 5"),
     "long": (lambda lines: lines.__setitem__(7, lines[7] + ",1"), "line 8 has 6 cells, not 5"),
     "cut off": (lambda lines: lines.__setitem__(-1, lines[-1][:9]), "line 16 has 3 cells, not 5"),
-    "trajectory": (each(lambda line: line.replace("state", "trajectory")), "line 2 has 'trajectory', not the type"),
-    "one trajectory": (replace(7, "state", "trajectory"), "line 8 has 'trajectory', not the type state"),
+    "trajectory": (
+        each(lambda line: line.replace("state", "trajectory")),
+        "line 2 has the type 'trajectory', not state",
+    ),
+    "one trajectory": (replace(7, "state", "trajectory"), "line 8 has the type 'trajectory', not state"),
 }
 BAD_GEO = {
-    "line": (replace(1, "Point", "LineString"), "line 2 has 'LineString', not the type Point"),
+    "line": (replace(1, "Point", "LineString"), "line 2 has the type 'LineString', not Point"),
     "twice": (replace(2, IDS[0], "0" + IDS[2]), f"line 3 has the geo_id '0{IDS[2]}', empty or for a second time"),
     "no id": (replace(2, IDS[0], ""), "line 3 has the geo_id ''"),
     "latitude first": (replace(1, "[-118.0, 34.0]", "[34.0, -118.0]"), "line 2 has the coordinates '[34.0, -118.0]'"),
@@ -318,7 +321,7 @@ def test_what_is_not_libcity(tmp_path: Path) -> None:
         kept = broken.read_bytes()
         for content in (b"", np.random.default_rng(0).bytes(999), b"a,b\n1,2\n", b"\xff\xfe\n"):
             broken.write_bytes(content)
-            assert why(FORMAT, tmp_path) is None
+            assert (why(FORMAT, tmp_path) is None) is (broken == path or not content)
             refusal(lambda: read(tmp_path), str(broken))
         broken.unlink()
         assert why(FORMAT, tmp_path) is None

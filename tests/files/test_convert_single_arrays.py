@@ -27,14 +27,11 @@ def saved(path: Path, packed: bool = False, **named: np.ndarray) -> Path:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("shape", [(101, 7), (101, 7, 3), (1, 7), (101, 1, 3), (101, 2, 3, 4)])
-@pytest.mark.parametrize("rows", [1, 10, 40, 1000])
 def test_columns_in_a_zip_come_as_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool, shape: tuple[int, ...], rows: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool, shape: tuple[int, ...]
 ) -> None:
     values = np.random.default_rng(1).random(shape)
-    row_bytes = values[0].nbytes
-    monkeypatch.setattr(arrays, "PIECE_BYTES", 5 * row_bytes)
-    monkeypatch.setattr(arrays, "COLUMNS_BYTES", rows * row_bytes)
+    monkeypatch.setattr(arrays, "PIECE_BYTES", 5 * values[0].nbytes)
     array = open_array(saved(tmp_path / "a.npz", packed, data=np.asfortranarray(values)), "data")
     pieces = list(array.pieces())
     assert {len(piece) for piece in pieces[:-1]} <= {5}
@@ -55,7 +52,6 @@ def test_a_frame_saved_as_it_is_converts(tmp_path: Path, name: str) -> None:
 
 def test_columns_need_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "PIECE_BYTES", 1 << 20)
-    monkeypatch.setattr(arrays, "COLUMNS_BYTES", 1 << 22)
     values = np.zeros((4000, 1000), order="F")  # 32 MB
     values[-1, -1] = 7
     path = saved(tmp_path / "a.npz", True, data=values)
@@ -74,12 +70,6 @@ def test_damage_to_columns_is_noticed(tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:9000] + bytes([content[9000] ^ 1]) + content[9001:])
     refusal(lambda: list(open_array(path, "data").pieces()), str(path), "Bad CRC-32")
-
-
-def test_a_column_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "ROW_BYTES", 1000)
-    path = saved(tmp_path / "a.npz", data=np.asfortranarray(np.ones((200, 3))))
-    refusal(lambda: open_array(path, "data"), "column by column", "save it row by row, with numpy.ascontiguousarray")
 
 
 @pytest.mark.parametrize("name", ["arr_0", "speed", "x", "a b", "é"])

@@ -61,7 +61,7 @@ def test_two_days_in_any_order_become_one_file(tmp_path: Path) -> None:
     at = meta(tmp_path / "d07_text_meta_2024_01_05.txt")
     done = socialx("convert", "auto", *days, "--meta-csv", at, "--output-h5", tmp_path / "out.h5", "--validate")
     assert done.exit_code == 0, done.stderr
-    assert "rows of stations without a header, 8 lanes (pems-station)" in done.stderr
+    assert "rows without a header, 52 columns (pems-station)" in done.stderr
     assert "24 of 1,152 readings (2.1%) are imputed by PeMS, as no lane was observed: they are kept" in done.stderr
     assert f"1 of 3 sensors have no reading of speed ({IDS[2]}): left out" in done.stderr
     store = open_store(tmp_path / "out.h5")
@@ -84,7 +84,7 @@ def test_a_folder_with_the_positions_beside_the_days(tmp_path: Path) -> None:
     write(tmp_path / "in/d07_text_station_5min_2024_02_01.txt.gz", cells("2024-02-01", 6))
     meta(tmp_path / "in/d07_text_meta_2024_01_05.txt")
     told = socialx("convert", "auto", tmp_path / "in")
-    assert "rows of stations without a header, 8 lanes, 2 files (pems-station)" in told.stdout
+    assert "rows without a header, 52 columns, 2 files (pems-station)" in told.stdout
     api.convert("auto", tmp_path / "in", output=tmp_path / "out.h5", channel="flow,speed,occupancy")
     flow = open_store(tmp_path / "out.h5", "flow")
     assert flow.values.shape == (294, 3)
@@ -142,11 +142,11 @@ def without_station(rows: Cells) -> None:
 BAD: dict[str, tuple[Callable[[Cells], None], str]] = {
     "cut": (cut, "line 11 has 20 cells, not 52: correct it"),
     "wide": (widened, "line 5 has 53 cells, not 52: correct it"),
-    "two districts": (of_another_district, "line 8 has the district '12', and the first row 7: use the file of one"),
+    "two districts": (of_another_district, "line 8 has the district '12', not 7: use a file of one district"),
     "doubled": (other_reading, "two readings of 715898 at 2024-01-31 00:05:00 (66.5, 12.5)"),
     "word": (no_number, "line 4, column 'Avg Speed [mph]' is 'fast', not a number"),
-    "day first": (day_first, "line 7 has the sensor '715898' at '31/01/2024 00:10:00': correct it"),
-    "no station": (without_station, "line 7 has the sensor '' at '01/31/2024 00:10:00': correct it"),
+    "day first": (day_first, "line 7 has the time '31/01/2024 00:10:00', not written as %m/%d/%Y %H:%M:%S: correct it"),
+    "no station": (without_station, "line 7 has the Station '', no id: correct it"),
 }
 
 
@@ -173,11 +173,11 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     other = cells("2024-02-01", 6)
     for row in other:
         row[2] = "12"
-    assert "stations of district 12, and" in said(day, write(tmp_path / "d12.txt", other))
+    assert "d12.txt: its district is 12, and that of" in said(day, write(tmp_path / "d12.txt", other))
     assert "its rows are 60 min apart, not 5" in said(write(tmp_path / "hour.txt", cells("2024-01-31", 6, 60)))
     (tmp_path / "a.csv").write_text("time,S1\n2024-01-31 00:00,5\n")
-    assert "no rows of stations, line 1 is 'time,S1': name files such as" in said(tmp_path / "a.csv")
-    assert "PeMS writes times of America/Los_Angeles: drop it" in said(day, timezone="Europe/Paris")
+    assert "no rows of pems-station, line 1 is 'time,S1': name files such as" in said(tmp_path / "a.csv")
+    assert "its times are written in America/Los_Angeles: drop it" in said(day, timezone="Europe/Paris")
     ramp = [row for row in cells("2024-01-31", 6) if row[5] == "OR"]
     alone = said(write(tmp_path / "ramp.txt", ramp))
     assert "no reading of speed of its 1 sensors: channel='flow'" in alone

@@ -79,7 +79,7 @@ def test_flows_where_a_city_has_no_speeds(tmp_path: Path) -> None:
     data, meta = write(tmp_path / "augsburg.csv", rows), positions(tmp_path / "detectors_public.csv")
     done = socialx("convert", "utd19", data, "--meta-csv", meta, "--output-h5", tmp_path / "out.h5")
     assert done.exit_code == 0, done.stderr
-    assert "augsburg has no speeds: its flows are read" in done.stderr
+    assert "no row has a speed: its flow is read" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.feature, store.unit, store.missing, store.sensors.ids) == ("flow", "veh/h", None, AUGSBURG)
     assert store.values.tolist() == [[60.0 * row, 60.0 * (row + 1)] for row in range(ROWS)]
@@ -149,7 +149,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     ),
     "day": (
         spoilt(lambda rows: rows.insert(30, rows[30].replace("2017-05-07", "2017-13-07"))),
-        "line 31 has the sensor 'D1' at '2017-13-07",
+        "line 31 has the time '2017-13-07",
     ),
     "doubled": (
         spoilt(lambda rows: rows.append(rows[-1][:-4] + "99.5")),
@@ -157,7 +157,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     ),
     "word": (spoilt(lambda rows: rows.append(rows[-1] + "x")), "line 50, column 'speed' is '42.5x', not a number"),
     "no rows": ([HEADER], "no row after line 1"),
-    "others": (["day,interval,detid,flow", "2017-05-06,0,D1,5"], "no columns of UTD19, line 1 is"),
+    "others": (["day,interval,detid,flow", "2017-05-06,0,D1,5"], "no rows of utd19, line 1 is"),
 }
 
 

@@ -6,7 +6,9 @@ T rows, N sensors, C channels, t rows of one piece.
 from __future__ import annotations
 
 import math
+import shutil
 import struct
+import tempfile
 import tokenize
 import warnings
 import zipfile
@@ -25,12 +27,10 @@ from socialx.files.file_head import NPY, ZIP, first_bytes, members_of
 PIECE_BYTES = 1 << 23  # 8 MiB at once
 ROW_BYTES = 1 << 28  # no network has rows this long, but a damaged or hostile header may
 SMALL_BYTES = 1 << 20
-COLUMNS_BYTES = 1 << 27  # 128 MiB of rows at once, of an array whose columns are packed one after the other
 NAMED = 10  # arrays that a message lists
 DATA = "data"  # the usual name of the only array
 ADVICE = "download it again"
 PLAIN = "write it with numpy.save or numpy.savez_compressed"
-ROWS = "save it row by row, with numpy.ascontiguousarray"
 ALONE = "write the one with the readings by itself with numpy.save, and convert that"
 GRAPH = "a square symmetric matrix of 0 and 1, which is a graph of sensors and no readings"
 # What zipfile and the file system raise over damaged files; NotImplementedError is a RuntimeError.
@@ -61,51 +61,34 @@ class Array:
 
     def pieces(self) -> Generator[np.ndarray, None, None]:
         """Consecutive rows [t, ...], about 8 MiB and at least one row at once."""
-        total, rows = self.shape[0], self._piece_rows()
+        total, rows = self.shape[0], max(PIECE_BYTES // self.row_bytes, 1)
         if self.fortran:
-            many = max(COLUMNS_BYTES // self.row_bytes // rows, 1) * rows
-            for first in range(0, total, many):
-                part = self._columns(first, min(many, total - first))
-                yield from (np.ascontiguousarray(part[row : row + rows]) for row in range(0, len(part), rows))
+            with self._columns() as stored:
+                yield from (np.ascontiguousarray(stored[row : row + rows]) for row in range(0, total, rows))
             return
         with _stream(self.path, self.member) as (file, _):
             file.read(self.offset)
             for row in range(0, total, rows):
                 count = min(rows, total - row)
-                numbers = self._numbers(file, count * self.row_bytes, f"rows {row + 1} to {row + count} of {total}")
-                yield numbers.reshape(count, *self.shape[1:])
+                content = file.read(count * self.row_bytes)
+                if len(content) < count * self.row_bytes:
+                    raise _refusal(self.path, self.member, f"ends in rows {row + 1} to {row + count}", ADVICE)
+                yield np.frombuffer(content, self.dtype).reshape(count, *self.shape[1:])
 
     def head(self, rows: int) -> np.ndarray:
         """At most the first ``rows`` rows, and never more than a piece."""
-        if self.fortran:
-            return np.ascontiguousarray(self._columns(0, min(rows, self._piece_rows(), self.shape[0])))
         with closing(self.pieces()) as pieces:
             return next(pieces)[:rows]
 
-    def _piece_rows(self) -> int:
-        return max(PIECE_BYTES // self.row_bytes, 1)
-
-    def _columns(self, first: int, count: int) -> np.ndarray:
-        """``count`` rows from ``first`` on; columns in a zip are unpacked whole, one after the other."""
+    @contextmanager
+    def _columns(self) -> Iterator[np.ndarray]:
+        """All numbers of an array whose columns are stored one after the other; those in a zip are unpacked to disk."""
         if self.member is None:
-            stored = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
-            return stored[first : first + count]
-        columns = math.prod(self.shape[1:])
-        part = np.empty((columns, count), self.dtype)
-        with _stream(self.path, self.member) as (file, _):
-            file.read(self.offset)
-            for column in range(columns):
-                size, place = self.shape[0] * self.dtype.itemsize, f"column {column + 1} of {columns}"
-                part[column] = self._numbers(file, size, place)[first : first + count]
-            file.read(1)  # zipfile compares the checksum at the end
-        return part.reshape(*self.shape[:0:-1], count).T
-
-    def _numbers(self, file: IO[bytes], size: int, place: str) -> np.ndarray:
-        """The next ``size`` bytes as numbers; refuses a file that ends before them."""
-        content = file.read(size)
-        if len(content) < size:
-            raise _refusal(self.path, self.member, f"ends in {place}", ADVICE)
-        return np.frombuffer(content, self.dtype)
+            yield np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
+            return
+        with tempfile.TemporaryFile() as file, _stream(self.path, self.member) as (packed, _):
+            shutil.copyfileobj(packed, file)
+            yield np.memmap(file, self.dtype, "r", self.offset, self.shape, order="F")
 
 
 def open_array(path: Path, member: str | None = None) -> Array:
@@ -120,8 +103,6 @@ def open_array(path: Path, member: str | None = None) -> Array:
         raise _refusal(path, member, found, "save it as numbers, numpy.save(name, array.astype('float32'))")
     if dtype.kind not in "fiu":
         raise _refusal(path, member, f"holds {dtype}, not numbers", PLAIN)
-    if member and array.fortran and shape and shape[0] * dtype.itemsize > ROW_BYTES:
-        raise _refusal(path, member, f"is stored column by column, too long for memory, shape {shape}", ROWS)
     if size != expected:
         raise _refusal(path, member, f"has {size} bytes, not the {expected} of its shape {shape}", ADVICE)
     if array.row_bytes > ROW_BYTES:
@@ -195,9 +176,9 @@ def _is_graph(array: Array) -> bool:
         return False
     links = []
     for piece in array.pieces():
-        links.append(piece.reshape(-1, size) == 1)
-        if (piece.reshape(-1, size) != links[-1]).any():
+        if not np.isin(piece, (0, 1)).all():
             return False
+        links.append(piece.reshape(-1, size) == 1)
     every = np.concatenate(links)
     return bool((every == every.T).all())
 

@@ -57,19 +57,82 @@ class Shape:
     masked: bool = False
     split: str = ""
 
-    def time(self, array: Array) -> int | None:
-        """The number of the channel of times of day, if there is one."""
-        return 1 if self.clock == ALWAYS else None if self.clock == NEVER else time_channel(array)
+    def format(self) -> Format:
+        """What reads it."""
+        return Format(
+            self.name,
+            self.title,
+            partial(_recognise, self),
+            partial(_read, self),
+            has_clock=self.clock != NEVER,
+            takes=frozenset({"ids", "start", "channel"} | (set() if self.clock == ALWAYS else {"step_s"})),
+            needs=lambda path: Found(self, path).needs(),
+        )
 
-    def channels(self, array: Array, time: int | None) -> int:
-        """How many channels hold readings, if this one holds times of day."""
-        return 1 if self.scaled or time is not None else array.channels
 
-    def default(self, count: int) -> int | None:
-        """The channel to read of so many; None where a user has to say it."""
-        if names := self.names.get(count):
-            return names.index("speed") if "speed" in names else 0
-        return 0 if self.first or count == 1 else None
+class Found:
+    """An array of a shape: which channel holds times of day, None: none does; how many hold readings; their names.
+
+    default: the channel to read, None where a user has to say it.
+    """
+
+    def __init__(self, shape: Shape, path: Path) -> None:
+        self.shape, self.array = shape, shape.find(path)
+        self.time = 1 if shape.clock == ALWAYS else None if shape.clock == NEVER else time_channel(self.array)
+        self.count = 1 if shape.scaled or self.time is not None else self.array.channels
+        self.names = shape.names.get(self.count, ())
+        named = self.names.index("speed") if "speed" in self.names else 0
+        self.default = named if self.names or shape.first or self.count == 1 else None
+
+    def needs(self) -> tuple[str, ...]:
+        """What a user must say besides the clock of a shape."""
+        step = ("step_s",) if self.shape.clock == PERHAPS and self.time is None else ()
+        return step if self.default is not None else (*step, "channel")
+
+    def quantities(self, request: Request) -> tuple[dict[str, int], Mapping[str, str], Message | str]:
+        """The channels to read by what they hold, their units, and a note."""
+        said = (request.channel or "").strip().lower()
+        if "," in said or "=" in said:
+            several = self._several(request)
+            note = f"channels taken: {', '.join(f'{number} is {name}' for name, number in several.items())}"
+            return several, UNITS if self.names else {}, note
+        if self.count == 1 and not self.names and said in QUANTITIES:
+            asked = f"channel 0 taken, named {QUANTITIES[said]} as asked"
+            return {QUANTITIES[said]: 0}, {} if said == "speed" else UNITS, Message(request.data, asked)
+        channel = self._number(request, said)
+        taken = f"channel {channel} of {self.count} taken"
+        if self.names:
+            name, order = self.names[channel], ", ".join(self.names)
+            return {QUANTITIES[name]: channel}, UNITS, f"{taken}, {name} ({order} in this order)"
+        either = f"{Argument('channel', 'flow')} or {Argument('channel', 'occupancy')} names it"
+        what = f"{taken}, named {SPEED}, as the file does not say what it is"
+        return {SPEED: channel}, {}, Message(request.data, what, either if self.count == 1 else "")
+
+    def _several(self, request: Request) -> dict[str, int]:
+        """The numbers of the channels by what they hold, as ``flow,speed`` or ``flow=0,speed=2`` asks."""
+        found: dict[str, int] = {}
+        for each in request.channels:
+            name, _, number = (part.strip() for part in each.lower().partition("="))
+            quantity = QUANTITIES.get(name)
+            if quantity is None or quantity in found or not (self.names or number):
+                example = f"for example {Argument('channel', 'flow,speed' if self.names else 'flow=0,speed=1')}"
+                raise SettingsError(Argument("channel", request.channel), "not a quantity for each channel", example)
+            found[quantity] = self._number(request, number or name)
+        return found
+
+    def _number(self, request: Request, said: str) -> int:
+        """The number of the channel that a user asks for by name or number, from 0; else the default."""
+        numbers = f"0 to {self.count - 1}" if self.count > 1 else "0"
+        every = {str(number): number for number in range(self.count)} | {n: at for at, n in enumerate(self.names)}
+        if request.channel is None:
+            if self.default is None:
+                unnamed = f"{self.count} channels without names"
+                raise SettingsError(request.data, unnamed, f"add {Argument('channel')} with {numbers}")
+            return self.default
+        if said not in every:
+            there = " or ".join([*filter(None, [", ".join(self.names)]), numbers])
+            raise SettingsError(Argument("channel", request.channel[:40]), f"not in {request.data}", f"choose {there}")
+        return every[said]
 
 
 def time_channel(array: Array) -> int | None:
@@ -159,24 +222,15 @@ def _recognise(shape: Shape, head: FileHead) -> str | None:
     return None
 
 
-def _needs(shape: Shape, path: Path) -> tuple[str, ...]:
-    """What a file of this shape needs besides its clock."""
-    array = shape.find(path)
-    time = shape.time(array)
-    step = ("step_s",) if shape.clock == PERHAPS and time is None else ()
-    return step if shape.default(shape.channels(array, time)) is not None else (*step, "channel")
-
-
 def _read(shape: Shape, request: Request) -> Contents:
-    array = shape.find(request.data)
-    time = shape.time(array)
-    count = shape.channels(array, time)
+    found = Found(shape, request.data)
+    array, time = found.array, found.time
     if time is not None and array.channels < 2:
         clock = f"{Argument('start')} and {Argument('freq')}"
         raise SocialxError(array.path, "1 channel, no time of day", f"name the format pems-npz and say {clock}")
     day = 2 if time is not None and shape.day and array.channels > 2 else None
     mean, std = _scale(array.path) if shape.scaled else (0.0, 1.0)
-    quantities, units, note = _chosen(shape, request, count)
+    quantities, units, note = found.quantities(request)
     if shape.scaled:
         note = f"channel 0 times std {std:g} plus mean {mean:g} taken"
     calendar = Calendar(request, array.head(2), time, day)
@@ -191,55 +245,8 @@ def _read(shape: Shape, request: Request) -> Contents:
         others={name: units.get(name) for name in others},
         notes=(*([split] if shape.split else []), *calendar.notes, note),
         paths=(array.path, *([array.path.with_name(shape.split)] if shape.split else [])),
-        missing=0.0 if shape.masked and count in shape.names else nan,
+        missing=0.0 if shape.masked and found.names else nan,
     )
-
-
-def _chosen(shape: Shape, request: Request, count: int) -> tuple[dict[str, int], Mapping[str, str], Message | str]:
-    """The channels to read by what they hold, their units, and a note; of ``count`` channels of readings."""
-    names, said = shape.names.get(count, ()), (request.channel or "").strip().lower()
-    if "," in said or "=" in said:
-        several = _several(request, count, names)
-        note = f"channels taken: {', '.join(f'{number} is {name}' for name, number in several.items())}"
-        return several, UNITS if names else {}, note
-    if count == 1 and not names and said in QUANTITIES:
-        taken = Message(request.data, f"channel 0 taken, named {QUANTITIES[said]} as asked")
-        return {QUANTITIES[said]: 0}, {} if said == "speed" else UNITS, taken
-    channel = _number(request, said, count, names, shape.default(count))
-    if names:
-        note = f"channel {channel} of {count} taken, {names[channel]} ({', '.join(names)} in this order)"
-        return {QUANTITIES[names[channel]]: channel}, UNITS, note
-    hint = f"{Argument('channel', 'flow')} or {Argument('channel', 'occupancy')} names it" if count == 1 else ""
-    what = f"channel {channel} of {count} taken, named {SPEED}, as the file does not say what it is"
-    return {SPEED: channel}, {}, Message(request.data, what, hint)
-
-
-def _several(request: Request, count: int, names: tuple[str, ...]) -> dict[str, int]:
-    """The numbers of the channels by what they hold, as ``flow,speed`` or ``flow=0,speed=2`` asks."""
-    found: dict[str, int] = {}
-    for each in (request.channel or "").lower().split(","):
-        name, _, number = (part.strip() for part in each.partition("="))
-        quantity = QUANTITIES.get(name)
-        if quantity is None or quantity in found or not (names or number):
-            example = f"for example {Argument('channel', 'flow,speed' if names else 'flow=0,speed=1')}"
-            raise SettingsError(Argument("channel", request.channel), "not a quantity for each channel", example)
-        found[quantity] = _number(request, number or name, count, names, None)
-    return found
-
-
-def _number(request: Request, said: str, count: int, names: tuple[str, ...], default: int | None) -> int:
-    """The number of the channel that a user asks for by name or number, from 0; ``default`` where none is asked for."""
-    numbers = f"0 to {count - 1}" if count > 1 else "0"
-    if request.channel is None:
-        if default is None:
-            found = f"{count} channels without names"
-            raise SettingsError(request.data, found, f"add {Argument('channel')} with {numbers}")
-        return default
-    every = {**{str(number): number for number in range(count)}, **{name: names.index(name) for name in names}}
-    if said not in every:
-        there = " or ".join([", ".join(names), numbers] if names else [numbers])
-        raise SettingsError(Argument("channel", request.channel[:40]), f"not in {request.data}", f"choose {there}")
-    return every[said]
 
 
 def _scale(path: Path) -> tuple[float, float]:
@@ -267,15 +274,4 @@ def _blocks(
             bar.advance(len(rows))
 
 
-FORMATS = tuple(
-    Format(
-        shape.name,
-        shape.title,
-        partial(_recognise, shape),
-        partial(_read, shape),
-        has_clock=shape.clock != NEVER,
-        takes=frozenset({"ids", "start", "channel"} | (set() if shape.clock == ALWAYS else {"step_s"})),
-        needs=partial(_needs, shape),
-    )
-    for shape in SHAPES
-)
+FORMATS = tuple(shape.format() for shape in SHAPES)

@@ -20,6 +20,7 @@ from socialx.files.file_head import FileHead
 from socialx.files.hdf5_layout import Block
 from socialx.files.locations import Location
 from socialx.files.quantities import SPEED
+from socialx.files.time_axis import as_text
 
 START = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?")
 
@@ -80,37 +81,29 @@ class Clock:
             freq = "" if step_s else f" {Argument('freq', '5min')}"
             start = Argument("start", "YYYY-MM-DD HH:MM:SS")
             raise SocialxError(request.data, "its rows have no dates", f"add {start}{freq}")
-        self._next = start_seconds(request)
-        self._where, self._step, self._row, self._said = request.data, step_s, 0, request.said_start
+        self._start, self._step, self._row = start_seconds(request), step_s, 0
+        self._last = self._start - DAY_S  # the time of the row before the next
+        self._where, self._said = request.data, request.said_start
 
     def seconds(self, count: int) -> np.ndarray:
         """The next ``count`` rows, a step apart -> int64 [t]."""
-        times = self._next + self._step * np.arange(count, dtype=np.int64)
-        self._next += self._step * count
+        rows = np.arange(self._row, self._row + count, dtype=np.int64)
         self._row += count
-        return times
+        return self._start + self._step * rows
 
     def seconds_at(self, seconds: np.ndarray) -> np.ndarray:
         """The next rows, each at the first moment with its second of the day, int [t] -> int64 [t].
 
         A missing hour is so found again, and a repeated time of day is the next day's.
         """
-        if not len(seconds):
-            return np.empty(0, np.int64)
-        first = (int(seconds[0]) - self._next) % DAY_S
-        if self._row == 0 and first:
-            found, said = _of_day(int(seconds[0])), _of_day(self._next % DAY_S)
-            raise SocialxError(
-                self._where,
-                f"its first row is at {found}, not {said} as {self._said}",
-                f"say the right {Argument('start')}",
-            )
-        days = seconds.astype(np.int64)
-        steps = (days[1:] - days[:-1]) % DAY_S
-        steps[steps == 0] = DAY_S
-        times = self._next + first + np.concatenate([[0], np.cumsum(steps)])
-        self._next = int(times[-1]) + 1
-        self._row += len(seconds)
+        steps: np.ndarray = np.diff(seconds.astype(np.int64), prepend=self._last)
+        steps %= DAY_S
+        if self._row == 0 and steps[:1].any():
+            found, said = (as_text(int(each))[11:] for each in (seconds[0], self._start))
+            first = f"its first row is at {found}, not {said} as {self._said}"
+            raise SocialxError(self._where, first, f"say the right {Argument('start')}")
+        times = self._last + np.cumsum(np.where(steps == 0, DAY_S, steps))
+        self._row, self._last = self._row + len(seconds), int(times[-1]) if len(times) else self._last
         return times
 
 
@@ -123,7 +116,3 @@ def start_seconds(request: Request) -> int:
         return int(np.datetime64(request.start or "", "s").astype(np.int64))
     except ValueError:
         raise SettingsError(start, "no such time", "for example 2012-03-01 00:00:00") from None
-
-
-def _of_day(second: int) -> str:
-    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"

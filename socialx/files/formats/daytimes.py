@@ -29,33 +29,28 @@ class Calendar:
 
     def __init__(self, request: Request, head: np.ndarray, time: int | None, day: int | None = None) -> None:
         """``head``: the first rows [t,N,C]; ``time``, ``day``: the channels' numbers, None = there is no such one."""
-        self._where, self._said, self._time, self._row = request.data, request.said_start, time, 0
-        self._day, self._shift, step = None, 0, None
+        self._where, self._time, self._day, self._row, self._shift = request.data, time, day, 0, 0
         self.notes: tuple[str, ...] = ()
+        step = None
         if time is not None and len(head) > 1:
-            first, second = self._seconds(head[:2])
-            step = int(second - first) % DAY_S or DAY_S
+            step = int(np.diff(self._seconds(head[:2]))[0]) % DAY_S or DAY_S
         self._clock = Clock(request, step)
         found = -1 if day is None else int(_weekdays(head[:1, 0, day])[0])
-        if found >= 0:
-            self._day, self._shift = day, self._days_from(str(request.start)[:10], found)
-        elif time is not None:
-            self.notes = ("the times follow from the times of day, which do not show gaps of whole days",)
-
-    def _days_from(self, date: str, found: int) -> int:
-        """What is added to the days of week in the rows, of which ``found`` is the first, to make them those of dates.
-
-        Files made of arrays without dates, PEMS08.npz among them, count from 0 whatever the first day was.  Raises
-        SocialxError for a first day that is neither 0 nor that of its date.
-        """
-        said = int(_weekdays_of(np.array([date], "datetime64[D]").astype(np.int64))[0])
+        if found < 0:
+            self._day = None
+            unseen = "the times follow from the times of day, which do not show gaps of whole days"
+            self.notes = () if time is None else (unseen,)
+            return
+        # Files made of arrays without dates, PEMS08.npz among them, count from 0 whatever the first day was.
+        date = str(request.start)[:10]
+        said = int(_weekdays_of(np.array([date], "datetime64[s]").astype(np.int64))[0])
         if found not in (0, said):
-            what = f"its first row is on a {WEEKDAYS[found]}, and {self._said}, {date}, is a {WEEKDAYS[said]}"
-            raise SocialxError(self._where, what, f"say the right {Argument('start')}")
+            what = f"its first row is on a {WEEKDAYS[found]}, and {request.said_start}, {date}, is a {WEEKDAYS[said]}"
+            raise SocialxError(request.data, what, f"say the right {Argument('start')}")
         if said != found:
-            counted = f"its days of week count from 0 in the first row, which {self._said} makes a {WEEKDAYS[said]}"
-            self.notes = (counted,)
-        return said - found
+            counted = f"its days of week count from 0 in the first row, which {request.said_start} makes a"
+            self.notes = (f"{counted} {WEEKDAYS[said]}",)
+        self._shift = said - found
 
     def seconds(self, cells: np.ndarray) -> np.ndarray:
         """The next rows [t,N,C] -> int64 [t]."""
@@ -63,8 +58,8 @@ class Calendar:
             return self._clock.seconds(len(cells))
         seconds = self._clock.seconds_at(self._seconds(cells))
         if self._day is not None:
-            days, dated = _weekdays(cells[:, 0, self._day]), _weekdays_of(seconds // DAY_S)
-            wrong = (days < 0) | ((days + self._shift) % 7 != dated)
+            days = _weekdays(cells[:, 0, self._day])
+            wrong = (days < 0) | ((days + self._shift) % 7 != _weekdays_of(seconds))
             if wrong.any():
                 row = int(wrong.argmax())
                 what = f"row {self._row + row + 1} is at {as_text(int(seconds[row]))} but on another day of the week"
@@ -101,7 +96,7 @@ def _weekdays(values: np.ndarray) -> np.ndarray:
     return np.where(right, whole, -1).astype(np.int64)
 
 
-def _weekdays_of(dates: np.ndarray) -> np.ndarray:
-    """Days since 1970 int64 [t] -> int64 [t] with 0 = Monday; 1970 began on a Thursday."""
-    weekdays: np.ndarray = (dates + 3) % 7
+def _weekdays_of(seconds: np.ndarray) -> np.ndarray:
+    """Seconds since 1970 int64 [t] -> int64 [t] with 0 = Monday; 1970 began on a Thursday."""
+    weekdays: np.ndarray = (seconds // DAY_S + 3) % 7
     return weekdays

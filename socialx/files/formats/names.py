@@ -10,10 +10,8 @@ AUTO = "auto"  # in place of the name of one
 NARROW = {
     "hdfstore": ("hdfstore",),
     "channels": ("pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy"),
-    "libcity": ("libcity",),
     "taiwan": ("taiwan-vd",),
-    "pems_station": ("pems-station",),
-    "utd19": ("utd19",),
+    "known_tables": ("libcity", "pems-station", "utd19"),
 }
 WIDE = {"tables": ("published-csv", "csv"), "matrices": ("t-gcn", "matrix-csv")}
 NAMES = tuple(name for names in (*NARROW.values(), *WIDE.values()) for name in names)

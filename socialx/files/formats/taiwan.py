@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from socialx.data.geo import on_earth
-from socialx.errors import Argument, SettingsError, SocialxError, counted, in_short, sample
+from socialx.errors import Argument, SocialxError, counted, in_short, sample
 from socialx.files.convert_options import Request
 from socialx.files.file_head import UNREADABLE, FileHead, inside, read_head, unpacked
 from socialx.files.formats.contents import Contents, Format
-from socialx.files.formats.known_columns import ISO
+from socialx.files.formats.known_tables import ISO, refuse_zone
 from socialx.files.formats.sheets import Sheet
 from socialx.files.formats.tables import read_tables
 from socialx.files.formats.walltimes import free_step
@@ -81,8 +81,7 @@ def _read(request: Request) -> Contents:
     """All snapshots.  The readings stay in memory, a row of about 50 bytes for each lane and time."""
     import pandas as pd
 
-    if request.timezone not in (None, ZONE):
-        raise SettingsError(Argument("timezone", request.timezone), f"its times are written in {ZONE}", "drop it")
+    refuse_zone(request, ZONE)
     heads = [request.head, *map(read_head, request.more)]
     frames, places, left, notes = dict[Path, Any](), dict[int | str, Location](), list[str](), list[str]()
     with work("reading snapshots", sum(len(_inside(head)) for head in heads), "files") as bar:
