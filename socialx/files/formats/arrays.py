@@ -86,6 +86,10 @@ class Array:
         if self.member is None:
             yield np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
             return
+        size = self.offset + self.shape[0] * self.row_bytes
+        if 2 * size > shutil.disk_usage(tempfile.gettempdir()).free:
+            found = f"is stored column by column, and its {size:,} bytes are more than half of the free disk"
+            raise _refusal(self.path, self.member, found, "save it row by row: numpy.ascontiguousarray(array)")
         with tempfile.TemporaryFile() as file, _stream(self.path, self.member) as (packed, _):
             shutil.copyfileobj(packed, file)
             yield np.memmap(file, self.dtype, "r", self.offset, self.shape, order="F")
