@@ -6,14 +6,12 @@ from functools import partial
 
 from socialx.cli.command import Json, command, print_json
 from socialx.cli.error_flags import write
-from socialx.cli.flags import with_settings
 from socialx.cli.progress_bars import Show
 from socialx.errors import GateError
 from socialx.settings_layers import Layers
 
 
 @command("doctor")
-@with_settings("doctor")
 def doctor(layers: Layers, as_json: Json = False) -> None:
     """Check what a training needs.
 

@@ -10,54 +10,44 @@ from typing import Annotated
 import typer
 
 from socialx.cli.command import Devices, Json, command, note, print_json
-from socialx.cli.flags import with_settings
 from socialx.cli.progress_bars import Show
 from socialx.errors import Argument, GateError, SettingsError
 from socialx.settings_layers import Layers
 
-Output = Annotated[Path | None, typer.Option("--output", metavar="FILE", help="also write the JSON here")]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="also write a page with pictures")]
-Trace = Annotated[
-    Path | None,
-    typer.Option("--trace", metavar="FILE.json.gz", help="also write the trace, which ui.perfetto.dev opens"),
-]
-Tuned = Annotated[
-    Path | None, typer.Option("--tuned", metavar="FILE.yaml", help="also write the settings that it would change")
-]
-Require = Annotated[
-    str | None, typer.Option("--require", metavar="LIMITS", help="exit 3 unless these are met, such as 'gpu_busy>=0.8'")
-]
-FailOn = Annotated[
-    str | None,
-    typer.Option(
-        "--fail-on",
-        metavar="FINDINGS",
-        help="exit 3 if one of these is found: rules, families or severities, such as loader,warn",
-    ),
-]
-Compare = Annotated[
-    Path | None,
-    typer.Option("--compare", metavar="FILE.yaml", help="train with these settings too, in turns, and compare"),
-]
-MaxRegression = Annotated[
-    float | None,
-    typer.Option("--max-regression", metavar="PERCENT", help="exit 3 if --compare is slower by more", min=0),
-]
-
 
 @command("profile")
-@with_settings("profile")
 def profile(
     layers: Layers,
     as_json: Json = False,
-    output: Output = None,
-    html: Html = None,
-    trace: Trace = None,
-    tuned: Tuned = None,
-    require: Require = None,
-    fail_on: FailOn = None,
-    compare: Compare = None,
-    max_regression: MaxRegression = None,
+    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="also write the JSON here")] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="also write a page with pictures")] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE.json.gz", help="also write the trace, which ui.perfetto.dev opens"),
+    ] = None,
+    tuned: Annotated[
+        Path | None, typer.Option("--tuned", metavar="FILE.yaml", help="also write the settings that it would change")
+    ] = None,
+    require: Annotated[
+        str | None,
+        typer.Option("--require", metavar="LIMITS", help="exit 3 unless these are met, such as 'gpu_busy>=0.8'"),
+    ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-on",
+            metavar="FINDINGS",
+            help="exit 3 if one of these is found: rules, families or severities, such as loader,warn",
+        ),
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option("--compare", metavar="FILE.yaml", help="train with these settings too, in turns, and compare"),
+    ] = None,
+    max_regression: Annotated[
+        float | None,
+        typer.Option("--max-regression", metavar="PERCENT", help="exit 3 if --compare is slower by more", min=0),
+    ] = None,
     devices: Devices = 1,
 ) -> None:
     """Say where the time of training steps goes.

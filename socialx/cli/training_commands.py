@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from socialx.cli.command import Devices, Json, command, note, print_json
 from socialx.cli.error_flags import write
-from socialx.cli.flags import with_settings
 from socialx.cli.progress_bars import Show
 from socialx.errors import Command, Message, SettingsError
 from socialx.settings_file import as_yaml
@@ -19,7 +17,6 @@ from socialx.settings_layers import Layers, changed, flat
 
 
 @command("config")
-@with_settings("config")
 def config(
     layers: Layers,
     only_changed: Annotated[
@@ -53,15 +50,7 @@ def config(
 
 
 @command("train")
-@with_settings("train")
-def train(
-    layers: Layers,
-    resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="RUN", help="go on with an interrupted run, with its settings")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run in the run folder")] = False,
-    devices: Devices = 1,
-) -> None:
+def train(layers: Layers, devices: Devices = 1, **arguments: Any) -> None:
     """Train the shared social model: an xLSTM as encoder, or an MLP.
 
     The run folder holds all that repeats, continues, scores or uses the training.
@@ -77,8 +66,7 @@ def train(
         from socialx.training.launch import launch
 
         raise typer.Exit(launch(devices, sys.argv[1:]))
-    show = Show("train")
-    run = socialx.train(settings=layers, resume=resume, overwrite=overwrite, progress=show)
+    run = socialx.train(settings=layers, progress=Show("train"), **arguments)
     group = in_environment()
     if not group.first:
         return
