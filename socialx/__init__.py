@@ -66,8 +66,8 @@ _NAMES = {
     "tasks.server": "serve",
     "tasks.training": "Run load_run train",
 }
-_MODULES = {name: f"socialx.{module}" for module, names in _NAMES.items() for name in names.split()}
-__all__ = sorted(["__version__", *_MODULES])
+MODULES = {name: f"socialx.{module}" for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(["__version__", *MODULES])
 
 
 def __dir__() -> list[str]:
@@ -75,6 +75,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in MODULES:
         raise AttributeError(f"module 'socialx' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    return getattr(import_module(MODULES[name]), name)

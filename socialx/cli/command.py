@@ -12,13 +12,15 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import typer
 import typer.core
 
 from socialx.cli.app import app
 from socialx.cli.error_flags import with_own_model, write
+from socialx.cli.flags import layers_of, settings_parameters
+from socialx.cli.from_signature import own_parameter, task_parameters
 from socialx.cli.synonyms import SYNONYMS
 from socialx.errors import Fallback, Message, SocialxError, in_short
 
@@ -52,15 +54,36 @@ class _Command(typer.core.TyperCommand):
             raise
 
 
-def command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command whose user errors become one ``error:`` line each and the exit code of their kind."""
+def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register the command of a task; its user errors become one ``error:`` line each and the exit code of their kind.
+
+    The function gets what was typed, and nothing else: the parameters of the task, ``layers`` of settings if it takes
+    them, and options of its own, which have a help or an annotation of Typer.  after: for an option of its own the
+    parameter that it follows in the help; by default it is the last one before the settings.
+    """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(function)
-        def run(*args: Any, **kwargs: Any) -> None:
-            with with_own_model(kwargs):
-                _run(name, functools.partial(function, *args, **kwargs))
+        own = inspect.signature(function, eval_str=True).parameters
+        parameters = task_parameters(name)
+        for each in own.values():
+            if get_origin(each.annotation) is Annotated:
+                before = [parameter.name for parameter in parameters]
+                place = before.index(after[each.name]) + 1 if each.name in after else len(before)
+                parameters.insert(place, own_parameter(name, each))
+        parameters += settings_parameters(name) if "layers" in own else []
 
+        def call(typed: dict[str, Any]) -> None:
+            layers = {"layers": layers_of(name, typed)} if "layers" in own else {}
+            function(**layers, **{key: value for key, value in typed.items() if value is not None})
+
+        def run(**typed: Any) -> None:
+            with with_own_model(typed):
+                _run(name, functools.partial(call, typed))
+
+        functools.update_wrapper(run, function)
+        del run.__wrapped__  # type: ignore[attr-defined]  # Typer would read the inner signature
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
         parts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
         run.__doc__ = "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)  # keeps indented lines
         return app.command(name, cls=_Command)(run)

@@ -2,49 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
-from socialx.cli.flags import with_settings
 from socialx.cli.progress_bars import Show
 from socialx.errors import Argument, GateError, Message, SettingsError, counted, sample
-from socialx.files.convert_options import Request, options
 from socialx.files.formats.names import NAMES
 from socialx.settings_layers import Layers
-
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace an existing output")]
-
-
-def _text(flag: str, metavar: str | None, help: str) -> typer.models.OptionInfo:
-    return typer.Option(flag, metavar=metavar, help=help, show_default=False)
-
-
-def _with_options(task: str, after: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command a flag for each option of ``Request``; it passes them on.  after: the parameter before them."""
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        kinds: dict[Any, Any] = {bool: bool, Path | None: Path | None, tuple[str, ...]: list[str] | None}
-        hints, flags = get_type_hints(Request), []
-        for field, option in options(task).items():
-            kind: Any = kinds.get(hints[field], str | None)
-            hint = Annotated[kind, _text(write(task, Argument(option.name)), option.metavar or None, option.help)]
-            default, anywhere = False if kind is bool else None, inspect.Parameter.POSITIONAL_OR_KEYWORD
-            flags.append(inspect.Parameter(option.name, anywhere, default=default, annotation=hint))
-        *parameters, _ = inspect.signature(function, eval_str=True).parameters.values()
-        place = [each.name for each in parameters].index(after) + 1
-        parameters[place:place] = flags
-        function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        function.__annotations__ = {each.name: each.annotation for each in parameters}
-        return function
-
-    return decorate
+from socialx.task_help import Help
 
 
 def _naming_formats(function: Callable[..., None]) -> Callable[..., None]:
@@ -53,24 +24,16 @@ def _naming_formats(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@command("convert")
-@_with_options("convert", after="output_h5")
+@command("convert", data="kind", data_csv="data")
 @_naming_formats
 def convert(
-    kind: Annotated[
-        str, typer.Argument(metavar="auto|metr-la|pems-bay|FORMAT", help="the data set, its format, or auto for both")
-    ],
-    files: Annotated[
+    kind: str,
+    data: Annotated[
         list[str] | None,  # a path would lose a slash of the URL of a database
         typer.Argument(metavar="FILE...", help="input file, several of the same columns, a folder, or a database"),
     ] = None,
-    data_csv: Annotated[str | None, _text("--data-csv", "FILE", "input file (the same as FILE)")] = None,
-    output_h5: Annotated[
-        Path | None, _text("--output-h5", "FILE", "output file; with auto, omit it to only identify the input")
-    ] = None,
-    validate: Annotated[bool, typer.Option("--validate", help="check the written file, exit 3 if it fails")] = False,
-    overwrite: Overwrite = False,
-    **options: Any,
+    data_csv: Annotated[str | None, Help("input file (the same as FILE)", "FILE")] = None,
+    **arguments: Any,
 ) -> None:
     """Build the HDF5 file that every other command reads.
 
@@ -88,13 +51,12 @@ def convert(
     import socialx
     from socialx.files.locations import near
 
-    if files and data_csv:
+    if data and data_csv:
         raise SettingsError("FILE and --data-csv", "the data twice", "drop one of them")
-    data = files or ([data_csv] if data_csv else [])
-    if not data:
+    files = data or ([data_csv] if data_csv else [])
+    if not files:
         raise SettingsError("convert", "no data", f"{Argument('data', 'FILE')} names it")
-    progress = Show("convert")
-    done = socialx.convert(kind, data, output_h5, validate=validate, overwrite=overwrite, progress=progress, **options)
+    done = socialx.convert(kind, files, progress=Show("convert"), **arguments)
     if done.summary is None:
         typer.echo(f"{done.data}: {done.kind.why} ({done.kind.name})")
     else:
@@ -112,12 +74,11 @@ def convert(
     note(f"next: {', or '.join(write('convert', task) for task in done.next)}")
 
 
-@command("append")
-@_with_options("append", after="data")
+@command("append", data="path")
 def append(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="an HDF5 file that convert wrote")],
+    path: Path,
     data: Annotated[list[str], typer.Argument(metavar="NEW...", help="tables of later rows, or a folder of them")],
-    **options: Any,
+    **arguments: Any,
 ) -> None:
     """Add the rows of new tables to a file.
 
@@ -132,7 +93,7 @@ def append(
     """
     import socialx
 
-    done = socialx.append(path, data, progress=Show("append"), **options)
+    done = socialx.append(path, data, progress=Show("append"), **arguments)
     filled = f" and {done.filled:,} of missing readings" if done.filled else ""
     parts = [f"{counted(done.rows, 'row')} added{filled}"] if done.rows else []
     parts += [f"{counted(done.restored, 'row')} of missing readings filled"] if done.restored else []
@@ -145,25 +106,7 @@ def append(
 
 
 @command("backfill")
-def backfill(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="HDF5 files, or folders of them")],
-    meta: Annotated[
-        Path | None, _text("--meta", "FILE", "exact locations, joined by id; they win over the file")
-    ] = None,
-    rewrite: Annotated[bool, typer.Option("--rewrite", help="write files of the two oldest layouts anew")] = False,
-    without_positions: Annotated[
-        bool, typer.Option("--without-positions", help="complete files of sensors without a position too")
-    ] = False,
-    units: Annotated[str | None, _text("--units", "mph|km/h", "unit of the speeds, where a file lacks it")] = None,
-    timezone: Annotated[
-        str | None, _text("--timezone", "ZONE", "time zone of the times, where a file lacks it, such as Europe/Paris")
-    ] = None,
-    local_zone: Annotated[
-        str | None, _text("--local-zone", "ZONE", "by whose clock people live, where the times are in UTC")
-    ] = None,
-    backup: Annotated[bool, typer.Option("--backup", help="keep the old file as FILE.bak")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan and change nothing")] = False,
-) -> None:
+def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
     """Complete HDF5 files: positions, times, unit, time zone.
 
     The readings are not touched by a byte, a file is either the old one or the complete new one, and a second run
@@ -179,18 +122,7 @@ def backfill(
 
     failure = None
     try:
-        plans = socialx.backfill(
-            paths,
-            meta,
-            rewrite=rewrite,
-            without_positions=without_positions,
-            units=units,
-            timezone=timezone,
-            local_zone=local_zone,
-            backup=backup,
-            dry_run=dry_run,
-            progress=Show("backfill"),
-        )
+        plans = socialx.backfill(dry_run=dry_run, rewrite=rewrite, progress=Show("backfill"), **arguments)
     except BackfillError as error:
         failure, plans = error, error.plans
     if dry_run:
@@ -204,17 +136,14 @@ def backfill(
         raise failure
 
 
-@command("inspect")
-def inspect_file(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="an HDF5 file, or any file that convert reads")],
+@command("inspect", as_json="path", require="as_json")
+def inspect(
+    path: Path,
     as_json: Json = False,
     require: Annotated[
-        str | None, _text("--require", "CHECKS", "exit 3 unless these pass, such as positions,gaps; all = every one")
+        str | None, Help("exit 3 unless these pass, such as positions,gaps; all = every one", "CHECKS")
     ] = None,
-    plot: Annotated[
-        Path | None, _text("--plot", "FILE", "draw the sensors and a week of readings, .png, .svg or .pdf")
-    ] = None,
-    geojson: Annotated[Path | None, _text("--geojson", "FILE", "write the sensors as points of a map")] = None,
+    **arguments: Any,
 ) -> None:
     """Say what a file is and what it holds.
 
@@ -228,7 +157,7 @@ def inspect_file(
     from socialx.views.file_tables import print_report
 
     as_typed = partial(write, "convert")
-    inspection = socialx.inspect(path, require=require or "", plot=plot, geojson=geojson, progress=Show("inspect"))
+    inspection = socialx.inspect(path, require=require or "", progress=Show("inspect"), **arguments)
     if as_json:
         following = inspection.kind.next and write("inspect", inspection.kind.next)
         print_json({**inspection.as_dict(), "next": following})
@@ -246,13 +175,7 @@ def inspect_file(
 
 
 @command("download")
-@with_settings("download")
-def download(
-    layers: Layers,
-    dataset: Annotated[str, typer.Argument(metavar="metr-la|pems-bay", help="which data set")],
-    folder: Annotated[Path, typer.Option("--folder", metavar="FOLDER", help="where the files go")] = Path("data"),
-    overwrite: Overwrite = False,
-) -> None:
+def download(layers: Layers, **arguments: Any) -> None:
     """Fetch the published files of a data set.
 
     The built-in addresses are unverified: they could not be tried where this was written.  --mirror names another
@@ -263,5 +186,5 @@ def download(
     """
     import socialx
 
-    for path in socialx.download(dataset, folder, overwrite=overwrite, settings=layers, progress=Show("download")):
+    for path in socialx.download(settings=layers, progress=Show("download"), **arguments):
         typer.echo(str(path))

@@ -2,52 +2,44 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import typing
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal
 
 import typer
 
+from socialx.cli.from_signature import keyword
 from socialx.settings import KEYS, facts, flag_of, keys_where
 from socialx.settings_layers import SIZES, Layers, as_typed, settings_here
 
 SIZED = ("train", "profile", "doctor", "config")  # commands that take a size
 
 
-def with_settings(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give the Typer command ``name`` the options ``--config`` and ``--set`` and a flag for each setting that it shows.
-
-    The command takes ``layers`` beside its own parameters, which it passes on to its task.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        keys = list(KEYS) if name == "config" else keys_where(lambda each: name in each.commands)
-
-        def run(config: list[Path] | None, set_: list[str] | None, help_all: bool, **arguments: Any) -> None:
-            flags = {key: arguments.pop(key.replace(".", "__")) for key in keys}
-            flags = {key: value for key, value in flags.items() if value is not None}
-            here, size = settings_here(), arguments.pop("size", None)
-            command(layers=Layers.read(config or (), os.environ, set_ or (), flags, here=here, size=size), **arguments)
-
-        parameters = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "layers"]
-        parameters += [p for p in _GENERAL if p.name != "size" or name in SIZED] + [_parameter(key) for key in keys]
-        functools.update_wrapper(run, command)
-        del run.__wrapped__  # type: ignore[attr-defined]  # Typer would read the inner signature
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        return run
-
-    return decorate
+def settings_parameters(command: str) -> list[inspect.Parameter]:
+    """``--config``, ``--set`` and a flag for each setting that a command shows, as Typer takes them."""
+    general = [each for each in _GENERAL if each.name != "size" or command in SIZED]
+    return general + [_parameter(key) for key in _keys(command)]
 
 
-def _keyword(name: str, annotation: Any, option: Any, default: Any = None) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=Annotated[annotation, option])
+def layers_of(command: str, typed: dict[str, Any]) -> Layers:
+    """Take what was typed for ``settings_parameters`` out of the values of a command."""
+    flags = {key: typed.pop(_name(key)) for key in _keys(command)}
+    flags = {key: value for key, value in flags.items() if value is not None}
+    config, sets, size = typed.pop("config"), typed.pop("set_"), typed.pop("size", None)
+    typed.pop("help_all")
+    return Layers.read(config or (), os.environ, sets or (), flags, here=settings_here(), size=size)
+
+
+def _keys(command: str) -> Sequence[str]:
+    return tuple(KEYS) if command == "config" else keys_where(lambda each: command in each.commands)
+
+
+def _name(key: str) -> str:
+    return key.replace(".", "__")
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:
@@ -62,14 +54,14 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
 
 _SIZE_HELP = "settings that fit together. small: an MLP, for a CPU; medium: the xLSTM; large: a wider one, for a card"
 _GENERAL = [
-    _keyword(
+    keyword(
         "config",
         list[Path] | None,
         typer.Option(
             "--config", "-c", metavar="FILE", help="YAML or TOML settings, later over earlier", show_default=False
         ),
     ),
-    _keyword(
+    keyword(
         "set_",
         list[str] | None,
         typer.Option(
@@ -80,13 +72,13 @@ _GENERAL = [
             autocompletion=lambda incomplete: [f"{key}=" for key in KEYS if key.startswith(incomplete)],
         ),
     ),
-    _keyword(
+    keyword(
         "help_all",
         bool,
         typer.Option("--help-all", help="show all settings and exit", is_eager=True, callback=_show_all),
         default=False,
     ),
-    _keyword(
+    keyword(
         "size",
         str | None,
         typer.Option("--size", metavar="|".join(SIZES), help=_SIZE_HELP, show_default=False),
@@ -95,12 +87,12 @@ _GENERAL = [
 
 
 def _parameter(key: str) -> inspect.Parameter:
-    field, flag, name = KEYS[key], flag_of(key), key.replace(".", "__")
+    field, flag, name = KEYS[key], flag_of(key), _name(key)
     default = "" if field.default is None else f" (default: {as_typed(field.default)})"
     text, hidden = f"{field.description}{default}", not facts(field).basic
     if field.annotation is bool:
         both = f"{flag}/--no-{flag.removeprefix('--')}"
-        return _keyword(name, bool | None, typer.Option(both, help=text, show_default=False, hidden=hidden))
+        return keyword(name, bool | None, typer.Option(both, help=text, show_default=False, hidden=hidden))
     choices = facts(field).choices or words_of(field.annotation)
     option = typer.Option(
         flag,
@@ -110,7 +102,7 @@ def _parameter(key: str) -> inspect.Parameter:
         hidden=hidden,
         autocompletion=(lambda incomplete: [c for c in choices if c.startswith(incomplete)]) if choices else None,
     )
-    return _keyword(name, str | None, option)
+    return keyword(name, str | None, option)
 
 
 def words_of(annotation: Any) -> list[str]:

@@ -16,32 +16,29 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 from zoneinfo import available_timezones
 
 from socialx.errors import Argument, SettingsError
 from socialx.files.file_head import FileHead, read_head
 from socialx.files.quantities import QUANTITIES, SPEED
 from socialx.notebook import files_in
+from socialx.task_help import Function, Help
 
 # What helps where times have no date.
 DATED = f"write the date into each row, as for {Argument('time_format', '%d/%m/%Y %H:%M')}, or into a column before it"
 UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
-Function = TypeVar("Function", bound=Callable)
 
 
 @dataclass(frozen=True)
-class Option:
+class Option(Help):
     """What is known of an option besides its type and its default.
 
-    help: one line.  metavar: what stands for its value in the help of the command.  parse: the value of the field from
-    the one that a user gives; it raises SettingsError.  append: whether ``append`` takes it too, or its help there.
-    example: its value in a command that an error shows.  name: of the argument and the flag, where the field has
-    another.
+    parse: the value of the field from the one that a user gives; it raises SettingsError.  append: whether ``append``
+    takes it too, or its help there.  example: its value in a command that an error shows.  name: of the argument and
+    the flag, where the field has another.
     """
 
-    help: str
-    metavar: str = ""
     parse: Callable[[Any], Any] = str
     append: bool | str = False
     example: str = ""

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from socialx.errors import Command, SocialxError
 from socialx.progress import Callback, listening
 from socialx.scoring.intervals import Intervals, calibrated
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
+from socialx.task_help import RUN, with_help
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
 from socialx.training.run_folder import TRAINED, old_run, open_run
 
 
+@with_help
 def calibrate(
-    run: str | Path | Run,
+    run: Annotated[str | Path | Run, RUN],
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     settings: Settings | Layers | None = None,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -33,45 +33,47 @@ from socialx.scoring.results import Evaluation, ModelScores, breakdown_rows
 from socialx.scoring.scoring_pass import refuse_overflow, survey_each
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
+from socialx.task_help import END, PART, START, Help, with_help
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import check_outputs, inputs_of
 from socialx.tasks.scored_part import ScoredPart, about, scored_part
 from socialx.tasks.training import Run, names_of
 
 
+@with_help
 def evaluate(
-    runs: str | Path | Run | Sequence[str | Path | Run] = (),
+    runs: Annotated[
+        str | Path | Run | Sequence[str | Path | Run], Help("run folders, or files of forecasts", "[RUN]...")
+    ] = (),
     data: str | Path | Mapping[str, Any] | None = None,
     *,
-    part: str = "test",
-    start: Time | None = None,
-    end: Time | None = None,
-    baselines: bool = False,
-    known_days: int | str | Sequence[int | str] = (),
-    intervals: bool = False,
-    by: str | Sequence[str] = (),
-    compare: bool = False,
-    drift: bool = False,
-    save: str | Path | None = None,
-    overwrite: bool = False,
+    baselines: Annotated[
+        bool, Help("also score copy-last and the historical average, and list published results")
+    ] = False,
+    known_days: Annotated[
+        int | str | Sequence[int | str],
+        Help("also score runs that know so many days before each day, or those of the training (trained)", "0,7,all"),
+    ] = (),
+    intervals: Annotated[bool, Help("also say how often the prediction intervals of runs hold")] = False,
+    by: Annotated[
+        str | Sequence[str], Help("also the MAE by horizon, hour, weekday, sensor, congestion", "WHAT,WHAT")
+    ] = (),
+    compare: Annotated[bool, Help("also the difference of two runs, with its 95 % interval")] = False,
+    drift: Annotated[bool, Help("also say whether runs are as good as their calibration promised, by day")] = False,
+    save: Annotated[str | Path | None, Help("also write all forecasts with the truth, .h5 or .parquet", "FILE")] = None,
+    overwrite: Annotated[bool, Help("replace existing files")] = False,
+    part: Annotated[str, PART] = "test",
+    start: Annotated[Time | None, START] = None,
+    end: Annotated[Time | None, END] = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> Evaluation:
     """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a part.
 
-    runs: one or several folders, or what ``train`` returned, or files of forecasts that any model made, as ``predict``
-    writes them; only windows that all files forecast are scored. data: another file than the runs' own. part: train,
-    validation or test; all is meant for a file that the runs were not trained on. start, end: only windows whose
-    forecast lies in this period, ends included; a date is its 00:00. baselines: also score copy-last and the
-    historical average. known_days: also score each run with the climatology of so many days before each day, such as
-    ``"0,7,all"``, or of the days until the end of the training rows, ``"trained"``, as ``Evaluation.known_days``.
-    Scores are computed in float32 unless ``trainer={"precision": ...}`` says otherwise. The same pass also measures:
-    intervals: how often the prediction intervals of each run hold, as ``Evaluation.coverage``.
-    by: the MAE by horizon, hour, weekday, sensor or congestion, as ``Evaluation.by``.
-    compare: the difference of the MAE of two, with its 95 % interval, as ``Evaluation.difference``.
-    drift: whether each run is as good as its calibration promised, by day and sensor, as ``Evaluation.drift``.
-    save: a file, .h5 or .parquet, for all forecasts of one run with the truth; overwrite: replace it.
+    Of files of forecasts, as ``predict`` writes them, only windows that all forecast are scored.  data: another file
+    than the runs' own; the part ``all`` is for one that they were not trained on.  Scores are computed in float32
+    unless ``trainer={"precision": ...}`` says otherwise.  ``Evaluation`` holds what is asked for beside them.
 
     Raises SettingsError where there is nothing to score, the runs have different windows, or a run that is to be scored
     with known days was trained without a climatology; SocialxError where a run has no intervals that are asked for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from socialx.scoring.results import Explanation, ReferenceErrors, breakdown_rows
 from socialx.scoring.scoring_pass import refuse_overflow, survey
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
+from socialx.task_help import END, PART, RUN, START, Help, with_help
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 from socialx.tasks.scored_part import ScoredPart, scored_part
@@ -28,24 +29,28 @@ from socialx.views.explanation_picture import plot_explanation
 from socialx.views.geojson import places, write_explanation
 
 
+@with_help
 def explain(
-    run: str | Path | Run,
+    run: Annotated[str | Path | Run, RUN],
     data: str | Path | Mapping[str, Any] | None = None,
     *,
-    part: str = "test",
-    start: Time | None = None,
-    end: Time | None = None,
-    plot: str | Path | None = None,
-    geojson: str | Path | None = None,
+    part: Annotated[str, PART] = "test",
+    start: Annotated[Time | None, START] = None,
+    end: Annotated[Time | None, END] = None,
+    plot: Annotated[
+        str | Path | None, Help("draw it, with a map of the attention weights, .png, .svg or .pdf", "FILE")
+    ] = None,
+    geojson: Annotated[
+        str | Path | None, Help("write the sensors and lines to their neighbours for a map", "FILE")
+    ] = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> Explanation:
     """Errors of a run by horizon, hour of the day, weekday and sensor, and the attention weights of its social layers.
 
-    Also the errors of two reference forecasts.  The other arguments are those of ``evaluate``.  plot: draw it into a
-    .png, .svg or .pdf.  geojson: write the sensors, and lines from their strongest neighbours, for a map.  The
-    attention weights are means over 8 batches of the part.
+    Also the errors of two reference forecasts.  The other arguments are those of ``evaluate``.  The attention weights
+    are means over 8 batches of the part.
     """
     with listening(progress):
         name, layers = str(run), Layers.of(settings, {**sections, "data": data})

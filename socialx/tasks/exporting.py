@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from torch.export import ExportedProgram
@@ -32,6 +32,7 @@ from socialx.progress import Callback, listening, work
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import Settings, flag_of
 from socialx.settings_layers import ARGUMENT, SET, Layers
+from socialx.task_help import OVERWRITE, RUN, Help, with_help
 from socialx.tasks.outputs import check_outputs
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
@@ -60,12 +61,13 @@ class Export(Shown):
         return f"{self.format}, {targets} of {len(about['sensors']):,} sensors, {steps}, {self.bytes / 1e6:.1f} MB"
 
 
+@with_help
 def export(
-    run: str | Path | Run,
-    output: str | Path,
+    run: Annotated[str | Path | Run, RUN],
+    output: Annotated[str | Path, Help("a .pt2, .onnx or .safetensors file", "OUTPUT")],
     *,
-    format: str | None = None,
-    overwrite: bool = False,
+    format: Annotated[str | None, Help("its format; not set: that of its suffix", "torch|onnx|safetensors")] = None,
+    overwrite: Annotated[bool, OVERWRITE] = False,
     data: str | Path | Mapping[str, Any] | None = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
@@ -73,11 +75,10 @@ def export(
 ) -> Export:
     """Write the model of a run as a file that needs no socialx: a torch program, ONNX, or its weights.
 
-    format: torch, onnx or safetensors, by default by the suffix of ``output``: .pt2, .onnx or .safetensors.  data: a
-    file of the run's network, by default the run's own; a run without weights per sensor can be exported for another
-    network.  The first two compute what ``predict`` computes, in float32, for any number of windows; docs/export.md
-    says what they take.  Raises SettingsError for an unknown format, and SocialxError for an output that exists, a
-    package that is missing, and a model that cannot be exported.
+    data: a file of the run's network, by default the run's own; a run without weights per sensor can be exported for
+    another network.  A torch program and ONNX compute what ``predict`` computes, in float32, for any number of windows;
+    docs/export.md says what they take.  Raises SettingsError for an unknown format, and SocialxError for an output that
+    exists, a package that is missing, and a model that cannot be exported.
     """
     with listening(progress):
         path = run.path if isinstance(run, Run) else Path(run)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from socialx.errors import (
     Argument,
@@ -39,6 +39,7 @@ from socialx.notebook import Shown, files_in, is_frame
 from socialx.progress import Callback, listening, note, work
 from socialx.settings import Settings
 from socialx.settings_layers import Layers, size_here
+from socialx.task_help import OVERWRITE, Help, with_help
 from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 from socialx.views.geojson import places, write_report
 
@@ -76,26 +77,27 @@ class Conversion(Shown):
 
 
 @with_options("convert")
+@with_help
 def convert(
-    kind: str,
+    kind: Annotated[str, Help("the data set, its format, or auto for both", "auto|metr-la|pems-bay|FORMAT")],
     data: str | Path | Sequence[str | Path] | Frame,
-    output: str | Path | None = None,
+    output: Annotated[
+        str | Path | None, Help("output file; with auto, omit it to only identify the input", "FILE")
+    ] = None,
     *,
-    validate: bool = False,
-    overwrite: bool = False,
+    validate: Annotated[bool, Help("check the written file, exit 3 if it fails")] = False,
+    overwrite: Annotated[bool, OVERWRITE] = False,
     progress: Callback | None = None,
     **options: Any,
 ) -> Conversion:
     """Build the HDF5 file that every other task reads, with the position of every sensor in it.
 
-    kind: ``metr-la``, ``pems-bay``, a format, or ``auto``, which tells the format by its content.  data: a file, the
-    folder of a format that has several, or several files of the same columns, such as one of each month.  A pandas
-    frame or a pyarrow table is data too, read as a table in a file is: its index is a column, and the zone of its times
-    is ``timezone``.  output: None with ``auto`` only says what the data is, which a frame does not need.  validate:
-    check the written file.
+    data: a file, the folder of a format that has several, or several files of the same columns, such as one of each
+    month.  A pandas frame or a pyarrow table is data too, read as a table in a file is: its index is a column, and the
+    zone of its times is ``timezone``; it needs an output.
 
     Every row and every value is kept; the output is complete or not there.  Raises SocialxError for files that cannot
-    be read and SettingsError for arguments that are wrong.  The options say what the data does not:
+    be read and SettingsError for arguments that are wrong.  ``problems`` says what fails the check.
     """
     if is_frame(data) and output is None:
         found = "a frame is converted, which needs an output"
@@ -213,8 +215,13 @@ def write_file(
 
 
 @with_options("append")
+@with_help
 def append(
-    path: str | Path, data: str | Path | Sequence[str | Path], *, progress: Callback | None = None, **options: Any
+    path: Annotated[str | Path, Help("an HDF5 file that convert wrote", "FILE")],
+    data: str | Path | Sequence[str | Path],
+    *,
+    progress: Callback | None = None,
+    **options: Any,
 ) -> appending.Appended:
     """Add the rows of new tables to a file that ``convert`` wrote, such as those of yesterday.
 
@@ -223,33 +230,32 @@ def append(
     rows go on where the file ends, a step apart.  Rows that the file has already are left out if their readings are the
     same; a gap before the first new row is filled with missing readings, which a later table may replace.
 
-    The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.  The options are
-    those of ``convert``:
+    The file is the old one or the complete new one.  Raises SocialxError for tables that do not fit.
     """
     with listening(progress), _as_file("append", data, options) as (data, options, _):
         return appending.append(Path(path), Request.of("append", data, options))
 
 
+@with_help
 def backfill(
-    paths: str | Path | Sequence[str | Path],
-    meta: str | Path | None = None,
+    paths: Annotated[str | Path | Sequence[str | Path], Help("HDF5 files, or folders of them", "FILE...")],
+    meta: Annotated[str | Path | None, Help("exact locations, joined by id; they win over the file", "FILE")] = None,
     *,
-    rewrite: bool = False,
-    without_positions: bool = False,
-    units: str | None = None,
-    timezone: str | None = None,
-    local_zone: str | None = None,
-    backup: bool = False,
-    dry_run: bool = False,
+    rewrite: Annotated[bool, Help("write files of the two oldest layouts anew")] = False,
+    without_positions: Annotated[bool, Help("complete files of sensors without a position too")] = False,
+    units: Annotated[str | None, Help("unit of the speeds, where a file lacks it", "mph|km/h")] = None,
+    timezone: Annotated[
+        str | None, Help("time zone of the times, where a file lacks it, such as Europe/Paris", "ZONE")
+    ] = None,
+    local_zone: Annotated[str | None, Help("by whose clock people live, where the times are in UTC", "ZONE")] = None,
+    backup: Annotated[bool, Help("keep the old file as FILE.bak")] = False,
+    dry_run: Annotated[bool, Help("print the plan and change nothing")] = False,
     progress: Callback | None = None,
 ) -> list[older.Plan]:
     """Complete HDF5 files: positions, times in seconds, unit, time zone, and the rules that they do not state.
 
-    paths: files, or folders of them.  meta: exact locations, joined by id; they win over the file.  rewrite: also write
-    files of the two oldest layouts anew.  without_positions: complete files of sensors without a position too.  units,
-    timezone: of the readings and of their times, where a file does not say them; others than it has are refused.
-    local_zone: by whose clock people live, for a file whose times are in UTC; its days and hours are those of that one.
-    backup: keep the old file as FILE.bak.  dry_run: plan only.
+    A unit or a time zone other than that of a file is refused.  The days and hours of a file in UTC are those of its
+    local zone.
 
     The readings are not touched by a byte, and a second run changes nothing.  A file whose sensors stay without a
     position is left as it was.  All files are tried; then SocialxError names those that failed, and its ``plans`` are
@@ -337,19 +343,21 @@ class Inspection(Shown):
         return {**kind, **asdict(self.report), "problems": list(self.problems), "remarks": list(self.remarks)}
 
 
+@with_help
 def inspect(
-    path: str | Path,
+    path: Annotated[str | Path, Help("an HDF5 file, or any file that convert reads", "FILE")],
     *,
     require: str = "",
-    plot: str | Path | None = None,
-    geojson: str | Path | None = None,
+    plot: Annotated[
+        str | Path | None, Help("draw the sensors and a week of readings, .png, .svg or .pdf", "FILE")
+    ] = None,
+    geojson: Annotated[str | Path | None, Help("write the sensors as points of a map", "FILE")] = None,
     progress: Callback | None = None,
 ) -> Inspection:
     """Say what a file is and holds: kind, time axis, missing readings, dead sensors, positions, checks.
 
-    path: an HDF5 file, or anything that ``convert`` reads.  require: names of checks, which are refused for a file that
-    has no report.  plot: draw the sensors and a week of readings into a .png, .svg or .pdf.  geojson: write the sensors
-    as points of a map, with their shares of missing readings and their means.
+    require: names of checks, which are refused for a file that has no report.  The points of a map have the shares of
+    missing readings and the means.
     """
     with listening(progress):
         names = checks.parse(require) if require else []
@@ -377,19 +385,20 @@ def inspect(
         return Inspection(path, kind, report, tuple(problems), tuple(remarks))
 
 
+@with_help
 def download(
-    dataset: str,
-    folder: str | Path = "data",
+    dataset: Annotated[str, Help("which data set", "metr-la|pems-bay")],
+    folder: Annotated[str | Path, Help("where the files go", "FOLDER")] = "data",
     *,
-    overwrite: bool = False,
+    overwrite: Annotated[bool, OVERWRITE] = False,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> list[Path]:
     """Fetch the published files of a data set; each appears whole and checked, or not.
 
-    dataset: ``metr-la`` or ``pems-bay``.  ``download={"mirror": ADDRESS}`` names another place than the published ones,
-    which are unverified.  The md5 of the published CSVs decides whether the files are the right ones.
+    ``download={"mirror": ADDRESS}`` names another place than the published ones, which are unverified.  The md5 of the
+    published CSVs decides whether the files are the right ones.
     """
     with listening(progress):
         effective = Layers.of(settings, sections).load().settings

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from socialx.scoring.protocol import Trained, other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
 from socialx.settings import MOST_STEPS, Settings
 from socialx.settings_layers import Layers, as_typed, size_here
+from socialx.task_help import INTERVAL, RUN, Help, with_help
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import inputs_of
 from socialx.tasks.pace import other_units, read_at_own_pace
@@ -52,21 +53,26 @@ DOUBTED_CELLS = 1 << 21  # of the last rows of a file: 5 weeks of METR-LA
 SHOWN_HISTORIES = 4  # histories of observed readings before the first issue, for pictures
 
 
+@with_help
 def predict(
-    run: str | Path | Run,
+    run: Annotated[str | Path | Run, RUN],
     data: Data = None,
     *,
-    at: Time | None = None,
-    start: Time | None = None,
-    end: Time | None = None,
-    every: str | timedelta | None = None,
-    sensors: str | Sequence[str] | None = None,
-    interval: float | None = None,
-    meta_csv: str | Path | None = None,
-    units: str | None = None,
-    timezone: str | None = None,
-    missing: float | str | Sequence[float] | None = None,
-    resample: str | timedelta | None = None,
+    at: Annotated[Time | None, Help("time of the last row to read; not set: the last row", "TIME")] = None,
+    start: Annotated[Time | None, Help("issue forecasts repeatedly, the first one here", "TIME")] = None,
+    end: Annotated[Time | None, Help("the last of them; not set: the end", "TIME")] = None,
+    every: Annotated[str | timedelta | None, Help("time between two of them; not set: the horizon", "15min")] = None,
+    sensors: Annotated[str | Sequence[str] | None, Help("only these sensors; not set: all", "ID,ID")] = None,
+    interval: Annotated[float | None, INTERVAL] = None,
+    meta_csv: Annotated[str | Path | None, Help("of a table: locations of the sensors, joined by id", "FILE")] = None,
+    units: Annotated[str | None, Help("of a table: unit of its speeds", "mph|km/h")] = None,
+    timezone: Annotated[str | None, Help("of a table: its time zone, such as Europe/Paris", "ZONE")] = None,
+    missing: Annotated[
+        float | str | Sequence[float] | None, Help("of a table: numbers that stand for no reading", "0|-1,0|none")
+    ] = None,
+    resample: Annotated[
+        str | timedelta | None, Help("of a table: average finer rows to steps of this length", "5min")
+    ] = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Any,
@@ -74,16 +80,11 @@ def predict(
     """The next horizon of every sensor, after the last row of a file or after an earlier one.
 
     data: a file of the run's network, by default the run's own; it needs no more rows than one history.  A pandas frame
-    is data too: wall times x sensor ids, readings in the unit of the run's own file.  at: the time of the last row to
-    read.  start, end, every: issue a forecast at every such time instead; every is a text such as ``15min``, by default
-    the horizon.  sensors: ids to return, by default all; a text is one, or several with commas.  Times are wall times
-    of the file.  interval: a level such as 0.9 adds the lower and upper end of that prediction interval, of what
-    ``calibrate`` wrote.
+    is data too: wall times x sensor ids, readings in the unit of the run's own file.  Times are wall times of the file.
+    A prediction interval is one of what ``calibrate`` wrote.
 
     A table that ``convert`` reads is data too: it is converted to a temporary file, and a note says how to keep one.
-    So is a frame for a run of any network, if ``meta_csv`` is given.  meta_csv: the locations of its sensors.  units,
-    timezone: of its speeds and of its times, as for ``convert``.  missing: numbers that stand for no reading.
-    resample: the step to which finer rows are averaged.
+    So is a frame for a run of any network, if ``meta_csv`` is given.
 
     A sensor whose history is incomplete is forecast from what is there; ``Forecast.marks`` says which.  Rows that are
     missing from the file count as missing readings.  A speed, flow or occupancy below 0 becomes 0, and a note says so.

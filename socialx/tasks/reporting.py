@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError
@@ -21,6 +21,7 @@ from socialx.scoring.results import Evaluation, Explanation, ModelScores, error_
 from socialx.scoring.scoring_pass import survey
 from socialx.settings import Settings
 from socialx.settings_layers import Layers, flat, own_settings
+from socialx.task_help import END, PART, START, Help, with_help
 from socialx.tasks.explanation import explanation_of
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.outputs import CARD, PAGE, check_outputs
@@ -36,24 +37,25 @@ LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,39}")
 LEVEL = 0.9  # of the intervals around them
 
 
+@with_help
 def report(
-    runs: str | Path | Run | Sequence[str | Path | Run],
+    runs: Annotated[str | Path | Run | Sequence[str | Path | Run], Help("run folders", "RUN...")],
     data: str | Path | Mapping[str, Any] | None = None,
     *,
-    part: str = "test",
-    start: Time | None = None,
-    end: Time | None = None,
     output: str | Path | None = None,
-    card: str | None = None,
+    card: Annotated[str | None, Help("also write README.md into RUN, a model card: mit, unknown", "LICENCE")] = None,
+    part: Annotated[str, PART] = "test",
+    start: Annotated[Time | None, START] = None,
+    end: Annotated[Time | None, END] = None,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> RunReport:
     """Scores of runs and reference forecasts, settings, learning curves, and where the best run errs.
 
-    output: write it as one HTML page, which needs no network and no other file; an older one is replaced.  card: write
-    README.md into the folder of the one run, a model card; the licence of the weights by the identifier of hubs, such
-    as ``mit``.  The other arguments are those of ``evaluate``.
+    output: write it as one HTML page, which needs no network and no other file; an older one is replaced.  A card is
+    of one run, with the licence of its weights by the identifier of hubs.  The other arguments are those of
+    ``evaluate``.
 
     Every run forecasts the part once; beside published results, a run that reads past days does so a second time, with
     what was known when training ended.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from socialx.build import Problem
 from socialx.disk import version_of
@@ -18,6 +18,7 @@ from socialx.errors import Argument, Message, SettingsError, SocialxError
 from socialx.progress import Callback, listening, note
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
+from socialx.task_help import INTERVAL, RUN, Help, with_help
 from socialx.tasks.prediction import band_of
 from socialx.tasks.trained import load_trained
 from socialx.tasks.training import Run
@@ -31,33 +32,29 @@ KEEP_ALIVE_S = 75  # longer than clients and proxies keep a connection: who clos
 BACKLOG = 2048  # connections that wait to be accepted
 
 
+@with_help
 def serve(
-    run: str | Path | Run,
+    run: Annotated[str | Path | Run, RUN],
     data: str | Path | None = None,
     *,
-    follow: bool = False,
-    interval: float | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    token_file: str | Path | None = None,
-    allow_origin: Sequence[str] = (),
-    queue: int = 64,
-    timeout: float = 10.0,
-    max_body: float = 4.0,
+    follow: Annotated[
+        bool, Help("look at the data file every few seconds, and forecast again when it was changed")
+    ] = False,
+    interval: Annotated[float | None, INTERVAL] = None,
+    host: Annotated[str, Help("0.0.0.0: other machines can ask", "ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, Help("0: a free one", "N")] = 8000,
+    token_file: Annotated[str | Path | None, Help("requests need this token; or set $SOCIALX_TOKEN", "FILE")] = None,
+    allow_origin: Annotated[Sequence[str], Help("pages of this origin may ask; may be repeated", "URL")] = (),
+    queue: Annotated[int, Help("requests that may wait; further ones are answered 429", "N")] = 64,
+    timeout: Annotated[float, Help("requests that take longer are answered 504", "SECONDS")] = 10.0,
+    max_body: Annotated[float, Help("requests that are longer are answered 413", "MIB")] = 4.0,
     settings: Settings | Layers | None = None,
     progress: Callback | None = None,
     **sections: Any,
 ) -> None:
     """Answer requests for forecasts over HTTP until the process is interrupted.
 
-    data: a file of the run's network, by default the run's own, whose latest forecast is at /forecast/latest; with
-    ``follow`` it is forecast from again whenever it was changed.  interval: a level such as 0.9 adds prediction
-    intervals, as in ``predict``.
-
-    token_file: a file with the bearer token that requests need; without one the environment variable SOCIALX_TOKEN may
-    hold it.  allow_origin: pages of these origins, such as https://dashboard.example, may ask too.  queue: requests
-    that may wait at a time.  timeout: seconds in which a request is answered.  max_body: of a request, in MiB.  port 0
-    takes a free one.
+    data: a file of the run's network, by default the run's own, whose latest forecast is at /forecast/latest.
 
     Raises SettingsError for an argument or an address that cannot be used, and SocialxError as ``predict`` does.
     """

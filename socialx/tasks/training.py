@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from socialx.scoring.intervals import calibrated
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings import RESUME, Settings
 from socialx.settings_layers import Layers, differences, fixed, flat, own_settings, sees_card, to_yaml
+from socialx.task_help import Help, with_help
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
 from socialx.tasks.pace import read_at_own_pace
 from socialx.tasks.trained import load_trained, settings_of, starting_from, with_own_list
@@ -97,6 +98,7 @@ def load_run(path: str | Path) -> Run:
     return Run(folder.path, own_settings(folder.settings, own).settings, folder.protocol(), tuple(folder.rows()))
 
 
+@with_help
 def train(
     file: str | Path | None = None,
     /,
@@ -104,8 +106,8 @@ def train(
     settings: Settings | Layers | None = None,
     size: str | None = None,
     run_dir: str | Path | None = None,
-    resume: str | Path | Run | None = None,
-    overwrite: bool = False,
+    resume: Annotated[str | Path | Run | None, Help("go on with an interrupted run, with its settings", "RUN")] = None,
+    overwrite: Annotated[bool, Help("replace a run in the run folder")] = False,
     progress: Callback | None = None,
     **sections: Any,
 ) -> Run:
@@ -114,8 +116,8 @@ def train(
     file: the HDF5 file, which ``data="FILE"`` names too.  settings: a tree of ``load_settings``; sections such as
     ``data={"days": 3}`` go over it, and settings by their own names such as ``max_epochs=1`` or ``from_run=RUN``, whose
     weights it starts from.  size: ``small``, ``medium`` or ``large``, a set of settings below all of these.  run_dir:
-    the folder, by default ``runs/DATASET-DATE-TIME``.  resume: a run to go on with, under its own settings.  overwrite:
-    replace a run that is in the folder.  progress: called with ``Work``, ``Start``, ``Epoch`` and ``Note`` events.
+    the folder, by default ``runs/DATASET-DATE-TIME``.  progress: called with ``Work``, ``Start``, ``Epoch`` and
+    ``Note`` events.
 
     Raises SettingsError for settings that are wrong and SocialxError for files that are.  Ctrl-C ends the training
     after the step at hand; the run that is returned is then ``interrupted`` and can be resumed.

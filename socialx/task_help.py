@@ -1,0 +1,41 @@
+"""The help of a parameter: it stands in the signature of a task, and is that of its command and its docstring."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Help:
+    """One line, and what stands for the value in the help of the command.
+
+    A parameter ``Annotated[type, Help(...)]`` of a task is an argument or a flag of its command, which reads the source
+    of the signature: a help there is made of literals, or is one of those below.
+    """
+
+    help: str
+    metavar: str = ""
+
+
+RUN = Help("a run folder, or a run of the package: any, metr_la", "RUN")
+PART = Help("which windows", "train|validation|test|all")
+START = Help("score only forecasts that begin here or later", "TIME")
+END = Help("and end here or before; a date is its 00:00", "TIME")
+INTERVAL = Help("add prediction intervals of this level", "0.9")
+OVERWRITE = Help("replace an existing output")
+
+
+def with_help(function: Function) -> Function:
+    """Write the help of its parameters into the docstring of a task, and leave their types in its signature."""
+    lines = []
+    for name, hint in inspect.get_annotations(function, eval_str=True).items():
+        for each in getattr(hint, "__metadata__", ()):
+            lines.append(f"    {name}: {each.help}")
+            function.__annotations__[name] = hint.__origin__
+    function.__doc__ = "\n".join([f"{function.__doc__}", *lines])
+    return function
