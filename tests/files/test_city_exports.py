@@ -202,6 +202,38 @@ def _(folder: Path) -> Sequence[str | Path]:
     ]
 
 
+def until(times: list[datetime], form: str, mark: str) -> list[str]:
+    """Measuring intervals as one text each."""
+    return [f"{t:{form}}{mark}{t + timedelta(minutes=5):{form}}" for t in times]
+
+
+@export("dates, and intervals of the day with AM and PM")
+def _(folder: Path) -> Sequence[str | Path]:
+    periods = until(TIMES, "%I:%M %p", " to ")
+    rows = [[f"{t:%m/%d/%Y}", p, *map(text, row)] for t, p, row in zip(TIMES, periods, SPEEDS, strict=True)]
+    return [lines(folder / "a.csv", [["Day", "Period", *IDS], *rows])]
+
+
+@export("intervals in one cell that could be offsets from UTC", times=[t + timedelta(hours=2) for t in TIMES])
+def _(folder: Path) -> Sequence[str | Path]:
+    times = [t + timedelta(hours=2) for t in TIMES]
+    cells = [f"{t:{GERMAN}}-{end[-5:]}" for t, end in zip(times, until(times, "%H:%M", "-"), strict=True)]
+    rows = ([cell, *map(text, row)] for cell, row in zip(cells, SPEEDS, strict=True))
+    return [lines(folder / "a.csv", [["Intervall", *IDS], *rows], ";")]
+
+
+@export("the two times of an interval in one cell")
+def _(folder: Path) -> Sequence[str | Path]:
+    rows = ([cell, *map(text, row)] for cell, row in zip(until(TIMES, ISO, " \u2013 "), SPEEDS, strict=True))
+    return [lines(folder / "a.csv", [["t", *IDS], *rows])]
+
+
+@export("offsets from UTC in the hour of the offset", times=[t + timedelta(hours=15, minutes=25) for t in TIMES])
+def _(folder: Path) -> Sequence[str | Path]:
+    times = [f"{t + timedelta(hours=8, minutes=25):%Y-%m-%dT%H:%M}-07:00" for t in TIMES]
+    return [lines(folder / "a.csv", [["t", *IDS], *([t, *map(text, r)] for t, r in zip(times, SPEEDS, strict=True))])]
+
+
 @export("quoted, with a type column, as in Madrid")
 def _(folder: Path) -> Sequence[str | Path]:
     head = ["id", "fecha", "tipo_elem", "intensidad", "ocupacion", "carga", "vmed", "error"]

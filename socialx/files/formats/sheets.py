@@ -23,7 +23,7 @@ from socialx.files.file_head import SEPARATORS, FileHead
 from socialx.files.formats.columns import parts_of, plain, quantity_of, unit_of
 from socialx.files.formats.json_rows import NESTED, json_objects
 from socialx.files.formats.melt import Melt
-from socialx.files.formats.moments import is_time
+from socialx.files.formats.moments import begin_of, is_time
 from socialx.files.formats.roles import roles_of
 from socialx.files.formats.text_cells import (
     ABSENT,
@@ -360,7 +360,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
 
 def one_text(cells: list[str]) -> str:
     """A time of several cells as one text: of the first of them the date alone."""
-    return " ".join([re.split("[ T]", cells[0])[0], *cells[1:]]) if len(cells) > 1 else cells[0]
+    return " ".join([re.split("[ T]", cells[0])[0], *map(begin_of, cells[1:])]) if len(cells) > 1 else cells[0]
 
 
 def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) -> None:
