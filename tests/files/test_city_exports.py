@@ -234,6 +234,14 @@ def _(folder: Path) -> Sequence[str | Path]:
     return [lines(folder / "a.csv", [["t", *IDS], *([t, *map(text, r)] for t, r in zip(times, SPEEDS, strict=True))])]
 
 
+@export("a unit behind every reading, and decimal commas")
+def _(folder: Path) -> Sequence[str | Path]:
+    cells = ((t, s) for t in range(ROWS) for s in range(len(IDS)))
+    rows = [[f"{TIMES[t]:{GERMAN}}", IDS[s], f"{text(SPEEDS[t, s], comma=True, missing='-')} km/h"] for t, s in cells]
+    rows = [[*row[:2], row[2].replace("- km/h", "-")] for row in rows]
+    return [lines(folder / "a.csv", [["Zeit", "Messstelle", "v"], *rows], ";"), "--units", "km/h"]
+
+
 @export("quoted, with a type column, as in Madrid")
 def _(folder: Path) -> Sequence[str | Path]:
     head = ["id", "fecha", "tipo_elem", "intensidad", "ocupacion", "carga", "vmed", "error"]

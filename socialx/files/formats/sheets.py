@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 HEAD_ROWS = 40  # that tell what each column holds
 SAMPLE = 20_000  # rows that tell which column names the sensors
 TITLE_ROWS = 10  # lines above the header
+WITH_UNIT = re.compile(r"[+-]?[0-9][0-9.,]*\s*([a-zA-Z%][a-zA-Z0-9/ ]*)")
 CELL_BYTES = 16  # of a cell of a Parquet file in memory
 PARQUET_BYTES = 1 << 28  # in memory, up to which every Parquet file is read
 CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, and of equal cells hundreds
@@ -64,7 +65,7 @@ class Sheet:
     others: sheets of the workbook that have no times, known to the first that has.  frame: the cells of what is no
     text.  signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only
     one, where its column has another.  nested: keys of JSON that hold objects, which are left out.  melt: columns that
-    become rows; their labels and readings have names behind those of the columns.
+    become rows; their labels and readings have names behind those of the columns.  suffix: a unit behind the numbers.
     """
 
     path: Path
@@ -92,6 +93,7 @@ class Sheet:
     nested: tuple[str, ...] = ()
     melt: Melt | None = None
     shares: bool = False
+    suffix: str = ""
 
     @property
     def where(self) -> Path | str:
@@ -176,7 +178,7 @@ class Sheet:
         labelled = self.melt is not None and self.times[:1] == (self.melt.label,)
         timed = bool(self.times) and not labelled and self.first[:1].isdigit()
         if self.frame is None:
-            how = (self.separator, self.decimal, self.begin, self.encoding, self.signs, timed, self.nested)
+            how = (self.separator, self.decimal, self.begin, self.encoding, self.signs, timed, self.nested, self.suffix)
             columns = TextColumns(self.path, self.names[: self.melt.label if self.melt else None], texts, numbers, *how)
             yield from columns.read("reading" if numbers else "looking at the times of")
             return
@@ -203,8 +205,9 @@ class Sheet:
         texts = cells.map(lambda cell: isinstance(cell, str)).to_numpy(bool)
         if texts.any():
             whole = [str(cell) for cell in cells[~texts].dropna() if cell == cell // 1]
-            self.signs.see(pa.array([*cells[texts], *whole], pa.string()), self.decimal)
-            read = [number_in(cell, self.decimal, grouped=self.signs.said) for cell in cells[texts]]
+            bare = [cell.removesuffix(self.suffix).strip() for cell in cells[texts]]
+            self.signs.see(pa.array([*bare, *whole], pa.string()), self.decimal)
+            read = [number_in(cell, self.decimal, grouped=self.signs.said) for cell in bare]
             cells = cells.astype(object)
             cells[texts] = ["wrong" if number is None else number for number in read]
         found = pd.to_numeric(cells, errors="coerce")
@@ -284,6 +287,11 @@ def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -
     Lines above the header have fewer cells with a text.  One line below it may hold no times and no number, such as
     that of the units.
     """
+    found = {(place, cell): WITH_UNIT.fullmatch(cell) for _, cells in rows[-3:] for place, cell in enumerate(cells)}
+    suffixes = {place: unit[1] for (place, _), unit in found.items() if unit and unit_of(unit[1])}
+    if len({*suffixes.values()}) == 1:
+        sheet = replace(sheet, suffix=next(iter(suffixes.values())))
+        rows = [(number, [cell.removesuffix(sheet.suffix).strip() for cell in cells]) for number, cells in rows]
     filled = [sum(map(bool, cells)) for _, cells in rows]
     for header, (_, names) in enumerate(rows[: TITLE_ROWS + 1]):
         if len(names) < 2 or any(count >= filled[header] for count in filled[:header]):
@@ -299,8 +307,8 @@ def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -
             begun = replace(sheet, begin=rows[first - 1][0])
             if found := _columns(begun, names, right, request):
                 units = [cells for cells in between if len(cells) == len(names) and any(map(unit_of, cells))]
-                if units:
-                    found = replace(found, units=tuple(cell if unit_of(cell) else "" for cell in units[0]))
+                said = units or [[suffixes.get(place, "") for place in range(len(names))]]
+                found = replace(found, units=tuple(cell if unit_of(cell) else "" for cell in said[0]))
                 skipped = [cells for _, cells in rows[:header]] + [cells for cells in between if cells not in units]
                 texts = [shortened(" ".join(filter(None, cells)), 40) for cells in skipped]
                 return replace(found, skipped=tuple(filter(None, texts)))
