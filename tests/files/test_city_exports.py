@@ -242,6 +242,33 @@ def _(folder: Path) -> Sequence[str | Path]:
     return [lines(folder / "a.csv", [["Zeit", "Messstelle", "v"], *rows], ";"), "--units", "km/h"]
 
 
+@export("a zip of days in names, a row per sensor and time of day")
+def _(folder: Path) -> Sequence[str | Path]:
+    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+        for day in sorted({t.date() for t in TIMES}):
+            rows = [(t, s) for t in range(ROWS) for s in range(len(IDS)) if TIMES[t].date() == day]
+            cells = [[f"{TIMES[t]:%I:%M:%S %p}", IDS[s], text(SPEEDS[t, s])] for t, s in rows]
+            archive.writestr(f"v_{day:%Y%m%d}.txt", "\n".join(map("\t".join, [["clock", "id", "speed"], *cells])))
+    return [folder / "a.zip"]
+
+
+@export("a workbook of stations merged over their rows, and dates over those of a day")
+def _(folder: Path) -> Sequence[str | Path]:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.append(["Station", "Date", "Time", "Speed"])
+    for s, vdid in enumerate(IDS):
+        for t, (moment, value) in enumerate(zip(TIMES, SPEEDS[:, s], strict=True)):
+            day = moment.date() if t in (0, 24) else None
+            sheet.append([None if t else vdid, day, moment.time(), None if np.isnan(value) else float(value)])
+        first = 2 + s * ROWS
+        for column, begin, end in (("A", 0, ROWS), ("B", 0, 24), ("B", 24, ROWS)):
+            sheet.merge_cells(f"{column}{first + begin}:{column}{first + end - 1}")
+    book.save(folder / "a.xlsx")
+    return [folder / "a.xlsx"]
+
+
 @export("quoted, with a type column, as in Madrid")
 def _(folder: Path) -> Sequence[str | Path]:
     head = ["id", "fecha", "tipo_elem", "intensidad", "ocupacion", "carga", "vmed", "error"]

@@ -23,7 +23,7 @@ from socialx.files.file_head import SEPARATORS, FileHead
 from socialx.files.formats.columns import parts_of, plain, quantity_of, unit_of
 from socialx.files.formats.json_rows import NESTED, json_objects
 from socialx.files.formats.melt import Melt
-from socialx.files.formats.moments import begin_of, is_time
+from socialx.files.formats.moments import ONLY_CLOCK, begin_of, is_time
 from socialx.files.formats.roles import roles_of
 from socialx.files.formats.text_cells import (
     ABSENT,
@@ -49,6 +49,7 @@ HEAD_ROWS = 40  # that tell what each column holds
 SAMPLE = 20_000  # rows that tell which column names the sensors
 TITLE_ROWS = 10  # lines above the header
 WITH_UNIT = re.compile(r"[+-]?[0-9][0-9.,]*\s*([a-zA-Z%][a-zA-Z0-9/ ]*)")
+IN_NAME = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})[-_.]?(0[1-9]|1[0-2])[-_.]?(0[1-9]|[12][0-9]|3[01])(?![0-9])")
 CELL_BYTES = 16  # of a cell of a Parquet file in memory
 PARQUET_BYTES = 1 << 28  # in memory, up to which every Parquet file is read
 CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, and of equal cells hundreds
@@ -66,6 +67,7 @@ class Sheet:
     text.  signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only
     one, where its column has another.  nested: keys of JSON that hold objects, which are left out.  melt: columns that
     become rows; their labels and readings have names behind those of the columns.  suffix: a unit behind the numbers.
+    day: the date in the name of a file that has times of day alone.
     """
 
     path: Path
@@ -94,6 +96,7 @@ class Sheet:
     melt: Melt | None = None
     shares: bool = False
     suffix: str = ""
+    day: str = ""
 
     @property
     def where(self) -> Path | str:
@@ -312,7 +315,12 @@ def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -
                 skipped = [cells for _, cells in rows[:header]] + [cells for cells in between if cells not in units]
                 texts = [shortened(" ".join(filter(None, cells)), 40) for cells in skipped]
                 return replace(found, skipped=tuple(filter(None, texts)))
-    return None
+    days = {"-".join(found) for found in IN_NAME.findall(sheet.path.name)}
+    if sheet.day or len(days) != 1:
+        return None
+    sheet = replace(sheet, day=days.pop())
+    timed = [[f"{sheet.day} {cell}" if ONLY_CLOCK.fullmatch(cell) else cell for cell in cells] for _, cells in rows]
+    return _headed(sheet, [(number, cells) for (number, _), cells in zip(rows, timed, strict=True)], request)
 
 
 def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Request) -> Sheet | None:
