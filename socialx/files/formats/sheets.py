@@ -7,7 +7,9 @@ first rows tell what its columns hold; tables.py says what the rows mean.
 from __future__ import annotations
 
 import csv
+import json
 import re
+import shlex
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -232,7 +234,7 @@ def look(head: FileHead, request: Request | None = None) -> list[Sheet]:
     for separator in SEPARATORS if head.lines else ():
         rows = [(number, cells_of(line, separator)) for number, line in head.lines]
         empty = Sheet(head.path, "text", (), (), (), encoding=head.encoding, separator=separator)
-        if sheet := _headed(empty, rows, said):
+        if sheet := _written_as(empty, rows, said):
             return [sheet]
     if head.kind not in ("parquet", "excel"):
         return []
@@ -249,7 +251,7 @@ def look(head: FileHead, request: Request | None = None) -> list[Sheet]:
             rows.insert(0, (1, [str(column).strip() for column in frame]))
         cells = frame.set_axis(range(len(frame.columns)), axis=1)
         empty = Sheet(head.path, head.kind, (), (), (), separator="|", sheet=name, frame=cells)
-        found[name] = _headed(empty, rows, said)
+        found[name] = _written_as(empty, rows, said)
     sheets = [sheet for sheet in found.values() if sheet is not None]
     others = tuple(name for name, sheet in found.items() if sheet is None)
     return [replace(sheet, others=others if place == 0 else ()) for place, sheet in enumerate(sheets)]
@@ -272,7 +274,7 @@ def _objects(head: FileHead, request: Request) -> list[Sheet]:
     names = [key for key in keys if key not in nested]
     rows = [(number, [cells.get(name, "") for name in names]) for number, cells in enumerate(found, 1)]
     empty = Sheet(head.path, "json", (), (), (), encoding=head.encoding, separator=UNQUOTED, nested=nested)
-    sheet = _headed(empty, [(0, names), *rows], request)
+    sheet = _written_as(empty, [(0, names), *rows], request)
     return [sheet] if sheet else []
 
 
@@ -284,17 +286,30 @@ def cells_of(line: str, separator: str) -> list[str]:
         return []
 
 
+def _written_as(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -> Sheet | None:
+    """The sheet that its first rows show; a unit behind its numbers is none of them, and its file may name its day."""
+    units = [""] * max((len(cells) for _, cells in rows), default=0)
+    for place, cell in (each for _, cells in rows[-3:] for each in enumerate(cells)):
+        if (found := WITH_UNIT.fullmatch(cell)) and unit_of(found[1]):
+            units[place] = found[1]
+    if len(suffixes := {*units} - {""}) == 1:
+        sheet = replace(sheet, suffix=suffixes.pop(), units=tuple(units))
+        rows = [(number, [cell.removesuffix(sheet.suffix).strip() for cell in cells]) for number, cells in rows]
+    days = {"-".join(found) for found in IN_NAME.findall(sheet.path.name)}
+    if (read := _headed(sheet, rows, request)) or len(days) != 1:
+        return read
+    day = days.pop()
+    timed = [[f"{day} {cell}" if ONLY_CLOCK.fullmatch(cell) else cell for cell in cells] for _, cells in rows]
+    rows = [(number, cells) for (number, _), cells in zip(rows, timed, strict=True)]
+    return _headed(replace(sheet, day=day), rows, request)
+
+
 def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -> Sheet | None:
     """The sheet with everything that its first rows say; None where none of them is a header with times below it.
 
     Lines above the header have fewer cells with a text.  One line below it may hold no times and no number, such as
     that of the units.
     """
-    found = {(place, cell): WITH_UNIT.fullmatch(cell) for _, cells in rows[-3:] for place, cell in enumerate(cells)}
-    suffixes = {place: unit[1] for (place, _), unit in found.items() if unit and unit_of(unit[1])}
-    if len({*suffixes.values()}) == 1:
-        sheet = replace(sheet, suffix=next(iter(suffixes.values())))
-        rows = [(number, [cell.removesuffix(sheet.suffix).strip() for cell in cells]) for number, cells in rows]
     filled = [sum(map(bool, cells)) for _, cells in rows]
     for header, (_, names) in enumerate(rows[: TITLE_ROWS + 1]):
         if len(names) < 2 or any(count >= filled[header] for count in filled[:header]):
@@ -310,17 +325,12 @@ def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -
             begun = replace(sheet, begin=rows[first - 1][0])
             if found := _columns(begun, names, right, request):
                 units = [cells for cells in between if len(cells) == len(names) and any(map(unit_of, cells))]
-                said = units or [[suffixes.get(place, "") for place in range(len(names))]]
-                found = replace(found, units=tuple(cell if unit_of(cell) else "" for cell in said[0]))
+                if units:
+                    found = replace(found, units=tuple(cell if unit_of(cell) else "" for cell in units[0]))
                 skipped = [cells for _, cells in rows[:header]] + [cells for cells in between if cells not in units]
                 texts = [shortened(" ".join(filter(None, cells)), 40) for cells in skipped]
                 return replace(found, skipped=tuple(filter(None, texts)))
-    days = {"-".join(found) for found in IN_NAME.findall(sheet.path.name)}
-    if sheet.day or len(days) != 1:
-        return None
-    sheet = replace(sheet, day=days.pop())
-    timed = [[f"{sheet.day} {cell}" if ONLY_CLOCK.fullmatch(cell) else cell for cell in cells] for _, cells in rows]
-    return _headed(sheet, [(number, cells) for (number, _), cells in zip(rows, timed, strict=True)], request)
+    return None
 
 
 def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Request) -> Sheet | None:
@@ -403,7 +413,7 @@ def typed(head: FileHead, rows: int | None = None) -> dict[str, pd.DataFrame]:
         sheets = {name: pd.DataFrame(cells, dtype=object) for name, cells in book.items()}
         return sheets if len(sheets) != 1 else {"": next(iter(sheets.values()))}
     try:
-        _check_columns(head.path)
+        lists = _check_columns(head.path)
         frame = pd.read_parquet(head.path)
     except SocialxError:
         raise
@@ -413,22 +423,39 @@ def typed(head: FileHead, rows: int | None = None) -> dict[str, pd.DataFrame]:
     names = "sensor" if pd.api.types.is_string_dtype(frame.index.dtype) else "time"
     if frame.index.name is not None or names == "sensor" or isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(str(frame.index.name or names)).reset_index()
+    try:
+        frame = frame.explode(lists, ignore_index=True) if lists else frame
+    except ValueError:
+        raise SocialxError(head.path, f"{sample(lists)} differ in length", "write as many in each row") from None
     return {"": frame if rows is None else frame.head(rows)}
 
 
-def _check_columns(path: Path) -> None:
-    """Refuse a Parquet file with lists, of which each byte stands for hundreds of cells, or too large for memory."""
+def _check_columns(path: Path) -> list[str]:
+    """The columns of a Parquet file that are lists of times and readings.
+
+    Refuses objects in cells, a file of which each byte stands for hundreds of cells, and one too large for memory.
+    """
     from pyarrow.parquet import ParquetFile
-    from pyarrow.types import is_nested
+    from pyarrow.types import is_list, is_nested, is_struct, is_temporal
 
     from socialx.environment import free_memory  # which loads torch: few tables need it
 
     with ParquetFile(path) as file:
-        cells = file.metadata.num_rows * file.metadata.num_columns
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        cells = sum(each.column(place).num_values for each in groups for place in range(each.num_columns))
         kinds = {each.name: each.type for each in file.schema_arrow}
-    if odd := [f"{name}: {kind}" for name, kind in kinds.items() if is_nested(kind) or "binary" in str(kind)]:
-        found = f"columns that hold more than a number, a text or a time in a cell ({sample(odd)})"
-        raise SocialxError(path, found, "write a row per time, sensor and reading, or leave such columns out")
+    lists = [name for name, kind in kinds.items() if is_list(kind)]
+    lists = lists if any(is_temporal(kinds[name].value_type) for name in lists) else []
+    odd = [name for name, kind in kinds.items() if is_nested(kind) or "binary" in str(kind)]
+    if [name for name in odd if name not in lists]:
+        listed = sample([f"{name}: {kinds[name]}" for name in odd])
+        code = (
+            f'from pyarrow.parquet import *; write_table(read_table({json.dumps(str(path))}).flatten(), "flat.parquet")'
+        )
+        flat = len(odd) > 1 and all(is_struct(kinds[name]) for name in odd)
+        helps = f", as python -c {shlex.quote(code)} does" if flat else ", or leave such columns out"
+        found = f"columns that hold more than a number, a text or a time in a cell ({listed})"
+        raise SocialxError(path, found, f"write a row per time, sensor and reading{helps}")
     need, free = CELL_BYTES * cells, free_memory()
     if need > PARQUET_BYTES and cells > CELLS_OF_BYTE * path.stat().st_size:
         raise SocialxError(
@@ -437,6 +464,7 @@ def _check_columns(path: Path) -> None:
     if need > PARQUET_BYTES and free is not None and need > free / 2:
         what = f"{cells:,} cells, about {need / 2**30:.1f} GiB, more than half of the free memory"
         raise SocialxError(path, what, "save it as CSV, which is read piece by piece")
+    return lists
 
 
 def written(column: pd.Series[Any]) -> pd.Series[str]:
