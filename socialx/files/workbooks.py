@@ -74,7 +74,7 @@ def _rows(path: Path, sheet: object, most: int | None) -> Rows:
 
 def _merged(sheet: object) -> list[tuple[int, int, int]]:
     """The column, the first and the last row of cells that are one over many rows, as that of a date is."""
-    from openpyxl.utils import column_index_from_string
+    from openpyxl.utils import column_index_from_string  # type: ignore[import-untyped]
 
     found, before = set(), b""
     with sheet._get_source() as part:  # type: ignore[attr-defined]

@@ -83,7 +83,7 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
     """
     lines = _lines(path, encoding)
     first = list(islice(lines, 2))
-    if len(first) > 1 and _is_object(first[0][1]) and first[1][1].startswith("{"):
+    if len(first) > 1 and first[0][1].startswith("{") and first[0][1].endswith("}") and first[1][1].startswith("{"):
         for number, text in (*first, *lines):
             place = f"line {number}"
             pairs = _parsed(path, place, text, decimal)
@@ -108,13 +108,6 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
     for number, pairs in enumerate(rows, 1):
         place = f"object {number}"
         yield place, _cells(path, place, pairs)
-
-
-def _is_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _opened(found: Any) -> Any:
