@@ -144,8 +144,8 @@ def _of_postgres(base: Database, query: str) -> pa.Table:
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
-def _refuse_without_query(base: Database) -> NoReturn:
-    """Raise for a database without a query, with an example of one; of SQLite also with its tables."""
+def query_of_all(base: Database) -> tuple[str, str]:
+    """What tables a database of SQLite has, as a text, and a query of all rows of the likely one."""
     tables: dict[str, list[str]] = {}
     if base.path is not None:
         for table, column in zip(*(each.to_pylist() for each in _of_sqlite(base, base.path, TABLES)), strict=True):
@@ -154,5 +154,11 @@ def _refuse_without_query(base: Database) -> NoReturn:
     has = f"; it has {counted(len(tables), 'table')}: {listed}" if base.path else ""
     dated = [name for name, columns in tables.items() if any(map(TIME.search, columns))]
     query = next((f'SELECT * FROM "{name}"' for name in (*dated, *tables)), EXAMPLE)  # noqa: S608
+    return has, query
+
+
+def _refuse_without_query(base: Database) -> NoReturn:
+    """Raise for a database without a query, with an example of one; of SQLite also with its tables."""
+    has, query = query_of_all(base)
     reads = Command("convert", "auto", base.shown, query=query, meta="LOCATIONS.csv", output="OUT.h5")
     raise SocialxError(base.shown, f"a query chooses its rows{has}", reads)

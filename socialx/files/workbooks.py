@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from pathlib import Path
 
@@ -14,6 +15,8 @@ PACKED_RATIO = 50  # texts of a workbook are packed to a tenth, and a bomb to a 
 SMALL_BYTES = 1 << 25  # unpacked, at which nobody looks at the ratio
 CELLS = 1 << 24  # of a sheet with its empty cells: rows times columns
 ERRORS = frozenset({"#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A"})
+MERGED = re.compile(rb'mergeCell ref="([A-Z]+)([0-9]+):\1([0-9]+)"')  # of one column
+MERGED_ROWS, MERGED_BYTES, PIECE_BYTES = 3, 64, 1 << 20  # those of a header are fewer
 AS_CSV = "save the table as CSV"
 Rows = list[list[object]]
 
@@ -62,7 +65,24 @@ def _rows(path: Path, sheet: object, most: int | None) -> Rows:
             break
     while found and not found[-1]:
         found.pop()
-    return [row + [float("nan")] * (width - len(row)) for row in found]
+    cells = [row + [float("nan")] * (width - len(row)) for row in found]
+    for column, first, last in _merged(sheet):
+        for row in cells[first:last] if column < width else ():
+            row[column] = cells[first - 1][column]
+    return cells
+
+
+def _merged(sheet: object) -> list[tuple[int, int, int]]:
+    """The column, the first and the last row of cells that are one over many rows, as that of a date is."""
+    from openpyxl.utils import column_index_from_string  # type: ignore[import-untyped]
+
+    found, before = set(), b""
+    with sheet._get_source() as part:  # type: ignore[attr-defined]
+        while piece := part.read(PIECE_BYTES):
+            found |= {*MERGED.findall(before + piece)}
+            before = piece[-MERGED_BYTES:]
+    spans = [(column_index_from_string(each[0].decode()) - 1, int(each[1]), int(each[2])) for each in found]
+    return [span for span in spans if span[2] - span[1] >= MERGED_ROWS]
 
 
 def _cell(cell: object) -> object:

@@ -202,6 +202,73 @@ def _(folder: Path) -> Sequence[str | Path]:
     ]
 
 
+def until(times: list[datetime], form: str, mark: str) -> list[str]:
+    """Measuring intervals as one text each."""
+    return [f"{t:{form}}{mark}{t + timedelta(minutes=5):{form}}" for t in times]
+
+
+@export("dates, and intervals of the day with AM and PM")
+def _(folder: Path) -> Sequence[str | Path]:
+    periods = until(TIMES, "%I:%M %p", " to ")
+    rows = [[f"{t:%m/%d/%Y}", p, *map(text, row)] for t, p, row in zip(TIMES, periods, SPEEDS, strict=True)]
+    return [lines(folder / "a.csv", [["Day", "Period", *IDS], *rows])]
+
+
+@export("intervals in one cell that could be offsets from UTC", times=[t + timedelta(hours=2) for t in TIMES])
+def _(folder: Path) -> Sequence[str | Path]:
+    times = [t + timedelta(hours=2) for t in TIMES]
+    cells = [f"{t:{GERMAN}}-{end[-5:]}" for t, end in zip(times, until(times, "%H:%M", "-"), strict=True)]
+    rows = ([cell, *map(text, row)] for cell, row in zip(cells, SPEEDS, strict=True))
+    return [lines(folder / "a.csv", [["Intervall", *IDS], *rows], ";")]
+
+
+@export("the two times of an interval in one cell")
+def _(folder: Path) -> Sequence[str | Path]:
+    rows = ([cell, *map(text, row)] for cell, row in zip(until(TIMES, ISO, " \u2013 "), SPEEDS, strict=True))
+    return [lines(folder / "a.csv", [["t", *IDS], *rows])]
+
+
+@export("offsets from UTC in the hour of the offset", times=[t + timedelta(hours=15, minutes=25) for t in TIMES])
+def _(folder: Path) -> Sequence[str | Path]:
+    times = [f"{t + timedelta(hours=8, minutes=25):%Y-%m-%dT%H:%M}-07:00" for t in TIMES]
+    return [lines(folder / "a.csv", [["t", *IDS], *([t, *map(text, r)] for t, r in zip(times, SPEEDS, strict=True))])]
+
+
+@export("a unit behind every reading, and decimal commas")
+def _(folder: Path) -> Sequence[str | Path]:
+    cells = ((t, s) for t in range(ROWS) for s in range(len(IDS)))
+    rows = [[f"{TIMES[t]:{GERMAN}}", IDS[s], f"{text(SPEEDS[t, s], comma=True, missing='-')} km/h"] for t, s in cells]
+    rows = [[*row[:2], row[2].replace("- km/h", "-")] for row in rows]
+    return [lines(folder / "a.csv", [["Zeit", "Messstelle", "v"], *rows], ";"), "--units", "km/h"]
+
+
+@export("a zip of days in names, a row per sensor and time of day")
+def _(folder: Path) -> Sequence[str | Path]:
+    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+        for day in sorted({t.date() for t in TIMES}):
+            rows = [(t, s) for t in range(ROWS) for s in range(len(IDS)) if TIMES[t].date() == day]
+            cells = [[f"{TIMES[t]:%I:%M:%S %p}", IDS[s], text(SPEEDS[t, s])] for t, s in rows]
+            archive.writestr(f"v_{day:%Y%m%d}.txt", "\n".join(map("\t".join, [["clock", "id", "speed"], *cells])))
+    return [folder / "a.zip"]
+
+
+@export("a workbook of stations merged over their rows, and dates over those of a day")
+def _(folder: Path) -> Sequence[str | Path]:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.append(["Station", "Date", "Time", "Speed"])
+    for s, vdid in enumerate(IDS):
+        for t, (moment, value) in enumerate(zip(TIMES, SPEEDS[:, s], strict=True)):
+            day = moment.date() if t in (0, 24) else None
+            sheet.append([None if t else vdid, day, moment.time(), None if np.isnan(value) else float(value)])
+        first = 2 + s * ROWS
+        for column, begin, end in (("A", 0, ROWS), ("B", 0, 24), ("B", 24, ROWS)):
+            sheet.merge_cells(f"{column}{first + begin}:{column}{first + end - 1}")
+    book.save(folder / "a.xlsx")
+    return [folder / "a.xlsx"]
+
+
 @export("quoted, with a type column, as in Madrid")
 def _(folder: Path) -> Sequence[str | Path]:
     head = ["id", "fecha", "tipo_elem", "intensidad", "ocupacion", "carga", "vmed", "error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,8 @@ def test_units_are_told_from_words() -> None:
 WIDE = {
     "in the header": lambda text: text.replace("4001", "4001 (km/h)").replace("4002", "4002 [kmh]"),
     "below it": lambda text: text.replace("\n", "\n,km/h,km/h,km/h,km/h\n", 1),
+    "behind each number": lambda text: re.sub(r"(\.[0-9]{3,})(?=[,\n])", r"\1 km/h", text),
+    "behind most numbers": lambda text: re.sub(r"(\.[0-9]{3,}[1-7])(?=[,\n])", r"\1KMH", text),
     "below it in brackets": lambda text: text.replace("\n", "\n[hh:mm],[km/h],[km/h],[km/h],[km/h]\n", 1),
 }
 
@@ -80,6 +83,9 @@ def test_two_units_in_one_file_are_refused(tmp_path: Path) -> None:
     later = frames.network(first="2024-02-02 20:00").to_csv().replace("\n", "\n,mph,,,\n", 1)
     february = written(later, tmp_path, "feb.csv")
     refusal(lambda: frames.converted([january, february]), "several units", "jan.csv", "feb.csv")
+    behind = WIDE["behind each number"](frames.network().to_csv()).splitlines()
+    behind[30] = behind[30].replace("km/h", "mph")
+    refusal(lambda: frames.converted(written("\n".join(behind), tmp_path)), "line 31", " mph', not a number")
 
 
 def test_columns_of_flows_are_flows(tmp_path: Path) -> None:

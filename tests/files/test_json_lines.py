@@ -116,7 +116,53 @@ def test_an_array_of_objects_for_each_station(indent: int | None, tmp_path: Path
     path.write_text(json.dumps(stations, indent=indent))
     same(converted(path), frame)
     path.write_text(json.dumps({**stations, "note": "made up"}, indent=indent))
-    refusal(lambda: converted(path), str(path), "an object of 5 keys that holds no table of objects ('note')")
+    refusal(lambda: converted(path), str(path), "object 1, 4001, 4002, 4003, ... holds an object")
+
+
+def nested(frame: pd.DataFrame) -> dict[str, object]:
+    """The same readings as programs on the web send them: arrays and objects in one another."""
+    cells = frame.astype(object).where(frame.notna(), None)
+    times, columns = [f"{time:%Y-%m-%dT%H:%M:%S}" for time in frame.index], {s: cells[s].tolist() for s in IDS}
+    rows = [{"time": t, **dict(zip(IDS, row, strict=True))} for t, row in zip(times, cells.to_numpy(), strict=True)]
+    by_time = {s: dict(zip(times, columns[s], strict=True)) for s in IDS}
+    each = {s: [{"id": n, "t": t, "speed": v} for n, (t, v) in enumerate(by_time[s].items())] for s in IDS}
+    return {
+        "stations beside a count, with ids of rows": {"n": 4, "all": [{"id": s, "x": 1.5, "in": each[s]} for s in IDS]},
+        "arrays of each station": [{"station": s, "data": {"at": times, "speed": columns[s]}} for s in IDS],
+        "speed and flow by station and time": {
+            s: {t: {"speed": v, "flow": 7} for t, v in by_time[s].items()} for s in IDS
+        },
+        "in two envelopes, one without readings": {"answer": {"ok": True, "of": {**by_time, "none": {}}}},
+        "columns": {"rows": 60, "time": times, **columns},
+        "names beside rows": {"fields": ["time", *IDS], "records": [[*row.values()] for row in rows]},
+        "index, names and rows": json.loads(frame.to_json(orient="split", date_format="iso")),
+    }
+
+
+@pytest.mark.parametrize("shape", nested(network()))
+def test_arrays_and_objects_in_one_another(shape: str, tmp_path: Path) -> None:
+    frame, path = network().round(9), tmp_path / "city.json"
+    path.write_text(json.dumps(nested(frame)[shape]))
+    same(converted(path), frame)
+
+
+def test_readings_by_time_of_one_sensor(tmp_path: Path) -> None:
+    frame, path = network()[["4002"]], tmp_path / "city.json"
+    path.write_text(json.dumps({"4002": {str(t): None if v != v else v for t, v in frame["4002"].items()}}))
+    same(converted(path), frame)
+
+
+def test_ways_to_be_no_table(tmp_path: Path) -> None:
+    """Columns of other lengths, a name that stands twice, and objects in one another without end."""
+    for text, words in {
+        '{"time": ["2024-01-31 20:00", "2024-01-31 20:05"], "a": [1]}': "holds an object",
+        '{"names": ["time", "a", "a"], "rows": [["2024-01-31 20:00", 1, 2]]}': "has the key 'a' twice",
+        '{"names": ["time", "a"], "rows": [["2024-01-31 20:00", 1], ["2024-01-31 20:05"]]}': "holds an object",
+        '{"a": {}, "b": {}}': str(tmp_path),
+        '{"a": ' * 900 + "1" + "}" * 900: str(tmp_path),
+    }.items():
+        (tmp_path / "city.json").write_text(text)
+        refusal(lambda: converted(tmp_path / "city.json"), words)
 
 
 def test_an_object_for_each_station(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pickle
 import shlex
 import sqlite3
 import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from socialx.files.store import open_store
 from tests.commands import works
 from tests.evidence import advised, asked, by_row, readings, saved
 from tests.frames import converted, places_of, same
@@ -85,13 +87,49 @@ def test_packed_tables_are_read(tmp_path: Path) -> None:
     same(converted(tmp_path / "one.csv.gz"), FRAME)
 
 
-def test_the_command_for_a_database(tmp_path: Path) -> None:
+def test_the_commands_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.db"
     with sqlite3.connect(path) as connection:
         by_row(FRAME).rename(columns={"t": "time", "s": "sensor", "v": "speed"}).to_sql("r", connection, index=False)
-    assert f"name it sqlite:///{path}, and its rows with --query" in asked(path, "SQLite")
+        connection.execute("CREATE TABLE roads (id)")
+        dump = tmp_path / "a dump.sql"
+        dump.write_text("\n".join(connection.iterdump()))
+    said = asked(path, "a database of SQLite; it has 2 tables: r (time, sensor, speed); roads (id)").rpartition(
+        ": name it "
+    )
+    read = shlex.split(said[2])
+    assert read == [f"sqlite:///{path}", "--query", 'SELECT * FROM "r"']
     at = places_of(list(FRAME), tmp_path / "at.csv")
-    works("convert", "auto", f"sqlite:///{path}", "--query", "SELECT * FROM r", "--meta-csv", at)
+    works("convert", "auto", *read, "--meta-csv", at, "--output-h5", tmp_path / "a.h5")
+    monkeypatch.chdir(tmp_path)
+    runs(asked(dump, "a dump of SQLite"))
+    works("convert", "auto", "sqlite:///dump.db", *read[1:], "--meta-csv", at, "--output-h5", tmp_path / "b.h5")
+    assert (open_store(tmp_path / "a.h5").values == open_store(tmp_path / "b.h5").values).all()
+    dump.write_text("-- MySQL dump 10.13\nCREATE TABLE `r` (`time` datetime);\nINSERT INTO `r` VALUES (1);\n")
+    asked(dump, "a dump of a database: load it there")
+
+
+def runs(line: str) -> None:
+    """Run the command of Python in a refusal."""
+    command = shlex.split(line[line.index("python -c ") :])[:3]
+    subprocess.run([sys.executable, *command[1:]], check=True)
+
+
+def test_lists_and_objects_in_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of the times and readings of each sensor are read, and a command flattens objects."""
+    path, rows = tmp_path / "a.parquet", by_row(FRAME, "sensor")
+    lists = rows.rename(columns={"t": "when", "s": "loop", "v": "speed"}).groupby("loop").agg(list)
+    lists.to_parquet(path)
+    same(converted(path), FRAME)
+    assert converted(path, "avg_speed", timezone="Europe/Paris").shape == FRAME.shape
+    lists.iloc[1, 1].pop()
+    lists.to_parquet(path)
+    asked(path, "when, speed differ in length")
+    objects = [{"at": {"time": t}, "loop": {"no": s}, "read": {"speed": v, "ok": True}} for t, s, v in rows.to_numpy()]
+    pd.DataFrame(objects).to_parquet(path)
+    monkeypatch.chdir(tmp_path)
+    runs(asked(path, "read: struct<"))
+    same(converted(tmp_path / "flat.parquet"), FRAME)
 
 
 WORDS = {

@@ -1,12 +1,13 @@
-"""Objects of JSON as rows of cells: an object in each line, an array of them, or one for each station.
+"""Objects of JSON as rows of cells: one in each line, or those that arrays and objects in one another hold.
 
-An object in an object is no cell: such keys are told apart and left out.
+An object in a row is no cell: such keys are told apart and left out.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Generator, Iterator
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,8 @@ from socialx.files.file_head import LINE_BYTES, UNREADABLE, unpacked
 
 WHOLE_BYTES = 1 << 28  # of a text that is read as a whole
 KEY = "id"  # of the column that a table with an object for each station gets
+DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}(?![-/.0-9])")  # at the begin of a time
+TIME = re.compile(rf"{DATE.pattern}|[0-9]{{10,19}}$")
 LINES = "write each object in a line of its own, as jq -c '.[]' FILE.json > FILE.jsonl does"
 NESTED = "{...}"  # stands for an object in a cell
 
@@ -27,35 +30,30 @@ class JsonNumber(str):
     __slots__ = ()
 
 
-class JsonObject(dict[str, Any]):
-    """An object of JSON.  pairs: its keys and values, the keys as often as they stand there."""
-
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        """Take what json found."""
-        super().__init__(pairs)
-        self.pairs = pairs
+class _Pairs(list[tuple[str, Any]]):
+    """An object of JSON, its keys as often as they stand there."""
 
 
 def _parsed(where: object, place: str, text: str, decimal: str) -> Any:
-    """What a text of JSON holds; refuses a text that is none."""
+    """A text of JSON, its objects as pairs; refuses a text that is none."""
 
-    def number(found: str) -> JsonNumber:
+    def as_text(found: str) -> JsonNumber:
         return JsonNumber(found.replace(".", decimal))
 
     try:
-        return json.loads(text, object_pairs_hook=JsonObject, parse_float=number, parse_int=number, parse_constant=str)
+        return json.loads(text, object_pairs_hook=_Pairs, parse_float=as_text, parse_int=as_text, parse_constant=str)
     except (ValueError, RecursionError):
         found = f"{place} is no object of JSON ({text[:40]!a})"
         raise SocialxError(where, found, "write one object in each line, or one array of objects") from None
 
 
-def _cells(where: object, place: str, found: JsonObject) -> dict[str, str]:
+def _cells(where: object, place: str, pairs: _Pairs) -> dict[str, str]:
     """The cells of an object by their keys; NESTED stands for an object or an array in it."""
     cells: dict[str, str] = {}
-    for key, value in found.pairs:
+    for key, value in pairs:
         if key in cells:
             raise SocialxError(where, f"{place} has the key {key[:40]!a} twice", "remove one of them")
-        cell: Any = "" if value is None else NESTED if isinstance(value, list | dict) else value
+        cell: Any = "" if value is None else NESTED if isinstance(value, list) else value
         cell = str(cell).lower() if isinstance(cell, bool) else cell
         cell = cell if isinstance(cell, JsonNumber) or cell == NESTED else cell.strip()
         if cell != NESTED and not (key + cell).isprintable():
@@ -83,23 +81,44 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
 
     Numbers are written with the sign of decimals that texts have.  Refuses all that is no table of objects.
     """
-    for place, found in objects_in(path, _lines(path, encoding), decimal):
-        yield place, _cells(path, place, found)
+    for place, found in _values(path, _lines(path, encoding), decimal):
+        if place:
+            yield place, _cells(path, place, found)
+            continue
+        try:
+            rows = [*_rows(path, _opened(found), {})]
+        except RecursionError:
+            raise SocialxError(path, "its JSON is nested too deep to be a table", LINES) from None
+        for number, pairs in enumerate(rows, 1):
+            yield f"object {number}", _cells(path, f"object {number}", pairs)
 
 
-def objects_in(path: Path, lines: Iterator[tuple[int, str]], decimal: str = ".") -> Iterator[tuple[str, JsonObject]]:
-    """The objects of numbered lines that are not blank, each with its place for a message."""
+def objects_in(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of numbered lines that are not blank, which need no times, each with its place for a message."""
+    for place, found in _values(path, lines, "."):
+        value = _as_dict(found)
+        if place:
+            yield place, value
+            continue
+        rows = _of_stations(path, value) if isinstance(value, dict) else value
+        if not _are_objects(rows):
+            raise SocialxError(path, f"its JSON is no array of objects ({str(value)[:40]!a})", LINES)
+        for number, each in enumerate(rows, 1):
+            yield f"object {number}", each
+
+
+def _values(path: Path, lines: Iterator[tuple[int, str]], decimal: str) -> Iterator[tuple[str, Any]]:
+    """The object of each line with its place, or all that the text holds with none."""
     first = list(islice(lines, 2))
-    alone = len(first) == 1
-    if first and _is_row(first[0][1], alone=alone) and (alone or first[1][1].startswith("{")):
+    if len(first) > 1 and first[0][1].startswith("{") and first[0][1].endswith("}") and first[1][1].startswith("{"):
         for number, text in (*first, *lines):
             place = f"line {number}"
-            found = _parsed(path, place, text, decimal)
-            if not isinstance(found, JsonObject):
+            pairs = _parsed(path, place, text, decimal)
+            if not isinstance(pairs, _Pairs):
                 raise SocialxError(
                     path, f"{place} is no object of JSON ({text[:40]!a})", "write one object in each line"
                 )
-            yield place, found
+            yield place, pairs
         return
     text = "\n".join(line for _, line in first)
     for _, line in lines:
@@ -107,40 +126,104 @@ def objects_in(path: Path, lines: Iterator[tuple[int, str]], decimal: str = ".")
         if len(text) > WHOLE_BYTES:
             raise SocialxError(path, f"more than {WHOLE_BYTES >> 20} MiB of JSON that is not in lines", LINES)
     found = _parsed(path, "it", text, decimal)
-    if isinstance(found, JsonObject):
-        found = _of_stations(path, found)
-    if not found or not _are_objects(found):
+    if not found:
         raise SocialxError(path, f"its JSON is no array of objects ({text[:40]!a})", LINES)
-    for number, each in enumerate(found, 1):
-        yield f"object {number}", each
+    yield "", found
 
 
-def _is_row(line: str, *, alone: bool) -> bool:
-    """Whether a line is an object that is a row; one alone in its text may hold a table, or an object per station."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    if not alone or not isinstance(found, dict):
-        return isinstance(found, dict)
-    table = any(isinstance(value, list) and value and isinstance(value[0], dict) for value in found.values())
-    return not table and not all(isinstance(value, dict) for value in found.values())
+def _as_dict(value: Any) -> Any:
+    if isinstance(value, _Pairs):
+        return {key: _as_dict(each) for key, each in value}
+    return [_as_dict(each) for each in value] if isinstance(value, list) else value
 
 
 def _are_objects(found: object) -> bool:
-    return isinstance(found, list) and all(isinstance(each, JsonObject) for each in found)
+    return isinstance(found, list) and all(isinstance(each, dict) for each in found)
 
 
-def _of_stations(path: Path, found: JsonObject) -> list[JsonObject]:
+def _of_stations(path: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
     """The objects inside of one: its only array of them, or one object, or an array of them, for each station."""
-    tables = [value for _, value in found.pairs if value and _are_objects(value)]
-    if (len(tables) == 1 and len(found.pairs) > 1) or (len(found.pairs) == 1 and tables):
+    tables = [value for value in found.values() if value and _are_objects(value)]
+    if (len(tables) == 1 and len(found) > 1) or (len(found) == 1 and tables):
         return tables[0]
-    rows: list[JsonObject] = []
-    for key, value in found.pairs:
-        of_one = [value] if isinstance(value, JsonObject) else value
+    rows: list[dict[str, Any]] = []
+    for key, value in found.items():
+        of_one = [value] if isinstance(value, dict) else value
         if not _are_objects(of_one):
-            what = f"an object of {counted(len(found.pairs), 'key')} that holds no table of objects ({key[:40]!a})"
+            what = f"an object of {counted(len(found), 'key')} that holds no table of objects ({key[:40]!a})"
             raise SocialxError(path, what, LINES)
-        rows += [each if KEY in each else JsonObject([(KEY, key), *each.pairs]) for each in of_one]
+        rows += [each if KEY in each else {KEY: key, **each} for each in of_one]
     return rows
+
+
+def _opened(found: Any) -> Any:
+    """The only table inside of objects around it; what these say beside it is left out."""
+    while isinstance(found, _Pairs):
+        if rows := _by_column(found):
+            return rows
+        tables = [value for _, value in found if _is_table(value)]
+        of_one = len(found) == 1 and tables and isinstance(tables[0], _Pairs) and not isinstance(tables[0][0][1], list)
+        if len(tables) != 1 or of_one:  # a reading for each time of one sensor
+            break
+        [found] = tables
+    return found
+
+
+def _rows(path: Path, found: object, above: dict[str, object]) -> Iterator[_Pairs]:
+    """The rows that arrays and objects hold, each behind the cells of the objects around it."""
+    if not isinstance(found, _Pairs):
+        if not isinstance(found, list):
+            raise SocialxError(path, f"its JSON is no array of objects ({str(found)[:40]!a})", LINES)
+        for each in found:
+            yield from _rows(path, each, above)
+    elif _is_keyed(found):
+        for key, value in found:
+            name, inside = "time" if DATE.match(key) else KEY, value[0] if type(value) is list else value
+            named = isinstance(inside, _Pairs) and any(each == name for each, _ in inside)
+            behind = above if named else {**above, name: key}
+            yield from _rows(path, value if isinstance(value, list) else _Pairs([("value", value)]), behind)
+    else:
+        beside = {**above, **{key: value for key, value in found if not isinstance(value, list)}}
+        tables = [value for _, value in found if _is_table(value) and _has_time(value)]
+        tables = tables if len(tables) == 1 else [rows for rows in [_by_column(found)] if rows]
+        if tables:
+            yield from _rows(path, tables[0], beside)
+        elif _has_time(found) or [] not in [value for _, value in found]:
+            yield _Pairs([*above.items(), *((f"{key} 2" if key in above else key, value) for key, value in found)])
+
+
+def _is_table(value: object) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    if isinstance(value, _Pairs):
+        return _is_keyed(value) or bool(_by_column(value))
+    return all(isinstance(each, _Pairs) for each in value)
+
+
+def _is_keyed(pairs: _Pairs) -> bool:
+    """Whether an object holds a table or a row for each sensor, or what was read at each time."""
+    inside = all(isinstance(value, _Pairs) or _is_table(value) for _, value in pairs)
+    return inside or all(DATE.match(key) for key, _ in pairs)
+
+
+def _has_time(value: object) -> bool:
+    if isinstance(value, _Pairs):
+        return any(DATE.match(key) or _has_time(cell) for key, cell in value)
+    return bool(value and _has_time(value[0]) if isinstance(value, list) else TIME.match(str(value)))
+
+
+def _by_column(pairs: _Pairs) -> list[_Pairs]:
+    """The rows of an object whose arrays are columns, or that names the columns of its rows; none of another one."""
+    columns: list[tuple[str, Any]] = [(key, value) for key, value in pairs if type(value) is list and value]
+    for rows in [rows for _, rows in columns if all(type(row) is list for row in rows)][:1]:
+        others = [(key, value) for key, value in columns if value is not rows]
+        names = next((value for _, value in others if {len(row) for row in rows} == {len(value)}), ())
+        named = zip(map(str, names), zip(*rows, strict=False), strict=False)
+        columns = [*((key, value) for key, value in others if value is not names), *named]
+    flat = not any(isinstance(cell, list) for _, column in columns for cell in column)
+    if not flat or len(columns) < 2 or not any(_has_time(column[0]) for _, column in columns):
+        return []
+    keys, values = zip(*columns, strict=True)
+    if len({*map(len, values)}) > 1:
+        return []
+    return [_Pairs(zip(keys, cells, strict=True)) for cells in zip(*values, strict=True)]

@@ -20,10 +20,10 @@ ZONE = r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
 # A moment without signs, such as 202401311305.
 COMPACT = r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[01][0-9]|2[0-3])[0-5][0-9](?:[0-5][0-9])?"
 EPOCH = re.compile(rf"(?!{COMPACT}$)(?:[0-9]{{9,10}}|[0-9]{{12,13}}|[0-9]{{15,16}}|[0-9]{{18,19}})(?:\.[0-9]{{1,6}})?")
-ISO = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
-INTERVAL = re.compile(rf"({ISO})/{ISO}")  # of which the beginning is read
-MOMENT = re.compile(rf"{DATE}(?: +|T){CLOCK}{ZONE}|{COMPACT}|{INTERVAL.pattern}")
-ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(CLOCK)
+TO = r"(?: ?[-\u2013~/] ?| (?:to|bis|a) )"  # before the end of an interval, of which the beginning is read
+INTERVAL = re.compile(rf"((?:{DATE}(?: +|T))?({CLOCK}){ZONE}){TO}({DATE}(?: +|T))?({CLOCK}){ZONE}")
+MOMENT = re.compile(rf"{DATE}(?: +|T){CLOCK}{ZONE}(?:{TO}(?:{DATE}(?: +|T))?{CLOCK}{ZONE})?|{COMPACT}")
+ONLY_DATE, ONLY_CLOCK = re.compile(DATE), re.compile(f"{CLOCK}(?:{TO}{CLOCK})?")
 MIDNIGHT = r"(?<=[ T])24(?=:00(?:$|:00|[ Z+-])|$)"  # the end of a day
 UNKNOWN = np.iinfo(np.int64).min  # of a text that is no time
 PLAIN = "YYYY-MM-DD HH:MM:SS"
@@ -36,6 +36,19 @@ COPIED = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT
 def is_time(text: str) -> bool:
     """Whether a text is a moment, a date, or seconds since 1970."""
     return bool(MOMENT.fullmatch(text) or ONLY_DATE.fullmatch(text) or EPOCH.fullmatch(text))
+
+
+def begin_of(text: str) -> str:
+    """The beginning of an interval; another text as it is, such as a time with an offset from UTC.
+
+    One without a date at its end lasts an hour at most, and both of its times are written alike.
+    """
+    found = INTERVAL.fullmatch(text)
+    if found is None or found[3]:
+        return found[1] if found else text
+    begin, end = ([int(number) for number in re.findall("[0-9]+", clock)] for clock in (found[2], found[4]))
+    minutes = (60 * (end[0] - begin[0]) + end[1] - begin[1]) % (720 if found[4][-1] in "mM" else 1440)
+    return found[1] if 0 < minutes <= 60 and len(begin) == len(end) and "T" not in text else text
 
 
 def unit_since_1970(text: str) -> str:
@@ -89,8 +102,9 @@ class Times:
             return np.where(np.isfinite(numbers), np.rint(np.nan_to_num(numbers)), UNKNOWN).astype(np.int64)
         if self.zoned:
             texts = texts.str.replace(r" ?UTC$", "Z", regex=True)
-        if "/" in texts.iloc[:1].str.cat() and "T" in self.form:
-            texts = texts.str.replace(INTERVAL, r"\1", regex=True)
+        interval = INTERVAL.fullmatch(texts.iloc[:1].str.cat())
+        if interval and (interval[3] or not self.zoned):
+            texts = texts.map(begin_of)
         if re.search("%[YymdHM]%[ymdHMS]", self.form):  # digits without a sign between them are all there
             size = len(np.datetime64(0, "s").item().strftime(self.form))
             full = texts.str.len().between(size - self.form.endswith(" %H"), size)  # an hour alone may have one digit
@@ -115,8 +129,7 @@ def candidates(text: str) -> list[Times]:
     found = re.match(DATE, text)
     if found is None:
         return []
-    if interval := INTERVAL.fullmatch(text):
-        text = interval[1]
+    text = begin_of(text)
     day, rest = found[0], text[found.end() :]
     mark = next(letter for letter in day if not letter.isdigit())
     first, _, last = day.split(mark)

@@ -7,7 +7,9 @@ first rows tell what its columns hold; tables.py says what the rows mean.
 from __future__ import annotations
 
 import csv
+import json
 import re
+import shlex
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -23,7 +25,7 @@ from socialx.files.file_head import SEPARATORS, FileHead
 from socialx.files.formats.columns import parts_of, plain, quantity_of, unit_of
 from socialx.files.formats.json_rows import NESTED, json_objects
 from socialx.files.formats.melt import Melt
-from socialx.files.formats.moments import is_time
+from socialx.files.formats.moments import ONLY_CLOCK, begin_of, is_time
 from socialx.files.formats.roles import roles_of
 from socialx.files.formats.text_cells import (
     ABSENT,
@@ -50,6 +52,8 @@ SAMPLE = 20_000  # rows that tell which column names the sensors
 TITLE_ROWS = 10  # lines above the header
 # Options that say what the columns of a table are.
 ASKED = ("channel", "decimal", "drop", "quantity", "sensor_column", "time_column", "time_format", "transposed")
+WITH_UNIT = re.compile(r"[+-]?[0-9][0-9.,]*\s*([a-zA-Z%][a-zA-Z0-9/ ]*)")
+IN_NAME = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})[-_.]?(0[1-9]|1[0-2])[-_.]?(0[1-9]|[12][0-9]|3[01])(?![0-9])")
 CELL_BYTES = 16  # of a cell of a Parquet file in memory
 PARQUET_BYTES = 1 << 28  # in memory, up to which every Parquet file is read
 CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, and of equal cells hundreds
@@ -66,7 +70,8 @@ class Sheet:
     others: sheets of the workbook that have no times, known to the first that has.  frame: the cells of what is no
     text.  signs: what the cells tell of their decimals; the sheets of one table share it.  sensor: the name of the only
     one, where its column has another.  nested: keys of JSON that hold objects, which are left out.  melt: columns that
-    become rows; their labels and readings have names behind those of the columns.
+    become rows; their labels and readings have names behind those of the columns.  suffix: a unit behind the numbers.
+    day: the date in the name of a file that has times of day alone.
     """
 
     path: Path
@@ -94,6 +99,8 @@ class Sheet:
     nested: tuple[str, ...] = ()
     melt: Melt | None = None
     shares: bool = False
+    suffix: str = ""
+    day: str = ""
 
     @property
     def where(self) -> Path | str:
@@ -178,7 +185,7 @@ class Sheet:
         labelled = self.melt is not None and self.times[:1] == (self.melt.label,)
         timed = bool(self.times) and not labelled and self.first[:1].isdigit()
         if self.frame is None:
-            how = (self.separator, self.decimal, self.begin, self.encoding, self.signs, timed, self.nested)
+            how = (self.separator, self.decimal, self.begin, self.encoding, self.signs, timed, self.nested, self.suffix)
             columns = TextColumns(self.path, self.names[: self.melt.label if self.melt else None], texts, numbers, *how)
             yield from columns.read("reading" if numbers else "looking at the times of")
             return
@@ -205,8 +212,9 @@ class Sheet:
         texts = cells.map(lambda cell: isinstance(cell, str)).to_numpy(bool)
         if texts.any():
             whole = [str(cell) for cell in cells[~texts].dropna() if cell == cell // 1]
-            self.signs.see(pa.array([*cells[texts], *whole], pa.string()), self.decimal)
-            read = [number_in(cell, self.decimal, grouped=self.signs.said) for cell in cells[texts]]
+            bare = [cell.removesuffix(self.suffix).strip() for cell in cells[texts]]
+            self.signs.see(pa.array([*bare, *whole], pa.string()), self.decimal)
+            read = [number_in(cell, self.decimal, grouped=self.signs.said) for cell in bare]
             cells = cells.astype(object)
             cells[texts] = ["wrong" if number is None else number for number in read]
         found = pd.to_numeric(cells, errors="coerce")
@@ -236,7 +244,7 @@ def _looked(head: FileHead, request: Request) -> list[Sheet]:
     for separator in (mark for mark in SEPARATORS if any(mark in line for _, line in head.lines)):
         rows = [(number, cells_of(line, separator)) for number, line in head.lines]
         empty = Sheet(head.path, "text", (), (), (), encoding=head.encoding, separator=separator)
-        if sheet := _headed(empty, rows, request):
+        if sheet := _written_as(empty, rows, request):
             return [sheet]
     if head.kind not in ("parquet", "excel"):
         return []
@@ -253,7 +261,7 @@ def _looked(head: FileHead, request: Request) -> list[Sheet]:
             rows.insert(0, (1, [str(column).strip() for column in frame]))
         cells = frame.set_axis(range(len(frame.columns)), axis=1)
         empty = Sheet(head.path, head.kind, (), (), (), separator="|", sheet=name, frame=cells)
-        found[name] = _headed(empty, rows, request)
+        found[name] = _written_as(empty, rows, request)
     sheets = [sheet for sheet in found.values() if sheet is not None]
     others = tuple(name for name, sheet in found.items() if sheet is None)
     return [replace(sheet, others=others if place == 0 else ()) for place, sheet in enumerate(sheets)]
@@ -276,7 +284,7 @@ def _objects(head: FileHead, request: Request) -> list[Sheet]:
     names = [key for key in keys if key not in nested]
     rows = [(number, [cells.get(name, "") for name in names]) for number, cells in enumerate(found, 1)]
     empty = Sheet(head.path, "json", (), (), (), encoding=head.encoding, separator=UNQUOTED, nested=nested)
-    sheet = _headed(empty, [(0, names), *rows], request)
+    sheet = _written_as(empty, [(0, names), *rows], request)
     return [sheet] if sheet else []
 
 
@@ -286,6 +294,24 @@ def cells_of(line: str, separator: str) -> list[str]:
         return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
     except csv.Error:
         return []
+
+
+def _written_as(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -> Sheet | None:
+    """The sheet that its first rows show; a unit behind its numbers is none of them, and its file may name its day."""
+    units = [""] * max((len(cells) for _, cells in rows), default=0)
+    for place, cell in (each for _, cells in rows[-3:] for each in enumerate(cells)):
+        if (found := WITH_UNIT.fullmatch(cell)) and unit_of(found[1]):
+            units[place] = found[1]
+    if len(suffixes := {*units} - {""}) == 1:
+        sheet = replace(sheet, suffix=suffixes.pop(), units=tuple(units))
+        rows = [(number, [cell.removesuffix(sheet.suffix).strip() for cell in cells]) for number, cells in rows]
+    days = {"-".join(found) for found in IN_NAME.findall(sheet.path.name)}
+    if (read := _headed(sheet, rows, request)) or len(days) != 1:
+        return read
+    day = days.pop()
+    timed = [[f"{day} {cell}" if ONLY_CLOCK.fullmatch(cell) else cell for cell in cells] for _, cells in rows]
+    rows = [(number, cells) for (number, _), cells in zip(rows, timed, strict=True)]
+    return _headed(replace(sheet, day=day), rows, request)
 
 
 def _headed(sheet: Sheet, rows: list[tuple[int, list[str]]], request: Request) -> Sheet | None:
@@ -371,7 +397,7 @@ def _columns(sheet: Sheet, names: list[str], rows: list[list[str]], request: Req
 
 def one_text(cells: list[str]) -> str:
     """A time of several cells as one text: of the first of them the date alone."""
-    return " ".join([re.split("[ T]", cells[0])[0], *cells[1:]]) if len(cells) > 1 else cells[0]
+    return " ".join([re.split("[ T]", cells[0])[0], *map(begin_of, cells[1:])]) if len(cells) > 1 else cells[0]
 
 
 def check_ids(where: object, ids: tuple[str, ...], *, integers: bool = False) -> None:
@@ -398,7 +424,7 @@ def typed(head: FileHead) -> dict[str, pd.DataFrame]:
         sheets = {name: pd.DataFrame(cells, dtype=object) for name, cells in book.items()}
         return sheets if len(sheets) != 1 else {"": next(iter(sheets.values()))}
     try:
-        _check_columns(head.path)
+        lists = _check_columns(head.path)
         frame = pd.read_parquet(head.path)
     except SocialxError:
         raise
@@ -408,22 +434,39 @@ def typed(head: FileHead) -> dict[str, pd.DataFrame]:
     names = "sensor" if pd.api.types.is_string_dtype(frame.index.dtype) else "time"
     if frame.index.name is not None or names == "sensor" or isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(str(frame.index.name or names)).reset_index()
+    try:
+        frame = frame.explode(lists, ignore_index=True) if lists else frame
+    except ValueError:
+        raise SocialxError(head.path, f"{sample(lists)} differ in length", "write as many in each row") from None
     return {"": frame}
 
 
-def _check_columns(path: Path) -> None:
-    """Refuse a Parquet file with lists, of which each byte stands for hundreds of cells, or too large for memory."""
+def _check_columns(path: Path) -> list[str]:
+    """The columns of a Parquet file that are lists of times and readings.
+
+    Refuses objects in cells, a file of which each byte stands for hundreds of cells, and one too large for memory.
+    """
     from pyarrow.parquet import ParquetFile
-    from pyarrow.types import is_nested
+    from pyarrow.types import is_list, is_nested, is_struct, is_temporal
 
     from socialx.environment import free_memory  # which loads torch: few tables need it
 
     with ParquetFile(path) as file:
-        cells = file.metadata.num_rows * file.metadata.num_columns
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        cells = sum(each.column(place).num_values for each in groups for place in range(each.num_columns))
         kinds = {each.name: each.type for each in file.schema_arrow}
-    if odd := [f"{name}: {kind}" for name, kind in kinds.items() if is_nested(kind) or "binary" in str(kind)]:
-        found = f"columns that hold more than a number, a text or a time in a cell ({sample(odd)})"
-        raise SocialxError(path, found, "write a row per time, sensor and reading, or leave such columns out")
+    lists = [name for name, kind in kinds.items() if is_list(kind)]
+    lists = lists if any(is_temporal(kinds[name].value_type) for name in lists) else []
+    odd = [name for name, kind in kinds.items() if is_nested(kind) or "binary" in str(kind)]
+    if [name for name in odd if name not in lists]:
+        listed = sample([f"{name}: {kinds[name]}" for name in odd])
+        code = (
+            f'from pyarrow.parquet import *; write_table(read_table({json.dumps(str(path))}).flatten(), "flat.parquet")'
+        )
+        flat = len(odd) > 1 and all(is_struct(kinds[name]) for name in odd)
+        helps = f", as python -c {shlex.quote(code)} does" if flat else ", or leave such columns out"
+        found = f"columns that hold more than a number, a text or a time in a cell ({listed})"
+        raise SocialxError(path, found, f"write a row per time, sensor and reading{helps}")
     need, free = CELL_BYTES * cells, free_memory()
     if need > PARQUET_BYTES and cells > CELLS_OF_BYTE * path.stat().st_size:
         raise SocialxError(
@@ -432,6 +475,7 @@ def _check_columns(path: Path) -> None:
     if need > PARQUET_BYTES and free is not None and need > free / 2:
         what = f"{cells:,} cells, about {need / 2**30:.1f} GiB, more than half of the free memory"
         raise SocialxError(path, what, "save it as CSV, which is read piece by piece")
+    return lists
 
 
 def written(column: pd.Series[Any]) -> pd.Series[str]:

@@ -294,7 +294,8 @@ def times_of(sheet: Sheet, piece: Piece) -> Texts:
         if (row := texts.first("")) is not None:
             missing = f"{piece.place(row)} has no {sheet.names[place] or 'time'!r}"
             raise SocialxError(sheet.where, missing, "correct it")
-    return Texts.joined(columns, one_text)
+    texts = Texts.joined(columns, one_text)
+    return Texts([f"{sheet.day} {word}" for word in texts.words], texts.codes) if sheet.day else texts
 
 
 def names_of(sheet: Sheet, piece: Piece) -> Texts:

@@ -194,6 +194,8 @@ def _told_of_times(table: Table, first: Sheet, request: Request) -> list[Message
     """A note on how times are read that are not copied as they stand there."""
     if ends := [first.names[place] for place in first.times if ENDS.fullmatch(first.names[place])]:
         return [Message(request.data, f"times are those of {ends[0]!r}, the ends of intervals, as they stand there")]
+    if first.day:
+        return [Message(request.data, f"its times of day are of the date in the name of the file ({first.day})")]
     if not table.told and table.times.form in COPIED:
         return []
     if table.times.start is not None:

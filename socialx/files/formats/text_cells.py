@@ -195,7 +195,7 @@ class TextColumns:
     names: of all columns; an empty one is called by its number.  begin: lines before the first row.  encoding: as of
     ``FileHead``.  signs: what the cells tell of their decimals, of these columns and perhaps of others.
     timed: whether the first column of texts holds times that begin with a digit.  nested: keys of JSON that are left
-    out.
+    out.  suffix: a unit that stands behind numbers.
     """
 
     path: Path
@@ -209,6 +209,7 @@ class TextColumns:
     signs: Signs = field(default_factory=Signs, compare=False)
     timed: bool = False
     nested: tuple[str, ...] = ()
+    suffix: str = ""
 
     def read(self, what: str = "reading") -> Generator[Piece, None, None]:
         """All rows; refuses a row with more or fewer cells, and a cell that is neither a number nor absent."""
@@ -338,6 +339,8 @@ class TextColumns:
         lines = pieces(self.path, self.begin, self.encoding, what)
         if self.separator == UNQUOTED:
             lines = _of_objects(self._objects(), self.path, what)
+        if self.suffix:
+            lines = self._bare(lines)
         with closing(lines):
             held = next(lines, (0, b""))
             for line, block in lines:
@@ -359,6 +362,14 @@ class TextColumns:
             if self.numbers and any(below) and tell:
                 tell_below(self.path, below[::-1])
             yield line, b"".join(rows[: len(rows) - len(below)])
+
+    def _bare(self, lines: Generator[tuple[int, bytes], None, None]) -> Generator[tuple[int, bytes], None, None]:
+        """The same lines without the unit behind numbers."""
+        ends = f'[{re.escape(self.separator)}"\r\n]'
+        unit = re.compile(rf"(?<=[0-9.,])\s*{re.escape(self.suffix)}(?=\s*(?:{ends}|$))".encode())
+        with closing(lines):
+            for line, block in lines:
+                yield line, unit.sub(b"", block)
 
     def _careful(self, lines: bytes, line: int) -> tuple[list[Texts], np.ndarray]:
         """The same cell by cell, or a refusal with its place."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import re
 import shlex
 import tarfile
@@ -13,6 +14,7 @@ from typing import NoReturn
 
 from socialx.errors import Argument, SocialxError, sample, shortened
 from socialx.files.convert_options import DATED
+from socialx.files.databases import database, query_of_all
 from socialx.files.file_head import (
     GZIP,
     SEPARATORS,
@@ -51,10 +53,6 @@ def refuse_bytes(head: FileHead) -> None:
     path, first = head.path, head.first
     name = shlex.quote(str(path))
     kinds = {
-        b"SQLite format 3": (
-            "a database of SQLite",
-            f"name it sqlite:///{path}, and its rows with {Argument('query', 'QUERY')}",
-        ),
         b"MATLAB 5.0": ("a file of MATLAB", "scipy.io.loadmat reads it, and socialx.convert takes a frame"),
         b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx"),
         b"\x28\xb5\x2f\xfd": ("packed by zstd", f"unpack it with unzstd {name}"),
@@ -66,6 +64,16 @@ def refuse_bytes(head: FileHead) -> None:
     for magic, (what, remedy) in kinds.items():
         if first.startswith(magic):
             raise SocialxError(path, what, remedy)
+    if first.startswith(b"SQLite format 3"):
+        base = database(f"sqlite:///{path}")
+        has, query = query_of_all(base)
+        raise SocialxError(path, f"a database of SQLite{has}", f"name it {base.shown} {Argument('query', query)}")
+    if first.startswith((b"PRAGMA ", b"BEGIN TRANSACTION")):
+        code = f'import sqlite3; sqlite3.connect("dump.db").executescript(open({json.dumps(str(path))}).read())'
+        loads = f"python -c {shlex.quote(code)} loads it into dump.db, of which sqlite:///dump.db then names the tables"
+        raise SocialxError(path, "a dump of SQLite", loads)
+    if any(line.startswith(("CREATE TABLE", "INSERT INTO")) for _, line in head.lines):
+        raise SocialxError(path, "a dump of a database", "load it there, and name the database, or save a query as CSV")
     for member in inside(path)[:1] if first.startswith(ZIP) else ():
         refuse_bytes(read_head(member))
     if PICKLE.match(first):
