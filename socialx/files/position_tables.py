@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from socialx.data.geo import within_degrees
+import numpy as np
+
+from socialx.data.geo import on_earth, within_degrees
 from socialx.errors import Argument, SocialxError, sample
-from socialx.files.formats.words import IDS
+from socialx.files.formats.text_cells import NO_READING
+from socialx.files.formats.words import ID_WORDS, IDS, PLACE_WORDS
 from socialx.files.hdf5_layout import DIRECTIONS
 from socialx.files.ids import folded, match_key, repeated
 from socialx.files.locations import Location
-from socialx.files.points import Row, number
-from socialx.files.position_columns import NOWHERE, chosen, positions_in, sensors_in
+from socialx.files.points import Row, axis_of, degrees, number, point, rank_of, words_of
 from socialx.files.small_tables import FEATURE_ID, read_rows, read_tables
 
 ADVICE = "name a file like PEMS-BAY-META.csv or graph_sensor_locations.csv"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
+NOWHERE = NO_READING | {"POINT EMPTY"}
+TIMES = 10  # that a sensor stands in a table of positions, with a row for each lane
+SAME = 1e-4  # degrees, 11 m: between two columns with one position
+NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
+UNNAMED = 100  # the rank of a name that says nothing of sensors
 METRES = 360.0  # larger numbers are no degrees
 PLAIN = {"latitude", "lat", "longitude", "lon", "lng", "long", "geometry"}
 OTHERS = ("direction", "dir", "lanes", "length", "index", "citycode")
@@ -133,14 +140,14 @@ def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _
     width = len(names)
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
         names, rows = ["sensor_id", "latitude", "longitude"], [("", []), *rows]
-    choices = positions_in(names, [[*cells, *[""] * width] for _, cells in rows[1:]])
+    choices = _choices(names, [[*cells, *[""] * width] for _, cells in rows[1:]])
     if not choices:
         found = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
         raise SocialxError(path, found, ADVICE)
     for line, cells in rows[1:]:
         if len(cells) < width or any(cells[width:]):
             raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-    best, lower = chosen(path, choices), [name.lower() for name in names]
+    best, lower = _chosen(path, choices), [name.lower() for name in names]
     others = {name: lower.index(name) for name in OTHERS if name in lower}
     placed: list[_Row] = [
         (line, cells, None if at == [0, 0] or {cells[place] for place in best.columns} <= NOWHERE else (at[0], at[1]))
@@ -150,7 +157,7 @@ def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _
         others.pop("length", None)  # of the road, in kilometres
         placed = _of_city(path, placed, others["citycode"], city) if city else placed
     free = sorted({*range(width)} - {place for choice in choices for place in choice.columns})
-    sensors, known = sensors_in(path, names, free, [(cells, at) for _, cells, at in placed if at], wanted)
+    sensors, known = _sensors(path, names, free, [(cells, at) for _, cells, at in placed if at], wanted)
     plain = lower[sensors] in (*IDS[:2], FEATURE_ID) and {*best.names.lower().split(" and ")} <= PLAIN
     told = f"the sensors are those of its column {names[sensors]}, their positions those of {best.names}"
     return _Positions(placed, best.columns, others, sensors, known, "" if plain else told)
@@ -169,6 +176,154 @@ def _of_city(path: Path, rows: list[_Row], column: int, city: str) -> list[_Row]
         )
         raise SocialxError(path, others, f"name another one with {Argument('city')}, or the positions of {city}")
     return found
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Columns that may hold positions; those of the lowest rank are meant.
+
+    degrees: latitude and longitude, float64 [rows, 2], NaN where a row has none.  names: of the columns, for a user.
+    """
+
+    columns: tuple[int, ...]
+    rank: int
+    degrees: np.ndarray
+    names: str
+
+    def order(self) -> tuple[bool, int]:
+        """Columns of degrees come first, whatever their names are."""
+        fit = np.count_nonzero(within_degrees(*self.degrees.T))
+        return bool(2 * fit <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1))), self.rank
+
+
+def _choices(names: list[str], rows: list[list[str]]) -> list[_Places]:
+    """The columns of these names and rows that may hold positions: two of degrees, or one of points."""
+    return [*_of_degrees(names, rows), *_of_points(names, rows)]
+
+
+def _of_degrees(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
+    axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
+    named = [(*found, place) for place, name in enumerate(names) if (found := axis_of(name))]
+    for axis, _, others, of_plane, place in sorted(named):
+        axes[axis].setdefault((others, of_plane), place)
+    north, east = axes.values()
+    plane = all(key[1] for key in north)  # else x and y are another system
+    pairs = [(rank_of(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east and key[1] == plane]
+    if not pairs and len(north) == len(east) == 1:
+        pairs = [(2, *north.values(), *east.values())]  # type: ignore[list-item]  # which are one each
+    for rank, first, second in pairs:
+        read = np.array([(degrees(cells[first], "NS"), degrees(cells[second], "EW")) for cells in rows], np.float64)
+        yield _Places((first, second), rank, read.reshape(-1, 2), f"{names[first]} and {names[second]}")
+
+
+def _of_points(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
+    for place, name in enumerate(names):
+        cells = [row[place] for row in rows]
+        if not point(next((cell for cell in cells if cell not in NOWHERE), "")):
+            continue
+        points = [point(cell) for cell in cells]
+        way, *others = {each[0] for each in points if each}
+        if others:
+            continue
+        numbers = np.array([each[1:] if each else (math.nan, math.nan) for each in points])
+        order = 1 if _latitude_first(name, way, numbers) else -1
+        how = ", of each line its first point" if way == "line" else ""
+        if way in (",", " "):
+            how = f", read as {', '.join(('latitude', 'longitude')[::order])}"
+        rank = rank_of(tuple(words_of(name))) + (16 if way == "line" else 8)
+        yield _Places((place,), rank, numbers[:, ::order], name + how)
+
+
+def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
+    """Whether the first of the two numbers of points [rows, 2] is the latitude.
+
+    Where two numbers alone stand there, the name may say it; else degrees may allow one order only; else two with a
+    comma are latitude, longitude, as people write them, and two with a space longitude, latitude, as in WKT.
+    """
+    if way not in (",", " "):
+        return way == "angles"
+    latitude, longitude = name.lower().find("lat"), max(map(name.lower().find, ("lon", "lng")))
+    if min(latitude, longitude) >= 0:
+        return latitude < longitude
+    known = numbers[~np.isnan(numbers).any(axis=1)]
+    fits, exchanged = (bool(within_degrees(*order).all()) for order in (known.T, known.T[::-1]))
+    return way == "," if fits == exchanged else fits
+
+
+def _chosen(path: Path, choices: list[_Places]) -> _Places:
+    """The best of some columns; refuses two that are as good, and x and y that are far apart."""
+    best = min(choices, key=_Places.order)
+    for other in choices:
+        same = np.allclose(best.degrees, other.degrees, rtol=0, atol=SAME, equal_nan=True)
+        if other.order() == best.order() and not same:
+            remedy = "rename those of the sensors to latitude and longitude"
+            raise SocialxError(path, f"positions in {best.names}, and others in {other.names}", remedy)
+    known = best.degrees[on_earth(*best.degrees.T)]
+    if 4 <= best.rank < 8 and len(known) and (apart := np.ptp(known, axis=0).max()) > NEAR:
+        what = f"{best.names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
+        raise SocialxError(path, what, "name columns latitude and longitude, in degrees")
+    return best
+
+
+_Placed = list[tuple[list[str], tuple[float, float]]]  # cells and degrees of rows that have both
+
+
+def _sensors(path: Path, names: list[str], free: list[int], rows: _Placed, wanted: set[str]) -> tuple[int, int]:
+    """The column, of those that are free, that names the sensors, and how many of the ids it has.
+
+    It is the one with most of those that are wanted, as ``folded``.  A column with a name that says nothing must have
+    half of them, and may not count the rows.  Of two with other positions and nearly as many none is taken, unless it
+    is ``sensor_id``.  Without ids, or where none is known, the name decides.
+    """
+    ranks = {place: _rank(names[place]) for place in free}
+    known: dict[int, dict[str, tuple[float, float]]] = {}
+    for place in free if wanted else ():
+        cells = [row[place] for row, _ in rows]
+        sure = _known(cells, rows, wanted)
+        if ranks[place] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not _counts_rows(cells)):
+            known[place] = sure
+    most = max(map(len, known.values()), default=0)
+    if most:
+        best = [place for place in known if 10 * len(known[place]) >= 9 * most]
+        first = max(best, key=lambda place: (len(known[place]), -ranks[place]))
+        alike = all(known[place].get(key, at) == at for place in best for key, at in known[first].items())
+        best = [first] if alike else best
+    else:
+        best = [place for place in free if ranks[place] == min(ranks.values()) < UNNAMED]
+    one = best if len(best) == 1 else [place for place in best if ranks[place] == 0]
+    if not one:
+        what = "may be the ids" if not wanted else "hold no sensor of the data"
+        listed = sample([names[place] for place in best or free], 8) or "no column"
+        found = f"{listed} {'hold about as many sensors of the data' if most else what}"
+        raise SocialxError(path, found, f"rename the column of the ids to {IDS[0]}")
+    first = one[0]
+    if not wanted and len(rows) > TIMES * len({cells[first] for cells, _ in rows}):
+        found = f"the same {names[first]} stands in many rows, as in a table of readings"
+        raise SocialxError(path, found, "write one row for each sensor")
+    return first, most
+
+
+def _counts_rows(cells: list[str]) -> bool:
+    return any(cells == [str(number) for number in range(first, first + len(cells))] for first in (0, 1))
+
+
+def _known(cells: list[str], rows: _Placed, wanted: set[str]) -> dict[str, tuple[float, float]]:
+    """Of the sensors that these cells of a column name, those that are wanted and have one position."""
+    found: dict[str, set[tuple[float, float]]] = {}
+    for cell, (_, at) in zip(cells, rows, strict=True):
+        if (key := folded(cell)) in wanted:
+            found.setdefault(key, set()).add(at)
+    return {key: next(iter(at)) for key, at in found.items() if len(at) == 1}
+
+
+def _rank(name: str) -> int:
+    """How well the name of a column says that it names sensors, 0 best; UNNAMED: it does not."""
+    lower, words = name.lower(), {word for word in words_of(name) if not word.isdigit()}
+    if lower in IDS:
+        return IDS.index(lower)
+    if words & PLACE_WORDS and words <= PLACE_WORDS | ID_WORDS:
+        return 50 if words & ID_WORDS else 60
+    return {"name": 70, FEATURE_ID: 80}.get(lower, UNNAMED)
 
 
 def _location(path: Path, line: str, cells: list[str], degrees: tuple[float, float], table: _Positions) -> Location:
