@@ -30,15 +30,15 @@ COMMANDS = {
     "download": ("file_commands", "Fetch the published files of a data set."),
     "config": ("training_commands", "Print every setting and where its value came from."),
     "train": ("training_commands", "Train the shared social model: an xLSTM as encoder, or an MLP."),
-    "profile": ("profile_commands", "Say where the time of training steps goes."),
+    "profile": ("training_commands", "Say where the time of training steps goes."),
     "evaluate": ("scoring_commands", "Score runs and baselines: MAE, RMSE, MAPE and R2."),
     "explain": ("scoring_commands", "Say where a run errs and which neighbours it uses."),
     "calibrate": ("scoring_commands", "Write the prediction intervals of a run into its folder."),
     "report": ("scoring_commands", "Write one HTML page about runs."),
     "predict": ("scoring_commands", "Forecast the next horizon of every sensor."),
     "export": ("scoring_commands", "Write the model of a run as a file that works without socialx."),
-    "serve": ("serve_commands", "Answer requests for forecasts over HTTP."),
-    "doctor": ("doctor_commands", "Check what a training needs."),
+    "serve": ("scoring_commands", "Answer requests for forecasts over HTTP."),
+    "doctor": ("training_commands", "Check what a training needs."),
 }
 
 

@@ -20,7 +20,7 @@ import typer.core
 from socialx.cli.app import app
 from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.flags import layers_of, settings_parameters
-from socialx.cli.from_signature import task_parameters
+from socialx.cli.from_signature import own_parameter, task_parameters
 from socialx.cli.synonyms import SYNONYMS
 from socialx.errors import Fallback, Message, SocialxError, in_short
 
@@ -57,8 +57,8 @@ class _Command(typer.core.TyperCommand):
 def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register the command of a task; its user errors become one ``error:`` line each and the exit code of their kind.
 
-    The function gets what was typed, without what was not: the parameters of the task, ``layers`` of settings if it
-    takes them, and options of its own, which have an annotation of Typer.  after: for an option of its own the
+    The function gets what was typed, and nothing else: the parameters of the task, ``layers`` of settings if it takes
+    them, and options of its own, which have a help or an annotation of Typer.  after: for an option of its own the
     parameter that it follows in the help; by default it is the last one before the settings.
     """
 
@@ -69,7 +69,7 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
             if get_origin(each.annotation) is Annotated:
                 before = [parameter.name for parameter in parameters]
                 place = before.index(after[each.name]) + 1 if each.name in after else len(before)
-                parameters.insert(place, each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+                parameters.insert(place, own_parameter(name, each))
         parameters += settings_parameters(name) if "layers" in own else []
 
         def call(typed: dict[str, Any]) -> None:

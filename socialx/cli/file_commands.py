@@ -15,6 +15,7 @@ from socialx.cli.progress_bars import Show
 from socialx.errors import Argument, GateError, Message, SettingsError, counted, sample
 from socialx.files.formats.names import NAMES
 from socialx.settings_layers import Layers
+from socialx.task_help import Help
 
 
 def _naming_formats(function: Callable[..., None]) -> Callable[..., None]:
@@ -31,9 +32,7 @@ def convert(
         list[str] | None,  # a path would lose a slash of the URL of a database
         typer.Argument(metavar="FILE...", help="input file, several of the same columns, a folder, or a database"),
     ] = None,
-    data_csv: Annotated[
-        str | None, typer.Option("--data-csv", metavar="FILE", help="input file (the same as FILE)")
-    ] = None,
+    data_csv: Annotated[str | None, Help("input file (the same as FILE)", "FILE")] = None,
     **arguments: Any,
 ) -> None:
     """Build the HDF5 file that every other command reads.
@@ -142,12 +141,7 @@ def inspect(
     path: Path,
     as_json: Json = False,
     require: Annotated[
-        str | None,
-        typer.Option(
-            "--require",
-            metavar="CHECKS",
-            help="exit 3 unless these pass, such as positions,gaps; all = every one",
-        ),
+        str | None, Help("exit 3 unless these pass, such as positions,gaps; all = every one", "CHECKS")
     ] = None,
     **arguments: Any,
 ) -> None:

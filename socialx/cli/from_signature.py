@@ -10,7 +10,7 @@ import inspect
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -43,6 +43,14 @@ def task_parameters(task: str) -> list[inspect.Parameter]:
     for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
         parameters += _parameter(task, each, default)
     return parameters
+
+
+def own_parameter(task: str, given: inspect.Parameter) -> inspect.Parameter:
+    """The parameter that a command has beside those of its task, with a help, or as Typer takes it already."""
+    kind, known = get_args(given.annotation)
+    if isinstance(known, Help):
+        return _typed(task, given.name, kind, given.default, known)
+    return keyword(given.name, kind, known, given.default)
 
 
 @cache

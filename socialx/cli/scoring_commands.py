@@ -1,4 +1,4 @@
-"""The commands that use runs: evaluate, explain, calibrate, report, predict, export."""
+"""The commands that use runs: evaluate, explain, calibrate, report, predict, export, serve."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
 from socialx.errors import Argument, Command, GateError, SettingsError
 from socialx.settings_layers import Layers
+from socialx.task_help import OVERWRITE, Help
 
 
-@command("evaluate", max_mae="drift", scores_csv="max_mae")
+@command("evaluate", max_mae="drift", csv="max_mae")
 def evaluate(
     layers: Layers,
     runs: Sequence[Path] = (),
-    max_mae: Annotated[
-        str | None,
-        typer.Option("--max-mae", metavar="LIMITS", help="exit 3 if a run has a larger MAE: 60min=3.5,all=3"),
-    ] = None,
-    scores_csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="also write the scores here")] = None,
+    max_mae: Annotated[str | None, Help("exit 3 if a run has a larger MAE: 60min=3.5,all=3", "LIMITS")] = None,
+    csv: Annotated[Path | None, Help("also write the scores here", "FILE")] = None,
     save: Path | None = None,
     overwrite: bool = False,
     as_json: Json = False,
@@ -51,7 +49,7 @@ def evaluate(
     bounds = [] if max_mae is None else limits.parse(max_mae)
     if bounds and not runs:
         raise SettingsError(Argument("max_mae", max_mae), "no run that must keep it", "name a run folder")
-    check_outputs((scores_csv, None), (save, None), layers=layers, runs=runs, overwrite=overwrite)
+    check_outputs((csv, None), (save, None), layers=layers, runs=runs, overwrite=overwrite)
     evaluation = socialx.evaluate(
         runs, save=save, overwrite=overwrite, settings=layers, progress=Show("evaluate"), **arguments
     )
@@ -59,9 +57,9 @@ def evaluate(
         print_json(evaluation.as_dict())
     else:
         print_evaluation(evaluation)
-    if scores_csv is not None:
-        evaluation.to_csv(scores_csv, overwrite)
-    for path in filter(None, (scores_csv, save)):
+    if csv is not None:
+        evaluation.to_csv(csv, overwrite)
+    for path in filter(None, (csv, save)):
         note(f"wrote {path}")
     if failed := limits.failed(evaluation, bounds):
         raise GateError.together(failed)
@@ -156,11 +154,10 @@ def predict(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="write it as .csv, .parquet or .h5")
     ] = None,
     plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="draw --sensors, or the six that change most, .png, .svg or .pdf"),
+        Path | None, Help("draw --sensors, or the six that change most, .png, .svg or .pdf", "FILE")
     ] = None,
     meta_csv: Path | None = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace an existing output")] = False,
+    overwrite: Annotated[bool, OVERWRITE] = False,
     as_json: Json = False,
     **arguments: Any,
 ) -> None:
@@ -212,3 +209,19 @@ def export(layers: Layers, **arguments: Any) -> None:
 
     exported = socialx.export(settings=layers, progress=Show("export"), **arguments)
     typer.echo(f"wrote {exported.path}: {exported.headline()}")
+
+
+@command("serve")
+def serve(layers: Layers, **arguments: Any) -> None:
+    """Answer requests for forecasts over HTTP.
+
+    POST /forecast takes the readings of the last hour, as JSON or CSV.  GET /forecast/latest is the forecast after the
+    last row of --data, or of the run's own file, and / is a page with a map.  It runs until Ctrl-C.
+
+    Examples:
+      socialx serve runs/demo
+      socialx serve runs/demo --data live.h5 --follow
+    """
+    import socialx
+
+    socialx.serve(settings=layers, progress=Show("serve"), **arguments)

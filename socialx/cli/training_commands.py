@@ -1,19 +1,26 @@
-"""The commands before and of a training: config, train."""
+"""The commands before and of a training: config, train, profile, doctor."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from socialx.cli.command import Devices, Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
-from socialx.errors import Command, Message, SettingsError
+from socialx.errors import Argument, Command, GateError, Message, SettingsError
 from socialx.settings_file import as_yaml
 from socialx.settings_layers import Layers, changed, flat
+from socialx.task_help import Help
+
+if TYPE_CHECKING:
+    from socialx.profiling.profile import Finding
 
 
 @command("config")
@@ -22,7 +29,7 @@ def config(
     only_changed: Annotated[
         bool, typer.Option("--changed", help="only settings whose value is not the default")
     ] = False,
-    yaml: Annotated[bool, typer.Option("--yaml", help="print a file that -c reads")] = False,
+    yaml: Annotated[bool, Help("print a file that -c reads")] = False,
     as_json: Json = False,
 ) -> None:
     """Print every setting and where its value came from.
@@ -82,3 +89,147 @@ def train(layers: Layers, devices: Devices = 1, **arguments: Any) -> None:
         mae = f"best validation MAE {best.validation_mae:.4f}{of_unit(run.unit)}"
         score = f"{mae} in epoch {best.epoch} of {len(run.epochs)}: {score}"
     typer.echo(f"{run.path}: {score}")
+
+
+@command("profile")
+def profile(
+    layers: Layers,
+    as_json: Json = False,
+    output: Annotated[Path | None, Help("also write the JSON here", "FILE")] = None,
+    html: Annotated[Path | None, Help("also write a page with pictures", "FILE")] = None,
+    trace: Annotated[Path | None, Help("also write the trace, which ui.perfetto.dev opens", "FILE.json.gz")] = None,
+    tuned: Annotated[Path | None, Help("also write the settings that it would change", "FILE.yaml")] = None,
+    require: Annotated[str | None, Help("exit 3 unless these are met, such as 'gpu_busy>=0.8'", "LIMITS")] = None,
+    fail_on: Annotated[
+        str | None,
+        Help("exit 3 if one of these is found: rules, families or severities, such as loader,warn", "FINDINGS"),
+    ] = None,
+    compare: Annotated[Path | None, Help("train with these settings too, in turns, and compare", "FILE.yaml")] = None,
+    max_regression: Annotated[
+        float | None,
+        typer.Option("--max-regression", metavar="PERCENT", help="exit 3 if --compare is slower by more", min=0),
+    ] = None,
+    devices: Devices = 1,
+) -> None:
+    """Say where the time of training steps goes.
+
+    It runs real training steps of socialx (torch.profiler is for other loops), and says which setting would make them
+    faster.  On CUDA a trace of a few more steps says how busy the device is and with which kernels, on a CPU with which
+    operators.  Then other numbers of threads and larger batches are tried for some steps.
+
+    Examples:
+      socialx profile --data metr_la.h5 --tuned tuned.yaml
+      socialx profile --data metr_la.h5 --compare tuned.yaml
+      socialx profile --data metr_la.h5 --require 'gpu_busy>=0.8'
+    """
+    import socialx
+    from socialx.profiling import require as requirements
+    from socialx.profiling.rules import check_names, failing
+    from socialx.tasks.outputs import ADVICE, ADVISED, PAGE, PROFILE, TRACE, check_outputs
+    from socialx.training.process_group import in_environment
+
+    group = in_environment()
+    alone: dict[str, object]
+    alone = {"output": output, "html": html, "trace": trace, "require": require, "fail_on": fail_on, "tuned": tuned}
+    alone["devices"] = devices if devices > 1 or group.world > 1 else None
+    idle = [name for name, value in alone.items() if value is not None]
+    if compare is not None and idle:
+        # A file that is not written, or a limit that is not looked at, must not seem to be.
+        remedy = f"leave it out, or leave out {Argument('compare')}"
+        raise SettingsError(Argument(idle[0]), "is for a profile alone", remedy)
+    required = requirements.parse(require) if require is not None else []
+    fatal = fail_on.split(",") if fail_on is not None else []
+    check_names(fatal)
+    written = ((output, PROFILE), (html, PAGE), (trace, TRACE), (tuned, ADVICE))
+    check_outputs(*written, layers=layers, others=(compare,))
+    if compare is not None:
+        _compare(layers, compare, max_regression, as_json)
+        return
+    if devices > 1 and group.world == 1:
+        from socialx.training.launch import launch
+
+        raise typer.Exit(launch(devices, sys.argv[1:]))
+    result = socialx.profile(settings=layers, trace=trace, progress=Show("profile"))
+    if not group.first:
+        return
+    _write(output, json.dumps(result.as_dict(), indent=2, default=str) + "\n")
+    if html is not None:
+        from socialx.views.profile_page import page
+
+        _write(html, page(result))
+    if tuned is not None:
+        _write(tuned, f"{ADVISED}\n{_advice(result.findings)}")
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        from socialx.views.profile_tables import print_profile
+
+        print_profile(result)
+        if tuned is not None:
+            note(f"wrote {tuned}; check it with the same command and --compare {tuned}")
+        elif any(each.patch for each in result.findings):
+            note("--tuned tuned.yaml writes these settings, --compare tuned.yaml then measures what they bring")
+    if failed := requirements.failed(result, required) + failing(result, fatal):
+        raise GateError.together(failed)
+
+
+def _advice(findings: Sequence[Finding]) -> str:
+    """The settings that a profile would change, as a file of settings, each with the reason."""
+    from socialx.profiling.rules import patch_of
+
+    patch = patch_of(findings)
+    comments = {key: f"{each.rule}: {each.evidence}" for each in reversed(findings) for key in each.patch}
+    return as_yaml(patch, comments) if patch else "# the profile found nothing to change\n"
+
+
+def _write(path: Path | None, content: str) -> None:
+    from socialx.disk import replacing
+
+    if path is not None:
+        with replacing(path) as temporary:
+            temporary.write_text(content, encoding="utf-8")
+
+
+def _compare(layers: Layers, other: Path, most: float | None, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    import socialx
+    from socialx.tasks.comparing import ROUNDS
+    from socialx.views.profile_tables import print_comparison
+
+    comparison = socialx.compare(settings=layers, other=other, progress=Show("profile"))
+    if as_json:
+        print_json(asdict(comparison))
+    else:
+        rows = {
+            "windows/s": (comparison.here.windows_per_s, comparison.there.windows_per_s),
+            "share waiting for input": (comparison.here.input, comparison.there.input),
+            "share between steps": (comparison.here.hooks, comparison.there.hooks),
+        }
+        print_comparison(comparison.gain, ROUNDS, rows, comparison.changes)
+    if most is not None and comparison.gain.high < 1 - most / 100:
+        raise GateError(other, str(comparison.gain), f"at most {most:g} % slower is allowed")
+
+
+@command("doctor")
+def doctor(layers: Layers, as_json: Json = False) -> None:
+    """Check what a training needs.
+
+    It looks at the machine, packages, settings, device, precision, memory and disk, the data file, one step of the
+    model, and a worker process.  Every line that is not ok says what to do next.  It exits with 3 where a line fails.
+    Nothing is trained or kept.
+
+    Example:
+      socialx doctor --data metr_la.h5
+    """
+    import socialx
+    from socialx.views.doctor_tables import print_lines
+
+    as_typed = partial(write, "train")
+    diagnosis = socialx.doctor(settings=layers, progress=Show("doctor"))
+    if as_json:
+        print_json(diagnosis.as_dict(as_typed))
+    else:
+        print_lines((line.state, line.name, line.found, line.helps(as_typed)) for line in diagnosis.lines)
+    if diagnosis.failed:
+        raise GateError.together(line.message for line in diagnosis.failed)

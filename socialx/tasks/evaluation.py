@@ -71,11 +71,9 @@ def evaluate(
 ) -> Evaluation:
     """MAE, RMSE, MAPE and R2 of runs, of the reference forecasts, or of both, over every window of a part.
 
-    runs: one or several folders, or what ``train`` returned, or files of forecasts that any model made, as ``predict``
-    writes them; only windows that all files forecast are scored.  data: another file than the runs' own.  The part
-    ``all`` is meant for a file that the runs were not trained on.  Scores are computed in float32 unless
-    ``trainer={"precision": ...}`` says otherwise.  What is asked for beside the scores is in ``Evaluation.known_days``,
-    ``coverage`` of intervals, ``by``, ``difference`` and ``drift``; the forecasts of one run can be saved.
+    Of files of forecasts, as ``predict`` writes them, only windows that all forecast are scored.  data: another file
+    than the runs' own; the part ``all`` is for one that they were not trained on.  Scores are computed in float32
+    unless ``trainer={"precision": ...}`` says otherwise.  ``Evaluation`` holds what is asked for beside them.
 
     Raises SettingsError where there is nothing to score, the runs have different windows, or a run that is to be scored
     with known days was trained without a climatology; SocialxError where a run has no intervals that are asked for.
