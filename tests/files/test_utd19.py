@@ -116,6 +116,14 @@ def test_what_to_type_names_a_city_where_there_are_several(tmp_path: Path) -> No
     assert "--city" in socialx("convert", "csv", other, "--city", "x", "--output-h5", tmp_path / "o.h5").stderr
 
 
+def test_a_folder_of_rows(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in/utd19_u.csv", lines())
+    meta = positions(tmp_path / "detectors_public.csv")
+    api.convert("auto", tmp_path / "in", meta=meta, city="essen", output=tmp_path / "out.h5")
+    assert open_store(tmp_path / "out.h5").sensors.latitude.tolist() == [51.4, 51.41]
+
+
 def test_los_angeles_is_found_as_both_files_write_it(tmp_path: Path) -> None:
     rows = [HEADER, *(f"2017-09-26,{300 * row},L1,50,0.1,,losangeles,40" for row in range(6))]
     meta = positions(tmp_path / "detectors_public.csv")
