@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -121,3 +122,22 @@ def test_a_parquet_file_of_categories_is_read(tmp_path: Path) -> None:
     path, frame = tmp_path / "city.parquet", network()
     frame.reset_index().assign(remark=pd.Categorical(["A1"] * len(frame))).to_parquet(path)
     same(converted(path), frame)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("name", ["slot", "Intervall", "period", "nr"])
+@pytest.mark.parametrize("layout", ["wide", "long"])
+def test_a_column_that_counts_the_times_of_a_day_is_asked(tmp_path: Path, layout: str, name: str, first: int) -> None:
+    frame = network(3 * 96, "2024-01-29", ids=["S1", "S2", "S3"])
+    count = np.arange(len(frame)) % 96
+    table = frame.reset_index(drop=True)
+    table.insert(
+        0,
+        "date",
+        [str(day)[:10] for day in pd.Timestamp("2024-01-29") + pd.to_timedelta(np.arange(len(frame)) // 96, "D")],
+    )
+    table.insert(1, name, count + first)
+    if layout == "long":
+        table = table.melt(["date", name], var_name="detector", value_name="speed")
+    table.to_csv(tmp_path / "a.csv", index=False)
+    refusal(lambda: converted(tmp_path / "a.csv"), f"write times such as 00:05 into {name!r} if it counts them")

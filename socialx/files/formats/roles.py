@@ -58,6 +58,7 @@ APART = 0.9  # of the rows: a column of sensors tells so many apart, with their 
 COVERED = 0.5  # of all pairs of a time and a sensor: a table has rows for so many
 PROVED = 10  # rows, from which on distinct numbers are those of rows
 LONG_ID = 100_000  # a whole number that never changes, and is no reading
+MOST_HOURS, DAY_MINUTES = 25, 1440
 SCALES = 20  # of two medians, from which on columns hold no readings of one quantity
 
 
@@ -121,6 +122,7 @@ def _of_table(table: _Table, wide: list[int]) -> Roles:
         timed = replace(table, times=(*table.times, hour), rest=rest)
         unclear, wide = timed.hour_or_sensor(hour), [place for place in wide if place != hour]
         table = table if unclear else timed
+    unclear = unclear or table.slot_or_sensor()
     numbers = [place for place in table.rest if place not in table.texts]
     days = times_of_day(table.names, numbers) if table.dated() else None
     found = (_of_days(table, days) if days else None) or _of_rows(table, wide)
@@ -304,6 +306,33 @@ class _Table:
         hours = f"{Argument('time_column', date)} {Argument('time_column', name)}"
         return found, f"{hours} if they are hours, {Argument('sensor_column', name)} if they are sensors"
 
+    def counts_times(self, place: int) -> bool:
+        """Whether a column beside dates counts more than hours, from 0 or 1, and may be that of times of day."""
+        if may_be_sensors(self.names[place]) or not (self.dated() and self.whole(place)):
+            return False
+        numbers = self.numbers(place)
+        return len(numbers) > MOST_HOURS and sorted(numbers) in (
+            [*range(max(numbers) + 1)],
+            [*range(1, max(numbers) + 1)],
+        )
+
+    def slot_or_sensor(self) -> tuple[str, str] | None:
+        """What is unclear where a column counts as many numbers on each date as a day has times."""
+        last = self.times[-1]
+        if len(self.times) > 1 and self.whole(last) and max(self.numbers(last)) >= MOST_HOURS:
+            name = self.names[last]
+            return f"its column {name!r} has numbers to {max(self.numbers(last))}, no hours", self._as_times(name)
+        asked = {*self.request.sensor_column, *self.request.time_column, *self.request.channels}
+        for place in self.rest:
+            if self.names[place] not in asked and self.counts_times(place) and DAY_MINUTES % self.values(place) == 0:
+                name = self.names[place]
+                found = f"its column {name!r} counts {self.values(place)} numbers on each date"
+                return found, f"{self._as_times(name)}, or {Argument('sensor_column', name)} if they are sensors"
+        return None
+
+    def _as_times(self, name: str) -> str:
+        return f"write times such as 00:05 into {name!r} if it counts them"
+
     def values(self, *places: int) -> int:
         """How many different cells, or pairs of cells, columns hold."""
         return len({tuple(cells[place] for place in places) for cells in self.rows})
@@ -453,6 +482,8 @@ class _Table:
         if self.dated() and self.whole(last) and self.numbers(last) <= {*range(25)}:
             date, hour = self.names[self.times[0]], self.names[last]
             return f"{Argument('time_column', date)} {Argument('time_column', hour)} if {hour!r} is the hour"
+        if counting := next((self.names[place] for place in places if self.counts_times(place)), None):
+            return self._as_times(counting)
         both = " ".join(str(Argument("sensor_column", name)) for name in self._called(places))
         return f"{both} names a sensor by {'all' if len(places) > 2 else 'both'} of them"
 
