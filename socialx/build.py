@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.batch import Batch
+from socialx.conflicts import refuse_conflicts, unread
 from socialx.data.climatology import MET_DAYS
 from socialx.data.geo import itself
 from socialx.data.loaders import Loading
@@ -58,7 +59,7 @@ def build(
     are one of the file.  Raises SettingsError where settings do not fit together and SocialxError where the file does
     not fit them.
     """
-    settings.refuse_conflicts(finer)
+    refuse_conflicts(settings, finer)
     precision = _prepared(settings)
     device = precision.device
     met = met_by(settings)
@@ -83,7 +84,7 @@ def build(
         )
     elif met and not data.met:  # of a model that does not read the climatology
         data = replace(data, met=met)
-    roads = None if "pooling.distances" in settings.unread() else settings.pooling.distances
+    roads = None if "pooling.distances" in unread(settings) else settings.pooling.distances
     graph = (settings.pooling.neighbours, settings.pooling.reach_km, roads, settings.pooling.strict)
     network = replace(data.network, find_neighbours=partial(neighbours_of, data.store, *graph))
     longer = {name: finer * getattr(network, name) for name in ("history", "horizon", "slots")}
@@ -103,7 +104,7 @@ def build(
             learnable=social.learnable_radius,
             positional=social.use_positional and "pooling.use_positional" not in pooling.ignores,
             mask_mode=social.mask_mode,
-            pair_rank=0 if "pooling.pair_rank" in settings.unread() else social.pair_rank,
+            pair_rank=0 if "pooling.pair_rank" in unread(settings) else social.pair_rank,
         )
         arguments["social"] = Social(pooling.load(), geometry, social.layers, social.placement == "interleaved")
     try:

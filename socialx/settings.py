@@ -17,8 +17,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from socialx.errors import Argument, SettingsError, counted
-from socialx.kinds import ENCODERS, MODELS, NEIGHBOURS, OWN, POOLINGS, Kind, OwnModel, model_of
+from socialx.kinds import ENCODERS, MODELS, OWN, POOLINGS, Kind
 from socialx.notebook import names_in
 
 TRAIN, STEP = ("train",), ("train", "profile")  # STEP: what a training step depends on
@@ -92,7 +91,6 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split_commas), AfterValidato
 
 MOST_STEPS = 288  # that a model reads or forecasts: a day of five minutes
 SLSTM_AT = (1, 3)  # as far as there are blocks
-PER_SENSOR = ("model.sensor_identity", "model.adaptive", "model.sensor_heads", "pooling.pair_rank")  # weights of each
 
 
 class Section(BaseModel):
@@ -449,81 +447,6 @@ class Settings(Section):
     trainer: TrainerSettings = TrainerSettings()
     profile: ProfileSettings = ProfileSettings()
     download: DownloadSettings = DownloadSettings()
-
-    def unread(self) -> set[str]:
-        """Keys of the sections model and pooling that have no effect on the chosen model.
-
-        The class of a model of the user's own is imported, and its signature names the settings that it takes.  Which
-        of its neighbours it uses only its code says.
-        """
-        model = {f"model.{name}" for name in ModelSettings.model_fields}
-        pooling = {f"pooling.{name}" for name in PoolingSettings.model_fields}
-        kind = model_of(self.model.kind)
-        if isinstance(kind, OwnModel):
-            fields = [name for name in ModelSettings.model_fields if name != "kind"]
-            taken = kind.arguments(kind.load(), fields)
-            return {f"model.{name}" for name in fields if name not in taken} | (pooling - set(NEIGHBOURS))
-        if not kind.social:
-            return (model | pooling) - {f"model.{name}" for name in ("kind", *(kind.reads or ()))}
-        pools = POOLINGS[self.pooling.kind]
-        unread = {*ENCODERS[self.model.encoder].ignores, *pools.ignores}
-        if self.model.any_network:
-            unread |= {*PER_SENSOR, "model.time_of_day", "model.day_of_week"}
-        if pools.path is None:
-            unread |= pooling - {"pooling.kind"}
-        elif self.pooling.placement == "interleaved":  # its layers need all sensors between two blocks
-            unread |= {"model.chunk"}
-        if self.pooling.mask_mode == "hard":
-            unread |= {"pooling.learnable_radius"}
-        return unread
-
-    def refuse_conflicts(self, finer: int = 1) -> None:
-        """Raise SettingsError for settings that exclude each other; finer: steps of the model in one of the file."""
-        model, pooling = self.model, self.pooling
-        if self.data.also and not model.any_network:
-            tied = "a model with weights of single sensors learns from one network"
-            raise SettingsError(Argument("data.also"), tied, f"add {Argument('model.any_network', True)}")
-        if self.data.also and self.trainer.teacher:
-            one = "its forecasts are of one network"
-            raise SettingsError(Argument("trainer.teacher"), one, f"leave it or {Argument('data.also')} out")
-        if not model_of(model.kind).social:
-            return
-        if (history := finer * self.data.history) % model.patch:
-            where = f"model.patch {model.patch} does not divide the {counted(history, 'step')} of the history"
-            fit = [steps for steps in range(1, history + 1) if history % steps == 0]
-            below = max(steps for steps in fit if steps < model.patch)
-            listed = ", ".join(map(str, fit[:-1])) + f" or {history}" if history > 1 else "1"
-            remedy = f"{Argument('model.patch', below)}, or another {Argument('data.history')}"
-            raise SettingsError(where, listed, remedy)
-        if POOLINGS[pooling.kind].path is None:
-            return
-        if model.width % pooling.heads:
-            where, remedy = f"pooling.heads {pooling.heads}", f"{Argument('pooling.heads')} must divide the width"
-            raise SettingsError(where, f"model.width {model.width} is not a multiple of it", remedy)
-        if pooling.placement == "stacked":
-            return
-        where, stacked = "pooling.placement interleaved", Argument("pooling.placement", "stacked")
-        if model.encoder != "xlstm":
-            reason = f"encoder {model.encoder} has no blocks to put layers after"
-            raise SettingsError(where, reason, f"{stacked}, or {Argument('model.encoder', 'xlstm')}")
-        if pooling.layers > model.blocks:
-            reason = f"{pooling.layers} layers do not fit after the {model.blocks} blocks of the encoder"
-            fewer = f"fewer {Argument('pooling.layers')}, more {Argument('model.blocks')}, or {stacked}"
-            raise SettingsError(where, reason, fewer)
-
-    def sensor_tables(self) -> bool:
-        """Whether the chosen model has weights of its own per sensor, so that it fits one network only."""
-        tables = model_of(self.model.kind).sensor_tables
-        if isinstance(tables, bool):
-            return tables
-        if self.model.any_network:
-            return False
-        pairs = self.pooling.pair_rank > 0 and "pooling.pair_rank" not in self.unread()
-        return pairs or any(getattr(self.model, name) for name in tables)
-
-    def takes_new_sensors(self) -> bool:
-        """Whether the model has weights per sensor and learnt to do without them."""
-        return self.model.sensor_dropout > 0 and model_of(self.model.kind).social and self.sensor_tables()
 
 
 # Every setting by its dotted key, in the order of the tree.

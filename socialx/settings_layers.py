@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from socialx.conflicts import unread
 from socialx.errors import ITEM, Argument, Command, Message, SettingsError, shortened
 from socialx.kinds import MODELS, OWN
 from socialx.notebook import files_in
@@ -108,8 +109,8 @@ class Loaded:
 
     def note_unread(self) -> None:
         """Tell which flags or arguments have no effect on the chosen model."""
-        unread = self.settings.unread()
-        if idle := [str(Argument(key)) for key in KEYS if key in unread and self.set_by_call(key)]:
+        ineffective = unread(self.settings)
+        if idle := [str(Argument(key)) for key in KEYS if key in ineffective and self.set_by_call(key)]:
             note(Message("", "these settings have no effect on this model", ", ".join(idle)))
 
     def set_by_call(self, key: str) -> bool:
@@ -243,8 +244,8 @@ class Layers:
         for values in (new, old):
             values["data.inputs"] = values["data.inputs"] or values["data.targets"]
         other = [key for key in keys_where(lambda each: each.weights) if new[key] != old[key]]
-        unread = set() if "model.kind" in other else loaded.settings.unread()
-        if other := [key for key in other if key not in unread]:
+        ineffective = set() if "model.kind" in other else unread(loaded.settings)
+        if other := [key for key in other if key not in ineffective]:
             raise SettingsError.together(
                 Message(
                     f"{key} ({loaded.origin[key]})",

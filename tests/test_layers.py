@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from socialx.conflicts import unread
 from socialx.errors import SettingsError
 from socialx.settings import KEYS, RESUME, SCORING, Settings, flag_of
 from socialx.settings_file import read_settings
@@ -269,7 +270,7 @@ def test_files_of_a_run_are_replaced_by_the_command_line_alone(tmp_path: Path, m
     ],
 )
 def test_what_a_model_does_nothing_with(settings: dict[str, str], expected: set[str]) -> None:
-    assert load((), {}, (), settings).settings.unread() == expected
+    assert unread(load((), {}, (), settings).settings) == expected
 
 
 def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:

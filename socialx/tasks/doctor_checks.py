@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from socialx.batch import Example
 from socialx.build import build, loading_of, met_by
+from socialx.conflicts import refuse_conflicts, unread
 from socialx.data.calendar import DAY_S
 from socialx.data.normaliser import Moments, measure
 from socialx.dataset import GIB, Dataset, open_dataset, series_bytes, windows_of, with_mode
@@ -246,12 +247,12 @@ def _packages(setup: Setup) -> Answer:
 def _settings(setup: Setup) -> Answer:
     """Settings that load, fit together and have an effect."""
     settings, loaded = setup.settings, setup.loaded
-    settings.refuse_conflicts()
+    refuse_conflicts(settings)
     values, defaults = flat(settings), flat(Settings())
     # A run's own file of settings names all of them: what it leaves as it is without it says nothing.
     named = [key for key, place in loaded.origin.items() if place != DEFAULT]
     idle = [
-        key for key in named if key in settings.unread() and (loaded.set_by_call(key) or values[key] != defaults[key])
+        key for key in named if key in unread(settings) and (loaded.set_by_call(key) or values[key] != defaults[key])
     ]
     if idle:
         listed = ", ".join(str(Argument(key)) for key in idle)

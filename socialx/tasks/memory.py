@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from socialx.build import Problem
+from socialx.conflicts import unread
 from socialx.errors import Argument, SocialxError
 from socialx.precision import is_out_of_memory
 
@@ -44,7 +45,7 @@ def out_of_memory(problem: Problem, remedies: Sequence[str], windows: int) -> So
         "accumulation": (windows > 1, f"{half} {Argument('trainer.accumulate_grad_batches', 2 * batches)}"),
         "checkpointing": (not settings.model.checkpointing, f"{Argument('model.checkpointing', True)}"),
     }
-    helps = [ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in settings.unread()]
+    helps = [ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in unread(settings)]
     smaller = f"a smaller {Argument('model.width')}, or fewer {Argument('model.blocks')}"
     what = f"out of memory with batches of {windows} windows x {sensors} sensors"
     return SocialxError(problem.precision.device, what, f"add {', or '.join(helps)}" if helps else smaller)

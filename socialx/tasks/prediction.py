@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from socialx.build import Problem
+from socialx.conflicts import sensor_tables
 from socialx.data.calendar import DAY_S
 from socialx.data.history import Histories
 from socialx.data.source import pages
@@ -111,7 +112,7 @@ def predict(
                 read_at_own_pace(problem, open_run(path).protocol(), int(times[0]))
             band = None if interval is None else band_of(path, trained, problem, interval, int(times[0]))
             issued = issues(problem, histories, times, argument)
-            if histories.past and not problem.settings.sensor_tables():
+            if histories.past and not sensor_tables(problem.settings):
                 _note_known(path, problem.data.store.path, problem.data.known_days(int(issued[0])))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in histories.batches(issued, problem.settings.loader.batch_size):

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from socialx.conflicts import sensor_tables
 from socialx.disk import replacing
 from socialx.errors import Argument, SettingsError
 from socialx.files.time_axis import Time
@@ -114,7 +115,7 @@ def report(
             with replacing(Path(output)) as temporary:
                 temporary.write_text(page(report), encoding="utf-8")
         if readme is not None:
-            tied = scored.problem.settings.sensor_tables()
+            tied = sensor_tables(scored.problem.settings)
             with replacing(readme) as temporary:
                 temporary.write_text(model_card(report, str(card), tied), encoding="utf-8")
         return report

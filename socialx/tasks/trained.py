@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from socialx.build import Problem, build
+from socialx.conflicts import sensor_tables, takes_new_sensors
 from socialx.data.climatology import KnownDays
 from socialx.data.normaliser import Moments
 from socialx.errors import Argument, Command, Message, SettingsError, SocialxError, counted
@@ -93,7 +94,7 @@ def starting_from(run: RunFolder, problem: Problem) -> Problem:
     settings, places = problem.settings, places_of(data.sensors.ids, run.sensors() or ())
     new_ones = [number for number, place in enumerate(places) if place < 0]
     same = not new_ones and len(places) == len(run.sensors() or ())
-    shares = settings.takes_new_sensors() and len(new_ones) < len(places)
+    shares = takes_new_sensors(settings) and len(new_ones) < len(places)
     try:
         start, new = starting_state(problem.model, state, places if same or shares else None)
     except ValueError as error:
@@ -222,7 +223,7 @@ def load_trained(
     effective = effective.model_copy(update={"data": effective.data.model_copy(update=lengths)})
     if first and (differ := differences(first.settings, effective)):
         raise SettingsError(path, f"other windows than the first run ({differ})", "score them one by one")
-    tied, free = effective.sensor_tables(), effective.takes_new_sensors() and sensors is not None
+    tied, free = sensor_tables(effective), takes_new_sensors(effective) and sensors is not None
     own = sensors if tied and not free else None  # which the file must have
     new = _new_sensors(path, effective, own, tell=not split)
     problem = build(

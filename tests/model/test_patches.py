@@ -16,6 +16,7 @@ from torch import Tensor
 
 import socialx as api
 from socialx.batch import Batch, Example
+from socialx.conflicts import refuse_conflicts
 from socialx.data import geo
 from socialx.data.network import Network
 from socialx.errors import SettingsError
@@ -137,13 +138,13 @@ def test_a_patch_that_does_not_divide_the_history_is_refused(
 ) -> None:
     settings = Settings(data={"history": history}, model={"patch": patch})
     with pytest.raises(SettingsError) as caught:
-        settings.refuse_conflicts()
+        refuse_conflicts(settings)
     assert str(caught.value).startswith(f"model.patch {patch} does not divide {said}: model={{'patch': {below}}}")
     data = small_file(tmp_path, 60, 2)
     error = refused("train", "--data", data, "--history", history, "--patch", patch, "--pooling", "none", code=2)
     assert f"{said}: --patch {below}, or another --history" in error
     for model in ({"kind": "linear"}, {"patch": below}):
-        Settings(data={"history": history}, model={"patch": patch} | model).refuse_conflicts()
+        refuse_conflicts(Settings(data={"history": history}, model={"patch": patch} | model))
 
 
 def test_a_run_forecasts_scores_and_goes_on_with_its_patch(tmp_path: Path) -> None:

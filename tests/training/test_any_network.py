@@ -13,6 +13,7 @@ import torch
 
 import socialx
 from socialx.build import build
+from socialx.conflicts import sensor_tables, unread
 from socialx.data.climatology import MET_DAYS
 from socialx.settings import Settings
 from socialx.settings_layers import Layers
@@ -54,8 +55,8 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
     state = open_run(run).read_weights().state
     assert not [name for name, tensor in state.items() if 5 in tensor.shape]
     found = Settings(model={"any_network": True})
-    assert not found.sensor_tables()
-    assert {"model.adaptive", "model.sensor_identity", "pooling.pair_rank"} <= found.unread()
+    assert not sensor_tables(found)
+    assert {"model.adaptive", "model.sensor_identity", "pooling.pair_rank"} <= unread(found)
     note = works(
         "train", "--data", data, "--any-network", "--pair-rank", "4", "--max-epochs", "1", "--run-dir", tmp_path / "n"
     )

@@ -96,7 +96,10 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
 def objects_in(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of numbered lines that are not blank, which need no times, each with its place for a message."""
     for place, found in _values(path, lines, "."):
-        value = _as_dict(found)
+        try:
+            value = _as_dict(found)
+        except RecursionError:
+            raise SocialxError(path, "its JSON is nested too deep to be a table", LINES) from None
         if place:
             yield place, value
             continue
@@ -142,10 +145,12 @@ def _are_objects(found: object) -> bool:
 
 
 def _of_stations(path: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
-    """The objects inside of one: its only array of them, or one object, or an array of them, for each station."""
+    """The objects inside of one: its only array of them, or one, or an array, for each station; else it is the row."""
     tables = [value for value in found.values() if value and _are_objects(value)]
     if (len(tables) == 1 and len(found) > 1) or (len(found) == 1 and tables):
         return tables[0]
+    if not tables and not all(isinstance(value, dict) for value in found.values()):
+        return [found]
     rows: list[dict[str, Any]] = []
     for key, value in found.items():
         of_one = [value] if isinstance(value, dict) else value
