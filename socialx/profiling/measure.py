@@ -154,7 +154,6 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
     return replace(
         measured,
         shares=shares,
-        ms_per_step=_milliseconds(shares, measured.step_s),
         gpu_busy=trace.gpu_busy,
         sm_efficiency=trace.sm_efficiency,
         bubble=bubble,
@@ -232,7 +231,6 @@ def clocked(
     """The part of a profile that the clock alone gives; batches: of a step."""
     steps, step_s = len(parts.step_seconds), parts.wall / len(parts.step_seconds)
     p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
-    shares = part("shares", **parts.shares)
     if loader.making_s:  # what the loader offers
         making = statistics.median(loader.making_s)
         computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
@@ -261,8 +259,7 @@ def clocked(
     rate = loader.num_windows / len(loader) * batches / step_s
     return Profile(
         window=part("window", steps=steps, seconds=parts.wall, warmup_steps=lengths.warmup_steps, clock=clock.kind),
-        shares=shares,
-        ms_per_step=_milliseconds(shares, step_s),
+        shares=part("shares", **parts.shares),
         step_ms=part("step_ms", p50=p50, p95=p95, p99=p99, outliers=outliers(parts.step_seconds)),
         throughput=part("throughput", windows_per_s=rate),
         loader=facts,
@@ -270,10 +267,6 @@ def clocked(
         fluctuation=fluctuation(parts, {name: every for name, every in causes.items() if every > 0}),
         timeline={"bin_s": bins * bin_s, "busy": busy, "steps_per_point": steps_per_point, "step_ms": step_ms},
     )
-
-
-def _milliseconds(shares: Section, step_s: float) -> Section:
-    return {name: None if share is None else 1e3 * step_s * share for name, share in shares.items()}
 
 
 class Training:

@@ -154,7 +154,6 @@ class Profile(Shown):
 
     window: Section
     shares: Section
-    ms_per_step: Section
     step_ms: Section
     throughput: Section
     gpu_busy: float | None = None
@@ -193,13 +192,18 @@ class Profile(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"schema": SCHEMA, **asdict(self)}
+        return {"schema": SCHEMA, "ms_per_step": self.ms_per_step, **asdict(self)}
 
     @property
     def step_s(self) -> float:
         """Mean seconds of a step."""
         seconds: float = self.window["seconds"]
         return seconds / self.window["steps"]
+
+    @property
+    def ms_per_step(self) -> Section:
+        """The shares in milliseconds of a mean step."""
+        return {name: None if share is None else 1e3 * self.step_s * share for name, share in self.shares.items()}
 
     @property
     def others(self) -> str:

@@ -65,7 +65,7 @@ def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
 
     A training step is told as what it consists of, where that is known.
     """
-    shares, ms = dict(profile.shares), dict(profile.ms_per_step)
+    shares, step_ms = dict(profile.shares), 1e3 * profile.step_s
     names = {"input": "waiting for input", "transfer": "copy to device", "hooks": "between steps"}
     waiting = profile.number("host.waiting")
     if shares["kernel"] is not None:
@@ -74,9 +74,8 @@ def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
         names = {"span": "training step", **names}
     else:  # waiting lies inside of it, as a bubble between kernels does
         names = {"kernel": "training step, computing", "bubble": "training step, waiting", **names}
-        for part, share in (("kernel", shares["span"] - waiting), ("bubble", waiting)):
-            shares[part], ms[part] = share, 1e3 * profile.step_s * share
-    return [(key, name, shares[key], ms[key]) for key, name in names.items()]
+        shares |= {"kernel": shares["span"] - waiting, "bubble": waiting}
+    return [(key, name, shares[key], step_ms * shares[key]) for key, name in names.items()]
 
 
 def gain_of(profile: Profile) -> str:

@@ -55,7 +55,6 @@ def healthy(clock: str = "device") -> Profile:
     return Profile(
         window=section("window", 100, 100 * STEP_S, 10, clock),
         shares=section("shares", 0.01, 0.01, 0.97, 0.01, *((0.95, 0.02) if traced else ())),
-        ms_per_step=section("shares", 1.0, 1.0, 97.0, 1.0, *((95.0, 2.0) if traced else ())),
         step_ms=section("step_ms", 100.0, 101.0, 102.0),
         throughput=section("throughput", 640.0, 1e6, 1e12, None if traced else 1e9),
         gpu_busy=0.96 if traced else None,

@@ -34,7 +34,6 @@ def cuda() -> Profile:
     return Profile(
         window=section("window", 120, 283.4, 12, "device"),
         shares=section("shares", 0.536, 0.0104, 0.4504, 0.0032, 0.422, 0.0284),
-        ms_per_step=section("shares", 1265.7, 24.6, 1063.7, 7.6, 996.6, 67.1),
         step_ms=section("step_ms", 2412.0, 9480.1, 9502.7, [118, 4]),
         throughput=section("throughput", 27.1, 1_122_000.0, 1.9e12, 6.2e11),
         gpu_busy=0.4324,
@@ -86,7 +85,6 @@ def cpu() -> Profile:
         bare(),
         window=section("window", 200, 21.94, 10, "host"),
         shares=section("shares", 0.0006, 0.0, 0.9931, 0.0063),
-        ms_per_step=section("shares", 0.07, 0.0, 108.9, 0.69),
         step_ms=section("step_ms", 107.3, 121.8, 148.9, [17]),
         throughput=section("throughput", 583.4, 1_450_000.0, 1.1e10, 2.4e9),
         operators={"top": tops},
@@ -123,7 +121,6 @@ def bare() -> Profile:
     return Profile(
         window=section("window", 5, 1.0, 0, "host"),
         shares=section("shares", 0.25, 0.0, 0.5, 0.25),
-        ms_per_step=section("shares", 50.0, 0.0, 100.0, 50.0),
         step_ms=section("step_ms", 200.0, 200.0, 200.0),
         throughput=section("throughput", 64.0),
         gpu_busy=None,
