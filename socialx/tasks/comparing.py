@@ -60,22 +60,22 @@ def compare(
     """
     with listening(progress):
         layers = Layers.of(settings, {"data.path": file, **sections})
-        here = layers.load().settings
+        effective = layers.load().settings
         if isinstance(other, Settings):
             there = other
         else:
             there = layers.over(read_settings(Path(other)), str(other)).load().settings
-        seconds, logs = here.profile.block_seconds, list[float]()
+        seconds, logs = effective.profile.block_seconds, list[float]()
         ours, others = list[Block](), list[Block]()
         with work("compare", 2 * ROUNDS * PAIRS_OF_ROUND * seconds, "s") as bar:
             # One process may be luckier than another of equal settings: its memory or its core may be better placed for
             # as long as it lives.  So each round has new processes, and the rounds are what the interval counts.
             for _ in range(ROUNDS):
-                gain, *blocks = one_round(here, there, seconds, bar)
+                gain, *blocks = one_round(effective, there, seconds, bar)
                 logs.append(math.log(gain.gain))
                 ours += blocks[0]
                 others += blocks[1]
-        mine, theirs = flat(here), flat(there)
+        mine, theirs = flat(effective), flat(there)
         changes = {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
         return Comparison(gain_of(logs), Side.of(ours), Side.of(others), changes)
 

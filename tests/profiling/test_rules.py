@@ -359,17 +359,8 @@ def test_fewer_windows_than_a_batch_may_have_are_no_error() -> None:
 
 def bare(clock: str = "host", shares: Section | None = None) -> Profile:
     """What the clock alone gives."""
-    whole = shares or section("shares", 0.4, 0.2, 0.2, 0.2)
-    nothing = dict.fromkeys(("gpu_busy", "sm_efficiency", "bubble", "kernels", "sync", "copy", "memory", "device"))
-    return Profile(
-        section("window", 9, 1.0, 0, clock),
-        whole,
-        whole,
-        section("step_ms", 1, 1, 1),
-        section("throughput", 1.0),
-        **nothing,
-        why={},
-    )
+    window, step_ms, rate = section("window", 9, 1.0, 0, clock), section("step_ms", 1, 1, 1), section("throughput", 1.0)
+    return Profile(window, shares or section("shares", 0.4, 0.2, 0.2, 0.2), step_ms, rate)
 
 
 SHARES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda parts: [part / sum(parts) for part in parts])
@@ -383,19 +374,20 @@ def test_the_clock_alone_gives_no_finding_of_a_card(parts: list[float]) -> None:
     assert made.verdict in VERDICTS
 
 
-# What a profile always has: the clock's sections whole but for the two parts of a span; and the numbers of which one is
-# not measured without the other.
-WHOLE = ("window", "step_ms", "fluctuation", "machine")
-MEASURED = ("shares.input", "shares.transfer", "shares.span", "shares.hooks", "throughput.windows_per_s")
-MEASURED += ("host.threads", "host.cores", "memory.peak_bytes", "memory.capacity_bytes", "kernels.per_step")
+# Sections and numbers that a profile always has, or all together; an operator's rate needs both of a machine's.
+WHOLE = {"window", "ms_per_step", "step_ms", "fluctuation", "machine"}
+MEASURED = {
+    *("shares.input", "shares.transfer", "shares.span", "shares.hooks", "throughput.windows_per_s", "host.threads"),
+    *("host.cores", "memory.peak_bytes", "memory.capacity_bytes", "kernels.per_step"),
+}
 
 
 def optional(profile: Profile) -> list[str]:
     """The dotted names of what a profile may lack."""
-    sections = {name.partition(".")[0] for name in NAMES} - set(WHOLE)
+    sections = {name.partition(".")[0] for name in NAMES} - WHOLE
     there = [name for name in sections if isinstance(getattr(profile, name), dict)]
     inner = [f"{section}.{key}" for section in there for key in getattr(profile, section)]
-    return [each.name for each in fields(profile) if "None" in str(each.type)] + sorted(set(inner) - set(MEASURED))
+    return [each.name for each in fields(profile) if "None" in str(each.type)] + sorted(set(inner) - MEASURED)
 
 
 @given(st.sampled_from(CASES), st.data())

@@ -216,7 +216,7 @@ def test_a_device_is_told_by_its_kernels() -> None:
         "no kernel running",
         "host late",
         "nothing asked for",
-        "996.60",
+        "996.62",
         "waiting for input",
         "53.6%",
     ):
