@@ -129,6 +129,16 @@ def _device(p: Profile) -> str:
     return "GPU" if p.window["clock"] == "device" else "CPU"
 
 
+def _late(p: Profile, mode: str) -> bool:
+    """Whether the loader is of this mode and the device waits for it."""
+    return p.value("loader.mode") == mode and bool(p.shares["input"] >= WARN)
+
+
+def _inline(p: Profile) -> bool:
+    """Whether the training process makes its batches itself, and the device waits for them."""
+    return _late(p, "workers") and not p.number("loader.num_workers")
+
+
 def fits(p: Profile) -> bool:
     """Whether the whole series has room on the device."""
     size, free = p.value("loader.series_bytes"), p.value("loader.free_bytes")
@@ -226,16 +236,6 @@ def _sync_exposes_loader(p: Profile) -> Finding | None:
     saved = p.shares["input"] + p.number("bubble.sync")
     vain = "loader.num_workers and loader.prefetch_factor: batches are made in time without that wait"
     return _finding("sync.exposes_loader", saved, evidence, _read_rarely(p), advice=_sites(p), will_not_help=vain)
-
-
-def _late(p: Profile, mode: str) -> bool:
-    """Whether the loader is of this mode and the device waits for it."""
-    return p.value("loader.mode") == mode and bool(p.shares["input"] >= WARN)
-
-
-def _inline(p: Profile) -> bool:
-    """Whether the training process makes its batches itself, and the device waits for them."""
-    return _late(p, "workers") and not p.number("loader.num_workers")
 
 
 def _workers(p: Profile) -> Finding | None:

@@ -356,25 +356,24 @@ def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> list[dict
 
     events: the ``traceEvents`` of a Chrome trace of ``steps`` steps.
     """
-    kept = [event for event in events if event.get("cat") in ("cpu_op", OURS) and "dur" in event]
-    begin = max((float(event["ts"]) for event in kept if event["name"] == WINDOW), default=0.0)
-    calls: dict[Any, list[tuple[float, float, str]]] = defaultdict(list)  # by thread: begin, -end, name
+    kept = [Event.of(event) for event in events if event.get("cat") in ("cpu_op", OURS) and "dur" in event]
+    begin = max((e.begin for e in kept if e.name == WINDOW), default=0.0)
+    threads: dict[str, list[Event]] = defaultdict(list)
     for event in kept:
-        if event["cat"] == "cpu_op" and event["ts"] >= begin:
-            at = float(event["ts"])
-            calls[event.get("tid")].append((at, -at - float(event["dur"]), event["name"]))
+        if event.cat == "cpu_op" and event.begin >= begin:
+            threads[event.thread].append(event)
     operators: list[tuple[str, float]] = []
-    for thread in calls.values():
+    for calls in threads.values():
+        calls.sort(key=lambda e: (e.begin, -e.end))  # outer ones before inner ones
+        own = [e.end - e.begin for e in calls]
         outer: list[int] = []  # the operators that are not done yet, each called by the one before it
-        ordered = sorted(thread)  # outer ones before inner ones
-        own = [-end - begin for begin, end, _ in ordered]
-        for place, (begin, end, _) in enumerate(ordered):
-            while outer and -ordered[outer[-1]][1] <= begin:
+        for place, call in enumerate(calls):
+            while outer and calls[outer[-1]].end <= call.begin:
                 outer.pop()
             if outer:
-                own[outer[-1]] -= -end - begin
+                own[outer[-1]] -= call.end - call.begin
             outer.append(place)
-        operators += [(name, max(0.0, us)) for (_, _, name), us in zip(ordered, own, strict=True)]
+        operators += [(call.name, max(0.0, us)) for call, us in zip(calls, own, strict=True)]
     return _longest(operators, steps, 8) if any(us for _, us in operators) else []
 
 

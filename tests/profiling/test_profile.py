@@ -25,7 +25,7 @@ from socialx.precision import Precision
 from socialx.profiling import measure, work
 from socialx.profiling.analysis import grouped, outliers, partition
 from socialx.profiling.measure import Lengths, device_section
-from socialx.profiling.profile import NAMES, Profile, Section
+from socialx.profiling.profile import NAMES, NUMBERS, Profile, Section, part
 from socialx.profiling.rules import with_findings
 from socialx.profiling.work import machine, repeated, work_of
 from socialx.training.capture import WARMUP
@@ -305,6 +305,15 @@ def test_what_is_not_measured_is_null_with_a_reason(monkeypatch: pytest.MonkeyPa
     assert nulls == set(found["why"]) == set(profile.why)
     assert found["schema"] == "socialx.profile/3"
     json.dumps(found, allow_nan=False)
+
+
+def test_every_section_has_its_numbers_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = profiled(monkeypatch)
+    sections = {name: getattr(profile, name) for name in NUMBERS if isinstance(getattr(profile, name), dict)}
+    assert len(sections) == 12
+    assert {name: set(found) for name, found in sections.items()} == {name: set(part(name)) for name in sections}
+    with pytest.raises(ValueError, match="shares has no inputs"):
+        part("shares", inputs=0.5)
 
 
 def test_a_value_by_its_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
