@@ -27,16 +27,6 @@ COLOUR_NUMBERS = {"span": 1, "kernel": 1, "bubble": 2, "input": 3, "transfer": 4
 WIDE = (760, 190)  # of a picture over time
 
 
-class Phase(NamedTuple):
-    """A row of the table of shares: its number and colour, or 0 for what lies across the phases."""
-
-    place: int
-    colour: int
-    name: str
-    share: str
-    ms: str
-
-
 class Chart(NamedTuple):
     """A picture with a remark above and sentences below."""
 
@@ -70,16 +60,19 @@ class ProfileView:
         """What is to be gained, and that other programs ran."""
         return [line for line in (gain_of(self.profile), busy_machine(self.profile)) if line]
 
-    def shares(self) -> tuple[Markup, list[Phase]]:
-        """The phases of a step as a bar and as rows, and rows of what the time without a kernel lacked."""
+    def shares(self) -> tuple[Markup, list[tuple[int, int, str, str, str]]]:
+        """The phases of a step as a bar and as rows, and rows of what the time without a kernel lacked.
+
+        A row has its number and its colour, or 0 for what lies across the phases, its name, share and milliseconds.
+        """
         rows, parts, words = [], [], []
         for place, (phase, name, share, ms) in enumerate(phases_of(self.profile), 1):
             colour = COLOUR_NUMBERS[phase]
             parts.append((colour, 100 * share if known(share) else 0.0))
             words.append(f"{place} {name} {percent(share)}")
-            rows.append(Phase(place, colour, name, percent(share), number(ms, digits=2)))
+            rows.append((place, colour, name, percent(share), number(ms, digits=2)))
         for name, share, ms in idle_of(self.profile):
-            rows.append(Phase(0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, digits=2)))
+            rows.append((0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, digits=2)))
 
         def draw(axes: Axes) -> None:
             axes.set(position=(0, 0, 1, 1), xlim=(0, 100), ylim=(0, 1), xticks=[], yticks=[])
