@@ -46,8 +46,8 @@ from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.precision import Precision
 from socialx.profiling import work
 from socialx.profiling.collector import trace_steps
-from socialx.profiling.measure import Lengths, Training, measure
-from socialx.profiling.profile import DeviceSummary, LoaderFacts
+from socialx.profiling.measure import Lengths, Training, device_section, measure
+from socialx.profiling.profile import part
 from socialx.training.device import sampling
 from socialx.training.learner import Learner
 
@@ -359,11 +359,11 @@ def encoder(impl: str, compiled: bool, graph: bool, traced: bool = False, **case
     if traced:
         trace = trace_steps(run, 3, DEVICE)
         yield row | {
-            "kernels_per_step": trace.kernels and trace.kernels.per_step,
-            "syncs_per_step": trace.sync and trace.sync.per_step,
+            "kernels_per_step": trace.kernels and trace.kernels["per_step"],
+            "syncs_per_step": trace.sync and trace.sync["per_step"],
             "gpu_busy": trace.gpu_busy,
             "sm_efficiency": trace.sm_efficiency,
-            "top": trace.kernels and [asdict(kernel) for kernel in trace.kernels.top],
+            "top": trace.kernels and trace.kernels["top"],
         }
 
 
@@ -430,8 +430,8 @@ def watched(found: dict[str, Any]) -> Iterator[None]:
         yield
     after = tried(gpm_sample)
     missing = [sample for sample in (before, after) if "why" in sample]
-    summary = DeviceSummary.of(samples)
-    found["nvml"] = asdict(summary) if summary else {"why": samples.why}
+    summary = device_section(samples)
+    found["nvml"] = summary or {"why": samples.why}
     found["gpm"] = missing[0] if missing else tried(lambda: gpm_shares(before["sample"], after["sample"]))
 
 
@@ -482,7 +482,7 @@ def training(
     products_as_in_training()
     case = Case(16, "fp32", 5, 4, 2, (1,)) if SMOKE else Case(128, precision)
     data = resident(case)
-    facts = LoaderFacts("resident", len(data))
+    facts = part("loader", mode="resident", batches_per_epoch=len(data))
     with warnings.catch_warnings():
         warnings.simplefilter("error", Fallback)  # a row is what it says, or it is not there
         learner = made_learner(case, impl, compile, cuda_graph, without)

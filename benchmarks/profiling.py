@@ -26,7 +26,7 @@ from socialx.batch import Example
 from socialx.build import build
 from socialx.profiling.analysis import partition
 from socialx.profiling.measure import Lengths, Training, clocked
-from socialx.profiling.rules import RULES, patch_of, with_findings
+from socialx.profiling.rules import VERDICT_OF, patch_of, with_findings
 from socialx.settings_file import as_yaml
 from socialx.settings_layers import Layers
 from socialx.tasks.profiling import loading_facts
@@ -68,7 +68,7 @@ def rules() -> None:
         true, _ = truth(loop)
         found = with_findings(profile_of(loop)).findings
         first = next((f for f in found if f.severity != "info" and not f.rule.startswith(NOT_STALLS)), None)
-        word = RULES[first.rule].verdict.removesuffix("-BOUND") if first else "healthy"
+        word = VERDICT_OF[first.rule].removesuffix("-BOUND") if first else "healthy"
         drawn[true] += 1
         right[true] += word == true
         if word != true:
@@ -114,7 +114,7 @@ def waits(data: str, steps: int = 150) -> None:
 
 
 def _reported(found: Any, place: str) -> float:
-    return {"data": found.shares.input, "step": found.host.waiting, "hook": found.shares.hooks}[place]
+    return {"data": found.shares["input"], "step": found.host["waiting"], "hook": found.shares["hooks"]}[place]
 
 
 def _loop(s: Any, sleepy: _Sleepy, steps: int) -> tuple[Any, float]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from socialx.profiling.analysis import partition
 from socialx.profiling.measure import Lengths, clocked, with_trace
-from socialx.profiling.profile import Host, LoaderFacts, Memory, Profile
+from socialx.profiling.profile import Profile, part
 from socialx.profiling.trace import MARK, WINDOW, Trace, read_trace
 
 WARMUP_STEPS = 20
@@ -224,22 +224,30 @@ def profile_of(loop: Loop) -> Profile:
     series, peak = GIB if loop.fits else 4 * CAPACITY_BYTES, 8 * GIB
     peak += series if loop.mode == "resident" else 0
     mode = {"inline": "workers"}.get(loop.mode, loop.mode)
-    facts = LoaderFacts(mode, 1000, series_bytes=series, free_bytes=CAPACITY_BYTES - peak)
+    free = CAPACITY_BYTES - peak
+    facts = part("loader", mode=mode, batches_per_epoch=1000, series_bytes=series, free_bytes=free)
     if mode == "workers":
-        workers = 0 if loop.mode == "inline" else loop.num_workers
-        facts = replace(facts, num_workers=workers, prefetch_factor=loop.prefetch_factor, persistent_workers=True)
-        facts = replace(facts, pin_memory=loop.pin_memory)
+        facts["num_workers"] = 0 if loop.mode == "inline" else loop.num_workers
+        facts |= {"prefetch_factor": loop.prefetch_factor, "persistent_workers": True}
     clock: Any = SimpleNamespace(kind="device", cpu_seconds=lambda: None)
     lengths = Lengths(loop.steps - WARMUP_STEPS, WARMUP_STEPS, loop.log_every)
     made = clocked(clock, partition(outcome.marks), _Loader(outcome.making_s), 1, lengths, facts)  # type: ignore[arg-type]
     made = with_trace(made, trace_of(loop), ["train.py:1"])
-    loading = {"mode": mode, "num_workers": facts.num_workers, "prefetch_factor": loop.prefetch_factor}
+    loading = {"mode": mode, "num_workers": facts["num_workers"], "prefetch_factor": loop.prefetch_factor}
     precision = "bf16-mixed" if loop.half else "32-true"
     training = {"precision": precision, "compile": "off", "cuda_graph": False, "log_every_n_steps": loop.log_every}
     return replace(
         made,
-        memory=Memory(peak, CAPACITY_BYTES, peak, 0, 0.0, 1.0),
-        host=Host(1, loop.cores, 1.0, waiting=None, gc=0.0),
+        memory=part(
+            "memory",
+            peak_bytes=peak,
+            capacity_bytes=CAPACITY_BYTES,
+            reserved_bytes=peak,
+            alloc_retries=0,
+            growth_bytes_per_step=0.0,
+            monotone=1.0,
+        ),
+        host=part("host", threads=1, cores=loop.cores, cores_used=1.0, gc=0.0),
         settings={
             "loader": {"batch_size": BATCH_SIZE, "pin_memory": loop.pin_memory, **loading},
             "trainer": training,

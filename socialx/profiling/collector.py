@@ -20,7 +20,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function, supported_activities
 
 from socialx.disk import replacing
-from socialx.profiling.trace import MARK, WINDOW, Operators, Trace, read_operators, read_trace
+from socialx.profiling.trace import MARK, WINDOW, Trace, read_operators, read_trace
 from socialx.profiling.work import synchronize
 
 # CUPTI gets its buffers in the first step, and drops the first kernels of a later profiler in the same process.
@@ -61,13 +61,14 @@ def trace_steps(run: Callable[[], object], steps: int, device: torch.device, kee
     return Trace.missing(steps, f"{trace.why['kernels']} ({hint})") if trace.kernels is None and hint else trace
 
 
-def trace_operators(run: Callable[[], object], steps: int, keep: Path | None = None) -> Operators | str:
-    """Call ``run`` as often as there are steps -> the operators of a CPU, or why there are none."""
+def trace_operators(
+    run: Callable[[], object], steps: int, keep: Path | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """Call ``run`` as often as there are steps -> the longest operators of a CPU, or why there are none."""
     try:
-        operators = read_operators(record(run, steps, torch.device("cpu"), [], keep, 0), steps)
+        return read_operators(record(run, steps, torch.device("cpu"), [], keep, 0), steps), "the trace has no operator"
     except ProfilerError as error:
-        return f"the profiler failed: {error}"
-    return operators or "the trace has no operator"
+        return [], f"the profiler failed: {error}"
 
 
 def record(

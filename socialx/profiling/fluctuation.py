@@ -9,12 +9,11 @@ it needs no sampling and works on a CPU too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from socialx.profiling.analysis import Partition
-from socialx.profiling.profile import Fluctuation
+from socialx.profiling.profile import Section, part
 
 SWING_PP = 40.0  # p95 - p5 of a signal that is called periodic
 STRENGTH = 0.55  # noise that wanders or comes in bursts reaches it in 2 of 100 windows
@@ -27,7 +26,7 @@ MOST_BINS = 20_000
 ALIKE = 0.1  # two counts of steps that differ by less are one
 
 
-def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Fluctuation:
+def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
     """How the busy share changes.
 
     causes: setting or words -> steps after which it comes again; the first one that fits a period within 10 % is named.
@@ -35,8 +34,9 @@ def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Fluctuation:
     bin_s = bin_seconds(parts)
     busy = np.convolve(busy_bins(parts, bin_s / HOPS), np.full(HOPS, 1 / HOPS), "valid")  # each sample is a whole bin
     low, high = (float(each) for each in np.quantile(busy, (0.05, 0.95)))
-    swing = Fluctuation(bin_s, float(busy.mean()), low, high, 100 * (high - low))
-    if swing.swing_pp < SWING_PP:
+    mean, swing_pp = float(busy.mean()), 100 * (high - low)
+    swing = part("fluctuation", bin_s=bin_s, mean=mean, p5=low, p95=high, swing_pp=swing_pp)
+    if swing_pp < SWING_PP:
         return swing
     period, strength = repeats(busy, LEAST_BINS * HOPS)
     if period is None or strength < STRENGTH:
@@ -44,7 +44,7 @@ def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Fluctuation:
     period_s = period * bin_s / HOPS
     steps = period_s * len(parts.step_seconds) / parts.wall
     cause = next((name for name, every in causes.items() if abs(steps / every - 1) <= ALIKE), None)
-    return replace(swing, period_s=period_s, strength=strength, steps_per_period=steps, cause=cause)
+    return swing | {"period_s": period_s, "strength": strength, "steps_per_period": steps, "cause": cause}
 
 
 def bin_seconds(parts: Partition) -> float:

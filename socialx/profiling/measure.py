@@ -14,10 +14,11 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,27 +30,14 @@ from socialx.errors import Argument, Message, in_short
 from socialx.profiling import collector
 from socialx.profiling.analysis import Partition, grouped, outliers, partition
 from socialx.profiling.fluctuation import bin_seconds, busy_bins, fluctuation
-from socialx.profiling.profile import (
-    DeviceSummary,
-    Host,
-    Idle,
-    LoaderFacts,
-    Memory,
-    Overhead,
-    Profile,
-    Shares,
-    StepTimes,
-    Throughput,
-    Timeline,
-    Window,
-)
-from socialx.profiling.trace import Operators, Trace
+from socialx.profiling.profile import Profile, Section, part
+from socialx.profiling.trace import Trace
 from socialx.profiling.trials import step_alone, try_settings
 from socialx.profiling.work import machine, synchronize, work_of
 from socialx.progress import note, work
 from socialx.training.capture import WARMUP
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
-from socialx.training.device import sampling
+from socialx.training.device import DeviceSamples, sampling
 from socialx.training.leak import growth
 from socialx.training.learner import Learner
 from socialx.training.loop import examples_of, run_steps
@@ -62,6 +50,8 @@ LOOK_S = 0.05  # between two of them, each of which takes some 0.02 ms
 POINTS = 600  # of a picture
 WAITED = 0.05  # share of a time from which on it counts as waiting
 CLOCK_STEPS = 500  # of the clock alone
+# NVML's bits for a clock that was lowered, other than for idleness or by the user (nvml.h, clocks event reasons).
+REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "power brake": 0x80}
 
 
 @dataclass(frozen=True)
@@ -79,9 +69,7 @@ class Lengths:
     max_seconds: float = math.inf
 
 
-def measure(
-    learner: Learner, loader: Loader, lengths: Lengths, facts: LoaderFacts, keep: Path | None = None
-) -> Profile:
+def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, keep: Path | None = None) -> Profile:
     """Warm up, then measure ``lengths.steps`` optimizer steps, then trace and try a few more.
 
     facts: what is known of the loader.  keep: where the trace is written.  The model is trained while it is measured;
@@ -108,15 +96,14 @@ def measure(
             told = f"{measured_steps} of {steps} steps were measured"
             note(Message(Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
         measured = clocked(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
-        if measured.host is not None:
-            host = replace(measured.host, cores_used=cpu_s / parts.wall, gc=sum(collected) / parts.wall)
-            if before_s is not None and after_s is not None and learner.group.world == 1:
-                host = replace(host, others_used=max(0.0, after_s - before_s) / parts.wall)
-            measured = replace(measured, host=host)
+        host = {**(measured.host or {}), "cores_used": cpu_s / parts.wall, "gc": sum(collected) / parts.wall}
+        if before_s is not None and after_s is not None and learner.group.world == 1:
+            host["others_used"] = max(0.0, after_s - before_s) / parts.wall
         measured = replace(
             measured,
+            host=host,
             memory=_memory(device, training.used, measured_steps, learner.records),
-            device=DeviceSummary.of(samples),
+            device=device_section(samples),
             recompiles=_compiled() - compiled,
             why={"device": samples.why} if samples.why else {},
         )
@@ -126,24 +113,24 @@ def measure(
 
 def _traced(measured: Profile, training: Training, steps: int, device: torch.device, keep: Path | None) -> Profile:
     """The profile with what a trace of so many more steps says, and the lines that wait for the device."""
-    if device.type != "cuda":
-        operators: Operators | str = "trace_steps is 0"
-        if steps:
-            most = CPU_TRACE_STEPS if measured.step_ms.p50 < LONG_MS else 1
-            operators = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
-        measured = with_trace(measured, Trace.missing(0, "no CUDA device"), [])
-        if isinstance(operators, Operators):
-            return replace(measured, operators=operators)
-        return replace(measured, why={**measured.why, "operators": operators})
     sites: list[str] = []
-    if steps:
+    operators, reason = list[dict[str, Any]](), "trace_steps is 0"
+    if device.type != "cuda":
+        trace = Trace.missing(0, "no CUDA device")
+        if steps:
+            most = CPU_TRACE_STEPS if measured.step_ms["p50"] < LONG_MS else 1
+            operators, reason = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
+    elif steps:
         clock = collector.TraceClock()
         trace = collector.trace_steps(lambda: training.take(1, clock), steps, device, keep)
         sites = collector.sync_sites(lambda: training.take(1))
     else:
-        trace = Trace.missing(0, "trace_steps is 0")
+        trace = Trace.missing(0, reason)
+    if device.type == "cuda":
+        reason = "a CPU's operators are not the time of a CUDA device"
     measured = with_trace(measured, trace, sites)
-    reason = "a CPU's operators are not the time of a CUDA device"
+    if operators:
+        return replace(measured, operators={"top": operators})
     return replace(measured, why={**measured.why, "operators": reason})
 
 
@@ -153,40 +140,57 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
     The clock's window is the truth about time, so the trace only divides its phases: kernel and bubble sum to the span,
     and the causes of the bubble to the bubble.
     """
-    step_s = measured.window.seconds / measured.window.steps
-    shares, bubble, idle, kernels = measured.shares, None, None, trace.kernels
+    shares, bubble, idle, sync, kernels = dict(measured.shares), None, None, trace.sync, trace.kernels
     why = {key: reason for key, reason in trace.why.items() if key != "span"}
     if trace.span is not None:
-        idle = Idle.of(shares, trace.phases)
-        bubble = {cause: shares.span * share for cause, share in trace.span.items()}
-        kernel = bubble.pop("kernel")
-        shares = replace(shares, kernel=kernel, bubble=sum(bubble.values()))
+        idle = _idle(shares, trace.phases)
+        bubble = {cause: shares["span"] * share for cause, share in trace.span.items()}
+        shares["kernel"] = bubble.pop("kernel")
+        shares["bubble"] = sum(bubble.values())
     else:
         why = {**dict.fromkeys(("shares.kernel", "shares.bubble", "bubble", "idle"), trace.why["span"]), **why}
     if kernels is not None and trace.wall_us is not None:
-        kernels = replace(kernels, slowdown=trace.wall_us / trace.steps / (1e6 * step_s))
+        kernels = {**kernels, "slowdown": trace.wall_us / trace.steps / (1e6 * measured.step_s)}
     return replace(
         measured,
         shares=shares,
-        ms_per_step=_milliseconds(shares, step_s),
         gpu_busy=trace.gpu_busy,
         sm_efficiency=trace.sm_efficiency,
         bubble=bubble,
         idle=idle,
         kernels=kernels,
-        sync=None if trace.sync is None else replace(trace.sync, sites=sites),
+        sync=None if sync is None else {**sync, "sites": sites},
         copy=trace.copy,
         why={**why, **measured.why},
     )
 
 
+def _idle(shares: Section, phases: Mapping[str, Mapping[str, float]]) -> Section:
+    """The time without a kernel, of the clock's shares of the window and the causes' shares of each phase."""
+
+    def of_window(cause: str, *names: str) -> float:
+        return sum(shares[name] * phases[name][cause] for name in names if name in phases)
+
+    every = ("input", "transfer", "span", "hooks")
+    late, queued = of_window("launch", "transfer", "span"), of_window("queued", *every)
+    copy, unknown = of_window("copy", *every), of_window("unknown", *every)
+    asked = {
+        "input": of_window("launch", "input") + of_window("sync", "input"),
+        "sync": of_window("sync", *every[1:]),
+        "hooks": of_window("launch", "hooks"),
+    }
+    unasked = sum(asked.values())
+    whole = late + queued + unasked + copy + unknown
+    return part("idle", whole=whole, late=late, queued=queued, unasked=unasked, **asked, copy=copy, unknown=unknown)
+
+
 def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: bool) -> Profile:
     """The profile with trials, the operations and bytes of a step, and what this device does at best."""
-    device, facts, host = learner.precision.device, measured.loader, measured.host
-    example, step_s = next(iter(loader.epoch(0))).to(device), measured.window.seconds / measured.window.steps
+    device, host, step_s = learner.precision.device, measured.host, measured.step_s
+    example = next(iter(loader.epoch(0))).to(device)
     trials = trials and learner.group.world == 1 and not learner.records  # other steps, or ones to record anew
-    if trials and host and device.type == "cpu" and facts and facts.num_workers:  # workers take cores from the step
-        host = replace(host, step_alone_s=step_alone(learner, example))
+    if trials and host and device.type == "cpu" and measured.number("loader.num_workers"):
+        host = {**host, "step_alone_s": step_alone(learner, example)}  # workers take cores from the step
     tried = []
     if trials:
         with work("trying settings", None, "steps") as bar:
@@ -203,43 +207,42 @@ def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: boo
         rates = machine(learner.precision)
     except RuntimeError as error:  # its matrices and copies may find no memory beside the training's
         why["machine"] = f"cannot be measured: {in_short(error)}"
-    rate = measured.throughput.windows_per_s
+    rate = measured.throughput["windows_per_s"]
     windows = rate * step_s / learner.group.world  # of this process
     _, history, sensors, *_ = example.batch.history.shape
-    throughput = Throughput(
-        windows_per_s=rate,
-        sensor_steps_per_s=rate * history * sensors,
-        flops_per_step=None if flops is None else flops * windows,
-        bytes_per_step=None if moved is None or learner.precision.low else moved * windows,
-    )
+    throughput = {
+        "windows_per_s": rate,
+        "sensor_steps_per_s": rate * history * sensors,
+        "flops_per_step": None if flops is None else flops * windows,
+        "bytes_per_step": None if moved is None or learner.precision.low else moved * windows,
+    }
     clock, began = clock_for(device), time.perf_counter()
     for _ in range(CLOCK_STEPS):
         for name in ("fetch", "copy", "compute", "done"):
             clock.mark(name)
     mark_s = (time.perf_counter() - began) / CLOCK_STEPS  # of the marks of a step, by the host's time
-    overhead = Overhead(1e6 * mark_s, mark_s / step_s)
+    overhead = {"us_per_step": 1e6 * mark_s, "share": mark_s / step_s}
     return replace(measured, throughput=throughput, why=why, host=host, machine=rates, trials=tried, overhead=overhead)
 
 
 def clocked(
-    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, facts: LoaderFacts
+    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, facts: Section
 ) -> Profile:
     """The part of a profile that the clock alone gives; batches: of a step."""
     steps, step_s = len(parts.step_seconds), parts.wall / len(parts.step_seconds)
     p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
-    shares = Shares(**parts.shares)
     if loader.making_s:  # what the loader offers
         making = statistics.median(loader.making_s)
         computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
-        if facts.mode == "chunk":
-            making /= max(1.0, facts.batches_per_chunk or 1.0)
-        workers = max(1, facts.num_workers or 0)
-        late, size = None, 2 * workers * (facts.prefetch_factor or 1)  # steps in which the queue is emptied twice
+        if facts["mode"] == "chunk":
+            making /= max(1.0, facts["batches_per_chunk"] or 1.0)
+        workers = max(1, facts["num_workers"] or 0)
+        late, size = None, 2 * workers * (facts["prefetch_factor"] or 1)  # steps in which the queue is emptied twice
         if (count := steps // size) >= 3:
             waited = parts.waits()[: count * size].reshape(count, size).sum(1)
             taken = parts.step_seconds[: count * size].reshape(count, size).sum(1)
             late = float(np.mean(waited >= WAITED * taken))
-        facts = replace(facts, making_s=making, supply=workers * computing / making, late=late)
+        facts = {**facts, "making_s": making, "supply": workers * computing / making, "late": late}
     waiting = None
     if (cpu_s := clock.cpu_seconds()) is not None:
         computed = parts.of_phases(np.diff(np.array(cpu_s)))
@@ -248,26 +251,22 @@ def clocked(
     bins, busy = grouped(busy_bins(parts, bin_s), POINTS)
     steps_per_point, step_ms = grouped(1e3 * parts.step_seconds, POINTS)
     causes = {  # what comes again after so many steps, the most likely first
-        "loader.num_workers": (facts.num_workers or 0) / batches if facts.mode == "workers" else 0,
-        "loader.chunk_gb": (facts.batches_per_chunk or 0) / batches,
+        "loader.num_workers": (facts["num_workers"] or 0) / batches if facts["mode"] == "workers" else 0,
+        "loader.chunk_gb": (facts["batches_per_chunk"] or 0) / batches,
         "trainer.log_every_n_steps": lengths.log_every_n_steps,
-        "the end of an epoch": facts.batches_per_epoch / batches,
+        "the end of an epoch": facts["batches_per_epoch"] / batches,
     }
+    rate = loader.num_windows / len(loader) * batches / step_s
     return Profile(
-        window=Window(steps, parts.wall, lengths.warmup_steps, clock.kind),
-        shares=shares,
-        ms_per_step=_milliseconds(shares, step_s),
-        step_ms=StepTimes(p50, p95, p99, outliers(parts.step_seconds)),
-        throughput=Throughput(loader.num_windows / len(loader) * batches / step_s),
+        window=part("window", steps=steps, seconds=parts.wall, warmup_steps=lengths.warmup_steps, clock=clock.kind),
+        shares=part("shares", **parts.shares),
+        step_ms=part("step_ms", p50=p50, p95=p95, p99=p99, outliers=outliers(parts.step_seconds)),
+        throughput=part("throughput", windows_per_s=rate),
         loader=facts,
-        host=Host(torch.get_num_threads(), usable_cores(), None, waiting, None),
+        host=part("host", threads=torch.get_num_threads(), cores=usable_cores(), waiting=waiting),
         fluctuation=fluctuation(parts, {name: every for name, every in causes.items() if every > 0}),
-        timeline=Timeline(bins * bin_s, busy, steps_per_point, step_ms),
+        timeline={"bin_s": bins * bin_s, "busy": busy, "steps_per_point": steps_per_point, "step_ms": step_ms},
     )
-
-
-def _milliseconds(shares: Shares, step_s: float) -> Shares:
-    return Shares(*(None if share is None else 1e3 * step_s * share for share in astuple(shares)))  # type: ignore[arg-type]
 
 
 class Training:
@@ -318,25 +317,44 @@ class Training:
             run_steps(self._learner, self._batches, after_step, clock)
 
 
-def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> Memory:
+def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> Section:
     """The peak, and the slope of what was in use from one tenth of the window on.
 
     records: a replayed step allocates nothing: what it needs is in the pool of its recording, which is reserved.
     """
-    later = used[len(used) // 10 :]
-    each = monotone = None
+    later, grown = used[len(used) // 10 :], {}
     if len(later) >= 5:
-        each = growth(later) * len(used) / steps
-        monotone = float(np.mean(np.diff(later) >= 0))
+        grown["growth_bytes_per_step"] = growth(later) * len(used) / steps
+        grown["monotone"] = float(np.mean(np.diff(later) >= 0))
     if device.type != "cuda":
-        return Memory(peak_bytes(), total_memory() or 0, growth_bytes_per_step=each, monotone=monotone)
-    return Memory(
-        peak_bytes=torch.cuda.max_memory_reserved(device) if records else torch.cuda.max_memory_allocated(device),
+        return part("memory", peak_bytes=peak_bytes(), capacity_bytes=total_memory() or 0, **grown)
+    reserved = torch.cuda.max_memory_reserved(device)
+    return part(
+        "memory",
+        peak_bytes=reserved if records else torch.cuda.max_memory_allocated(device),
         capacity_bytes=torch.cuda.get_device_properties(device).total_memory,
-        reserved_bytes=torch.cuda.max_memory_reserved(device),
+        reserved_bytes=reserved,
         alloc_retries=torch.cuda.memory_stats(device).get("num_alloc_retries", 0),
-        growth_bytes_per_step=each,
-        monotone=monotone,
+        **grown,
+    )
+
+
+def device_section(samples: DeviceSamples) -> Section | None:
+    """NVML's samples over the window, None where there is none.
+
+    A clock was lowered for the reason that was there in most samples, if it was in half of them.
+    """
+    if samples.mean is None:
+        return None
+    counts = {name: sum(bool(bits & bit) for bits in samples.reasons) for name, bit in REASONS.items()}
+    reason = max(counts, key=lambda name: counts[name])
+    return part(
+        "device",
+        utilisation_mean=samples.mean / 100,
+        utilisation_min=min(samples.utilisation) / 100,
+        utilisation_max=max(samples.utilisation) / 100,
+        sm_clock_share=sum(samples.clock) / len(samples.clock) if samples.clock else None,
+        throttled_by=reason if samples.reasons and 2 * counts[reason] >= len(samples.reasons) else None,
     )
 
 

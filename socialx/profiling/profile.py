@@ -7,191 +7,85 @@ measurement.  ``docs/profiling.md`` describes the JSON.
 from __future__ import annotations
 
 import math
-import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from types import UnionType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from socialx.notebook import Shown
 from socialx.profiling.paired import WORTH, Gain
-from socialx.profiling.trace import Copy, Kernels, Operators, Sync
 
-if TYPE_CHECKING:
-    from socialx.training.device import DeviceSamples
-
-SCHEMA = "socialx.profile/2"
+SCHEMA = "socialx.profile/3"
 BUSY = 0.25  # share of the cores that other programs take, from which on they are named
-# NVML's bits for a clock that was lowered, other than for idleness or by the user (nvml.h, clocks event reasons).
-REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "power brake": 0x80}
+
+Section = dict[str, Any]  # name -> number, or another fact; None: not measured
+# The numbers of each section, which a limit may name; of a section without names the number itself.
+NUMBERS = {
+    "window": "steps seconds warmup_steps",
+    # Shares of the window, of the device on CUDA, of the host on a CPU: input, transfer, span and hooks are the whole,
+    # kernel and bubble are the two parts of span.
+    "shares": "input transfer span hooks kernel bubble",
+    "ms_per_step": "input transfer span hooks kernel bubble",
+    "step_ms": "p50 p95 p99",
+    # A sensor step is one reading of one sensor in one window.  Operations and bytes are those of the forward and the
+    # backward pass in this process; bytes: all that operators read and write, if nothing stays in a cache.
+    "throughput": "windows_per_s sensor_steps_per_s flops_per_step bytes_per_step",
+    "gpu_busy": "",
+    "sm_efficiency": "",
+    # Shares of the window in which no kernel ran on a CUDA device; whole is the sum of five:
+    #   late     the host launched the next work after the device had fallen idle
+    #   queued   the next work was launched already: the device's own pause between two kernels
+    #   unasked  the host asked for nothing: it made or awaited a batch (input), waited for the device, such as for the
+    #            loss (sync), or was between two steps (hooks)
+    #   copy     only copies ran
+    #   unknown  the trace does not say when the next work was launched
+    "idle": "whole late queued unasked input sync hooks copy unknown",
+    # Of the traced steps; tiny_share: of the kernels' time.  slowdown: how many times as long a traced step took.
+    "kernels": "per_step us_p50 tiny_share launches_per_step traced_steps slowdown",
+    "sync": "per_step",  # times that the host waited for the device
+    "copy": "h2d_bytes_per_step",  # from host to device
+    # Of the device's allocator on CUDA; on a CPU of the process, whose peak counts from its start.  growth: the robust
+    # slope over the window; monotone: share of its samples that are not below the last.
+    "memory": "peak_bytes capacity_bytes reserved_bytes alloc_retries growth_bytes_per_step monotone",
+    "device": "utilisation_mean utilisation_min utilisation_max sm_clock_share",  # NVML over the window, 0 to 1
+    # making_s: median seconds that a worker, or the thread that reads chunks, needs for one batch.  supply: batches
+    # that all of them offer for every one that a step wants, where the step never waits.  resident_s: seconds of a
+    # batch that is gathered from a resident series, measured where batches are late.  late: share of the times in which
+    # a queue of workers is emptied twice that had to wait: near 1 where batches are always too few.
+    "loader": "batches_per_epoch num_workers prefetch_factor batches_per_chunk series_bytes free_bytes making_s supply"
+    " resident_s late",
+    # threads: of tensor operations.  cores: those that this process may use.  cores_used: CPU seconds of the process
+    # per second of the window; others_used: of other programs on these cores.  waiting: share of the window in which a
+    # training step, on a CPU, was not computed by anybody.  gc: share of the window in Python's garbage collector.
+    # step_alone_s: seconds of a training step while no batch is made, measured with one batch again and again.
+    "host": "threads cores cores_used waiting gc step_alone_s others_used",
+    "machine": "matmul_flops_per_s copy_bytes_per_s",  # of a large product, and of a large copy, read and written
+    # The busy share over bins: mean, percentiles, and p95 - p5 in percentage points.  period_s: of a repeating stall.
+    # strength: of the repetition, 1 is perfect.
+    "fluctuation": "bin_s mean p5 p95 swing_pp period_s strength steps_per_period",
+    "recompiles": "",
+    "overhead": "us_per_step share",  # of the clock's marks
+    "timeline": "bin_s steps_per_point",
+}
+FACTS = {  # what else stands in a section
+    "window": "clock",  # device (CUDA events) or host
+    "step_ms": "outliers",  # numbers of the steps far above the others, the slowest first
+    "kernels": "top",  # the longest ones: name, share, us_per_step, per_step
+    "sync": "sites",  # the lines of code that waited
+    "copy": "pageable",  # whether any copy came from memory that was not pinned
+    "device": "throttled_by",  # why its clock was lowered
+    "loader": "mode persistent_workers",
+    "fluctuation": "cause",  # the setting whose count of steps is that of a period, or in words
+    "timeline": "busy step_ms",  # per bin, and of each step or group of steps
+}
+NAMES = [f"{section}.{name}" if name else section for section, names in NUMBERS.items() for name in names.split(" ")]
 
 
-@dataclass(frozen=True)
-class Window:
-    """What was measured, and by which clock: ``device`` (CUDA events) or ``host``."""
-
-    steps: int
-    seconds: float
-    warmup_steps: int
-    clock: str
-
-
-@dataclass(frozen=True)
-class Shares:
-    """Shares of the window, or ms per step: of the device on CUDA, of the host on a CPU.
-
-    input, transfer, span and hooks are the whole; kernel and bubble are the two parts of span.
-    """
-
-    input: float
-    transfer: float
-    span: float
-    hooks: float
-    kernel: float | None = None
-    bubble: float | None = None
-
-
-@dataclass(frozen=True)
-class Idle:
-    """Shares of the window in which no kernel ran on a CUDA device, by what it lacked; ``whole`` is their sum.
-
-    late      the host launched the next work after the device had fallen idle
-    queued    the next work was launched already: the device's own pause between two kernels
-    unasked   the host asked for nothing, because it
-        input     made or awaited the next batch
-        sync      waited for the device, such as for the loss
-        hooks     was between two steps
-    copy      only copies ran
-    unknown   the trace does not say when the next work was launched
-    """
-
-    whole: float
-    late: float
-    queued: float
-    unasked: float
-    input: float
-    sync: float
-    hooks: float
-    copy: float
-    unknown: float
-
-    @classmethod
-    def of(cls, shares: Shares, phases: Mapping[str, Mapping[str, float]]) -> Idle:
-        """From the clock's shares of the window, and the causes' shares of each phase as in ``Trace``."""
-
-        def of_window(cause: str, *names: str) -> float:
-            return sum(getattr(shares, name) * phases[name][cause] for name in names if name in phases)
-
-        every = ("input", "transfer", "span", "hooks")
-        late, queued = of_window("launch", "transfer", "span"), of_window("queued", *every)
-        input, hooks = of_window("launch", "input") + of_window("sync", "input"), of_window("launch", "hooks")
-        sync, copy, unknown = of_window("sync", *every[1:]), of_window("copy", *every), of_window("unknown", *every)
-        unasked = input + sync + hooks
-        return cls(late + queued + unasked + copy + unknown, late, queued, unasked, input, sync, hooks, copy, unknown)
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """Milliseconds of a step: quantiles.
-
-    outliers: numbers of the steps whose modified z-score is above 3.5 (Iglewicz and Hoaglin 1993), the slowest first.
-    """
-
-    p50: float
-    p95: float
-    p99: float
-    outliers: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Throughput:
-    """Work per second.  A sensor step is one reading of one sensor in one window.
-
-    flops_per_step, bytes_per_step: of the forward and the backward pass in this process; bytes: what all operators read
-    and write, if nothing stays in a cache.
-    """
-
-    windows_per_s: float
-    sensor_steps_per_s: float | None = None
-    flops_per_step: float | None = None
-    bytes_per_step: float | None = None
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What this device does in a large matrix product and in a large copy, measured beside the steps.
-
-    copy: bytes read and written.
-    """
-
-    matmul_flops_per_s: float
-    copy_bytes_per_s: float
-
-
-@dataclass(frozen=True)
-class Host:
-    """The processes and cores of this machine.
-
-    threads: of tensor operations.  cores: those that this process may use.  cores_used: CPU seconds of the process per
-    second of the window; others_used: of other programs on these cores.  waiting: share of the window in which a
-    training step, on a CPU, was not computed by anybody.  gc: share of the window in Python's garbage collector.
-    step_alone_s: seconds of a training step while no batch is made, measured with one batch again and again.
-    """
-
-    threads: int
-    cores: int
-    cores_used: float | None
-    waiting: float | None
-    gc: float | None
-    step_alone_s: float | None = None
-    others_used: float | None = None
-
-    @property
-    def busy(self) -> str:
-        """What other programs took of the cores, in words where it is much; empty where it is not."""
-        if self.others_used is None or self.others_used < BUSY * self.cores:
-            return ""
-        return f"other programs took {self.others_used:.1f} of {self.cores} cores meanwhile"
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Of the device's allocator on CUDA; on a CPU of the process, whose peak counts from its start.
-
-    growth_bytes_per_step: the robust slope over the window; monotone: share of its samples that are not below the last.
-    """
-
-    peak_bytes: int
-    capacity_bytes: int
-    reserved_bytes: int | None = None
-    alloc_retries: int | None = None
-    growth_bytes_per_step: float | None = None
-    monotone: float | None = None
-
-
-@dataclass(frozen=True)
-class LoaderFacts:
-    """How batches were made.
-
-    making_s: median seconds that a worker, or the thread that reads chunks, needs for one batch.  supply: batches that
-    all of them offer for every one that a step wants, where the step never waits.  resident_s: seconds of a batch that
-    is gathered from a resident series, measured where batches are late.  late: share of the times in which a queue of
-    workers is emptied twice that had to wait: near 1 where batches are always too few.  series_bytes: of the series.
-    """
-
-    mode: str
-    batches_per_epoch: int
-    num_workers: int | None = None
-    prefetch_factor: int | None = None
-    pin_memory: bool | None = None
-    persistent_workers: bool | None = None
-    batches_per_chunk: float | None = None
-    series_bytes: int | None = None
-    free_bytes: int | None = None
-    making_s: float | None = None
-    supply: float | None = None
-    resident_s: float | None = None
-    late: float | None = None
+def part(section: str, **values: Any) -> Section:
+    """A section with these values, the others of it None; ValueError for a value that it does not have."""
+    made: Section = dict.fromkeys(f"{FACTS.get(section, '')} {NUMBERS[section]}".split())
+    if unknown := values.keys() - made.keys():
+        raise ValueError(f"{section} has no {', '.join(unknown)}")
+    return made | values
 
 
 @dataclass(frozen=True)
@@ -226,72 +120,6 @@ def best_trial(trials: Iterable[Trial], setting: str) -> Trial | None:
 
 
 @dataclass(frozen=True)
-class Fluctuation:
-    """How the device's busy share changes: mean, 5th and 95th percentile over bins of ``bin_s``.
-
-    swing_pp: p95 - p5 in percentage points.  period_s: of a repeating stall, None where nothing repeats.  strength: of
-    the repetition, 1 is perfect.  cause: the setting whose count of steps is that of a period, or in words.
-    """
-
-    bin_s: float
-    mean: float
-    p5: float
-    p95: float
-    swing_pp: float
-    period_s: float | None = None
-    strength: float | None = None
-    steps_per_period: float | None = None
-    cause: str | None = None
-
-
-@dataclass(frozen=True)
-class DeviceSummary:
-    """NVML over the window: utilisation 0 to 1, the clock of the SMs and why it was lowered."""
-
-    utilisation_mean: float
-    utilisation_min: float
-    utilisation_max: float
-    sm_clock_share: float | None = None
-    throttled_by: str | None = None
-
-    @classmethod
-    def of(cls, samples: DeviceSamples) -> DeviceSummary | None:
-        """From samples, None where there is none.
-
-        A clock was lowered for the reason that was there in most samples, if it was in half of them.
-        """
-        if samples.mean is None:
-            return None
-        counts = {name: sum(bool(bits & bit) for bits in samples.reasons) for name, bit in REASONS.items()}
-        reason = max(counts, key=lambda name: counts[name])
-        return cls(
-            utilisation_mean=samples.mean / 100,
-            utilisation_min=min(samples.utilisation) / 100,
-            utilisation_max=max(samples.utilisation) / 100,
-            sm_clock_share=sum(samples.clock) / len(samples.clock) if samples.clock else None,
-            throttled_by=reason if samples.reasons and 2 * counts[reason] >= len(samples.reasons) else None,
-        )
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """For pictures, at most some hundred points each: the busy share per bin, and ms of each step or group of steps."""
-
-    bin_s: float
-    busy: list[float]
-    steps_per_point: int
-    step_ms: list[float]
-
-
-@dataclass(frozen=True)
-class Overhead:
-    """What the measurement itself costs: the four marks of a step, measured, and their share of a step."""
-
-    us_per_step: float
-    share: float
-
-
-@dataclass(frozen=True)
 class Finding:
     """One thing that costs time, and what to do.
 
@@ -322,32 +150,31 @@ class Finding:
 
 @dataclass(frozen=True, repr=False)
 class Profile(Shown):
-    """Everything that ``profile`` measures.  bubble: the causes of ``shares.bubble``, as in ``Trace``."""
+    """Everything that ``profile`` measures, in sections.  bubble: the causes of ``shares.bubble``, as in ``Trace``."""
 
-    window: Window
-    shares: Shares
-    ms_per_step: Shares
-    step_ms: StepTimes
-    throughput: Throughput
+    window: Section
+    shares: Section
+    step_ms: Section
+    throughput: Section
     gpu_busy: float | None = None
     sm_efficiency: float | None = None
-    bubble: dict[str, float] | None = None
-    idle: Idle | None = None
-    kernels: Kernels | None = None
-    sync: Sync | None = None
-    copy: Copy | None = None
-    memory: Memory | None = None
-    device: DeviceSummary | None = None
+    bubble: Section | None = None
+    idle: Section | None = None
+    kernels: Section | None = None
+    sync: Section | None = None
+    copy: Section | None = None
+    memory: Section | None = None
+    device: Section | None = None
     why: dict[str, str] = field(default_factory=dict)
-    loader: LoaderFacts | None = None
-    host: Host | None = None
-    operators: Operators | None = None
-    machine: Machine | None = None
-    fluctuation: Fluctuation | None = None
+    loader: Section | None = None
+    host: Section | None = None
+    operators: Section | None = None
+    machine: Section | None = None
+    fluctuation: Section | None = None
     trials: list[Trial] = field(default_factory=list)
     recompiles: int | None = None
-    overhead: Overhead | None = None
-    timeline: Timeline | None = None
+    overhead: Section | None = None
+    timeline: Section | None = None
     verdict: str = ""
     summary: str = ""
     findings: list[Finding] = field(default_factory=list)
@@ -361,36 +188,42 @@ class Profile(Shown):
 
     def table(self) -> list[dict[str, Any]]:
         """Where the time of a step goes."""
-        share, ms = asdict(self.shares), asdict(self.ms_per_step)
-        return [{"part of a step": name, "share": share[name], "ms": ms[name]} for name in share]
+        return [{"part of a step": name, "share": self.shares[name], "ms": ms} for name, ms in self.ms_per_step.items()]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"schema": SCHEMA, **asdict(self)}
+        return {"schema": SCHEMA, "ms_per_step": self.ms_per_step, **asdict(self)}
 
-    def value(self, name: str) -> float | None:
-        """A number by its dotted name, such as ``shares.input``; None where it was not measured."""
-        value: Any = self
-        for part in name.split("."):
-            value = getattr(value, part) if value is not None else None
-        return value
+    @property
+    def step_s(self) -> float:
+        """Mean seconds of a step."""
+        seconds: float = self.window["seconds"]
+        return seconds / self.window["steps"]
+
+    @property
+    def ms_per_step(self) -> Section:
+        """The shares in milliseconds of a mean step."""
+        return {name: None if share is None else 1e3 * self.step_s * share for name, share in self.shares.items()}
+
+    @property
+    def others(self) -> str:
+        """What other programs took of the cores, in words where it is much; empty where it is not."""
+        used, cores = self.value("host.others_used"), self.number("host.cores")
+        if used is None or used < BUSY * cores:
+            return ""
+        return f"other programs took {used:.1f} of {cores} cores meanwhile"
+
+    def value(self, name: str) -> Any:
+        """What a dotted name says, such as ``shares.input``; None where it was not measured."""
+        section, _, key = name.partition(".")
+        found = getattr(self, section)
+        return found[key] if key and found is not None else found
+
+    def number(self, name: str) -> Any:
+        """A number by its dotted name; 0 where it was not measured."""
+        return self.value(name) or 0
 
     def setting(self, key: str) -> Any:
         """A setting by its dotted key; None where the settings are not known."""
         section, name = key.split(".")
         return self.settings.get(section, {}).get(name)
-
-
-def number_names(kind: Any = Profile, prefix: str = "") -> list[str]:
-    """The dotted names of all numbers of a profile, or of a part of it."""
-    hints = typing.get_type_hints(kind)
-    names = []
-    for each in fields(kind):
-        hint = hints[each.name]
-        options = typing.get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        section = next((option for option in options if is_dataclass(option)), None)
-        if section is not None:
-            names += number_names(section, f"{prefix}{each.name}.")
-        elif {int, float} & set(options):
-            names.append(f"{prefix}{each.name}")
-    return names

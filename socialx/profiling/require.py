@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from socialx.errors import Argument, Message, SettingsError
-from socialx.profiling.profile import Profile, number_names
-
-NAMES = tuple(number_names())
+from socialx.profiling.profile import NAMES, Profile
 
 
 class Requirement(NamedTuple):

@@ -57,48 +57,6 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Top:
-    """One kernel: its share of all kernel time, us and calls per step."""
-
-    name: str
-    share: float
-    us_per_step: float
-    per_step: float
-
-
-@dataclass(frozen=True)
-class Kernels:
-    """The kernels of the traced steps.
-
-    Shares are of the summed kernel time.  slowdown: how many times as long a step took while it was traced.
-    """
-
-    per_step: float
-    us_p50: float
-    tiny_share: float
-    launches_per_step: float | None
-    top: list[Top]
-    traced_steps: int = 0
-    slowdown: float | None = None
-
-
-@dataclass(frozen=True)
-class Sync:
-    """Times per step that the host waited for the device; sites: the lines of code that waited."""
-
-    per_step: float
-    sites: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Copy:
-    """Copies from host to device; pageable: whether any of them came from memory that was not pinned."""
-
-    h2d_bytes_per_step: float | None
-    pageable: bool | None
-
-
-@dataclass(frozen=True)
 class Trace:
     """What ``steps`` steps did on the device in ``wall_us``, from the first to the last one's end.
 
@@ -112,6 +70,8 @@ class Trace:
         launch   idle: the next work was launched late, because the host is slow
         queued   idle with the next work already launched: the device's own pause between two kernels
         unknown  idle, and the trace does not say when the next work was launched
+
+    kernels, sync, copy: the sections of a profile.
     """
 
     steps: int
@@ -119,9 +79,9 @@ class Trace:
     gpu_busy: float | None = None
     sm_efficiency: float | None = None
     phases: dict[str, dict[str, float]] = field(default_factory=dict)
-    kernels: Kernels | None = None
-    sync: Sync | None = None
-    copy: Copy | None = None
+    kernels: dict[str, Any] | None = None
+    sync: dict[str, Any] | None = None
+    copy: dict[str, Any] | None = None
     why: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -331,13 +291,8 @@ def _sm_efficiency(kernels: Sequence[Event], sms: int | None, wall: float, why: 
 
 def _kernels(
     kernels: Sequence[Event], calls: Sequence[Event], work: Sequence[Event], steps: int, why: dict[str, str]
-) -> Kernels:
+) -> dict[str, Any]:
     durations = [e.end - e.begin for e in kernels]
-    total = sum(durations)
-    by_name: dict[str, list[float]] = defaultdict(list)
-    for event, duration in zip(kernels, durations, strict=True):
-        by_name[event.name].append(duration)
-    largest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:5]
     launches = None
     if calls:
         ran = {e.correlation for e in work}  # a driver call counts where it launched, not where a runtime call made it
@@ -345,28 +300,43 @@ def _kernels(
         launches = len(launching) / steps
     else:
         why["kernels.launches_per_step"] = "the trace has no CUDA call"
-    return Kernels(
-        per_step=len(kernels) / steps,
-        us_p50=float(np.median(durations)),
-        tiny_share=sum(us for us in durations if us < TINY_US) / total,
-        launches_per_step=launches,
-        top=[Top(short_name(n), sum(us) / total, sum(us) / steps, len(us) / steps) for n, us in largest],
-        traced_steps=steps,
-    )
+    top = _longest(list(zip((e.name for e in kernels), durations, strict=True)), steps, 5)
+    return {
+        "top": [{**each, "name": short_name(each["name"])} for each in top],
+        "per_step": len(kernels) / steps,
+        "us_p50": float(np.median(durations)),
+        "tiny_share": sum(us for us in durations if us < TINY_US) / sum(durations),
+        "launches_per_step": launches,
+        "traced_steps": steps,
+        "slowdown": None,
+    }
 
 
-def _sync(calls: Sequence[Event], waits: Sequence[Event], steps: int, why: dict[str, str]) -> Sync | None:
+def _longest(calls: Sequence[tuple[str, float]], steps: int, most: int) -> list[dict[str, Any]]:
+    """Those that take most of the time, of names and us: the share of all time, us and calls per step."""
+    by_name: dict[str, list[float]] = defaultdict(list)
+    for name, us in calls:
+        by_name[name].append(us)
+    total = sum(us for _, us in calls)
+    largest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:most]
+    return [
+        {"name": name, "share": sum(us) / total, "us_per_step": sum(us) / steps, "per_step": len(us) / steps}
+        for name, us in largest
+    ]
+
+
+def _sync(calls: Sequence[Event], waits: Sequence[Event], steps: int, why: dict[str, str]) -> dict[str, Any] | None:
     if not calls:
         why["sync"] = "the trace has no CUDA call"
         return None
-    return Sync(len(waits) / steps)
+    return {"per_step": len(waits) / steps, "sites": []}
 
 
-def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> Copy:
+def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> dict[str, Any]:
     copies = [e for e in work if e.cat == "gpu_memcpy" and "HtoD" in e.name]
     if not copies:
         why["copy.pageable"] = "nothing was copied from the host in the traced steps"
-        return Copy(0.0, None)
+        return {"h2d_bytes_per_step": 0.0, "pageable": None}
     sizes = [e.args["bytes"] for e in copies if "bytes" in e.args]
     sources = {source[1] for e in copies if (source := re.search(r"\((\w+) ->", e.name))}
     size = pageable = None
@@ -378,56 +348,33 @@ def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> Copy:
         pageable = "Pageable" in sources
     else:
         why["copy.pageable"] = "the trace does not say where the copies came from"
-    return Copy(size, pageable)
+    return {"h2d_bytes_per_step": size, "pageable": pageable}
 
 
-@dataclass(frozen=True)
-class Operators:
-    """The operators of a CPU by the time that they take themselves, without those that they call.
+def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> list[dict[str, Any]]:
+    """The operators of a CPU that take most of the time themselves, without those that they call; [] where none is.
 
-    tiny_share: share of that time in operators below 10 us.
+    events: the ``traceEvents`` of a Chrome trace of ``steps`` steps.
     """
-
-    per_step: float
-    us_p50: float
-    tiny_share: float
-    top: list[Top]
-
-
-def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> Operators | None:
-    """The ``traceEvents`` of a Chrome trace of ``steps`` steps on a CPU -> Operators; None where it has none."""
-    kept = [event for event in events if event.get("cat") in ("cpu_op", OURS) and "dur" in event]
-    begin = max((float(event["ts"]) for event in kept if event["name"] == WINDOW), default=0.0)
-    calls: dict[Any, list[tuple[float, float, str]]] = defaultdict(list)  # by thread: begin, -end, name
+    kept = [Event.of(event) for event in events if event.get("cat") in ("cpu_op", OURS) and "dur" in event]
+    begin = max((e.begin for e in kept if e.name == WINDOW), default=0.0)
+    threads: dict[str, list[Event]] = defaultdict(list)
     for event in kept:
-        if event["cat"] == "cpu_op" and event["ts"] >= begin:
-            at = float(event["ts"])
-            calls[event.get("tid")].append((at, -at - float(event["dur"]), event["name"]))
+        if event.cat == "cpu_op" and event.begin >= begin:
+            threads[event.thread].append(event)
     operators: list[tuple[str, float]] = []
-    for thread in calls.values():
+    for calls in threads.values():
+        calls.sort(key=lambda e: (e.begin, -e.end))  # outer ones before inner ones
+        own = [e.end - e.begin for e in calls]
         outer: list[int] = []  # the operators that are not done yet, each called by the one before it
-        ordered = sorted(thread)  # outer ones before inner ones
-        own = [-end - begin for begin, end, _ in ordered]
-        for place, (begin, end, _) in enumerate(ordered):
-            while outer and -ordered[outer[-1]][1] <= begin:
+        for place, call in enumerate(calls):
+            while outer and calls[outer[-1]].end <= call.begin:
                 outer.pop()
             if outer:
-                own[outer[-1]] -= -end - begin
+                own[outer[-1]] -= call.end - call.begin
             outer.append(place)
-        operators += [(name, max(0.0, us)) for (_, _, name), us in zip(ordered, own, strict=True)]
-    total = sum(us for _, us in operators)
-    if not total:
-        return None
-    by_name: dict[str, list[float]] = defaultdict(list)
-    for name, us in operators:
-        by_name[name].append(us)
-    largest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:8]
-    return Operators(
-        per_step=len(operators) / steps,
-        us_p50=float(np.median([us for _, us in operators])),
-        tiny_share=sum(us for _, us in operators if us < TINY_US) / total,
-        top=[Top(name, sum(us) / total, sum(us) / steps, len(us) / steps) for name, us in largest],
-    )
+        operators += [(call.name, max(0.0, us)) for call, us in zip(calls, own, strict=True)]
+    return _longest(operators, steps, 8) if any(us for _, us in operators) else []
 
 
 def short_name(name: str, most: int = 60) -> str:

@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_leaves
 from socialx.batch import Batch, Example, Target
 from socialx.model.attention import WORK
 from socialx.precision import Precision
-from socialx.profiling.profile import Machine
 
 MATRIX = {"cuda": 8192, "cpu": 1024}
 COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
@@ -60,7 +59,7 @@ class _Bytes(TorchDispatchMode):
         return result
 
 
-def machine(precision: Precision) -> Machine:
+def machine(precision: Precision) -> dict[str, float]:
     """The rates of this device: a large square matrix product in the type of the training, and a large copy."""
     device, dtype = precision.device, precision.low or torch.float32
     size, count = MATRIX[device.type], COPY_BYTES[device.type]
@@ -70,7 +69,7 @@ def machine(precision: Precision) -> Machine:
     source = torch.zeros(count, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     moved = 2 * count / _best(lambda: target.copy_(source), device)
-    return Machine(flops, moved)
+    return {"matmul_flops_per_s": flops, "copy_bytes_per_s": moved}
 
 
 def _best(run: Callable[[], object], device: torch.device) -> float:

@@ -5,19 +5,15 @@ each line after it, and answers each line with one of JSON.  A process of its ow
 of its own; while it waits for a line it does nothing.
 """
 
-# Shape letters: B windows
-
 from __future__ import annotations
 
 import json
 import math
 import os
-import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 import torch
@@ -32,92 +28,50 @@ from socialx.tasks.training import make_learner, train_loader
 from socialx.training.clock import clock_for
 
 LEAST_STEPS = 5
-ANSWER_S = 900  # compiling a large model takes minutes
-
-
-@dataclass(frozen=True)
-class TimedBlock:
-    """Measured steps.  input, hooks: shares of the time.  peak_bytes: of the device, since the start; on a CPU None."""
-
-    steps: int
-    seconds: float
-    windows: float
-    input: float
-    hooks: float
-    peak_bytes: int | None
-
-    @property
-    def seconds_per_window(self) -> float:
-        """What two settings are compared by: batches may differ."""
-        return self.seconds / self.windows
-
-
-@dataclass
-class Runner:
-    """A process that takes blocks of steps with its settings."""
-
-    name: str
-    process: subprocess.Popen[str]
-
-    def block(self, seconds: float) -> TimedBlock:
-        """Steps for about so many seconds, at least 5; their number is that of the block before, so ask once more."""
-        self.say({"seconds": seconds})
-        return TimedBlock(**self.answer())
-
-    def say(self, what: dict[str, Any]) -> None:
-        """Send one line."""
-        if self.process.stdin is None:
-            raise ValueError("a process without standard input")
-        with suppress(BrokenPipeError):  # its last answer says why it ended
-            self.process.stdin.write(json.dumps(what) + "\n")
-            self.process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        """One line, or a SocialxError where there is none in time or it holds an error."""
-        out = self.process.stdout
-        if out is None:
-            raise ValueError("a process without standard output")
-        ready, _, _ = select.select([out], [], [], ANSWER_S)
-        line = out.readline() if ready else ""
-        if not line:
-            reason = f"its process ended with {self.process.poll()}" if ready else f"no answer in {ANSWER_S} s"
-            raise SocialxError(self.name, reason, "run the same settings with train, which shows the error")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise SocialxError(self.name, answer["error"])
-        return answer
+# steps, seconds and windows; input, hooks: shares of the seconds; peak_bytes: of the device since the start, else None
+Block = dict[str, Any]
 
 
 @contextmanager
-def runner(name: str, settings: Settings) -> Iterator[Runner]:
-    """A process that builds these settings and takes its first steps; its first answer says that it has.
+def process_of(name: str, settings: Settings) -> Iterator[Callable[[float], Block]]:
+    """A process that trains with these settings, until the end of the ``with``; each call takes a block of steps.
 
-    It ends with the block.
+    A block is of about so many seconds, at least 5 steps; their number is that of the block before, so call once more.
+    Raises SocialxError with the error of the process.
     """
     command = [sys.executable, "-m", "socialx.tasks.blocks"]
-    process = subprocess.Popen(  # noqa: S603 - no input of a user is in it
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    started = Runner(name, process)
-    try:
-        started.say(as_tree(settings))
-        yield started
-    finally:
-        for stream in (process.stdin, process.stdout):
-            with suppress(BrokenPipeError):
-                if stream is not None:
-                    stream.close()
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes, bufsize=0) as process:  # noqa: S603 - no input of a user is in it
+        questions: Any = process.stdin
+        answers: Any = process.stdout
+
+        def say(what: Any) -> None:
+            with suppress(BrokenPipeError):  # its last answer says why it ended
+                questions.write(json.dumps(what).encode() + b"\n")
+
+        def timed(seconds: float) -> Block:
+            say(seconds)
+            line = answers.readline()
+            if not line:
+                reason = f"its process ended with {process.wait()}"
+                raise SocialxError(name, reason, "run the same settings with train, which shows the error")
+            answer: Block = json.loads(line)
+            if "error" in answer:
+                raise SocialxError(name, answer["error"])
+            return answer
+
         try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            say(as_tree(settings))
+            yield timed
+        except BaseException:
+            process.kill()  # it may be in the middle of a block
+            raise
 
 
 def serve(questions: TextIO, answers: TextIO) -> None:
     """The process: build what the first line says, then take a block for every line."""
 
-    def answer(**what: Any) -> None:
+    def answer(what: dict[str, Any]) -> None:
         answers.write(json.dumps(what) + "\n")
         answers.flush()
 
@@ -129,35 +83,35 @@ def serve(questions: TextIO, answers: TextIO) -> None:
         learner.model.train()
         training = Training(learner, loader, settings.trainer.log_every_n_steps)
         training.warm_up(max(1, settings.profile.warmup_steps))
-        answer(ready=True)
         windows = loader.num_windows / len(loader) * learner.accumulate_grad_batches
         steps = LEAST_STEPS
         for line in questions:
             block = timed_block(training, steps, windows, problem.precision.device)
-            steps = max(LEAST_STEPS, math.ceil(json.loads(line)["seconds"] / block.seconds * steps))
-            answer(**asdict(block))
+            steps = max(LEAST_STEPS, math.ceil(json.loads(line) / block["seconds"] * steps))
+            answer(block)
     except SocialxError as error:
-        answer(error="; ".join(error.lines()))
+        answer({"error": "; ".join(error.lines())})
     except (RuntimeError, ValueError) as error:  # of torch: what the settings ask for cannot run
-        answer(error=printable(in_short(error)))
+        answer({"error": printable(in_short(error))})
 
 
-def timed_block(training: Training, steps: int, windows: float, device: torch.device) -> TimedBlock:
+def timed_block(training: Training, steps: int, windows: float, device: torch.device) -> Block:
     """So many steps under a clock; windows: of a step."""
     training.take(training.queued_steps)  # their batches were made while the other process ran
     clock = clock_for(device)
     training.take(steps, clock)
     parts = partition(clock.read())
-    peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-    return TimedBlock(steps, parts.wall, steps * windows, parts.shares["input"], parts.shares["hooks"], peak_bytes)
-
-
-def main() -> None:
-    """Answers go to standard output, and what libraries print to standard error."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    serve(sys.stdin, answers)
+    return {
+        "steps": steps,
+        "seconds": parts.wall,
+        "windows": steps * windows,
+        "input": parts.shares["input"],
+        "hooks": parts.shares["hooks"],
+        "peak_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+    }
 
 
 if __name__ == "__main__":
-    main()
+    to_parent = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print
+    serve(sys.stdin, to_parent)

@@ -12,7 +12,7 @@ from socialx.progress import Bar, Callback, listening, work
 from socialx.settings import Settings
 from socialx.settings_file import read_settings
 from socialx.settings_layers import Layers, flat
-from socialx.tasks.blocks import TimedBlock, runner
+from socialx.tasks.blocks import Block, process_of
 
 ROUNDS, PAIRS_OF_ROUND = 6, 2
 
@@ -27,11 +27,11 @@ class Side:
     peak_bytes: int | None
 
     @classmethod
-    def of(cls, blocks: list[TimedBlock]) -> Side:
+    def of(cls, blocks: list[Block]) -> Side:
         """The mean over blocks."""
-        seconds = sum(block.seconds for block in blocks)
-        waited, between = (sum(getattr(b, name) * b.seconds for b in blocks) / seconds for name in ("input", "hooks"))
-        return cls(sum(block.windows for block in blocks) / seconds, waited, between, blocks[-1].peak_bytes)
+        windows, seconds = (sum(block[name] for block in blocks) for name in ("windows", "seconds"))
+        waited, between = (sum(block[name] * block["seconds"] for block in blocks) for name in ("input", "hooks"))
+        return cls(windows / seconds, waited / seconds, between / seconds, blocks[-1]["peak_bytes"])
 
 
 @dataclass(frozen=True)
@@ -65,35 +65,33 @@ def compare(
             there = other
         else:
             there = layers.over(read_settings(Path(other)), str(other)).load().settings
-        mine, theirs, seconds = flat(effective), flat(there), effective.profile.block_seconds
-        logs: list[float] = []
-        blocks: tuple[list[TimedBlock], list[TimedBlock]] = ([], [])
+        seconds, logs = effective.profile.block_seconds, list[float]()
+        ours, others = list[Block](), list[Block]()
         with work("compare", 2 * ROUNDS * PAIRS_OF_ROUND * seconds, "s") as bar:
             # One process may be luckier than another of equal settings: its memory or its core may be better placed for
             # as long as it lives.  So each round has new processes, and the rounds are what the interval counts.
             for _ in range(ROUNDS):
-                gain, ours, others = one_round(effective, there, seconds, bar)
+                gain, *blocks = one_round(effective, there, seconds, bar)
                 logs.append(math.log(gain.gain))
-                blocks[0].extend(ours)
-                blocks[1].extend(others)
+                ours += blocks[0]
+                others += blocks[1]
+        mine, theirs = flat(effective), flat(there)
         changes = {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
-        return Comparison(gain_of(logs), Side.of(blocks[0]), Side.of(blocks[1]), changes)
+        return Comparison(gain_of(logs), Side.of(ours), Side.of(others), changes)
 
 
-def one_round(
-    here: Settings, there: Settings, seconds: float, bar: Bar
-) -> tuple[Gain, list[TimedBlock], list[TimedBlock]]:
-    """Blocks of two new processes in turns, built at the same time and warmed up one after the other."""
-    blocks: tuple[list[TimedBlock], list[TimedBlock]] = ([], [])
-    with runner("these", here) as first, runner("the others", there) as second:
-        first.answer()
-        second.answer()
-        first.block(seconds)  # finds the number of steps
-        second.block(seconds)
+def one_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:
+    """Blocks of two new processes in turns, which are built at the same time."""
+    blocks: tuple[list[Block], list[Block]] = ([], [])
+    with process_of("these", here) as first, process_of("the others", there) as second:
+        first(seconds)  # finds the number of steps
+        second(seconds)
 
         def timed(side: int) -> float:
-            blocks[side].append((first, second)[side].block(seconds))
+            block = (first, second)[side](seconds)
+            blocks[side].append(block)
             bar.advance(seconds)
-            return blocks[side][-1].seconds_per_window
+            per_window: float = block["seconds"] / block["windows"]  # batches may differ
+            return per_window
 
         return in_turns(lambda: timed(0), lambda: timed(1), PAIRS_OF_ROUND), *blocks

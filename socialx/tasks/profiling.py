@@ -14,7 +14,7 @@ from socialx.dataset import series_bytes
 from socialx.environment import environment, free_bytes
 from socialx.errors import Message
 from socialx.profiling.measure import Lengths, first_batches, measure
-from socialx.profiling.profile import LoaderFacts, Profile
+from socialx.profiling.profile import Profile, Section, part
 from socialx.profiling.rules import WARN, fits, with_findings
 from socialx.progress import Callback, note
 from socialx.settings import Settings
@@ -69,29 +69,27 @@ def profile(
             measured = measure(learner, loader, lengths, loading_facts(problem, loader), keep)
         origin = {key: place for key, place in loaded.origin.items() if place != DEFAULT}
         measured = replace(measured, environment=environment(precision), settings=as_tree(effective), origin=origin)
-        facts, data = measured.loader, problem.data
-        late = measured.shares.input >= WARN and fits(measured)
-        if late and facts is not None and facts.mode != "resident" and data.windows is not None:
+        data, mode = problem.data, measured.value("loader.mode")
+        if measured.shares["input"] >= WARN and fits(measured) and mode != "resident" and data.windows is not None:
             # What a batch of a resident series takes.
             order = Order(data.windows.part("train"), effective.loader.batch_size, effective.loader.shuffle)
             seconds = first_batches(ResidentLoader(data.series, order), GATHERED, data.device)
-            facts = replace(facts, resident_s=seconds * effective.trainer.accumulate_grad_batches)
-        return with_findings(replace(measured, loader=facts))
+            resident_s = seconds * effective.trainer.accumulate_grad_batches
+            measured = replace(measured, loader={**(measured.loader or {}), "resident_s": resident_s})
+        return with_findings(measured)
 
 
-def loading_facts(problem: Problem, loader: Loader) -> LoaderFacts:
+def loading_facts(problem: Problem, loader: Loader) -> Section:
     """What is known of a loader before it is measured."""
     settings, data = problem.settings.loader, problem.data
     sensors, features = data.source.shape
     size = series_bytes(len(data.store.seconds), sensors, features)
-    facts = LoaderFacts(data.loading.mode, len(loader), series_bytes=size, free_bytes=free_bytes(data.device))
+    mode, free = data.loading.mode, free_bytes(data.device)
+    facts = part("loader", mode=mode, batches_per_epoch=len(loader), series_bytes=size, free_bytes=free)
     if isinstance(loader, WorkerLoader):
-        return replace(
-            facts,
-            num_workers=loader.workers,
-            prefetch_factor=settings.prefetch_factor,
-            pin_memory=settings.pin_memory and data.device.type == "cuda",
-            persistent_workers=settings.persistent_workers,
-        )
-    chunk = data.loading.mode == "chunk" and loader.chunk
-    return replace(facts, batches_per_chunk=loader.chunk / loader.batch_size) if chunk else facts
+        facts["num_workers"] = loader.workers
+        facts["prefetch_factor"] = settings.prefetch_factor
+        facts["persistent_workers"] = settings.persistent_workers
+    elif mode == "chunk" and loader.chunk:
+        facts["batches_per_chunk"] = loader.chunk / loader.batch_size
+    return facts

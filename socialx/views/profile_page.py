@@ -27,16 +27,6 @@ COLOUR_NUMBERS = {"span": 1, "kernel": 1, "bubble": 2, "input": 3, "transfer": 4
 WIDE = (760, 190)  # of a picture over time
 
 
-class Phase(NamedTuple):
-    """A row of the table of shares: its number and colour, or 0 for what lies across the phases."""
-
-    place: int
-    colour: int
-    name: str
-    share: str
-    ms: str
-
-
 class Chart(NamedTuple):
     """A picture with a remark above and sentences below."""
 
@@ -60,25 +50,29 @@ class ProfileView:
     def measured(self) -> list[str]:
         """How many steps were measured, by which clock and on which device."""
         window, about = self.profile.window, self.profile.environment
-        steps = f"{window.steps:,} steps in {number(window.seconds, ' s')} after {window.warmup_steps:,} warm-up steps"
+        steps = f"{window['steps']:,} steps in {number(window['seconds'], ' s')}"
+        steps += f" after {window['warmup_steps']:,} warm-up steps"
         torch = f"torch{NBSP}{about['torch']}" if about.get("torch") else None
         where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
-        return [str(each) for each in (steps, f"{window.clock} clock", *where) if each]
+        return [str(each) for each in (steps, f"{window['clock']} clock", *where) if each]
 
     def remarks(self) -> list[str]:
         """What is to be gained, and that other programs ran."""
         return [line for line in (gain_of(self.profile), busy_machine(self.profile)) if line]
 
-    def shares(self) -> tuple[Markup, list[Phase]]:
-        """The phases of a step as a bar and as rows, and rows of what the time without a kernel lacked."""
+    def shares(self) -> tuple[Markup, list[tuple[int, int, str, str, str]]]:
+        """The phases of a step as a bar and as rows, and rows of what the time without a kernel lacked.
+
+        A row has its number and its colour, or 0 for what lies across the phases, its name, share and milliseconds.
+        """
         rows, parts, words = [], [], []
         for place, (phase, name, share, ms) in enumerate(phases_of(self.profile), 1):
             colour = COLOUR_NUMBERS[phase]
             parts.append((colour, 100 * share if known(share) else 0.0))
             words.append(f"{place} {name} {percent(share)}")
-            rows.append(Phase(place, colour, name, percent(share), number(ms, digits=2)))
+            rows.append((place, colour, name, percent(share), number(ms, digits=2)))
         for name, share, ms in idle_of(self.profile):
-            rows.append(Phase(0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, digits=2)))
+            rows.append((0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, digits=2)))
 
         def draw(axes: Axes) -> None:
             axes.set(position=(0, 0, 1, 1), xlim=(0, 100), ylim=(0, 1), xticks=[], yticks=[])
@@ -94,23 +88,25 @@ class ProfileView:
     def busy(self) -> Chart | None:
         """The busy share of each bin as an area, with marks where it repeats."""
         line, seen = self.profile.timeline, self.profile.fluctuation
-        if line is None or not line.busy:
+        if line is None or not line["busy"]:
             return None
-        below = []
+        below, bin_s = [], number(line["bin_s"], " s")
         if seen:
-            mean, low, high = map(percent, (seen.mean, seen.p5, seen.p95))
-            below = [f"Mean {mean}; nine of ten parts of {number(seen.bin_s, ' s')} are between {low} and {high}."]
-        if seen and known(seen.period_s):
-            steps = number(seen.steps_per_period, " steps") if known(seen.steps_per_period) else None
-            parts = (number(seen.period_s, " s"), steps, seen.cause)
+            mean, low, high = (percent(seen[name]) for name in ("mean", "p5", "p95"))
+            below = [f"Mean {mean}; nine of ten parts of {number(seen['bin_s'], ' s')} are between {low} and {high}."]
+        if seen and known(seen["period_s"]):
+            steps = number(seen["steps_per_period"], " steps") if known(seen["steps_per_period"]) else None
+            parts = (number(seen["period_s"], " s"), steps, seen["cause"])
             below.append(f"It repeats every {' = '.join(part for part in parts if part)}.")
         marks = self.marks()
-        remark = f"Share of each {number(line.bin_s, ' s')} in which a copy or a training step was under way, whether"
-        remark += " it computed or waited."
+        remark = (
+            f"Share of each {bin_s} in which a copy or a training step was under way, whether it computed or waited."
+        )
         remark += " The dashed lines are one period apart." if marks else ""
 
         def draw(axes: Axes) -> None:
-            seconds, shares = line.bin_s * np.arange(len(line.busy) + 1), 100 * np.array(line.busy, float)
+            shares = 100 * np.array(line["busy"], float)
+            seconds = line["bin_s"] * np.arange(len(shares) + 1)
             shares = np.nan_to_num(np.append(shares, shares[-1]))
             axes.fill_between(seconds, shares, step="post", facecolor=COLOURS["Area"], edgecolor=COLOURS["C1"])
             axes.vlines(marks, 0, 100, color=COLOURS["Ink"], linestyles="dashed", linewidth=1)
@@ -120,55 +116,51 @@ class ProfileView:
 
     def marks(self) -> list[float]:
         """Seconds at which a period of the busy share begins, where it falls most; none if they cannot be drawn."""
-        line, seen = self.profile.timeline, self.profile.fluctuation
-        if line is None or seen is None or not known(seen.period_s):
+        line, period = self.profile.timeline, self.profile.value("fluctuation.period_s")
+        if line is None or not known(period):
             return []
-        period, seconds = seen.period_s, len(line.busy) * line.bin_s
-        if not 2 * line.bin_s <= period <= seconds <= MOST_MARKS * period:
+        busy, bin_s = line["busy"], line["bin_s"]
+        seconds = len(busy) * bin_s
+        if not 2 * bin_s <= period <= seconds <= MOST_MARKS * period:
             return []
-        fall = max(range(1, len(line.busy)), key=lambda at: line.busy[at - 1] - line.busy[at]) * line.bin_s
+        fall = max(range(1, len(busy)), key=lambda at: busy[at - 1] - busy[at]) * bin_s
         return [at for at in (fall % period + k * period for k in range(MOST_MARKS)) if at < seconds]
 
     def steps(self) -> Chart:
         """The time of each step as a point, with lines of the 50th and the 95th percentile."""
         times, line, picture = self.profile.step_ms, self.profile.timeline, None
-        p50, p95, p99 = (number(ms, f"{NBSP}ms") for ms in (times.p50, times.p95, times.p99))
+        p50, p95, p99 = (number(times[name], f"{NBSP}ms") for name in ("p50", "p95", "p99"))
         remark = f"Half of the steps take at most {p50}, 95% at most {p95}, 99% at most {p99}."
-        if line and any(map(known, line.step_ms)):
+        if line and any(map(known, line["step_ms"])):
             remark += " The solid line is at the half, the dashed line at 95%."
-            places, ms = line.steps_per_point * np.arange(len(line.step_ms)), np.array(line.step_ms, float)
+            ms = np.array(line["step_ms"], float)
+            places = line["steps_per_point"] * np.arange(len(ms))
 
             def draw(axes: Axes) -> None:
                 axes.plot(places, ms, marker="o", markersize=4, linestyle="none", color=COLOURS["C1"])
-                for value, style in ((times.p50, "solid"), (times.p95, "dashed")):
+                for value, style in ((times["p50"], "solid"), (times["p95"], "dashed")):
                     axes.axhline(value, color=COLOURS["Soft"], linestyle=style, linewidth=1, zorder=1)
-                top = 1.05 * max(times.p95, float(np.nanmax(ms)))
+                top = 1.05 * max(times["p95"], float(np.nanmax(ms)))
                 axes.set(title="ms", xlabel="step", xlim=(0, max(int(places[-1]), 5)), ylim=(0, top))
 
             picture = inline("Step times", remark, draw, WIDE)
-        late = f"Slowest steps, counted from 0: {', '.join(map(str, times.outliers))}."
-        return Chart(remark, picture, [late] if times.outliers else [])
+        slowest = ", ".join(map(str, times["outliers"] or ()))
+        return Chart(remark, picture, [f"Slowest steps, counted from 0: {slowest}."] if slowest else [])
 
     def top(self) -> tuple[str, list[tuple[str, float, str, str, str]]]:
         """What the device, or else the host, spends its time on: its kind, and rows with the share as percentage."""
-        traced, kind = (
-            (self.profile.kernels, "kernel") if self.profile.kernels else (self.profile.operators, "operator")
-        )
-        return kind, [
-            (
-                each.name,
-                round(100 * each.share, 1) if known(each.share) else 0.0,
-                percent(each.share),
-                number(each.us_per_step, digits=1),
-                number(each.per_step),
-            )
-            for each in (traced.top if traced else ())
-        ]
+        kind = "kernel" if self.profile.kernels else "operator"
+        rows = []
+        for each in self.profile.value(f"{kind}s.top") or ():
+            width = round(100 * each["share"], 1) if known(each["share"]) else 0.0
+            us, calls = number(each["us_per_step"], digits=1), number(each["per_step"])
+            rows.append((each["name"], width, percent(each["share"]), us, calls))
+        return kind, rows
 
     def rates(self) -> list[tuple[str, str, str]]:
         """The quantities with what was measured and a remark; what was not measured has no row."""
-        get, window, flop = self.profile.value, self.profile.window, "FLOP/s"
-        each = window.steps / window.seconds if window.seconds else math.nan
+        get, flop, step_s = self.profile.value, "FLOP/s", self.profile.step_s
+        each = 1 / step_s if step_s else math.nan
         flops, moved = ((get(f"throughput.{name}_per_step") or math.nan) * each for name in ("flops", "bytes"))
         best, copy = get("machine.matmul_flops_per_s"), get("machine.copy_bytes_per_s")
         memory, most, us = map(get, ("memory.peak_bytes", "memory.capacity_bytes", "overhead.us_per_step"))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping
 from typing import Any
 
 from rich.box import ROUNDED
@@ -19,7 +18,7 @@ from socialx.errors import counted
 from socialx.profiling.paired import Gain
 from socialx.profiling.profile import Finding, Profile
 from socialx.profiling.rules import WARN
-from socialx.profiling.trace import Top, short_name
+from socialx.profiling.trace import short_name
 from socialx.views.terminal import bar, percent
 
 WIDTH = 100
@@ -50,34 +49,33 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
     if profile.kernels:
         _trace(profile, out)
     elif profile.operators:
-        _top("operator", profile.operators.top, out)
+        _top("operator", profile.operators["top"], out)
     reasons = reasons_of(profile)
     if reasons.pop("no CUDA device", None):
         _line(f"not measured: {NEEDS_A_CARD}", out)
     for reason, keys in reasons.items():
-        if profile.window.clock == "device" or "operators" not in keys:
+        if profile.window["clock"] == "device" or "operators" not in keys:
             _line(f"not measured: {', '.join(keys)} ({reason})", out)
     for number, finding in enumerate(profile.findings, 1):
         _finding(number, finding, out)
 
 
 def phases_of(profile: Profile) -> list[tuple[str, str, float, float]]:
-    """The parts of a step that are shown: name in ``Shares`` and in words, share of the window, ms per step.
+    """The parts of a step that are shown: name in ``shares`` and in words, share of the window, ms per step.
 
     A training step is told as what it consists of, where that is known.
     """
-    shares, ms = asdict(profile.shares), asdict(profile.ms_per_step)
+    shares, step_ms = dict(profile.shares), 1e3 * profile.step_s
     names = {"input": "waiting for input", "transfer": "copy to device", "hooks": "between steps"}
-    waiting = profile.value("host.waiting") or 0.0
+    waiting = profile.number("host.waiting")
     if shares["kernel"] is not None:
         names = {"kernel": "kernels running", "bubble": "no kernel running", **names}
     elif waiting < WARN:
         names = {"span": "training step", **names}
     else:  # waiting lies inside of it, as a bubble between kernels does
         names = {"kernel": "training step, computing", "bubble": "training step, waiting", **names}
-        for part, share in (("kernel", shares["span"] - waiting), ("bubble", waiting)):
-            shares[part], ms[part] = share, 1e3 * profile.window.seconds / profile.window.steps * share
-    return [(key, name, shares[key], ms[key]) for key, name in names.items()]
+        shares |= {"kernel": shares["span"] - waiting, "bubble": waiting}
+    return [(key, name, shares[key], step_ms * shares[key]) for key, name in names.items()]
 
 
 def gain_of(profile: Profile) -> str:
@@ -94,17 +92,16 @@ def gain_of(profile: Profile) -> str:
 
 def idle_of(profile: Profile) -> list[tuple[str, float, float]]:
     """The time without a kernel by what it lacked: name, share of the window and ms per step, what is 0 left out."""
-    step_ms, idle = 1e3 * profile.window.seconds / profile.window.steps, profile.idle
-    if idle is None or not idle.whole:
+    idle = profile.idle
+    if idle is None or not idle["whole"]:
         return []
-    shares = {"no kernel, all phases": idle.whole, **{name: getattr(idle, part) for part, name in IDLE.items()}}
-    return [(name, share, step_ms * share) for name, share in shares.items() if share]
+    names = {"whole": "no kernel, all phases", **IDLE}
+    return [(name, idle[part], 1e3 * profile.step_s * idle[part]) for part, name in names.items() if idle[part]]
 
 
 def busy_machine(profile: Profile) -> str:
     """That other programs took many cores, which makes any training slow."""
-    words = profile.host.busy if profile.host else ""
-    return f"{words.capitalize()}: measure again when they have ended." if words else ""
+    return f"{profile.others.capitalize()}: measure again when they have ended." if profile.others else ""
 
 
 def reasons_of(profile: Profile) -> dict[str, list[str]]:
@@ -119,8 +116,9 @@ def _verdict(p: Profile, out: Console) -> None:
     lines = [f"{p.verdict}  {p.summary}"] if p.verdict else []
     lines += [line for line in (gain_of(p), busy_machine(p)) if line]
     machine = [str(p.environment[key]) for key in ("device_name", "precision") if p.environment.get(key)]
-    window = f"{p.window.steps} steps in {p.window.seconds:.2f} s after {p.window.warmup_steps} warm-up steps"
-    lines.append(", ".join([window, f"{p.window.clock} clock", *machine]))
+    w = p.window
+    window = f"{w['steps']} steps in {w['seconds']:.2f} s after {w['warmup_steps']} warm-up steps"
+    lines.append(", ".join([window, f"{w['clock']} clock", *machine]))
     if out.is_terminal:
         text = Text("\n".join(lines))
         text.highlight_words([p.verdict], "bold")
@@ -131,7 +129,7 @@ def _verdict(p: Profile, out: Console) -> None:
 
 
 def _shares(p: Profile, out: Console) -> None:
-    table = _table(out, f"{p.window.clock} time", "share", "ms/step")
+    table = _table(out, f"{p.window['clock']} time", "share", "ms/step")
     table.add_column(no_wrap=True)
     for _, name, share, ms in phases_of(p):
         table.add_row(name, f"{share:6.1%}", f"{ms:.2f}", bar(share))
@@ -143,49 +141,51 @@ def _shares(p: Profile, out: Console) -> None:
 def _busy(p: Profile, out: Console) -> None:
     """How the busy share went over the window, where it changes or repeats."""
     f, t = p.fluctuation, p.timeline
-    if f is None or t is None or f.swing_pp < 10:
+    if f is None or t is None or f["swing_pp"] < 10:
         return
-    text = f"in steps  mean {f.mean:.0%}  p5 {f.p5:.0%}  p95 {f.p95:.0%}  swing {f.swing_pp:.0f} percentage points"
-    _line(text, out)
-    group = -(-len(t.busy) // min(CELLS, out.width - 24))
-    cells = [sum(part) / len(part) for at in range(0, len(t.busy), group) if (part := t.busy[at : at + group])]
+    shares = f"mean {f['mean']:.0%}  p5 {f['p5']:.0%}  p95 {f['p95']:.0%}"
+    _line(f"in steps  {shares}  swing {f['swing_pp']:.0f} percentage points", out)
+    group = -(-len(t["busy"]) // min(CELLS, out.width - 24))
+    parts = [t["busy"][at : at + group] for at in range(0, len(t["busy"]), group)]
     marks = BLOCKS if out.is_terminal and out.encoding.startswith("utf") else ASCII
-    curve = "".join(marks[min(len(marks) - 1, int(share * len(marks)))] for share in cells)
-    _line(f"  |{curve}|  {group * t.bin_s:.2g} s per cell", out)
-    if f.period_s is not None:
-        cause = f" = {f.cause}" if f.cause else ""
-        steps = f"{f.steps_per_period:.1f} steps{cause}"
-        _line(f"  repeats every {f.period_s:.2f} s = {steps}, strength {f.strength:.2f}", out)
+    curve = "".join(marks[min(len(marks) - 1, int(sum(part) / len(part) * len(marks)))] for part in parts)
+    _line(f"  |{curve}|  {group * t['bin_s']:.2g} s per cell", out)
+    if f["period_s"] is not None:
+        cause = f" = {f['cause']}" if f["cause"] else ""
+        steps = f"{f['steps_per_period']:.1f} steps{cause}"
+        _line(f"  repeats every {f['period_s']:.2f} s = {steps}, strength {f['strength']:.2f}", out)
 
 
 def _rates(p: Profile, out: Console) -> None:
-    t, step = p.throughput, p.step_ms
-    parts = [f"windows/s {t.windows_per_s:,.1f}", f"step p50 {step.p50:.1f} ms  p95 {step.p95:.1f} ms"]
-    span_s = p.window.seconds / p.window.steps * p.shares.span
-    if p.machine and t.flops_per_step is not None:
-        rate, best = t.flops_per_step / span_s, p.machine.matmul_flops_per_s
-        parts.append(f"{rate / 1e9:,.1f} GFLOP/s = {percent(rate / best)} of a matrix product")
-    if p.machine and t.bytes_per_step is not None:
-        rate, best = t.bytes_per_step / span_s, p.machine.copy_bytes_per_s
-        parts.append(f"operators move {rate / 1e9:,.1f} GB/s = {percent(rate / best)} of a copy")
-    if p.host and p.host.cores_used is not None:
-        h = p.host
-        others = "" if h.others_used is None else f", {h.others_used:.1f} by other programs"
-        parts.append(f"{counted(h.threads, 'thread')}, {h.cores_used:.1f} of {h.cores} cores used{others}")
+    get, t, step = p.value, p.throughput, p.step_ms
+    parts = [f"windows/s {t['windows_per_s']:,.1f}", f"step p50 {step['p50']:.1f} ms  p95 {step['p95']:.1f} ms"]
+    span_s = p.step_s * p.shares["span"]
+    if p.machine and t["flops_per_step"] is not None:
+        rate = t["flops_per_step"] / span_s
+        best = percent(rate / p.machine["matmul_flops_per_s"])
+        parts.append(f"{rate / 1e9:,.1f} GFLOP/s = {best} of a matrix product")
+    if p.machine and t["bytes_per_step"] is not None:
+        rate = t["bytes_per_step"] / span_s
+        best = percent(rate / p.machine["copy_bytes_per_s"])
+        parts.append(f"operators move {rate / 1e9:,.1f} GB/s = {best} of a copy")
+    if (used := get("host.cores_used")) is not None:
+        others = get("host.others_used")
+        others = "" if others is None else f", {others:.1f} by other programs"
+        threads = counted(get("host.threads"), "thread")
+        parts.append(f"{threads}, {used:.1f} of {get('host.cores')} cores used{others}")
     if p.memory:
-        m = p.memory
-        parts.append(f"peak memory {m.peak_bytes / GIB:.2f} of {m.capacity_bytes / GIB:.1f} GiB")
-    if p.loader and p.loader.making_s is not None and p.loader.supply is not None:
-        what = "worker" if p.loader.num_workers else "loader"
-        parts.append(f"the {what} needs {1e3 * p.loader.making_s:.1f} ms a batch, supply {p.loader.supply:.2f}")
+        peak, capacity = p.memory["peak_bytes"], p.memory["capacity_bytes"]
+        parts.append(f"peak memory {peak / GIB:.2f} of {capacity / GIB:.1f} GiB")
+    making_s, supply = get("loader.making_s"), get("loader.supply")
+    if making_s is not None and supply is not None:
+        what = "worker" if get("loader.num_workers") else "loader"
+        parts.append(f"the {what} needs {1e3 * making_s:.1f} ms a batch, supply {supply:.2f}")
     if p.device:
-        d = p.device
-        parts.append(
-            f"NVML utilisation mean {d.utilisation_mean:.0%} ({d.utilisation_min:.0%} to {d.utilisation_max:.0%})"
-        )
+        mean, least, most = (p.device[f"utilisation_{name}"] for name in ("mean", "min", "max"))
+        parts.append(f"NVML utilisation mean {mean:.0%} ({least:.0%} to {most:.0%})")
     if p.overhead:
-        share = f"{p.overhead.share:.3%}" if p.overhead.share >= 1e-5 else "<0.001%"
-        parts.append(f"the clock costs {p.overhead.us_per_step:.1f} us a step, {share}")
+        share = f"{p.overhead['share']:.3%}" if p.overhead["share"] >= 1e-5 else "<0.001%"
+        parts.append(f"the clock costs {p.overhead['us_per_step']:.1f} us a step, {share}")
     line = ""  # as many parts beside each other as fit
     for part in parts:
         if line and len(line) + 3 + len(part) > out.width:
@@ -207,32 +207,32 @@ def _table(out: Console, first: str, *numbers: str) -> Table:
 
 def _trace(p: Profile, out: Console) -> None:
     """What the traced steps say: how busy the device was, why it was not, and with which kernels it was."""
-    k, sync, copy = p.kernels, p.sync, p.copy
+    k = p.kernels
     if k is None:
         return
     lines = [
         f"GPU busy {_share(p.gpu_busy)}   SM efficiency {_share(p.sm_efficiency)}   in "
-        f"{k.traced_steps} traced steps, each {k.slowdown:.2f}x as long",
-        f"per step: {k.per_step:,.0f} kernels, {_count(k.launches_per_step)} launches, "
-        f"{_count(sync.per_step if sync else None)} syncs",
-        f"a kernel takes {k.us_p50:.1f} us (median); {k.tiny_share:.1%} of their time is in kernels below 10 us",
+        f"{k['traced_steps']} traced steps, each {k['slowdown']:.2f}x as long",
+        f"per step: {k['per_step']:,.0f} kernels, {_count(k['launches_per_step'])} launches, "
+        f"{_count(p.value('sync.per_step'))} syncs",
+        f"a kernel takes {k['us_p50']:.1f} us (median); {k['tiny_share']:.1%} of their time is in kernels below 10 us",
     ]
-    if copy and copy.h2d_bytes_per_step:
-        pinned = ", memory not pinned" if copy.pageable else ""
-        lines.append(f"copied from the host: {copy.h2d_bytes_per_step / 2**20:,.3f} MiB per step{pinned}")
+    if copied := p.value("copy.h2d_bytes_per_step"):
+        pinned = ", memory not pinned" if p.value("copy.pageable") else ""
+        lines.append(f"copied from the host: {copied / 2**20:,.3f} MiB per step{pinned}")
     most = out.width - 24
-    for site in sync.sites if sync else ():  # the end of a path says more than its beginning
+    for site in p.value("sync.sites") or ():  # the end of a path says more than its beginning
         lines.append(f"waits for the device: {site if len(site) <= most else f'...{site[3 - most :]}'}")
     for line in lines:
         _line(line, out)
-    _top("kernel", k.top, out)
+    _top("kernel", k["top"], out)
 
 
-def _top(what: str, tops: Iterable[Top], out: Console) -> None:
+def _top(what: str, tops: list[dict[str, Any]], out: Console) -> None:
     table = _table(out, what, "share", "us/step", "calls/step")
-    for top in list(tops)[:5]:
-        name = short_name(top.name.removeprefix("aten::"), NAME)
-        table.add_row(escape(name), f"{top.share:.1%}", f"{top.us_per_step:,.1f}", _count(top.per_step))
+    for top in tops[:5]:
+        name = short_name(top["name"].removeprefix("aten::"), NAME)
+        table.add_row(escape(name), f"{top['share']:.1%}", f"{top['us_per_step']:,.1f}", _count(top["per_step"]))
     out.print(table)
 
 

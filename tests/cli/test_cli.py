@@ -232,7 +232,7 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     )
     profile = json.loads(result.stdout)
     assert profile == json.loads(output.read_text())
-    assert next(iter(profile.items())) == ("schema", "socialx.profile/2")
+    assert next(iter(profile.items())) == ("schema", "socialx.profile/3")
     measured = [share for share in profile["shares"].values() if share is not None]
     assert sum(measured) == pytest.approx(1)
     assert profile["window"]["steps"] == 5

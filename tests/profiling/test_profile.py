@@ -24,8 +24,8 @@ from socialx.data.loaders import ResidentLoader
 from socialx.precision import Precision
 from socialx.profiling import measure, work
 from socialx.profiling.analysis import grouped, outliers, partition
-from socialx.profiling.measure import Lengths
-from socialx.profiling.profile import DeviceSummary, LoaderFacts, Machine, Profile, Window, number_names
+from socialx.profiling.measure import Lengths, device_section
+from socialx.profiling.profile import NAMES, NUMBERS, Profile, Section, part
 from socialx.profiling.rules import with_findings
 from socialx.profiling.work import machine, repeated, work_of
 from socialx.training.capture import WARMUP
@@ -36,6 +36,7 @@ from tests.commands import SMALL
 from tests.fake_nvml import fake_nvml
 from tests.fake_time import FakeTime
 from tests.networks import CPU, learner, loader
+from tests.profiling.sections import loading, section
 from tests.profiling.test_fluctuation import parts_of
 from tests.training.test_process_group import finished, start
 
@@ -120,11 +121,11 @@ class SlowLearner(Learner):
 def profiled(
     monkeypatch: pytest.MonkeyPatch,
     accumulate: int = 1,
-    facts: LoaderFacts | None = None,
+    facts: Section | None = None,
     after: Callable[[], object] = lambda: None,
     steps: int = 6,
     warmup_steps: int = 2,
-    rates: Callable[[Precision], Machine] = lambda _: Machine(1e12, 1e11),
+    rates: Callable[[Precision], Section] = lambda _: section("machine", 1e12, 1e11),
     max_seconds: float = math.inf,
     records: bool = False,
 ) -> Profile:
@@ -137,34 +138,34 @@ def profiled(
     made = learner(kind=SlowLearner, accumulate_grad_batches=accumulate)
     made.time, made.after, made.records = fake, after, records
     lengths = Lengths(steps, warmup_steps, 5, trace_steps=0, trials=False, max_seconds=max_seconds)
-    return measure.measure(made, data, lengths, facts or LoaderFacts("resident", 101))
+    return measure.measure(made, data, lengths, facts or loading("resident", 101))
 
 
 def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = profiled(monkeypatch)
-    assert profile.window == Window(6, pytest.approx(6.0), 2, "host")
-    assert profile.shares.input == pytest.approx(0.3)
-    assert profile.shares.span == pytest.approx(0.7)
-    assert profile.ms_per_step.input == pytest.approx(300)
-    assert profile.throughput.windows_per_s == pytest.approx(4)
-    assert profile.throughput.sensor_steps_per_s == pytest.approx(4 * 12 * 5)
-    assert (profile.step_ms.p50, profile.step_ms.p95, profile.step_ms.p99) == pytest.approx((1000, 1000, 1000))
-    assert profile.timeline.step_ms == pytest.approx([1000] * 6)
-    assert profile.timeline.busy == pytest.approx([0.7] * 6)
+    assert profile.window == section("window", 6, pytest.approx(6.0), 2, "host")
+    assert profile.shares["input"] == pytest.approx(0.3)
+    assert profile.shares["span"] == pytest.approx(0.7)
+    assert profile.ms_per_step["input"] == pytest.approx(300)
+    assert profile.throughput["windows_per_s"] == pytest.approx(4)
+    assert profile.throughput["sensor_steps_per_s"] == pytest.approx(4 * 12 * 5)
+    assert (profile.step_ms["p50"], profile.step_ms["p95"], profile.step_ms["p99"]) == pytest.approx((1000, 1000, 1000))
+    assert profile.timeline["step_ms"] == pytest.approx([1000] * 6)
+    assert profile.timeline["busy"] == pytest.approx([0.7] * 6)
 
 
 def test_a_group_of_batches_counts_all_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = profiled(monkeypatch), profiled(monkeypatch, accumulate=2)
-    assert two.throughput.windows_per_s == pytest.approx(8 / 1.3)
-    assert two.throughput.flops_per_step == pytest.approx(2 * one.throughput.flops_per_step)
+    assert two.throughput["windows_per_s"] == pytest.approx(8 / 1.3)
+    assert two.throughput["flops_per_step"] == pytest.approx(2 * one.throughput["flops_per_step"])
 
 
 def test_a_step_that_does_not_compute_is_seen_to_wait(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
     host = profiled(monkeypatch).host
-    assert host.waiting == pytest.approx(0.2)
-    assert host.threads == 1
-    assert host.cores >= 1
-    assert host.cores_used > 0
+    assert host["waiting"] == pytest.approx(0.2)
+    assert host["threads"] == 1
+    assert host["cores"] >= 1
+    assert host["cores_used"] > 0
 
 
 def test_what_other_programs_take_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,10 +173,10 @@ def test_what_other_programs_take_is_measured(monkeypatch: pytest.MonkeyPatch) -
     seconds = iter([100.0, 109.0])
     monkeypatch.setattr(measure, "others_cpu_s", lambda: next(seconds))
     found = profiled(monkeypatch)
-    assert found.host.others_used == pytest.approx(1.5)
+    assert found.host["others_used"] == pytest.approx(1.5)
     assert found.as_dict()["host"]["others_used"] == found.value("host.others_used")
     monkeypatch.setattr(measure, "others_cpu_s", lambda: None)
-    assert profiled(monkeypatch).host.others_used is None
+    assert profiled(monkeypatch).host["others_used"] is None
 
 
 def test_cpu_seconds_of_others_are_those_of_the_cores_without_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,14 +212,14 @@ def test_the_measurement_ends_with_its_time(most_s: float, steps: int, monkeypat
     told = []
     monkeypatch.setattr(measure, "note", told.append)
     made = profiled(monkeypatch, steps=20, max_seconds=most_s)
-    assert made.window.steps == len(made.timeline.step_ms) == steps
-    assert made.window.seconds == pytest.approx(steps)
+    assert made.window["steps"] == len(made.timeline["step_ms"]) == steps
+    assert made.window["seconds"] == pytest.approx(steps)
     assert [each.what for each in told] == ([f"{steps} of 20 steps were measured"] if steps < 20 else [])
 
 
 def test_a_slow_warm_up_is_short_and_said_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert profiled(monkeypatch, warmup_steps=10).window.warmup_steps == 2  # of 7 s each
-    assert profiled(monkeypatch, warmup_steps=1).window.warmup_steps == 1
+    assert profiled(monkeypatch, warmup_steps=10).window["warmup_steps"] == 2  # of 7 s each
+    assert profiled(monkeypatch, warmup_steps=1).window["warmup_steps"] == 1
 
 
 def test_the_garbage_collector_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +229,8 @@ def test_the_garbage_collector_is_timed(monkeypatch: pytest.MonkeyPatch) -> None
         quiet, busy = (profiled(monkeypatch, after=after, steps=2).host for after in (lambda: None, gc.collect))
     finally:
         gc.enable()
-    assert quiet.gc == 0
-    assert busy.gc > 0
+    assert quiet["gc"] == 0
+    assert busy["gc"] > 0
     assert len(gc.callbacks) == callbacks
 
 
@@ -239,9 +240,9 @@ def test_memory_that_grows_is_measured(leak: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(measure, "used_bytes", lambda _: next(used) if leak else 1 << 30)
     monkeypatch.setattr(measure, "LOOK_S", -1.0)  # the steps take no time
     memory = profiled(monkeypatch, steps=20).memory
-    assert memory.growth_bytes_per_step == pytest.approx(leak)
-    assert memory.monotone == 1
-    assert 0 < memory.peak_bytes < memory.capacity_bytes
+    assert memory["growth_bytes_per_step"] == pytest.approx(leak)
+    assert memory["monotone"] == 1
+    assert 0 < memory["peak_bytes"] < memory["capacity_bytes"]
 
 
 def test_the_peak_of_a_replayed_step_is_the_pool_of_its_recording(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,12 +251,12 @@ def test_the_peak_of_a_replayed_step_is_the_pool_of_its_recording(monkeypatch: p
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: 90)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: {})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(total_memory=100))
-    assert measure._memory(card, [], 1, records=False).peak_bytes == 10
-    assert measure._memory(card, [], 1, records=True).peak_bytes == 90
+    assert measure._memory(card, [], 1, records=False)["peak_bytes"] == 10
+    assert measure._memory(card, [], 1, records=True)["peak_bytes"] == 90
 
 
 def test_a_recording_is_made_before_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert profiled(monkeypatch, steps=5, warmup_steps=0, records=True).window.warmup_steps == WARMUP + 1
+    assert profiled(monkeypatch, steps=5, warmup_steps=0, records=True).window["warmup_steps"] == WARMUP + 1
 
 
 def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,16 +273,16 @@ def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("facts", "making_s", "supply"),
     [
-        (LoaderFacts("workers", 101, num_workers=4), 1.4, 2.0),
-        (LoaderFacts("workers", 101, num_workers=1, prefetch_factor=2), 1.4, 0.5),
-        (LoaderFacts("workers", 101, num_workers=0), 0.35, 2.0),
-        (LoaderFacts("chunk", 101, batches_per_chunk=8.0), 0.175, 4.0),
+        (loading("workers", 101, num_workers=4), 1.4, 2.0),
+        (loading("workers", 101, num_workers=1, prefetch_factor=2), 1.4, 0.5),
+        (loading("workers", 101, num_workers=0), 0.35, 2.0),
+        (loading("chunk", 101, batches_per_chunk=8.0), 0.175, 4.0),
     ],
 )
 def test_what_the_loader_offers_is_measured(
-    facts: LoaderFacts, making_s: float, supply: float, monkeypatch: pytest.MonkeyPatch
+    facts: Section, making_s: float, supply: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = 1.4 if facts.mode == "chunk" or facts.num_workers else 0.35
+    measured = 1.4 if facts["mode"] == "chunk" or facts["num_workers"] else 0.35
     plain = SlowLoader.epoch
 
     def epoch(self: SlowLoader, number: int, first_batch: int = 0) -> Iterator[Example]:
@@ -291,9 +292,9 @@ def test_what_the_loader_offers_is_measured(
 
     monkeypatch.setattr(SlowLoader, "epoch", epoch)
     found = profiled(monkeypatch, facts=facts).loader
-    assert found.making_s == pytest.approx(making_s)
-    assert found.supply == pytest.approx(supply)
-    assert found.late == (1.0 if facts.num_workers in (0, None) else None)
+    assert found["making_s"] == pytest.approx(making_s)
+    assert found["supply"] == pytest.approx(supply)
+    assert found["late"] == (1.0 if facts["num_workers"] in (0, None) else None)
 
 
 def test_what_is_not_measured_is_null_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,17 +303,26 @@ def test_what_is_not_measured_is_null_with_a_reason(monkeypatch: pytest.MonkeyPa
     nulls = {name for name, value in found.items() if value is None}
     nulls |= {f"shares.{name}" for name, value in found["shares"].items() if value is None}
     assert nulls == set(found["why"]) == set(profile.why)
-    assert found["schema"] == "socialx.profile/2"
+    assert found["schema"] == "socialx.profile/3"
     json.dumps(found, allow_nan=False)
+
+
+def test_every_section_has_its_numbers_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = profiled(monkeypatch)
+    sections = {name: getattr(profile, name) for name in NUMBERS if isinstance(getattr(profile, name), dict)}
+    assert len(sections) == 12
+    assert {name: set(found) for name, found in sections.items()} == {name: set(part(name)) for name in sections}
+    with pytest.raises(ValueError, match="shares has no inputs"):
+        part("shares", inputs=0.5)
 
 
 def test_a_value_by_its_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = replace(profiled(monkeypatch), settings={"loader": {"mode": "chunk"}})
-    assert profile.value("shares.input") == profile.shares.input
+    assert profile.value("shares.input") == profile.shares["input"]
     assert profile.value("kernels.per_step") is None
     assert profile.setting("loader.mode") == "chunk"
     assert profile.setting("trainer.seed") is None
-    assert not {"loader", "loader.mode", "findings", "environment"} & set(number_names())
+    assert not {"loader", "loader.mode", "findings", "environment"} & set(NAMES)
 
 
 # What a step computes
@@ -354,7 +364,7 @@ def test_what_cannot_be_counted_is_a_reason(error: Exception, reason: str, monke
 
     monkeypatch.setattr(measure, "work_of", fails)
     profile = profiled(monkeypatch)
-    assert profile.throughput.flops_per_step is None
+    assert profile.throughput["flops_per_step"] is None
     assert profile.why["throughput.flops_per_step"] == f"cannot be counted: {reason}"
 
 
@@ -372,8 +382,8 @@ def test_a_machine_without_room_for_its_own_rates_is_a_reason(
     assert profile.machine is None
     reason = f"cannot be measured: {str(error).splitlines()[0]}"
     assert profile.why["machine"] == reason
-    assert profile.throughput.windows_per_s > 0
-    assert profile.throughput.flops_per_step
+    assert profile.throughput["windows_per_s"] > 0
+    assert profile.throughput["flops_per_step"]
     found = with_findings(profile)
     assert found.verdict
     assert page(found)
@@ -388,8 +398,8 @@ def test_the_same_windows_several_times_are_a_larger_batch() -> None:
 
 def test_the_rates_of_this_machine_are_measured() -> None:
     found = machine(Precision("32-true", CPU))
-    assert found.matmul_flops_per_s > 1e8
-    assert found.copy_bytes_per_s > 1e7
+    assert found["matmul_flops_per_s"] > 1e8
+    assert found["copy_bytes_per_s"] > 1e7
 
 
 # What the device says
@@ -400,10 +410,10 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
     with sampling(torch.device("cuda", 0)) as samples:
         while len(samples.utilisation) < 5:
             pass
-    summary = DeviceSummary.of(samples)
-    assert summary.utilisation_min == 0.0
-    assert summary.sm_clock_share == pytest.approx(0.75)
-    assert summary.throttled_by is None
+    summary = device_section(samples)
+    assert summary["utilisation_min"] == 0.0
+    assert summary["sm_clock_share"] == pytest.approx(0.75)
+    assert summary["throttled_by"] is None
     assert samples.why is None
 
 
@@ -424,9 +434,9 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_why_a_clock_was_lowered_is_told_by_most_samples(bits: list[int], reason: str | None) -> None:
     samples = DeviceSamples([50.0] * 3, [0.7] * len(bits), bits)
-    summary = DeviceSummary.of(samples)
-    assert summary.throttled_by == reason
-    assert summary.sm_clock_share == (pytest.approx(0.7) if bits else None)
+    summary = device_section(samples)
+    assert summary["throttled_by"] == reason
+    assert summary["sm_clock_share"] == (pytest.approx(0.7) if bits else None)
 
 
 def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,8 +445,8 @@ def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.Monkey
     with sampling(torch.device("cuda", 0)) as samples:
         while len(samples.utilisation) < 3:
             pass
-    summary = DeviceSummary.of(samples)
-    assert (summary.sm_clock_share, summary.throttled_by) == (None, None)
+    summary = device_section(samples)
+    assert (summary["sm_clock_share"], summary["throttled_by"]) == (None, None)
 
 
 def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,7 +459,7 @@ def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.Monkey
     fake_nvml(monkeypatch, "other")
     with sampling(torch.device("cuda", 0)) as samples:
         reasons.append(samples.why)
-    assert DeviceSummary.of(samples) is None
+    assert device_section(samples) is None
     assert reasons == ["no CUDA device", "nvidia-ml-py is not installed: pip install nvidia-ml-py", "NVML: Not Found"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from functools import cache
 from random import Random
 from typing import Any, NamedTuple
@@ -15,25 +15,11 @@ from hypothesis import strategies as st
 from benchmarks.simulated_loop import draw, profile_of, truth
 from socialx.errors import SettingsError
 from socialx.profiling.paired import Gain
-from socialx.profiling.profile import (
-    DeviceSummary,
-    Finding,
-    Fluctuation,
-    Host,
-    LoaderFacts,
-    Machine,
-    Memory,
-    Profile,
-    Shares,
-    StepTimes,
-    Throughput,
-    Trial,
-    Window,
-)
-from socialx.profiling.rules import RULES, SEVERITIES, VERDICTS, check_names, failing, patch_of, with_findings
-from socialx.profiling.trace import Copy, Kernels, Sync
+from socialx.profiling.profile import NAMES, Finding, Profile, Section, Trial
+from socialx.profiling.rules import SEVERITIES, VERDICT_OF, VERDICTS, check_names, failing, patch_of, with_findings
 from socialx.settings import KEYS, Settings
 from socialx.settings_layers import Layers, as_tree
+from tests.profiling.sections import loading, section
 
 GIB = 1 << 30
 STEP_S = 0.1
@@ -65,26 +51,25 @@ def changed(profile: Profile, changes: Mapping[str, Any]) -> Profile:
 def healthy(clock: str = "device") -> Profile:
     """A profile in which nothing can be improved: 100 steps of 0.1 s, four workers that keep up."""
     traced = clock == "device"
-    kernels = Kernels(1000, 90.0, 0.0, 1000, [], 8, 1.1)
+    kernels = section("kernels", 1000, 90.0, 0.0, 1000, 8, 1.1, [])
     return Profile(
-        window=Window(100, 100 * STEP_S, 10, clock),
-        shares=Shares(0.01, 0.01, 0.97, 0.01, *((0.95, 0.02) if traced else ())),
-        ms_per_step=Shares(1.0, 1.0, 97.0, 1.0, *((95.0, 2.0) if traced else ())),
-        step_ms=StepTimes(100.0, 101.0, 102.0),
-        throughput=Throughput(640.0, 1e6, 1e12, None if traced else 1e9),
+        window=section("window", 100, 100 * STEP_S, 10, clock),
+        shares=section("shares", 0.01, 0.01, 0.97, 0.01, *((0.95, 0.02) if traced else ())),
+        step_ms=section("step_ms", 100.0, 101.0, 102.0),
+        throughput=section("throughput", 640.0, 1e6, 1e12, None if traced else 1e9),
         gpu_busy=0.96 if traced else None,
         sm_efficiency=0.85 if traced else None,
         bubble={"launch": 0.01, "sync": 0.0, "queued": 0.01, "copy": 0.0, "unknown": 0.0} if traced else None,
         kernels=kernels if traced else None,
-        sync=Sync(0.0) if traced else None,
-        copy=Copy(1e6, False) if traced else None,
-        memory=Memory(60 * GIB, 80 * GIB, 62 * GIB if traced else None, 0 if traced else None, 0.0, 0.5),
-        device=DeviceSummary(0.9, 0.8, 1.0, 0.98) if traced else None,
+        sync=section("sync", 0.0) if traced else None,
+        copy=section("copy", 1e6, False) if traced else None,
+        memory=section("memory", 60 * GIB, 80 * GIB, 62 * GIB if traced else None, 0 if traced else None, 0.0, 0.5),
+        device=section("device", 0.9, 0.8, 1.0, 0.98) if traced else None,
         why={},
-        loader=LoaderFacts("workers", 1000, 4, 2, True, True, None, GIB, 20 * GIB, 0.1, 3.9, None, 0.0),
-        host=Host(4, 16, 1.5, None if traced else 0.0, 0.0),
-        machine=Machine(5e14, 3e12) if traced else Machine(1e12, 1e11),
-        fluctuation=Fluctuation(0.1, 0.97, 0.9, 1.0, 10.0),
+        loader=loading("workers", 1000, 4, 2, None, GIB, 20 * GIB, 0.1, 3.9, None, 0.0, persistent_workers=True),
+        host=section("host", 4, 16, 1.5, None if traced else 0.0, 0.0),
+        machine=section("machine", 5e14, 3e12) if traced else section("machine", 1e12, 1e11),
+        fluctuation=section("fluctuation", 0.1, 0.97, 0.9, 1.0, 10.0),
         recompiles=0,
         settings=as_tree(Settings(trainer={"precision": "bf16-mixed"}, loader={"batch_size": 64})),
     )
@@ -108,14 +93,14 @@ RESIDENT, CHUNK, LOG = {"loader.mode": "resident"}, {"loader.mode": "chunk"}, {"
 TOO_LARGE = {"loader.series_bytes": 11 * GIB}
 FEW_READINGS = {"settings.trainer.log_every_n_steps": 100}
 INLINE = {"shares.input": 0.3, "loader.num_workers": 0, "loader.making_s": 0.03}
-EXPOSED = {**INLINE, "sync": Sync(1.0, [SITE]), "settings.trainer.log_every_n_steps": 1}
+EXPOSED = {**INLINE, "sync": section("sync", 1.0, [SITE]), "settings.trainer.log_every_n_steps": 1}
 UNDERSUPPLIED = {"shares.input": 0.5, "loader.supply": 0.5, "loader.making_s": 0.4}
 BURSTY = {"shares.input": 0.2, "loader.supply": 2.0, "loader.late": 0.3}
 CHUNKS = {"shares.input": 0.2, "loader.mode": "chunk", "loader.num_workers": None}
 GATHER = {"shares.input": 0.1, "loader.mode": "resident", "loader.num_workers": None}
 COPIES = {"shares.transfer": 0.2}
-WAITS = {"sync": Sync(1.0, [SITE]), "bubble.sync": 0.1, "shares.kernel": 0.005}
-PERIODIC = Fluctuation(0.1, 0.6, 0.1, 1.0, 90.0, 0.4, 0.9, 4.0)
+WAITS = {"sync": section("sync", 1.0, [SITE]), "bubble.sync": 0.1, "shares.kernel": 0.005}
+PERIODIC = section("fluctuation", 0.1, 0.6, 0.1, 1.0, 90.0, 0.4, 0.9, 4.0)
 STALLED = {"shares.input": 0.04, "shares.hooks": 0.02}
 STEADY = {"fluctuation.period_s": None}
 MANY = [Trial("trainer.threads", 1, 2.0, 1.9, 2.1)]
@@ -132,7 +117,7 @@ MOVES = {"throughput.bytes_per_step": 9e9, "throughput.flops_per_step": 1e10}
 
 def stalls(cause: str | None = None, **more: Any) -> dict[str, Any]:
     """A stall that repeats, with its cause."""
-    return {**STALLED, "fluctuation": replace(PERIODIC, cause=cause), **more}
+    return {**STALLED, "fluctuation": PERIODIC | {"cause": cause}, **more}
 
 
 CASES = [
@@ -228,8 +213,8 @@ WORDS = {
 
 
 def test_every_rule_has_a_case_and_a_verdict() -> None:
-    assert [*dict.fromkeys(case.rule for case in CASES)] == list(RULES)
-    words = {name: rule.verdict for name, rule in RULES.items() if name != "memory.headroom"}
+    assert [*dict.fromkeys(case.rule for case in CASES)] == list(VERDICT_OF)
+    words = {name: verdict for name, verdict in VERDICT_OF.items() if name != "memory.headroom"}
     assert words == {name: WORDS[name.partition(".")[0]] for name in words}
     assert set(WORDS.values()) == set(VERDICTS)
 
@@ -372,11 +357,10 @@ def test_fewer_windows_than_a_batch_may_have_are_no_error() -> None:
 # What was not measured
 
 
-def bare(clock: str = "host", shares: Shares | None = None) -> Profile:
+def bare(clock: str = "host", shares: Section | None = None) -> Profile:
     """What the clock alone gives."""
-    whole = shares or Shares(0.4, 0.2, 0.2, 0.2)
-    nothing = dict.fromkeys(("gpu_busy", "sm_efficiency", "bubble", "kernels", "sync", "copy", "memory", "device"))
-    return Profile(Window(9, 1.0, 0, clock), whole, whole, StepTimes(1, 1, 1), Throughput(1.0), **nothing, why={})
+    window, step_ms, rate = section("window", 9, 1.0, 0, clock), section("step_ms", 1, 1, 1), section("throughput", 1.0)
+    return Profile(window, shares or section("shares", 0.4, 0.2, 0.2, 0.2), step_ms, rate)
 
 
 SHARES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda parts: [part / sum(parts) for part in parts])
@@ -384,37 +368,38 @@ SHARES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda parts: 
 
 @given(SHARES)
 def test_the_clock_alone_gives_no_finding_of_a_card(parts: list[float]) -> None:
-    made = with_findings(bare(shares=Shares(*parts)))
+    made = with_findings(bare(shares=section("shares", *parts)))
     assert not {finding.rule for finding in made.findings} & TRACED
     assert {finding.rule for finding in made.findings} <= {"hooks.heavy"}
     assert made.verdict in VERDICTS
 
 
-def optional(holder: Any, prefix: str = "") -> list[str]:
+# Sections and numbers that a profile always has, or all together; an operator's rate needs both of a machine's.
+WHOLE = {"window", "ms_per_step", "step_ms", "fluctuation", "machine"}
+MEASURED = {
+    *("shares.input", "shares.transfer", "shares.span", "shares.hooks", "throughput.windows_per_s", "host.threads"),
+    *("host.cores", "memory.peak_bytes", "memory.capacity_bytes", "kernels.per_step"),
+}
+
+
+def optional(profile: Profile) -> list[str]:
     """The dotted names of what a profile may lack."""
-    names = []
-    for each in fields(holder):
-        value = getattr(holder, each.name)
-        if "None" in str(each.type):
-            names.append(f"{prefix}{each.name}")
-        if is_dataclass(value):
-            names += optional(value, f"{prefix}{each.name}.")
-    return names
-
-
-TOGETHER = ("fluctuation.",)  # a period has a strength and steps, or there is none
+    sections = {name.partition(".")[0] for name in NAMES} - WHOLE
+    there = [name for name in sections if isinstance(getattr(profile, name), dict)]
+    inner = [f"{section}.{key}" for section in there for key in getattr(profile, section)]
+    return [each.name for each in fields(profile) if "None" in str(each.type)] + sorted(set(inner) - MEASURED)
 
 
 @given(st.sampled_from(CASES), st.data())
 def test_a_rule_abstains_where_a_number_was_not_measured(case: Case, data: st.DataObject) -> None:
     profile = case.profile()
-    names = [name for name in optional(profile) if not name.startswith(TOGETHER)]
+    names = optional(profile)
     lacking = data.draw(st.lists(st.sampled_from(names), unique=True))
     for name in sorted(lacking, key=lambda each: each.count("."), reverse=True):
         profile = changed(profile, {name: None})
     profile = replace(profile, settings=data.draw(st.sampled_from([{}, profile.settings])))
     made = with_findings(profile)
-    assert {finding.rule for finding in made.findings} <= set(RULES)
+    assert {finding.rule for finding in made.findings} <= set(VERDICT_OF)
     assert all("None" not in finding.evidence for finding in made.findings)
 
 
@@ -515,7 +500,7 @@ def test_every_change_is_a_setting_that_is_accepted(case: Case) -> None:
 # What makes a command fail
 
 
-@pytest.mark.parametrize("name", [*RULES, *SEVERITIES, "loader", "sync", "threads", "memory"])
+@pytest.mark.parametrize("name", [*VERDICT_OF, *SEVERITIES, "loader", "sync", "threads", "memory"])
 def test_known_names_may_be_asked_for(name: str) -> None:
     check_names([name])
 
@@ -557,7 +542,7 @@ def said(seed: int) -> tuple[str, str]:
     for change in (patch_of(findings), *(each for finding in findings for each in finding.instead)):
         Layers().over(change).load()  # what is named can be set
     lost = [f for f in findings if f.severity != "info" and not f.rule.startswith(("compute.", "memory."))]
-    return truth(loop)[0], RULES[lost[0].rule].verdict.removesuffix("-BOUND") if lost else "healthy"
+    return truth(loop)[0], VERDICT_OF[lost[0].rule].removesuffix("-BOUND") if lost else "healthy"
 
 
 def accuracy(seeds: range) -> tuple[float, float]:

@@ -74,8 +74,8 @@ def test_starved_workers_set_the_pace_whatever_is_prefetched(workers: int, prefe
     assert shares(loop)["input"] == pytest.approx(0.5, rel=0.01)
     assert truth(loop) == ("INPUT", pytest.approx(2))
     loader = profile_of(loop).loader
-    assert loader.making_s == pytest.approx(2 * workers * COMPUTE_S)
-    assert loader.supply == pytest.approx(0.5, rel=0.01)
+    assert loader["making_s"] == pytest.approx(2 * workers * COMPUTE_S)
+    assert loader["supply"] == pytest.approx(0.5, rel=0.01)
 
 
 def test_a_longer_queue_of_batches_absorbs_bursts() -> None:
@@ -106,8 +106,8 @@ def test_short_kernels_take_as_long_as_their_launches(kernels: int, launch_us: f
 )
 def test_the_time_without_a_kernel_goes_to_its_cause(change: dict[str, Any], cause: str, share: float) -> None:
     idle = profile_of(replace(FREE, **{"making_s": 1e-9, **change})).idle
-    assert getattr(idle, cause) == pytest.approx(share, abs=0.01)
-    assert idle.whole == pytest.approx(share, abs=0.02)  # and to nothing else
+    assert idle[cause] == pytest.approx(share, abs=0.01)
+    assert idle["whole"] == pytest.approx(share, abs=0.02)  # and to nothing else
 
 
 @settings(max_examples=4)
@@ -118,7 +118,7 @@ def test_a_pinned_copy_adds_its_seconds_and_a_pageable_one_holds_the_host_up(cop
     pageable = replace(pinned, pin_memory=False)
     assert run(pageable).step_s == pytest.approx(COMPUTE_S + copy_s + FIRST_S)
     assert shares(pageable)["transfer"] == pytest.approx(copy_s / (COMPUTE_S + copy_s + FIRST_S))
-    assert [trace.copy and trace.copy.pageable for trace in (trace_of(pinned), trace_of(pageable))] == [False, True]
+    assert [trace.copy and trace.copy["pageable"] for trace in (trace_of(pinned), trace_of(pageable))] == [False, True]
 
 
 @pytest.mark.parametrize("syncs", [1, 7, 50])
@@ -128,7 +128,7 @@ def test_each_wait_costs_its_latency_and_a_launch(syncs: int) -> None:
     assert gains(loop)["SYNC"] == pytest.approx(1 + idle_s / COMPUTE_S)
     assert spent(loop)["sync"] == pytest.approx(idle_s / (COMPUTE_S + idle_s), rel=0.01)
     sync = trace_of(loop).sync
-    assert sync.per_step == syncs
+    assert sync["per_step"] == syncs
 
 
 def test_the_queue_hides_a_hook_and_the_host_is_ahead_by_the_queue_at_most() -> None:
@@ -145,8 +145,8 @@ def test_a_resident_batch_costs_its_gather_alone() -> None:
     loop = replace(FREE, mode="resident", copy_s=1.0)
     profile = profile_of(loop)
     assert run(loop).step_s == pytest.approx(COMPUTE_S + 20 * US)
-    assert profile.shares.input == pytest.approx(20 * US / (COMPUTE_S + 20 * US))
-    assert (profile.shares.transfer, profile.loader.making_s) == (pytest.approx(0), None)
+    assert profile.shares["input"] == pytest.approx(20 * US / (COMPUTE_S + 20 * US))
+    assert (profile.shares["transfer"], profile.loader["making_s"]) == (pytest.approx(0), None)
 
 
 def test_draws_are_reproducible_and_their_causes_are_causes() -> None:

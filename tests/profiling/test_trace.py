@@ -7,10 +7,9 @@ import itertools
 import json
 import sys
 import types
-import typing
 import warnings
 from collections.abc import Callable
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,18 +23,10 @@ from torch.profiler import ProfilerActivity
 from socialx.errors import SettingsError
 from socialx.profiling import collector, require
 from socialx.profiling.measure import Lengths, measure, with_trace
-from socialx.profiling.profile import (
-    LoaderFacts,
-    Profile,
-    Shares,
-    Sync,
-    Throughput,
-    Window,
-)
+from socialx.profiling.profile import NAMES, NUMBERS, Profile, Section, part
 from socialx.profiling.trace import (
     MARK,
     WINDOW,
-    Operators,
     Trace,
     overlap,
     read_operators,
@@ -45,6 +36,7 @@ from socialx.profiling.trace import (
 )
 from socialx.training.loop import run_steps
 from tests.networks import CPU, learner, loader
+from tests.profiling.sections import loading, section
 from tests.profiling.test_fluctuation import parts_of
 
 Json = dict[str, Any]
@@ -98,16 +90,16 @@ def test_a_step_of_known_truth() -> None:
     assert trace.sm_efficiency == pytest.approx((20 + 20 / 2 + 20) / 100)
     # 0-10 waits for the launch at 0, 30-40 has its kernel queued since 2, 60-80 is launched at 70
     assert causes(trace) == pytest.approx({"kernel": 0.6, "queued": 0.2, "launch": 0.2})
-    assert trace.kernels.per_step == 1.5
-    assert trace.kernels.us_p50 == 20
-    assert trace.kernels.tiny_share == 0
-    assert trace.kernels.launches_per_step == 1.5
-    assert [(top.name, top.share, top.us_per_step, top.per_step) for top in trace.kernels.top] == [
+    assert trace.kernels["per_step"] == 1.5
+    assert trace.kernels["us_p50"] == 20
+    assert trace.kernels["tiny_share"] == 0
+    assert trace.kernels["launches_per_step"] == 1.5
+    assert [tuple(top.values()) for top in trace.kernels["top"]] == [
         ("k", pytest.approx(2 / 3), 20, 1),
         ("last", pytest.approx(1 / 3), 10, 0.5),
     ]
-    assert trace.sync.per_step == 0.0
-    assert trace.copy.h2d_bytes_per_step == 0.0
+    assert trace.sync["per_step"] == 0.0
+    assert trace.copy["h2d_bytes_per_step"] == 0.0
     assert set(trace.why) == {"copy.pageable"}
 
 
@@ -133,7 +125,7 @@ def test_a_gap_behind_a_wait_is_a_sync(name: str) -> None:
     events = [window(0, 90), call(0, 2, 1), kernel(0, 30, 1), call(5, 30, name=name), call(60, 5, 2), kernel(70, 30, 2)]
     trace = read_trace(events, 1, SMS)
     assert causes(trace) == pytest.approx({"kernel": 0.6, "sync": 0.4})
-    assert trace.sync.per_step == 1
+    assert trace.sync["per_step"] == 1
 
 
 def test_a_wait_that_ends_before_the_gap_is_not_its_cause() -> None:
@@ -162,13 +154,13 @@ def replay(*extra: Json) -> Trace:
 def test_the_kernels_of_a_replayed_graph_have_one_launch() -> None:
     trace = replay(call(0, 15, 7, "cudaGraphLaunch"))
     assert causes(trace) == pytest.approx({"kernel": 0.6, "queued": 0.4})
-    assert trace.kernels.launches_per_step == 1
+    assert trace.kernels["launches_per_step"] == 1
 
 
 def test_without_its_launch_the_cause_of_a_gap_is_unknown() -> None:
     trace = replay()
     assert causes(trace) == pytest.approx({"kernel": 0.6, "unknown": 0.4})
-    assert trace.kernels.launches_per_step is None
+    assert trace.kernels["launches_per_step"] is None
     assert trace.sync is None
     reason = "the trace has no CUDA call"
     assert {key for key, why in trace.why.items() if why == reason} == {"sync", "kernels.launches_per_step"}
@@ -176,7 +168,7 @@ def test_without_its_launch_the_cause_of_a_gap_is_unknown() -> None:
 
 def test_item_is_one_wait_and_a_copy_that_returns_early_is_none() -> None:
     def waits(*events: Json) -> float:
-        return read_trace([window(0, 100), kernel(0, 50, 1), call(0, 2, 1), *events], 1, SMS).sync.per_step
+        return read_trace([window(0, 100), kernel(0, 50, 1), call(0, 2, 1), *events], 1, SMS).sync["per_step"]
 
     out = copy(50, 2, "Memcpy DtoH (Device -> Pageable)", 2)
     assert waits(out, call(5, 50, 2, "cudaMemcpyAsync"), call(56, 1, 3, SYNCS[0])) == 1
@@ -190,15 +182,15 @@ def test_a_driver_call_inside_a_runtime_call_is_not_a_second_launch() -> None:
     inner = event("cuda_driver", "cuLaunchKernelEx", 0.5, 1, correlation=99)
     triton = event("cuda_driver", "cuLaunchKernel", 20, 1, correlation=4)
     trace = read_trace([*STEP, inner, triton, kernel(32, 5, 4)], 1, SMS)
-    assert trace.kernels.launches_per_step == 4
+    assert trace.kernels["launches_per_step"] == 4
 
 
 @pytest.mark.parametrize(("source", "pageable"), [("Pageable", True), ("Pinned", False), ("Unknown", None)])
 def test_copies_from_the_host(source: str, pageable: bool | None) -> None:
     copies = [copy(at, 2, f"Memcpy HtoD ({source} -> Device)", size=3000) for at in (31, 34)]
     trace = read_trace([*STEP, *copies, copy(37, 1, "Memcpy DtoD (Device -> Device)")], 2, SMS)
-    assert trace.copy.h2d_bytes_per_step == 3000
-    assert trace.copy.pageable is pageable
+    assert trace.copy["h2d_bytes_per_step"] == 3000
+    assert trace.copy["pageable"] is pageable
     assert ("copy.pageable" in trace.why) == (pageable is None)
 
 
@@ -215,7 +207,7 @@ def test_what_the_trace_lacks_is_none_with_a_reason() -> None:
     assert causes(read_trace(without(STEP, "correlation"), 1, SMS)) == pytest.approx({"kernel": 0.6, "unknown": 0.4})
     copies = without([copy(31, 2, "Memcpy HtoD (Pinned -> Device)")], "bytes")
     unsized = read_trace([*STEP, *copies], 1, SMS).copy
-    assert unsized.h2d_bytes_per_step is None
+    assert unsized["h2d_bytes_per_step"] is None
     nothing = read_trace([*STEP, mark(0, "fetch"), mark(95, "compute"), mark(95, "done")], 1, SMS)
     assert nothing.span is None
     assert nothing.why["span"] == "the trace has no training step"
@@ -403,21 +395,18 @@ def test_an_operator_counts_without_those_that_it_calls() -> None:
         steps=2,
     )
     # linear 35 + 2, t 5, addmm 40 + 50, copy_ 20 + 30 us
-    assert {top.name: (top.us_per_step, top.per_step) for top in found.top} == {
+    assert {each["name"]: (each["us_per_step"], each["per_step"]) for each in found} == {
         "addmm": (45, 1),
         "copy_": (25, 1),
         "linear": (18.5, 1),
         "t": (2.5, 0.5),
     }
-    assert [top.share for top in found.top] == pytest.approx([90 / 182, 50 / 182, 37 / 182, 5 / 182])
-    assert found.per_step == 3.5
-    assert found.tiny_share == pytest.approx(7 / 182)
-    assert found.us_p50 == 30
+    assert [each["share"] for each in found] == pytest.approx([90 / 182, 50 / 182, 37 / 182, 5 / 182])
 
 
 @pytest.mark.parametrize("events", [[], [window(0, 9)], [operator("zero", 1, 0)], [{"ph": "M", "name": "process"}]])
 def test_a_trace_without_operators_has_none(events: list[Json]) -> None:
-    assert read_operators(events, 2) is None
+    assert read_operators(events, 2) == []
 
 
 CALLS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=12)
@@ -430,18 +419,18 @@ def test_the_own_times_of_one_after_the_other_are_their_times(calls: list[tuple[
         events.append(operator("each", at + gap, us))
         at += gap + us
     found = read_operators(events, 1)
-    assert found.top[0].us_per_step == pytest.approx(sum(us for _, us in calls))
+    assert found[0]["us_per_step"] == pytest.approx(sum(us for _, us in calls))
 
 
 def test_the_operators_of_real_steps_are_found_and_the_trace_is_kept(tmp_path: Path) -> None:
     made, batches = learner(), loader(batch_size=40).epoch(0)
     kept = [tmp_path / "trace.json.gz", tmp_path / "trace.json"]
     for path in kept:
-        found = collector.trace_operators(lambda: run_steps(made, batches, lambda *_: True), 1, path)
-        assert isinstance(found, Operators)
-        assert any("mm" in top.name for top in found.top)
-        assert sum(top.share for top in found.top) <= 1 + 1e-9
-        assert found.top == sorted(found.top, key=lambda top: -top.share)
+        found, _ = collector.trace_operators(lambda: run_steps(made, batches, lambda *_: True), 1, path)
+        assert any("mm" in each["name"] for each in found)
+        shares = [each["share"] for each in found]
+        assert sum(shares) <= 1 + 1e-9
+        assert shares == sorted(shares, reverse=True)
     contents = [gzip.decompress(kept[0].read_bytes()), kept[1].read_bytes()]
     assert all(json.loads(content)["traceEvents"] for content in contents)
     assert sorted(tmp_path.iterdir()) == sorted(kept)
@@ -452,9 +441,9 @@ def test_why_there_are_no_operators_is_said(monkeypatch: pytest.MonkeyPatch, tmp
         raise collector.ProfilerError("no luck")
 
     monkeypatch.setattr(collector, "record", lambda *_: [])
-    assert collector.trace_operators(lambda: None, 1) == "the trace has no operator"
+    assert collector.trace_operators(lambda: None, 1) == ([], "the trace has no operator")
     monkeypatch.setattr(collector, "record", fails)
-    assert collector.trace_operators(lambda: None, 1, tmp_path / "t.json") == "the profiler failed: no luck"
+    assert collector.trace_operators(lambda: None, 1, tmp_path / "t.json") == ([], "the profiler failed: no luck")
 
 
 # The profile
@@ -463,27 +452,27 @@ def test_why_there_are_no_operators_is_said(monkeypatch: pytest.MonkeyPatch, tmp
 @cache
 def measured() -> Profile:
     """Two steps on this CPU, under the clock alone."""
-    return measure(learner(), loader(batch_size=200), Lengths(2, 0, 9, 0, trials=False), LoaderFacts("resident", 3))
+    return measure(learner(), loader(batch_size=200), Lengths(2, 0, 9, 0, trials=False), loading("resident", 3))
 
 
 def profile(events: list[Json], sites: list[str]) -> Profile:
     """A measured profile of one step: input 20, transfer 0, span 60, hooks 0 us, with what a trace adds."""
     parts = parts_of([(20e-6, 0.0, 60e-6, 0.0)])
-    window = Window(1, parts.wall, 0, "host")
-    clock = replace(measured(), window=window, shares=Shares(**parts.shares), operators=None, why={})
+    window = section("window", 1, parts.wall, 0, "host")
+    clock = replace(measured(), window=window, shares=part("shares", **parts.shares), operators=None, why={})
     return with_trace(clock, read_trace(events, 1, SMS), sites)
 
 
 def test_kernel_and_bubble_divide_the_span_of_the_clock() -> None:
     made = profile(STEP, [])
     shares = made.shares
-    assert shares.kernel == pytest.approx(0.75 * 0.6)
-    assert shares.kernel + shares.bubble == pytest.approx(shares.span)
-    assert shares.kernel + shares.bubble + shares.input + shares.transfer + shares.hooks == pytest.approx(1)
-    assert sum(made.bubble.values()) == pytest.approx(shares.bubble)
+    assert shares["kernel"] == pytest.approx(0.75 * 0.6)
+    assert shares["kernel"] + shares["bubble"] == pytest.approx(shares["span"])
+    assert sum(share for name, share in shares.items() if name != "span") == pytest.approx(1)
+    assert sum(made.bubble.values()) == pytest.approx(shares["bubble"])
     assert made.gpu_busy == pytest.approx(0.6)
-    assert made.kernels.slowdown == pytest.approx(100 / 80)
-    assert made.sync == Sync(per_step=0.0, sites=[])
+    assert made.kernels["slowdown"] == pytest.approx(100 / 80)
+    assert made.sync == section("sync", per_step=0.0, sites=[])
     assert set(made.why) == {"copy.pageable"}
 
 
@@ -495,15 +484,15 @@ SLOW_HOST = [
     *(call(14, 1, 1), call(16, 1, 2), call(70, 1, 3), call(155, 1, 4)),
     *(kernel(20, 20, 1), kernel(45, 15, 2), kernel(80, 20, 3), kernel(160, 30, 4)),
 ]
-SHARES = Shares(60 / 200, 4 / 200, 126 / 200, 10 / 200)  # what a clock says of them
+SHARES = section("shares", 60 / 200, 4 / 200, 126 / 200, 10 / 200)  # what a clock says of them
 
 
-def idle_us(events: list[Json], shares: Shares = SHARES) -> dict[str, float]:
+def idle_us(events: list[Json], shares: Section = SHARES) -> dict[str, float]:
     """Microseconds of 200 without a kernel, those that are not 0."""
     idle = with_trace(replace(measured(), shares=shares), read_trace(events, 2, SMS), []).idle
-    assert idle.late + idle.queued + idle.unasked + idle.copy + idle.unknown == pytest.approx(idle.whole)
-    assert idle.input + idle.sync + idle.hooks == pytest.approx(idle.unasked)
-    return {name: pytest.approx(200 * share) for name, share in vars(idle).items() if share > 1e-9}
+    assert sum(idle[name] for name in ("late", "queued", "unasked", "copy", "unknown")) == pytest.approx(idle["whole"])
+    assert idle["input"] + idle["sync"] + idle["hooks"] == pytest.approx(idle["unasked"])
+    return {name: pytest.approx(200 * share) for name, share in idle.items() if share > 1e-9}
 
 
 def test_the_time_without_a_kernel_is_the_hosts_the_devices_or_nobodys() -> None:
@@ -525,7 +514,7 @@ def test_a_graph_has_nothing_late_and_copies_are_no_kernels() -> None:
     nodes = [kernel(at, 20, 7) for at in (20, 50, 80)]
     copied = copy(170, 20, "Memcpy HtoD (Pinned -> Device)", 9)
     marks = [mark(0, "compute"), mark(2, "done")]
-    whole = Shares(0.0, 0.0, 0.5, 0.5)  # the span ends with the last kernel, at 100
+    whole = section("shares", 0.0, 0.0, 0.5, 0.5)  # the span ends with the last kernel, at 100
     events = [window(0, 200), *marks, *nodes, copied, call(0, 1, 7, "cudaGraphLaunch"), call(150, 1, 9)]
     assert idle_us(events, whole) == {"whole": 140, "queued": 40, "unasked": 80, "hooks": 80, "copy": 20}
 
@@ -533,7 +522,7 @@ def test_a_graph_has_nothing_late_and_copies_are_no_kernels() -> None:
 def test_the_time_without_a_kernel_is_scaled_by_the_clock() -> None:
     wait = call(73, 28, name=SYNCS[1])
     # All of the input was idle, and of the 126 us of the span 8 + 20 us late, 5 us queued, and 8 us waited for.
-    assert idle_us([*SLOW_HOST, wait], Shares(0.37, 0.0, 0.63, 0.0)) == {
+    assert idle_us([*SLOW_HOST, wait], section("shares", 0.37, 0.0, 0.63, 0.0)) == {
         **{"whole": 74 + 41, "late": 28, "queued": 5, "unasked": 74 + 8, "input": 74, "sync": 8},
     }
 
@@ -549,7 +538,7 @@ def test_a_missing_trace_leaves_the_span_whole() -> None:
 
 
 def test_requirements_are_met_or_said() -> None:
-    made = replace(profile(STEP, []), throughput=Throughput(123.456))
+    made = replace(profile(STEP, []), throughput=section("throughput", 123.456))
     text = "gpu_busy>=0.5, sm_efficiency >= 0.5 ,sync.per_step<=0,shares.input<=.25,kernels.per_step<=1e3"
     assert require.failed(made, require.parse(text)) == []
     lines = require.failed(made, require.parse("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
@@ -570,30 +559,26 @@ def test_what_was_not_measured_is_not_met() -> None:
 
 
 def test_whatever_was_not_measured_has_a_reason() -> None:
-    lines = require.failed(measured(), require.parse(",".join(f"{name}<=0" for name in require.NAMES)))
-    lacking = {name for name in require.NAMES if measured().value(name) is None}
+    lines = require.failed(measured(), require.parse(",".join(f"{name}<=0" for name in NAMES)))
+    lacking = {name for name in NAMES if measured().value(name) is None}
     assert lacking <= {line.where for line in lines}
     assert [line.where for line in lines if "(None)" in str(line)] == []
 
 
-def filled(kind: Any) -> Any:
-    """A part of a profile with a number in every place for one."""
-    values: dict[str, Any] = {}
-    for name, hint in typing.get_type_hints(kind).items():
-        options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        of = options[0]
-        number = 7 if of is int else 0.5
-        values[name] = filled(of) if is_dataclass(of) else number if of in (int, float) else None
-    return kind(**values)
+def filled() -> Profile:
+    """A profile with a number in every place for one."""
+    parts = {name: part(name, **dict.fromkeys(keys.split(), 0.5)) if keys else 7 for name, keys in NUMBERS.items()}
+    del parts["ms_per_step"]
+    return Profile(**parts)
 
 
-@pytest.mark.parametrize("name", require.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_can_be_required_is_in_a_profile(name: str) -> None:
-    made = filled(Profile)
+    made = filled()
     value: Any = made.as_dict()
-    for part in name.split("."):
-        value = value[part]
-    assert value in (7, 0.5)
+    for key in name.split("."):
+        value = value[key]
+    assert value == (500 if name.startswith("ms_per_step") else 0.5 if "." in name else 7)
     assert value == made.value(name)
     assert require.failed(made, require.parse(f"{name}>={value},{name}<={value}")) == []
     assert len(require.failed(made, require.parse(f"{name}>={value + 1},{name}<={value / 2}"))) == 2
@@ -601,8 +586,8 @@ def test_what_can_be_required_is_in_a_profile(name: str) -> None:
 
 def test_every_number_of_a_profile_can_be_required() -> None:
     wanted = {"loader.supply", "fluctuation.swing_pp", "overhead.share", "host.waiting", "step_ms.p99", "gpu_busy"}
-    assert wanted <= set(require.NAMES)
-    assert not [name for name in require.NAMES if name.startswith(("findings", "settings", "environment"))]
+    assert wanted <= set(NAMES)
+    assert not [name for name in NAMES if name.startswith(("findings", "settings", "environment"))]
 
 
 @pytest.mark.parametrize(

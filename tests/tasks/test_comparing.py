@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from dataclasses import asdict
 from io import StringIO
@@ -20,7 +21,7 @@ from socialx.profiling.paired import Gain, gain_of
 from socialx.settings import Settings
 from socialx.settings_layers import Layers, as_tree, flat
 from socialx.tasks import blocks, comparing
-from socialx.tasks.blocks import TimedBlock, runner, serve
+from socialx.tasks.blocks import Block, process_of, serve
 from socialx.tasks.comparing import ROUNDS, Side
 from tests.fake_time import FakeTime
 from tests.networks import CPU, forecaster, learner
@@ -48,7 +49,7 @@ def small(path: Path, /, **sections: dict[str, Any]) -> Settings:
 def served(settings: Settings | str, *seconds: float) -> list[dict[str, Any]]:
     """All answers of a process to settings and times."""
     first = settings if isinstance(settings, str) else json.dumps(as_tree(settings))
-    asked = StringIO("\n".join([first, *(json.dumps({"seconds": each}) for each in seconds)]) + "\n")
+    asked = StringIO("\n".join([first, *map(str, seconds)]) + "\n")
     answers = StringIO()
     serve(asked, answers)
     return [json.loads(line) for line in answers.getvalue().splitlines()]
@@ -58,16 +59,13 @@ def served(settings: Settings | str, *seconds: float) -> list[dict[str, Any]]:
 def test_every_line_is_answered_with_a_block(accumulate: int, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.training.clock.time", FakeTime(tick=0.125))
     settings = small(data, loader={"batch_size": 16}, trainer={"accumulate_grad_batches": accumulate})
-    ready, *made = served(settings, 5.0, 5.0, 0.0, 1.0)
-    assert ready == {"ready": True}
-    found = [TimedBlock(**each) for each in made]
+    found = served(settings, 5.0, 5.0, 0.0, 1.0)
     # A step takes half a second; each block has as many as the one before it asked for, at least five.
-    assert [each.steps for each in found] == [5, 10, 10, 5]
+    assert [each["steps"] for each in found] == [5, 10, 10, 5]
     for each in found:
-        assert each.seconds == pytest.approx(0.5 * each.steps)
-        assert each.windows == pytest.approx(each.steps * accumulate * 264 / 17)
-        assert each.seconds_per_window == pytest.approx(each.seconds / each.windows)
-        assert (each.input, each.hooks, each.peak_bytes) == (pytest.approx(0.25), pytest.approx(0.25), None)
+        assert each["seconds"] == pytest.approx(0.5 * each["steps"])
+        assert each["windows"] == pytest.approx(each["steps"] * accumulate * 264 / 17)
+        assert (each["input"], each["hooks"], each["peak_bytes"]) == (pytest.approx(0.25), pytest.approx(0.25), None)
 
 
 @pytest.mark.parametrize(
@@ -101,42 +99,35 @@ def test_what_fails_in_a_step_is_an_error(error: Exception, data: Path, monkeypa
     assert served(small(data), 1.0) == [{"error": str(error).split("\n")[0]}]
 
 
-class Canned:
-    """A process that has answered."""
-
-    def __init__(self, answers: str) -> None:
-        self.stdin, self._answers = StringIO(), answers
-
-    def poll(self) -> int:
-        return -9
-
-
 @pytest.mark.parametrize(
-    ("answer", "says"),
-    [('{"error": "model: no"}\n', "these: model: no"), ("", "these: its process ended with -9")],
+    ("program", "says"),
+    [
+        ('input(); input(); print(\'{"error": "model: no"}\')', "these: model: no"),
+        ("raise SystemExit(9)", "these: its process ended with 9"),
+    ],
 )
-def test_an_error_of_the_process_is_raised_here(answer: str, says: str, tmp_path: Path) -> None:
-    process: Any = Canned(answer)
-    path = tmp_path / "answers"
-    path.write_text(answer)
-    with path.open() as process.stdout, pytest.raises(SocialxError) as error:  # a file: it can be waited for
-        blocks.Runner("these", process).block(1.0)
+def test_an_error_of_the_process_is_raised_here(
+    program: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "program.py").write_text(program)
+    started = blocks.subprocess.Popen
+    command = [sys.executable, tmp_path / "program.py"]
+    monkeypatch.setattr(blocks.subprocess, "Popen", lambda _, **more: started(command, **more))
+    with pytest.raises(SocialxError) as error, process_of("these", Settings()) as timed:
+        timed(1.0)
     assert str(error.value).startswith(says)
-    assert json.loads(process.stdin.getvalue()) == {"seconds": 1.0}
 
 
 @pytest.mark.slow
-def test_a_process_of_its_own_takes_a_block_and_ends(data: Path) -> None:
-    with runner("these", small(data)) as made:
-        assert made.answer() == {"ready": True}
-        block = made.block(0.05)
-        assert block.steps == 5
-        assert block.seconds > 0
-        assert made.process.poll() is None
-    assert made.process.returncode == 0
-    with runner("these", small(Path("nowhere.h5"))) as lost, pytest.raises(SocialxError, match=r"these: .*nowhere\.h5"):
-        lost.answer()
-    assert lost.process.returncode is not None
+def test_a_process_of_its_own_takes_blocks(data: Path) -> None:
+    with process_of("these", small(data)) as timed:
+        assert timed(0.05)["steps"] == 5
+        assert timed(0.05)["seconds"] > 0
+    with (
+        pytest.raises(SocialxError, match=r"these: .*nowhere\.h5"),
+        process_of("these", small(Path("nowhere.h5"))) as lost,
+    ):
+        lost(0.05)
 
 
 @pytest.mark.slow
@@ -148,11 +139,15 @@ def test_batches_that_were_made_while_the_other_side_ran_are_no_gain() -> None:
     training = Training(learner(forecaster(3, social=0), SleepingLearner), starved(), 1000)
     training.take(12)
     time.sleep(2.5)  # all 8 places of the queue are full again
-    assert blocks.timed_block(training, 16, 4.0, CPU).seconds > 1.4  # 1.15 with those 8
+    assert blocks.timed_block(training, 16, 4.0, CPU)["seconds"] > 1.4  # 1.15 with those 8
+
+
+def block(seconds: float, windows: float, input: float, hooks: float, peak_bytes: int | None) -> Block:
+    return {"seconds": seconds, "windows": windows, "input": input, "hooks": hooks, "peak_bytes": peak_bytes}
 
 
 def test_the_mean_of_blocks_counts_their_lengths() -> None:
-    side = Side.of([TimedBlock(5, 1.0, 100, 0.5, 0.1, None), TimedBlock(15, 3.0, 300, 0.1, 0.0, 7)])
+    side = Side.of([block(1.0, 100, 0.5, 0.1, None), block(3.0, 300, 0.1, 0.0, 7)])
     assert asdict(side) == pytest.approx({"windows_per_s": 100, "input": 0.2, "hooks": 0.025, "peak_bytes": 7})
 
 
@@ -179,10 +174,10 @@ def compared(monkeypatch: pytest.MonkeyPatch, other: Any, **sections: Any) -> co
     """A comparison whose rounds are made up: nothing is trained."""
     met: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
-    def one_round(here: Settings, there: Settings, *_: object) -> tuple[Gain, list[TimedBlock], list[TimedBlock]]:
+    def one_round(here: Settings, there: Settings, *_: object) -> tuple[Gain, list[Block], list[Block]]:
         met.append((flat(here), flat(there)))
-        block = TimedBlock(1, 1.0, 1.0, 0.0, 0.0, None)
-        return Gain(1.0, 0.99, 1.01), [block], [block]
+        made = [block(1.0, 1.0, 0.0, 0.0, None)]
+        return Gain(1.0, 0.99, 1.01), made, made
 
     monkeypatch.setattr(comparing, "one_round", one_round)
     found = comparing.compare("data.h5", other=other, **sections)
@@ -197,9 +192,9 @@ def test_the_interval_is_that_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> 
     gains = [1.5, 1.4, 1.6, 1.45, 1.55, 1.5]
     rounds = iter(gains)
 
-    def one_round(*_: object) -> tuple[Gain, list[TimedBlock], list[TimedBlock]]:
+    def one_round(*_: object) -> tuple[Gain, list[Block], list[Block]]:
         gain = next(rounds)
-        ours, others = TimedBlock(1, 1.0, 1.0, 0.5, 0.0, None), TimedBlock(1, 1 / gain, 1.0, 0.0, 0.0, 3)
+        ours, others = block(1.0, 1.0, 0.5, 0.0, None), block(1 / gain, 1.0, 0.0, 0.0, 3)
         return Gain(gain, gain, gain), [ours], [others]
 
     monkeypatch.setattr(comparing, "one_round", one_round)

@@ -9,8 +9,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from socialx.profiling.profile import Finding, Fluctuation, Idle, Profile, Timeline, Trial
+from socialx.profiling.profile import Finding, Profile, Trial
 from socialx.views.profile_tables import print_profile
+from tests.profiling.sections import section, timeline
 from tests.profiling.test_trace import STEP, SYNCS, call, copy, kernel, measured, profile, without
 
 
@@ -42,8 +43,8 @@ def test_the_printed_profile_says_how_busy_the_device_was(width: int) -> None:
 
 
 def test_the_time_without_a_kernel_is_divided() -> None:
-    made = replace(profile(STEP, []), idle=Idle(0.6, 0.3, 0.1, 0.19, 0.1, 0.07, 0.02, 0.01, 0.0))
-    step_ms = 1e3 * made.window.seconds / made.window.steps
+    made = replace(profile(STEP, []), idle=section("idle", 0.6, 0.3, 0.1, 0.19, 0.1, 0.07, 0.02, 0.01, 0.0))
+    step_ms = 1e3 * made.step_s
     wanted = {
         **{"no kernel, all phases": 60, "host late": 30, "between kernels": 10, "nothing asked for": 19},
         **{"  waiting for input": 10, "  waiting for the device": 7, "  between steps": 2, "only copies": 1},
@@ -92,8 +93,8 @@ def test_a_trace_that_lacks_much_is_still_printed() -> None:
 @pytest.mark.parametrize("cells", [1, 20, 60, 61, 600])
 def test_the_busy_share_is_a_curve_on_one_line(cells: int, width: int) -> None:
     busy = [float(at % 4 > 0) for at in range(cells)]
-    found = Fluctuation(0.02, 0.75, 0.0, 1.0, 100.0, 0.08, 0.99, 4.0, "loader.num_workers")
-    text = printed(replace(measured(), fluctuation=found, timeline=Timeline(0.02, busy, 1, [1.0])), width)
+    found = section("fluctuation", 0.02, 0.75, 0.0, 1.0, 100.0, 0.08, 0.99, 4.0, "loader.num_workers")
+    text = printed(replace(measured(), fluctuation=found, timeline=timeline(0.02, busy, 1, [1.0])), width)
     (curve,) = re.findall(r"^  \|(.*)\|  ([\d.]+) s per cell$", text, re.MULTILINE)
     group = -(-cells // min(60, width - 24))
     assert len(curve[0]) == -(-cells // group)
@@ -154,7 +155,7 @@ def test_a_gain_that_was_tried_at_another_number_of_threads_says_so() -> None:
 
 @pytest.mark.parametrize(("others", "busy"), [(None, False), (0.0, False), (0.4, False), (0.5, True), (1.9, True)])
 def test_a_busy_machine_is_said_first(others: float | None, busy: bool) -> None:
-    host = replace(measured().host, cores=2, cores_used=0.1, others_used=others)
+    host = {**measured().host, "cores": 2, "cores_used": 0.1, "others_used": others}
     text = " ".join(printed(replace(measured(), host=host)).split())
     assert (f"Other programs took {others} of 2 cores meanwhile" in text) == busy
     assert (f"of 2 cores used, {others} by other programs" in text) == (others is not None)
@@ -162,8 +163,8 @@ def test_a_busy_machine_is_said_first(others: float | None, busy: bool) -> None:
 
 def test_a_step_that_waits_is_shown_as_its_two_parts() -> None:
     made = measured()
-    span, step_ms = made.shares.span, 1e3 * made.window.seconds / made.window.steps
-    text = printed(replace(made, host=replace(made.host, waiting=0.2)))
+    span, step_ms = made.shares["span"], 1e3 * made.step_s
+    text = printed(replace(made, host=made.host | {"waiting": 0.2}))
     assert re.search(rf"training step, computing +{100 * (span - 0.2):.1f}% +{step_ms * (span - 0.2):.2f} ", text)
     assert re.search(rf"training step, waiting +20.0% +{step_ms * 0.2:.2f} ", text)
-    assert "training step, waiting" not in printed(replace(made, host=replace(made.host, waiting=0.01)))
+    assert "training step, waiting" not in printed(replace(made, host=made.host | {"waiting": 0.01}))
