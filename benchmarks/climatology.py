@@ -9,13 +9,13 @@ it is, as a day like others and as the weekday that it resembles; nothing is cho
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from benchmarks.common import head, line, parser
 from socialx.data import climatology
 from socialx.data.calendar import Calendar
 from socialx.data.climatology import PastDays
@@ -86,16 +86,15 @@ def of_holidays(path: Path, named: str) -> Iterator[Sequence[str]]:
 
 def main() -> None:
     """Print a table for each file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.h5")
-    parser.add_argument("--holidays", metavar="COUNTRY|FILE.csv")
-    given = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("files", nargs="+", type=Path, metavar="FILE.h5")
+    arguments.add_argument("--holidays", metavar="COUNTRY|FILE.csv")
+    given = arguments.parse_args()
     for path in given.files:
         rows = of_holidays(path, given.holidays) if given.holidays else table(path)
-        for number, row in enumerate(rows):
-            print(f"| {' | '.join(row)} |", flush=True)
-            if not number:
-                print("|---|" + "---:|" * (len(row) - 1))
+        print(head(*next(rows)))
+        for row in rows:
+            print(line(row), flush=True)
 
 
 if __name__ == "__main__":

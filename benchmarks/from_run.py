@@ -10,21 +10,21 @@ finest step.  A training that is in the folder already is read, not repeated.
 
 from __future__ import annotations
 
-import argparse
 from itertools import accumulate
 from pathlib import Path
 
 import socialx
-from socialx.environment import cpu_field
+from benchmarks.common import machine, parser, trained
+from socialx.settings_layers import Layers
 
 Curve = list[tuple[float, float]]  # after so many seconds of training, this validation MAE
 
 
-def curve(run: Path) -> Curve:
+def curve(run: socialx.Run) -> Curve:
     """The epochs of a run that have a validation MAE."""
-    rows = socialx.load_run(run).epochs
-    ends = accumulate(row.seconds for row in rows)
-    return [(end, row.validation_mae) for end, row in zip(ends, rows, strict=True) if row.validation_mae is not None]
+    ends = accumulate(row.seconds for row in run.epochs)
+    rows = zip(ends, run.epochs, strict=True)
+    return [(end, row.validation_mae) for end, row in rows if row.validation_mae is not None]
 
 
 def reached(points: Curve, mae: float) -> float | None:
@@ -32,29 +32,27 @@ def reached(points: Curve, mae: float) -> float | None:
     return next((seconds for seconds, found in points if found <= mae), None)
 
 
-def trained(run: Path, data: str, days: int | None, epochs: int | None, seed: int, start: str | None) -> Curve:
-    """The curve of a training, which is run where its folder is not there."""
-    if not (run / "metrics.jsonl").exists():
-        settings = {"patch": 1, "days": days, "max_epochs": epochs, "seed": seed}
-        socialx.train(data, from_run=start, size="small", run_dir=run, **settings)
-    return curve(run)
-
-
 def main() -> None:
     """Train twice, and compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", metavar="RUN")
-    parser.add_argument("--data", metavar="FILE.h5", required=True)
-    parser.add_argument("--days", type=int, help="only the first days of the file")
-    parser.add_argument("--epochs", type=int, help="of the training from scratch")
-    parser.add_argument("--from-epochs", type=int, help="of the training from RUN; not given: as many")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--runs", type=Path, default=Path("runs/from_run"), help="folder of both trainings")
-    given = parser.parse_args()
-    same = (given.data, given.days)
-    scratch = trained(given.runs / "scratch", *same, given.epochs, given.seed, None)
-    started = trained(given.runs / "started", *same, given.from_epochs or given.epochs, given.seed, given.run)
-    print(f"{given.data}, seed {given.seed}, {cpu_field('model name')}")
+    arguments = parser(__doc__)
+    arguments.add_argument("run", metavar="RUN")
+    arguments.add_argument("--data", metavar="FILE.h5", required=True)
+    arguments.add_argument("--days", type=int, help="only the first days of the file")
+    arguments.add_argument("--epochs", type=int, help="of the training from scratch")
+    arguments.add_argument("--from-epochs", type=int, help="of the training from RUN; not given: as many")
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--runs", type=Path, default=Path("runs/from_run"), help="folder of both trainings")
+    given = arguments.parse_args()
+
+    def train(name: str, epochs: int | None, start: str | None) -> Curve:
+        settings = {"data.path": given.data, "data.days": given.days, "trainer.seed": given.seed, "model.patch": 1}
+        settings |= {"trainer.max_epochs": epochs, "trainer.from_run": start}
+        told = {key: value for key, value in settings.items() if value is not None}
+        return curve(trained(given.runs / name, Layers(size="small").over(told)))
+
+    scratch = train("scratch", given.epochs, None)
+    started = train("started", given.from_epochs or given.epochs, given.run)
+    print(f"{given.data}, seed {given.seed}, {machine()}")
     for name, points in (("from scratch", scratch), (f"from {given.run}", started)):
         print(f"{name}: " + ", ".join(f"{mae:.4f} after {seconds:.0f} s" for seconds, mae in points))
     best = min(mae for _, mae in scratch)

@@ -1,4 +1,4 @@
-"""Training on 1, 2 and 4 processes: windows/s, efficiency, and the share of a step that summing gradients takes.
+"""Training on 1, 2 and 4 processes: windows/s and efficiency.
 
     python benchmarks/scaling.py --data metr_la.h5 [--devices 1,2,4] [--steps 40] [--set model.width=64 ...]
 
@@ -21,35 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from benchmarks.common import METR_LA, RESULTS, head, line, machine, numbers, parser, write
 from socialx.build import build
 from socialx.settings_layers import load_settings
 from socialx.tasks.training import make_learner
 from socialx.training.loop import run_steps
-from socialx.training.process_group import ProcessGroup, joined
+from socialx.training.process_group import joined
 
-RESULTS = Path(__file__).parent / "results"
 WARM_UP = 5
 ROUNDS = 3
-
-
-class Timed(ProcessGroup):
-    """Adds up the seconds of every exchange, for which the device is waited for."""
-
-    spent: list[float]
-
-    def sum_(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, timed."""
-        wait(tensor.device)
-        if self.world > 1:
-            dist.barrier()  # what a process waits for a slower one is no exchange
-        began = time.perf_counter()
-        super().sum_(tensor)
-        wait(tensor.device)
-        self.spent.append(time.perf_counter() - began)
-        return tensor
 
 
 def wait(device: torch.device) -> None:
@@ -89,39 +71,32 @@ def worker(data: Path, steps: int, words: list[str]) -> None:
 
         seconds(WARM_UP)
         taken = statistics.median(seconds(steps) for _ in range(ROUNDS))
-        timed = Timed(group.rank, group.world)
-        object.__setattr__(timed, "spent", [])
-        learner.group = timed
-        whole = seconds(steps)
         if group.first:
             name = torch.cuda.get_device_name(device) if device.type == "cuda" else "one CPU core each"
             windows = steps * size * group.world / taken
             print(json.dumps({
                 "processes": group.world, "device": name, "precision": problem.precision.name,
                 "windows_per_s": round(windows, 2), "step_ms": round(1e3 * taken / steps, 2),
-                "all_reduce_share": round(sum(timed.spent) / whole, 4),
             }))  # fmt: skip
 
 
 def main() -> None:
     """Start the processes and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--devices", default="1,2,4")
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of socialx train")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    words = options.set
-    if options.worker:
-        worker(options.data, options.steps, words)
+    arguments = parser(__doc__)
+    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
+    arguments.add_argument("--devices", type=numbers, default=[1, 2, 4])
+    arguments.add_argument("--steps", type=int, default=40)
+    arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of socialx train")
+    arguments.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    given = arguments.parse_args()
+    if given.worker:
+        worker(given.data, given.steps, given.set)
         return
     cards = torch.cuda.device_count() if torch.cuda.is_available() else len(os.sched_getaffinity(0))
     rows: list[dict[str, Any]] = []
-    own = [*sys.argv[1:], "--worker"]
-    for count in [int(each) for each in options.devices.split(",") if int(each) <= cards]:
+    for count in (each for each in given.devices if each <= cards):
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-        command += [__file__, *own]
+        command += [__file__, *sys.argv[1:], "--worker"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode:
@@ -129,14 +104,13 @@ def main() -> None:
         row = json.loads(done.stdout.splitlines()[-1])
         row["efficiency"] = round(row["windows_per_s"] / (count * (rows or [row])[0]["windows_per_s"]), 3)
         rows.append(row)
-    capability = torch.backends.cpu.get_cpu_capability()
-    print(f"{rows[0]['device']}, CPU capability {capability}, torch {torch.__version__}, {rows[0]['precision']}\n")
-    print("| processes | windows/s | step ms | efficiency | all-reduce |\n|---:|---:|---:|---:|---:|")
+    print(f"{rows[0]['device']}, {machine()}, {rows[0]['precision']}\n")
+    columns = ("processes", "windows_per_s", "step_ms", "efficiency")
+    print(head(*columns))
     for row in rows:
-        print("| {processes} | {windows_per_s} | {step_ms} | {efficiency:.1%} | {all_reduce_share:.1%} |".format(**row))
+        print(line(row[column] for column in columns))
     name = "scaling_gpu.json" if torch.cuda.is_available() else "scaling_cpu.json"
-    content = {"settings": words, "data": options.data.name, "capability": capability, "rows": rows}
-    (RESULTS / name).write_text(json.dumps(content, indent=2) + "\n")
+    write(RESULTS / name, {"settings": given.set, "data": given.data.name, "machine": machine(), "rows": rows})
 
 
 if __name__ == "__main__":
