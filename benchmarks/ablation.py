@@ -1,10 +1,9 @@
 """What each part of the model is worth: the same training with one thing changed, scored on the test windows.
 
     python benchmarks/ablation.py --data metr_la.h5              # 28 days, width 32, two epochs: hours on one core
-    python benchmarks/ablation.py --data metr_la.h5 --full       # all days and all rows, --size large, CUDA
 
 Every row is a run folder under --runs; a run that is complete is not repeated and an interrupted one goes on, so the
-command may be stopped and started.  The table is written after every run, into benchmarks/results/ablation-SIZE.json
+command may be stopped and started.  The table is written after every run, into benchmarks/results/ablation-small.json
 and .md.  The first six rows have three seeds: differences smaller than their spread are noise.
 """
 
@@ -30,7 +29,7 @@ SMALL: dict[str, Any] = {
     "trainer.lr_warmup_steps": 50,
     "trainer.weight_decay": 3e-4,
 }
-MLP_WIDTH = {"small": 42, "full": 261}  # with as many parameters as the xLSTM of the same size
+MLP_WIDTH = 42  # with as many parameters as the xLSTM of the same width
 NO_IDENTITIES = {f"model.{table}": False for table in ("time_of_day", "day_of_week", "sensor_identity", "adaptive")}
 ROWS: dict[str, dict[str, Any]] = {
     "full model": {},
@@ -48,33 +47,22 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 SEEDED = list(ROWS)[:6]  # these have three seeds, every other row has one
 SEEDS = 3
-MORE: dict[str, dict[str, Any]] = {  # where there is a card
-    "pooling by weighted mean": {"pooling.kind": "weighted_mean"},
-    "pooling by max": {"pooling.kind": "max"},
-    "attention by MLP": {"pooling.kind": "attention_mlp"},
-    "one social layer": {"pooling.layers": 1},
-    "three social layers": {"pooling.layers": 3},
-    "half the width": {"model.width": 64},
-}
 
 
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
     arguments.add_argument("--runs", type=Path, default=Path("runs/ablation"), help="where the run folders go")
-    arguments.add_argument("--full", action="store_true", help="the whole series and all rows, for a card")
     given = arguments.parse_args()
-    size, rows = ("full", ROWS | MORE) if given.full else ("small", ROWS)
-    shared = {"data.path": given.data} | ({} if given.full else SMALL)
+    shared = SMALL | {"data.path": given.data, "model.mlp_width": MLP_WIDTH}
     results: list[dict[str, Any]] = []
     seeded = [(seed, name) for seed in range(SEEDS) for name in SEEDED]
-    for seed, name in [*seeded, *((0, name) for name in rows if name not in SEEDED)]:
-        settings = Layers(size="large" if given.full else None)
-        layers = settings.over(shared | {"model.mlp_width": MLP_WIDTH[size]} | rows[name] | {"trainer.seed": seed})
-        folder = given.runs / size / f"{name.replace(' ', '-')}-{seed}"
-        results.append({"row": name, "changes": rows[name], **one_run(folder, layers)})
-        write(RESULTS / f"ablation-{size}.json", results)
-        (RESULTS / f"ablation-{size}.md").write_text(table(results))
+    for seed, name in [*seeded, *((0, name) for name in ROWS if name not in SEEDED)]:
+        layers = Layers().over(shared | ROWS[name] | {"trainer.seed": seed})
+        folder = given.runs / "small" / f"{name.replace(' ', '-')}-{seed}"
+        results.append({"row": name, "changes": ROWS[name], **one_run(folder, layers)})
+        write(RESULTS / "ablation-small.json", results)
+        (RESULTS / "ablation-small.md").write_text(table(results))
 
 
 def one_run(folder: Path, layers: Layers) -> dict[str, Any]:

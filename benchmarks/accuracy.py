@@ -138,7 +138,7 @@ def table(runs: dict[str, Any]) -> str:
         for name, seeds in ({each: [each] for each in with_key} | means).items():
             of_seeds = [runs[seed] for seed in seeds]
             cost = statistics.mean(spent(seed, runs) for seed in seeds)
-            validation = statistics.mean(best(run) for run in of_seeds)
+            validation = statistics.mean(min(row["validation_mae"] for row in run["curve"]) for run in of_seeds)
             cells = [
                 " / ".join(f"{statistics.mean(run[key][at][of] for run in of_seeds):.{n}f}" for of, n in MEASURES)
                 for at in of_seeds[0][key]
@@ -147,11 +147,6 @@ def table(runs: dict[str, Any]) -> str:
             first = [name, reads, f"{of_seeds[0]['trained']['parameters']:,}", f"{len(of_seeds[0]['curve'])}"]
             lines.append(line([*first, f"{cost:.0f}", f"{validation:.3f}", *cells]))
     return "\n".join(lines)
-
-
-def best(run: dict[str, Any]) -> float:
-    """The validation MAE of a run."""
-    return min(row["validation_mae"] for row in run["curve"])
 
 
 def several(runs: dict[str, Any]) -> dict[str, list[str]]:

@@ -32,7 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 ENCODERS: dict[str, dict[str, Any]] = {
     "xLSTM": {},
-    "MLP": {"model.encoder": "mlp", "model.mlp_width": MLP_WIDTH["small"], "trainer.max_epochs": 8},
+    "MLP": {"model.encoder": "mlp", "model.mlp_width": MLP_WIDTH, "trainer.max_epochs": 8},
 }
 SEEDS = 3
 

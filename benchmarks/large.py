@@ -68,11 +68,8 @@ def main() -> None:
     rows = {}
     for name, words in commands.items():
         seconds, peak, text = run([*socialx, *words])
-        rows[name] = {
-            "command": f"socialx {' '.join(words)}",
-            "seconds": round(seconds),
-            "peak_mib": round(peak - bare),
-        }
+        command = f"socialx {' '.join(words)}"
+        rows[name] = {"command": command, "seconds": round(seconds), "peak_mib": round(peak - bare)}
         print(f"{name:<28}{seconds:>8.0f} s {peak - bare:>8.0f} MiB over {bare:.0f}\n{text}", flush=True)
     content = {
         "rows": given.rows, "sensors": given.sensors, "file_mib": round(data.stat().st_size / MIB),

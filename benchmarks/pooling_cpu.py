@@ -24,14 +24,8 @@ from socialx.environment import keep_freed_memory
 from socialx.model.attention import attention
 from socialx.model.pooling import DotAttention, Geometry
 
-SHAPES = [
-    (32, 207, 64),
-    (32, 207, 32),
-    (16, 325, 32),
-    (8, 512, 32),
-    (4, 1000, 32),
-    (2, 2000, 32),
-]  # windows, sensors, neighbours
+# Windows, sensors, neighbours
+SHAPES = [(32, 207, 64), (32, 207, 32), (16, 325, 32), (8, 512, 32), (4, 1000, 32), (2, 2000, 32)]
 WIDTH, HEADS, ROUNDS = 64, 4, 5
 
 

@@ -110,15 +110,11 @@ def main() -> None:
         rules()
         return
     with tempfile.TemporaryDirectory() as folder:
-        tour(given.data or str(excerpt(Path(folder))))
-
-
-def excerpt(folder: Path) -> Path:
-    """The excerpt of METR-LA, converted."""
-    path = folder / "metr_la.h5"
-    locations = EXAMPLES / "data/sensor_locations.csv"
-    socialx.convert("metr-la", EXAMPLES / "data/METR-LA-excerpt.csv", path, meta=locations)
-    return path
+        data = given.data or Path(folder, "metr_la.h5")
+        if not given.data:
+            locations = EXAMPLES / "data/sensor_locations.csv"
+            socialx.convert("metr-la", EXAMPLES / "data/METR-LA-excerpt.csv", data, meta=locations)
+        tour(str(data))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 
 The server runs in a process of its own, with its default limits.  32 clients ask for the forecast of the last hour of
 the run's file, and wait for each answer.  Latency counts from the moment at which a request is sent.
-``forecasts_per_cpu_s`` is per second in which the server had a core, which other programs change less than the rest.
 Server and clients share the machine, and each request has a connection of its own.
 """
 
@@ -21,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import numpy as np
 
@@ -34,26 +32,20 @@ Answers = list[tuple[int, float]]  # status, seconds until the answer
 
 
 @contextmanager
-def server(run: Path, data: Path) -> Iterator[tuple[str, int]]:
-    """The address and the process of a server of a run, until the block ends."""
+def server(run: Path, data: Path) -> Iterator[str]:
+    """The address of a server of a run, until the block ends."""
     command = [sys.executable, "-m", "socialx", "serve", str(run), "--data", str(data), "--port", "0"]
     started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert started.stderr
         for line in started.stderr:
             if "serving at " in line:
-                yield line.split("serving at ")[1].split("/:")[0], started.pid
+                yield line.split("serving at ")[1].split("/:")[0]
                 return
         raise SystemExit("the server did not start")
     finally:
         started.terminate()
         started.wait()
-
-
-def cpu_seconds(process: int) -> float:
-    """What a process has computed until now, in all its threads; of Linux."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def last_hour(data: Path, rows: int) -> bytes:
@@ -93,19 +85,18 @@ async def waiting(url: str, body: bytes, seconds: float) -> Answers:
     return answers
 
 
-def measure(url: str, process: int, body: bytes, seconds: float) -> dict[str, Any]:
+def measure(url: str, body: bytes, seconds: float) -> dict[str, Any]:
     """What the clients get, after two seconds that warm up."""
     asyncio.run(waiting(url, body, min(2.0, seconds)))
-    began, before = time.perf_counter(), cpu_seconds(process)
+    began = time.perf_counter()
     answers = asyncio.run(waiting(url, body, seconds))
-    spent, used = time.perf_counter() - began, cpu_seconds(process) - before
+    spent = time.perf_counter() - began
     taken = [each for status, each in answers if status == 200]
     return {
-        "phase": f"{CLIENTS} clients that wait",
+        "clients": CLIENTS,
         "statuses": dict(sorted(Counter(status for status, _ in answers).items())),
         "forecasts_per_s": round(len(taken) / spent, 1),
         "latency_200": {f"p{q}_ms": round(1e3 * float(np.percentile(taken, q)), 1) for q in (50, 99)},
-        "forecasts_per_cpu_s": round(len(taken) / used, 1),
     }
 
 
@@ -120,10 +111,8 @@ def main() -> None:
     data = given.data or trained.data.path
     assert data, "the run names no file"
     body, facts = last_hour(data, trained.data.history), machine()
-    with server(given.run, data) as (url, process):
-        found = measure(url, process, body, given.seconds)
-        with urlopen(f"{url}/metrics") as answer:  # noqa: S310 - our own server
-            sizes = answer.read().decode().split("socialx_batch_size_sum ")[1].split()
+    with server(given.run, data) as url:
+        found = measure(url, body, given.seconds)
     result = {
         "run": given.run.resolve().name,
         "model": f"{trained.model.kind}, encoder {trained.model.encoder}, width {trained.model.width}",
@@ -131,8 +120,7 @@ def main() -> None:
         "body_bytes": len(body),
         "seconds": given.seconds,
         "machine": {**facts, "cores": os.cpu_count()},
-        "windows_per_batch": round(float(sizes[0]) / float(sizes[2]), 1),
-        "phases": [found],
+        **found,
     }
     print(json.dumps(result, indent=2))
     if given.output:

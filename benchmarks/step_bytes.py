@@ -1,6 +1,6 @@
 """What one training step moves through the memory of a GPU, counted kernel by kernel on tensors without data.
 
-    python benchmarks/step_bytes.py [--windows 64] [--sensors 207] [--width 128] [--patch 1] [--all]
+    python benchmarks/step_bytes.py [--windows 64] [--sensors 207] [--width 128] [--patch 1]
 
 Every operation of torch counts with what it reads and writes.  An operation of our own counts with its launches, which
 are recorded, and with its operations of torch; a launch counts each storage once.  Autocast follows the CPU's rules,
@@ -190,7 +190,6 @@ def main() -> None:
     arguments = parser(__doc__)
     for name, number in (("windows", 64), ("sensors", 207), ("width", 128), ("patch", 1)):
         arguments.add_argument(f"--{name}", type=int, default=number)
-    arguments.add_argument("--all", action="store_true", help="print every kernel, not the parts alone")
     arguments.add_argument("--output", type=Path, default=RESULTS / "step_bytes.json")
     given = arguments.parse_args()
     found = counted("triton", given.windows, given.sensors, given.width, patch=given.patch)
@@ -198,16 +197,9 @@ def main() -> None:
     for part, moved in parts.items():
         calls = sum(number for (of, _), number in found.calls.items() if of == part)
         print(f"{part:20s} {moved / 1e9:7.2f} GB  {calls:4d} kernels")
-        for (of, kernel), bytes_ in found.bytes.most_common() if given.all else ():
-            if of == part:
-                print(f"    {kernel:38s} {bytes_ / 1e9:7.3f} GB  {found.calls[of, kernel]:4d}")
     print(f"{'step':20s} {total / 1e9:7.2f} GB  {found.calls.total():4d} kernels")
-    kernels = [
-        {"part": part, "kernel": kernel, "calls": found.calls[part, kernel], "bytes": bytes_}
-        for (part, kernel), bytes_ in found.bytes.most_common()
-    ]
     step = {name: getattr(given, name) for name in ("windows", "sensors", "width", "patch")}
-    write(given.output, {**step, "bytes": total, "parts": parts, "kernels": kernels})
+    write(given.output, {**step, "bytes": total, "parts": parts})
 
 
 if __name__ == "__main__":
