@@ -66,8 +66,10 @@ class Channels(Dataset[dict[str, np.ndarray]]):
 
 
 def example(parts: list[Tensor]) -> Example:
-    """What a batch of ``Cut`` holds."""
-    return Example(Batch(*parts[: len(Batch._fields)]), Target(*parts[len(Batch._fields) :]))
+    """What a batch of ``Cut`` holds; there is nothing usual and nothing taught."""
+    *past, values, valid = parts
+    usual = torch.empty(len(values), HISTORY + HORIZON, values.shape[2], 0)
+    return Example(Batch(*past, usual, usual), Target(values, valid, usual[:, HISTORY:].half()))
 
 
 def same(one: Example, other: Example) -> bool:
