@@ -82,12 +82,10 @@ bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thre
 	$(BIN)/python benchmarks/encoder_cpu.py
 	$(BIN)/python benchmarks/pooling_cpu.py
 
-# Three calls of nine minutes: CALL=fast, CALL=right, CALL=learns DATA=metr_la.h5.  What git ignores must be brought along:
-# $(GPU_PACKAGES), and METR-LA as socialx convert writes it.  A later call keeps what benchmarks/results has of this card,
-# where the files of $(RESULTS) belong before it; ONLY="training loader" measures these alone.
-bench-gpu:         ## how fast, is it right, does it learn: on a CUDA device, offline; CALL=fast, DATA=metr_la.h5
-	$(GPU_PYTHON) benchmarks/gpu.py $(if $(CALL),--call $(CALL)) $(if $(ONLY),--only $(ONLY)) \
-		$(if $(DATA),--data $(DATA)) --output $(RESULTS)
+# One call of nine minutes.  What git ignores must be brought along: $(GPU_PACKAGES).  ONLY="bf16 compiled" measures these
+# rows alone, and keeps what $(RESULTS) has of the others on this card.
+bench-gpu:         ## how fast a training step is, and what changes that: on a CUDA device, offline; ONLY=bf16
+	$(GPU_PYTHON) benchmarks/gpu.py $(if $(ONLY),--only $(ONLY)) $(if $(DATA),--data $(DATA)) --output $(RESULTS)
 
 ablation: setup    ## what each part of the model is worth; DATA=metr_la.h5, about 2 hours on one core
 	$(BIN)/python benchmarks/ablation.py --data $(or $(DATA),metr_la.h5)

@@ -1,30 +1,24 @@
 """What each part of the model is worth: the same training with one thing changed, scored on the test windows.
 
     python benchmarks/ablation.py --data metr_la.h5              # 28 days, width 32, two epochs: hours on one core
-    python benchmarks/ablation.py --data metr_la.h5 --full       # all days and all rows, --size large, CUDA
 
 Every row is a run folder under --runs; a run that is complete is not repeated and an interrupted one goes on, so the
-command may be stopped and started.  The table is written after every run, into benchmarks/results/ablation-SIZE.json
+command may be stopped and started.  The table is written after every run, into benchmarks/results/ablation-small.json
 and .md.  The first six rows have three seeds: differences smaller than their spread are noise.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import socialx
+from benchmarks.common import METR_LA, RESULTS, head, line, parser, trained, write
 from socialx.cli.progress_bars import Show
-from socialx.settings import Settings
-from socialx.settings_layers import ARGUMENT, Layers, flat
-from socialx.training.loop import Progress
+from socialx.settings_layers import Layers
 
-RESULTS = Path(__file__).parent / "results"
 SMALL: dict[str, Any] = {
     "data.days": 28,
     "loader.batch_size": 32,
@@ -35,7 +29,7 @@ SMALL: dict[str, Any] = {
     "trainer.lr_warmup_steps": 50,
     "trainer.weight_decay": 3e-4,
 }
-MLP_WIDTH = {"small": 42, "full": 261}  # with as many parameters as the xLSTM of the same size
+MLP_WIDTH = 42  # with as many parameters as the xLSTM of the same width
 NO_IDENTITIES = {f"model.{table}": False for table in ("time_of_day", "day_of_week", "sensor_identity", "adaptive")}
 ROWS: dict[str, dict[str, Any]] = {
     "full model": {},
@@ -53,82 +47,44 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 SEEDED = list(ROWS)[:6]  # these have three seeds, every other row has one
 SEEDS = 3
-MORE: dict[str, dict[str, Any]] = {  # where there is a card
-    "pooling by weighted mean": {"pooling.kind": "weighted_mean"},
-    "pooling by max": {"pooling.kind": "max"},
-    "attention by MLP": {"pooling.kind": "attention_mlp"},
-    "one social layer": {"pooling.layers": 1},
-    "three social layers": {"pooling.layers": 3},
-    "half the width": {"model.width": 64},
-}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="METR-LA as socialx convert writes it")
-    parser.add_argument("--runs", type=Path, default=Path("runs/ablation"), help="where the run folders go")
-    parser.add_argument("--full", action="store_true", help="the whole series and all rows, for a card")
-    arguments = parser.parse_args()
-    size, rows = ("full", ROWS | MORE) if arguments.full else ("small", ROWS)
-    shared = {"data.path": arguments.data} | ({} if arguments.full else SMALL)
+    arguments = parser(__doc__)
+    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
+    arguments.add_argument("--runs", type=Path, default=Path("runs/ablation"), help="where the run folders go")
+    given = arguments.parse_args()
+    shared = SMALL | {"data.path": given.data, "model.mlp_width": MLP_WIDTH}
     results: list[dict[str, Any]] = []
     seeded = [(seed, name) for seed in range(SEEDS) for name in SEEDED]
-    for seed, name in [*seeded, *((0, name) for name in rows if name not in SEEDED)]:
-        settings = Layers(size="large" if arguments.full else None)
-        layers = settings.over(shared | {"model.mlp_width": MLP_WIDTH[size]} | rows[name] | {"trainer.seed": seed})
-        folder = arguments.runs / size / f"{name.replace(' ', '-')}-{seed}"
-        results.append({"row": name, "changes": rows[name], **one_run(folder, layers)})
-        write(results, size)
+    for seed, name in [*seeded, *((0, name) for name in ROWS if name not in SEEDED)]:
+        layers = Layers().over(shared | ROWS[name] | {"trainer.seed": seed})
+        folder = given.runs / "small" / f"{name.replace(' ', '-')}-{seed}"
+        results.append({"row": name, "changes": ROWS[name], **one_run(folder, layers)})
+        write(RESULTS / "ablation-small.json", results)
+        (RESULTS / "ablation-small.md").write_text(table(results))
 
 
 def one_run(folder: Path, layers: Layers) -> dict[str, Any]:
     """Train, unless that is done, and score -> what the table needs of it."""
-    asked = layers.load()
-    run = socialx.load_run(folder) if (folder / "metrics.jsonl").exists() else None
-    if run is None:
-        run = socialx.train(settings=layers, run_dir=folder, overwrite=True, progress=Show("train"))
-    elif differ := differences(run.settings, asked.settings, [k for k, v in asked.origin.items() if v == ARGUMENT]):
-        sys.exit(f"{folder}: a run with {differ}: name another --runs")
-    elif not complete(run):
-        run = socialx.train(resume=run, progress=Show("train"))
-    if not complete(run):
-        sys.exit(f"{folder}: interrupted: the same command goes on")
+    run = trained(folder, layers)
     found = socialx.evaluate([run], progress=Show("evaluate"))
-    scores, (trained,) = found[run], found.protocol.trained.values()
+    scores, (of_run,) = found[run], found.protocol.trained.values()
     return {
         "seed": run.settings.trainer.seed,
-        "parameters": trained.parameters,
+        "parameters": of_run.parameters,
         "epochs": len(run.epochs),
         "mae": {**{str(at): scores.at(at).mae for at in (15, 30, 60)}, "all": scores.overall().mae},
         "validation_mae": run.best.validation_mae if run.best else None,
         "windows_per_s": statistics.median(row.windows_per_s for row in run.epochs),
-        "protocol": found.protocol.as_dict() | {"trained": asdict(trained)},  # without the folder of this machine
+        "protocol": found.protocol.as_dict() | {"trained": asdict(of_run)},  # without the folder of this machine
     }
 
 
-def differences(found: Settings, wanted: Settings, keys: list[str]) -> str:
-    """What a run was told otherwise than it is asked now."""
-    mine, theirs = flat(wanted), flat(found)
-    return ", ".join(f"{key} {theirs[key]}, not {mine[key]}" for key in keys if theirs[key] != mine[key])
-
-
-def complete(run: socialx.Run) -> bool:
-    """Whether these epochs are all, or early stopping has ended the run."""
-    best = run.best.epoch - 1 if run.best else -1
-    return Progress(epoch=len(run.epochs), best_epoch=best).complete(
-        run.settings.trainer.max_epochs, run.settings.trainer.patience
-    )
-
-
-def write(results: list[dict[str, Any]], size: str) -> None:
-    """The runs as JSON, and the rows as a table: mean over the seeds, and their spread."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"ablation-{size}.json").write_text(json.dumps(results, indent=1) + "\n")
-    lines = [
-        "| row | seeds | parameters | MAE 15 min | 30 min | 60 min | all | spread of all | validation | "
-        "to full model, test | to full model, validation |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+def table(results: list[dict[str, Any]]) -> str:
+    """The rows: mean over the seeds, and their spread."""
+    columns = ("seeds", "parameters", "MAE 15 min", "30 min", "60 min", "all", "spread of all", "validation")
+    lines = [head("row", *columns, "to full model, test", "to full model, validation")]
     full = {run["seed"]: run for run in results if run["row"] == "full model"}
     for name in dict.fromkeys(run["row"] for run in results):
         runs = [run for run in results if run["row"] == name]
@@ -138,9 +94,10 @@ def write(results: list[dict[str, Any]], size: str) -> None:
         worse = statistics.mean(run["mae"]["all"] - full[run["seed"]]["mae"]["all"] for run in runs)
         validation = statistics.mean(run["validation_mae"] - full[run["seed"]]["validation_mae"] for run in runs)
         spread = f"{min(every):.3f} .. {max(every):.3f}" if len(runs) > 1 else ""
-        head, (*at, last) = [name, str(len(runs)), f"{runs[0]['parameters']:,}"], [f"{v:.3f}" for v in mean.values()]
-        lines.append("| " + " | ".join([*head, *at, spread, last, f"{worse:+.3f}", f"{validation:+.3f}"]) + " |")
-    (RESULTS / f"ablation-{size}.md").write_text("\n".join(lines) + "\n")
+        *at, last = [f"{value:.3f}" for value in mean.values()]
+        cells = [name, len(runs), f"{runs[0]['parameters']:,}", *at, spread, last]
+        lines.append(line([*cells, f"{worse:+.3f}", f"{validation:+.3f}"]))
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import socialx
+from benchmarks.common import RESULTS, head, line, parser, write
 from socialx.cli.progress_bars import Show
 from socialx.files.published import DATASETS
 from socialx.settings_layers import as_tree
 from socialx.views.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
 
-RESULTS = Path(__file__).parent / "results"
 PICTURE = Path(__file__).parent.parent / "docs/pictures/accuracy.png"
 ENDED = "with the days of the training"
 READS = {"scores": "12 steps, past days", ENDED: "12 steps"}
@@ -36,7 +36,9 @@ COUNTED = {"STID": 3.6, "MTGNN": 24, "Graph WaveNet": 52, "D2STGNN": 147, "STAEf
 
 
 def main() -> None:
-    folders = [Path(name) for name in sys.argv[1:]]
+    arguments = parser(__doc__)
+    arguments.add_argument("runs", nargs="*", type=Path)
+    folders = arguments.parse_args().runs
     before = json.loads((RESULTS / "accuracy.json").read_text())
     runs, protocol = before["runs"], before["protocol"]
     if folders:
@@ -45,7 +47,7 @@ def main() -> None:
         if before["protocol"]["checksum"] != protocol["checksum"]:
             sys.exit(f"{RESULTS / 'accuracy.json'}: scores on other data")
         runs |= {folder.resolve().name: result(folder, found) for folder in folders}
-    (RESULTS / "accuracy.json").write_text(json.dumps({"protocol": protocol, "runs": runs}, indent=1) + "\n")
+    write(RESULTS / "accuracy.json", {"protocol": protocol, "runs": runs})
     (RESULTS / "accuracy.md").write_text("\n\n".join([table(runs), *map(curve, runs, runs.values())]) + "\n")
     draw(runs)
 
@@ -136,20 +138,15 @@ def table(runs: dict[str, Any]) -> str:
         for name, seeds in ({each: [each] for each in with_key} | means).items():
             of_seeds = [runs[seed] for seed in seeds]
             cost = statistics.mean(spent(seed, runs) for seed in seeds)
-            validation = statistics.mean(best(run) for run in of_seeds)
+            validation = statistics.mean(min(row["validation_mae"] for row in run["curve"]) for run in of_seeds)
             cells = [
                 " / ".join(f"{statistics.mean(run[key][at][of] for run in of_seeds):.{n}f}" for of, n in MEASURES)
                 for at in of_seeds[0][key]
             ]
             reads = READS[key if ENDED in of_seeds[0] else ENDED]
-            head = [name, reads, f"{of_seeds[0]['trained']['parameters']:,}", f"{len(of_seeds[0]['curve'])}"]
-            lines.append("| " + " | ".join([*head, f"{cost:.0f}", f"{validation:.3f}", *cells]) + " |")
+            first = [name, reads, f"{of_seeds[0]['trained']['parameters']:,}", f"{len(of_seeds[0]['curve'])}"]
+            lines.append(line([*first, f"{cost:.0f}", f"{validation:.3f}", *cells]))
     return "\n".join(lines)
-
-
-def best(run: dict[str, Any]) -> float:
-    """The validation MAE of a run."""
-    return min(row["validation_mae"] for row in run["curve"])
 
 
 def several(runs: dict[str, Any]) -> dict[str, list[str]]:
@@ -163,11 +160,10 @@ def several(runs: dict[str, Any]) -> dict[str, list[str]]:
 
 def curve(name: str, run: dict[str, Any]) -> str:
     """The epochs of one run."""
-    lines = [f"{name}:", "", "| epoch | train MAE | validation MAE | windows/s |", "|---:|---:|---:|---:|"]
-    lines += [
-        f"| {row['epoch']} | {row['train_mae']:.4f} | {row['validation_mae']:.4f} | {row['windows_per_s']:.0f} |"
-        for row in run["curve"]
-    ]
+    lines = [f"{name}:", "", head("epoch", "train MAE", "validation MAE", "windows/s")]
+    for row in run["curve"]:
+        errors = (f"{row[key]:.4f}" for key in ("train_mae", "validation_mae"))
+        lines.append(line([row["epoch"], *errors, f"{row['windows_per_s']:.0f}"]))
     return "\n".join(lines)
 
 

@@ -1,6 +1,6 @@
 """How well a run forecasts a network that it never saw, by the days that it knows of it: docs/new-network.md.
 
-    python benchmarks/any_network.py RUN [RUN ...] --data FILE.h5 [--part test]
+    python benchmarks/any_network.py RUN [RUN ...] --data FILE.h5
     python benchmarks/any_network.py --there --data FILE.h5
     python benchmarks/any_network.py RUN --first-hour --data FILE.h5
     python benchmarks/any_network.py RUN --slower 0.5 --data FILE.h5
@@ -24,11 +24,11 @@ into the package, with its scores and the last two days of its file.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import statistics
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -37,21 +37,21 @@ import yaml
 from torch import Tensor
 
 import socialx
+from benchmarks.common import RESULTS, head, known, line, machine, parser, write
 from socialx.dataset import open_dataset
-from socialx.environment import cpu_field
 from socialx.files.store import open_store
 from socialx.scoring.intervals import calibrated
 from socialx.scoring.references import REFERENCES, references
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
-from socialx.training.run_folder import TRAINED, RunFolder, open_run
+from socialx.training.run_folder import CPU, TRAINED, RunFolder, open_run
+from socialx.views.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
 
-RESULT = Path(__file__).parent / "results/any_network.json"
+RESULT = RESULTS / "any_network.json"
 PICTURE = Path(__file__).parent.parent / "docs/pictures/any_network.png"
 DAYS = (0, 1, 2, 3, 7, 14, 28)
 MINUTES = (15, 30, 60)
 COPIED, AVERAGE = "copy-last, last valid", "historical average"
-CPU = torch.device("cpu")
 AS_THEN = {"batch_size": 32, "weight_decay": 3e-4}  # of every model of docs/new-network.md
 # What is trained on a few days: its settings, and about how many optimizer steps.
 THERE = {
@@ -60,11 +60,11 @@ THERE = {
 }
 
 
-def scored(runs: list[str], data: str, part: str) -> dict[str, dict[str, float]]:
+def scored(runs: list[str], data: str) -> dict[str, dict[str, float]]:
     """MAE by the name of a row and the minutes ahead, or ``all``: the mean of the runs."""
     found: dict[str, list[dict[str, float]]] = {}
     for run in runs:
-        evaluation = socialx.evaluate(run, data, part=part, baselines=run == runs[0], known_days=DAYS)
+        evaluation = socialx.evaluate(run, data, baselines=run == runs[0], known_days=DAYS)
         step = evaluation.protocol.step_minutes
         for name, model in {**evaluation.models, **evaluation.known_days}.items():
             if name == run:
@@ -82,7 +82,13 @@ def scored(runs: list[str], data: str, part: str) -> dict[str, dict[str, float]]
 def cut(data: str, output: Path, days: int) -> None:
     """A file of the days before the first test window of another one."""
     opened = open_dataset(
-        Path(data), targets=("avg_speed",), inputs=None, history=12, horizon=12, device=CPU, split="canonical"
+        Path(data),
+        targets=("avg_speed",),
+        inputs=None,
+        history=12,
+        horizon=12,
+        device=torch.device("cpu"),
+        split="canonical",
     )
     end = int(opened.forecast_rows("test")[0][0])
     rows = slice(max(0, end - days * 1440 // opened.store.step_minutes), end)
@@ -115,41 +121,35 @@ def trained_there(data: str) -> dict[str, dict[str, float]]:
     return found
 
 
+def networks(results: dict[str, dict]) -> Iterator[tuple[str, dict[str, dict[str, float]]]]:
+    """The networks that were forecast unseen, by name, and the MAE of all rows: what was trained there, too."""
+    for name, result in results.items():
+        if "->" in name:
+            yield name, {**result["mae"], **results.get(name.split(" -> ")[1], {}).get("mae", {})}
+
+
 def draw(results: dict[str, dict]) -> None:
     """The MAE over all steps by known days, relative to copying the last reading: a panel for each network."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    shown = {name: result for name, result in results.items() if "->" in name}
-    figure, panels = pyplot.subplots(
-        1, len(shown), figsize=(4.2 * len(shown), 3.6), dpi=150, layout="constrained", sharey=True, squeeze=False
-    )
-    for axes, (name, result) in zip(panels[0], shown.items(), strict=True):
-        rows = {**result["mae"], **results.get(name.split(" -> ")[1], {}).get("mae", {})}
-        copied = rows[COPIED]["all"]
-
-        def against(row: dict[str, float], copied: float = copied) -> float:
-            return 100 * (row["all"] / copied - 1)
-
-        for there, color in (("linear", "tab:grey"), ("small", "tab:orange")):
-            values = [(place, rows.get(f"{there}, {label(days)}")) for place, days in enumerate(DAYS)]
-            known = [(place, against(row)) for place, row in values if row]
-            if known:
-                axes.plot(*zip(*known, strict=True), marker=".", color=color, label=f"{there}, trained on these days")
-        axes.axhline(against(rows[AVERAGE]), color="tab:green", linewidth=1, linestyle=":", label=AVERAGE)
-        values = [against(rows[label(days)]) for days in DAYS]
-        axes.plot(range(len(DAYS)), values, marker="o", color="tab:blue", label="never trained there")
-        axes.axhline(0, color="black", linewidth=1)
-        axes.set_title(name.replace(" -> ", " \N{RIGHTWARDS ARROW} "), fontsize=10)
-        axes.set_xticks(range(len(DAYS)), list(map(str, DAYS)))
-        axes.set_ylim(-45, 60)
-        axes.set_xlabel("days known of the network")
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0][0].set_ylabel("MAE against copying the last reading, %")
-    panels[0][0].legend(frameon=False, fontsize=8, loc="upper right")
-    figure.savefig(PICTURE)
+    shown = list(networks(results))
+    with picture(PICTURE, (4.2 * len(shown), 3.6)) as figure:
+        panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        for axes, (name, rows) in zip(panels, shown, strict=True):
+            against = {row: 100 * (errors["all"] / rows[COPIED]["all"] - 1) for row, errors in rows.items()}
+            for there, color in (("linear", GREY), ("small", VERMILION)):
+                places = [place for place, days in enumerate(DAYS) if f"{there}, {label(days)}" in against]
+                values = [against[f"{there}, {label(DAYS[place])}"] for place in places]
+                axes.plot(places, values, marker=".", color=color, label=f"{there}, trained on these days")
+            axes.axhline(against[AVERAGE], color="tab:green", linewidth=1, linestyle=":", label=AVERAGE)
+            values = [against[label(days)] for days in DAYS]
+            axes.plot(range(len(DAYS)), values, marker="o", color=BLUE, label="never trained there")
+            axes.axhline(0, color="black", linewidth=1)
+            axes.set_title(name.replace(" -> ", " \N{RIGHTWARDS ARROW} "))
+            axes.set_xticks(range(len(DAYS)), list(map(str, DAYS)))
+            axes.set_ylim(-45, 60)
+            axes.set_xlabel("days known of the network")
+            plain(axes, "y")
+        panels[0].set_ylabel("MAE against copying the last reading, %")
+        panels[0].legend(frameon=False, fontsize=SMALL, loc="upper right")
 
 
 def label(days: int) -> str:
@@ -159,16 +159,13 @@ def label(days: int) -> str:
 
 def table(results: dict[str, dict]) -> str:
     """The MAE of all networks in Markdown, side by side: 15, 30 and 60 minutes ahead, and over all steps."""
-    shown = {name: result for name, result in results.items() if "->" in name}
-    lines = [" | ".join(["| known of the network", *shown]) + " |", "|---|" + "---|" * len(shown)]
+    shown = dict(networks(results))
+    lines = [head("known of the network", *shown)]
     models = ("", *(f"{name}, " for name in THERE))
     for row in (COPIED, AVERAGE, *(f"{model}{label(days)}" for model in models for days in DAYS)):
-        cells = []
-        for name, result in shown.items():
-            rows = {**result["mae"], **results.get(name.split(" -> ")[1], {}).get("mae", {})}
-            cells.append(" / ".join(f"{value:.3f}" for value in rows[row].values()) if row in rows else "")
+        cells = [" / ".join(f"{value:.3f}" for value in rows.get(row, {}).values()) for rows in shown.values()]
         if any(cells):
-            lines.append(" | ".join([f"| {row}", *cells]) + " |")
+            lines.append(line([row, *cells]))
     return "\n".join(lines)
 
 
@@ -247,15 +244,14 @@ def ship(run: str, name: str, data: str) -> None:
 
 def main() -> None:
     """Score, train there, or ship."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", metavar="RUN")
-    parser.add_argument("--data", metavar="FILE.h5")
-    parser.add_argument("--part", default="test")
-    parser.add_argument("--there", action="store_true")
-    parser.add_argument("--first-hour", action="store_true")
-    parser.add_argument("--slower", type=float, metavar="RATIO")
-    parser.add_argument("--ship", metavar="NAME")
-    given = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("runs", nargs="*", metavar="RUN")
+    arguments.add_argument("--data", metavar="FILE.h5")
+    arguments.add_argument("--there", action="store_true")
+    arguments.add_argument("--first-hour", action="store_true")
+    arguments.add_argument("--slower", type=float, metavar="RATIO")
+    arguments.add_argument("--ship", metavar="NAME")
+    given = arguments.parse_args()
     if given.ship:
         ship(given.runs[0], given.ship, given.data)
     if given.first_hour:
@@ -264,16 +260,16 @@ def main() -> None:
         slower(given.runs[0], given.data, given.slower)
     if given.ship or given.first_hour or given.slower:
         return
-    network, cpu = socialx.open_store(given.data).dataset_name, cpu_field("model name")
+    network, cpu = socialx.open_store(given.data).dataset_name, machine()["cpu"]
     found = {}
     if given.there:
         found[network] = {"part": "test", "seeds": 1, "cpu": cpu, "mae": trained_there(given.data)}
     elif given.runs:
         name = f"{open_run(Path(given.runs[0])).protocol().dataset} -> {network}"
-        mae = scored(given.runs, given.data, given.part)
-        found[name] = {"part": given.part, "seeds": len(given.runs), "cpu": cpu, "mae": mae}
-    results = {**(json.loads(RESULT.read_text()) if RESULT.exists() else {}), **found}
-    RESULT.write_text(json.dumps(results, indent=1) + "\n")
+        mae = scored(given.runs, given.data)
+        found[name] = {"part": "test", "seeds": len(given.runs), "cpu": cpu, "mae": mae}
+    results = {**known(RESULT), **found}
+    write(RESULT, results)
     draw(results)
     print(table(results))
 

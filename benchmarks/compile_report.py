@@ -9,9 +9,7 @@ as it runs, and what a condition skips counts as if it ran.  Nothing here is a t
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
 import re
 import subprocess
@@ -27,6 +25,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from benchmarks.common import RESULTS, head, line, parser, write
 from socialx.model.xlstm import cells, convolution, operations, residual
 
 KERNELS = {
@@ -41,7 +40,6 @@ WARPS, BLOCKS, REGISTERS = 64, 32, 65_536  # of a multiprocessor, sm_80 to sm_10
 SHARED = {80: 164 * 1024, 90: 228 * 1024, 100: 228 * 1024}  # bytes; a program takes 1 KiB more than it asks for
 ENOUGH = 32  # warps of a multiprocessor: with 8 warps each, its 4 schedulers may issue one of a warp every 8 cycles
 WAIT = 16  # instructions of a loop, at most, that only waits
-RESULT = Path(__file__).parent / "results" / "kernels_compile"
 
 
 class Launch(NamedTuple):
@@ -102,12 +100,8 @@ def launches(
             total, out = forward(x, y, keep, 1.1, scale, 1e-5, dtype)
             backward(total, keep, 1.1, scale, dtype, x, out, 1e-5)
         else:
-            weights = (
-                meta(6, channels, of=wide),
-                meta(HEADS, 4 * width, width, of=wide),
-                meta(HEADS, 4 * width, width, of=wide),
-                meta(4 * channels, of=wide),
-            )
+            recurrent = [meta(HEADS, 4 * width, width, of=wide) for _ in range(2)]
+            weights = (meta(6, channels, of=wide), *recurrent, meta(4 * channels, of=wide))
             keep = meta(1 if last else steps, sequences, channels, of=torch.bool)
             forward, backward = operations.slstm._init_fn, operations.slstm_backward._init_fn
             x = meta(steps, sequences, channels)
@@ -144,11 +138,8 @@ def compiled(launch: Launch, arch: int) -> dict[str, Any]:
         log = _said(ptxas.path, "-v", "-lineinfo", f"--gpu-name={name}", ptx, "-o", cubin).stderr
         sass = _said(triton.knobs.nvidia.nvdisasm.path, "-c", cubin).stdout
     spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    registers, shared, warps = (
-        int(re.search(r"Used (\d+) registers", log)[1]),
-        made.metadata.shared,
-        options["num_warps"],
-    )
+    registers = int(re.search(r"Used (\d+) registers", log)[1])
+    shared, warps = made.metadata.shared, options["num_warps"]
     resident = warps_that_fit(registers, shared, warps, arch)
     instructions = issued(sass, trips(kernel.__name__, arguments))
     per_sequence = instructions * warps * math.prod(grid) / SEQUENCES
@@ -182,18 +173,18 @@ def issued(sass: str, trips: int) -> int:
     A few instructions that repeat wait for something: they count once, and what is behind the end of the kernel, where
     long waits and padding are, does not count.  ValueError for a second loop.
     """
-    lines = [line for line in sass.splitlines() if re.match(r"\.L_x_\d+:|\s+/\*[0-9a-f]{4,}\*/", line)]
-    end = max(number for number, line in enumerate(lines) if "EXIT" in line)
+    lines = [text for text in sass.splitlines() if re.match(r"\.L_x_\d+:|\s+/\*[0-9a-f]{4,}\*/", text)]
+    end = max(number for number, text in enumerate(lines) if "EXIT" in text)
     labels: dict[str, int] = {}
     loops, count = [], 0
-    for number, line in enumerate(lines):
-        if line.startswith("."):
+    for number, text in enumerate(lines):
+        if text.startswith("."):
             if number > end:
                 break
-            labels[line.partition(":")[0]] = count
+            labels[text.partition(":")[0]] = count
             continue
         count += 1
-        back = re.search(r"\bBRA\b.*`\((\.L_x_\d+)\)", line)
+        back = re.search(r"\bBRA\b.*`\((\.L_x_\d+)\)", text)
         if back and back[1] in labels and count - labels[back[1]] > WAIT:
             loops.append(count - labels[back[1]])
     if len(loops) > 1:
@@ -218,11 +209,9 @@ def report(widths: list[int], archs: list[int], dtypes: list[str], steps: list[i
                 yield {**shape, "dtype": dtype, "arch": arch, **compiled(launch, arch)}
 
 
-COLUMNS = "| cell | kernel | width | T | type | sm | warps | registers | spills | shared | instructions | fit | slots |"
-
-
 def markdown(rows: list[dict[str, Any]]) -> str:
     """The rows as a table."""
+    columns = ("cell", "kernel", "width", "T", "type", "sm", "warps", "registers", "spills", "shared", "instructions")
     lines = [
         "# What ptxas makes of the kernels",
         "",
@@ -232,33 +221,30 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         f"Instructions are those of all warps for one sequence. Slots are the instructions times {ENOUGH} / fit where "
         f"fewer than {ENOUGH} fit: launch options are compared by them. None of these is a time.",
         "",
-        COLUMNS,
-        "|---|---|---:|---:|---|" + "---:|" * 8,
+        head(*columns, "fit", "slots"),
     ]
-    lines += [
-        f"| {r['operation']} | {r['kernel']} | {r['width']} | {r['steps']} | {r['dtype']} | {r['arch']} "
-        f"| {r['num_warps']} | {r['registers']} | {r['spill_stores']} + {r['spill_loads']} | {r['shared']} "
-        f"| {r['per_sequence']:,.0f} | {r['warps_per_sm']} | {format(r['slots'], ',.0f') if r['slots'] else '-'} |"
-        for r in rows
-    ]
+    keys = ("operation", "kernel", "width", "steps", "dtype", "arch", "num_warps", "registers")
+    for row in rows:
+        spills, slots = f"{row['spill_stores']} + {row['spill_loads']}", f"{row['slots']:,.0f}" if row["slots"] else "-"
+        counted = (spills, row["shared"], f"{row['per_sequence']:,.0f}", row["warps_per_sm"], slots)
+        lines.append(line([*(row[key] for key in keys), *counted]))
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arch", type=int, nargs="+", default=[80, 90])
-    parser.add_argument("--dtype", nargs="+", default=list(DTYPES))
-    parser.add_argument("--width", type=int, nargs="+", default=[16, 32, 64, 128])
-    parser.add_argument("--steps", type=int, nargs="+", default=[12])
-    parser.add_argument("--output", type=Path, default=RESULT, help="without its ending")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--arch", type=int, nargs="+", default=[80, 90])
+    arguments.add_argument("--dtype", nargs="+", default=list(DTYPES))
+    arguments.add_argument("--width", type=int, nargs="+", default=[16, 32, 64, 128])
+    arguments.add_argument("--steps", type=int, nargs="+", default=[12])
+    arguments.add_argument("--output", type=Path, default=RESULTS / "kernels_compile", help="without its ending")
+    given = arguments.parse_args()
     rows = []
-    for row in report(options.width, options.arch, options.dtype, options.steps):
+    for row in report(given.width, given.arch, given.dtype, given.steps):
         rows.append(row)
         print(row, flush=True)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
-    options.output.with_suffix(".md").write_text(markdown(rows))
+    write(given.output.with_suffix(".json"), rows)
+    given.output.with_suffix(".md").write_text(markdown(rows))
 
 
 if __name__ == "__main__":

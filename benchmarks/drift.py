@@ -12,7 +12,6 @@ Both write into benchmarks/results/drift.json.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import tempfile
@@ -23,27 +22,28 @@ import h5py
 import numpy as np
 
 import socialx
+from benchmarks.common import METR_LA, RESULTS, known, parser, write
 from socialx.data.calendar import DAY_S
 from socialx.files.hdf5_layout import FEATURES, ROWS_ATTR, SECONDS, TIMESTAMPS
 from socialx.files.store import open_store
 from socialx.files.time_axis import as_text
 
-RESULT = Path(__file__).parent / "results/drift.json"
+RESULT = RESULTS / "drift.json"
 DAYS = 6  # of the test part, on which detectors break
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--data", type=Path, required=True, help="METR-LA as socialx convert writes it")
-    parser.add_argument("--grown-old", type=int, metavar="DAYS", help="forecast all that follows these days")
-    arguments = parser.parse_args()
-    found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    if arguments.grown_old:
-        found["grown old"] = grown_old(arguments.run, arguments.data, arguments.grown_old)
+    arguments = parser(__doc__)
+    arguments.add_argument("run", type=Path)
+    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
+    arguments.add_argument("--grown-old", type=int, metavar="DAYS", help="forecast all that follows these days")
+    given = arguments.parse_args()
+    found = known(RESULT)
+    if given.grown_old:
+        found["grown old"] = grown_old(given.run, given.data, given.grown_old)
     else:
-        found.setdefault("faults", {})[arguments.data.stem] = faults(arguments.run, arguments.data)
-    RESULT.write_text(json.dumps(found, indent=1) + "\n")
+        found.setdefault("faults", {})[given.data.stem] = faults(given.run, given.data)
+    write(RESULT, found)
     print(json.dumps(found, indent=1))
 
 

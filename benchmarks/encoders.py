@@ -14,7 +14,6 @@ with both encoders.  A row that benchmarks/results/patches.json has is kept, and
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
 from pathlib import Path
@@ -22,10 +21,9 @@ from typing import Any
 
 import socialx
 from benchmarks.ablation import MLP_WIDTH, SMALL, one_run
+from benchmarks.common import METR_LA, RESULTS, head, known, line, numbers, parser, write
 from socialx.settings_layers import Layers
 
-RESULT = Path(__file__).parent / "results/encoders.json"
-PATCHES = Path(__file__).parent / "results/patches.json"
 CASES: dict[str, dict[str, Any]] = {
     "12 steps and past days": {},
     "12 steps": {"model.climatology": False},
@@ -34,85 +32,75 @@ CASES: dict[str, dict[str, Any]] = {
 }
 ENCODERS: dict[str, dict[str, Any]] = {
     "xLSTM": {},
-    "MLP": {"model.encoder": "mlp", "model.mlp_width": MLP_WIDTH["small"], "trainer.max_epochs": 8},
+    "MLP": {"model.encoder": "mlp", "model.mlp_width": MLP_WIDTH, "trainer.max_epochs": 8},
 }
 SEEDS = 3
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="METR-LA as socialx convert writes it")
-    parser.add_argument("--runs", type=Path, default=Path("runs/encoders"), help="where the run folders go")
-    parser.add_argument("--cases", type=int, default=len(CASES), help="only so many of them, from the first one on")
-    parser.add_argument("--patch", type=numbers, help="steps of a token: 12,6,4,3,2,1")
-    parser.add_argument("--seeds", type=numbers, default=[0], help="of --patch")
-    parser.add_argument("--encoders", default="mlp,xlstm", help="of --patch: which of the two")
-    parser.add_argument("--output", type=Path, default=PATCHES, help="of --patch")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of --patch")
-    arguments = parser.parse_intermixed_args()
-    if arguments.patch:
-        patches(arguments)
+    arguments = parser(__doc__)
+    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
+    arguments.add_argument("--runs", type=Path, default=Path("runs/encoders"), help="where the run folders go")
+    arguments.add_argument("--cases", type=int, default=len(CASES), help="only so many of them, from the first one on")
+    arguments.add_argument("--patch", type=numbers, help="steps of a token: 12,6,4,3,2,1")
+    arguments.add_argument("--seeds", type=numbers, default=[0], help="of --patch")
+    arguments.add_argument("--encoders", default="mlp,xlstm", help="of --patch: which of the two")
+    arguments.add_argument("--output", type=Path, default=RESULTS / "patches.json", help="of --patch")
+    arguments.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of --patch")
+    given = arguments.parse_intermixed_args()
+    if given.patch:
+        patches(given)
         return
-    if arguments.settings or arguments.seeds != [0] or arguments.encoders != "mlp,xlstm":
-        parser.error("settings, seeds and encoders are those of --patch")
+    if given.settings or given.seeds != [0] or given.encoders != "mlp,xlstm":
+        arguments.error("settings, seeds and encoders are those of --patch")
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for case, changes in list(CASES.items())[: arguments.cases]:
+    for case, changes in list(CASES.items())[: given.cases]:
         for seed in range(SEEDS):
             for encoder, own in ENCODERS.items():
-                values = SMALL | changes | own | {"data.path": arguments.data, "trainer.seed": seed}
-                folder = arguments.runs / f"{case} {encoder} {seed}".replace(" ", "-").replace(",", "")
+                values = SMALL | changes | own | {"data.path": given.data, "trainer.seed": seed}
+                folder = given.runs / f"{case} {encoder} {seed}".replace(" ", "-").replace(",", "")
                 row = one_run(folder, Layers().over(values))
                 minutes = row["epochs"] * row["protocol"]["windows"]["train"] / row["windows_per_s"] / 60
                 kept = {key: row[key] for key in ("parameters", "epochs", "mae", "validation_mae")}
                 found.setdefault(case, {}).setdefault(encoder, []).append(kept | {"minutes": round(minutes, 1)})
-                RESULT.write_text(json.dumps(found, indent=1) + "\n")
-    print("| reads | encoder | parameters | epochs | minutes | validation | test | seeds differ by |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
+                write(RESULTS / "encoders.json", found)
+    print(head("reads", "encoder", "parameters", "epochs", "minutes", "validation", "test", "seeds differ by"))
     for case, encoders in found.items():
         for encoder, runs in encoders.items():
             maes = [run["mae"]["all"] for run in runs]
             minutes, validation = (statistics.mean(run[key] for run in runs) for key in ("minutes", "validation_mae"))
-            print(
-                f"| {case} | {encoder} | {runs[0]['parameters']:,} | {runs[0]['epochs']} | {minutes:.1f} | "
-                f"{validation:.3f} | {statistics.mean(maes):.3f} | {max(maes) - min(maes):.3f} |"
-            )
+            errors = [f"{each:.3f}" for each in (validation, statistics.mean(maes), max(maes) - min(maes))]
+            print(line([case, encoder, f"{runs[0]['parameters']:,}", runs[0]["epochs"], f"{minutes:.1f}", *errors]))
 
 
-def numbers(text: str) -> list[int]:
-    """``1,2,3`` as typed."""
-    return [int(each) for each in text.split(",")]
-
-
-def patches(arguments: argparse.Namespace) -> None:
+def patches(given: argparse.Namespace) -> None:
     """Train what is missing with each patch and encoder, and print error and minutes of all rows of these settings."""
-    name = " ".join([arguments.data.stem, *arguments.settings])
-    results = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
+    name = " ".join([given.data.stem, *given.settings])
+    results = known(given.output)
     rows = results.setdefault(name, [])
-    for seed in arguments.seeds:
-        for patch in arguments.patch:
-            for encoder in arguments.encoders.split(","):
+    settings = dict(each.split("=", 1) for each in given.settings) | {"data.path": given.data}
+    for seed in given.seeds:
+        for patch in given.patch:
+            for encoder in given.encoders.split(","):
                 case = {"encoder": encoder, "patch": patch, "seed": seed}
                 if any(case.items() <= row.items() for row in rows):
                     continue
                 own = {"model.encoder": encoder, "model.patch": patch, "trainer.seed": seed}
-                given = dict(each.split("=", 1) for each in arguments.settings)
-                folder = arguments.runs / "patches" / re.sub(r"[^\w.=]+", "-", f"{name} {encoder} {patch} {seed}")
-                found = one_run(folder, Layers(size="small").over(given | own | {"data.path": arguments.data}))
+                folder = given.runs / "patches" / re.sub(r"[^\w.=]+", "-", f"{name} {encoder} {patch} {seed}")
+                found = one_run(folder, Layers(size="small").over(settings | own))
                 epochs = socialx.load_run(folder).epochs
                 kept = {key: found[key] for key in ("parameters", "mae", "validation_mae")}
                 minutes = [round(sum(each.seconds for each in epochs[: at + 1]) / 60, 2) for at in range(len(epochs))]
                 curve = [[spent, each.validation_mae] for spent, each in zip(minutes, epochs, strict=True)]
                 tokens = found["protocol"]["history"] // patch
                 rows.append(case | {"tokens": tokens} | kept | {"minutes": minutes[-1], "by_epoch": curve})
-                arguments.output.write_text(json.dumps(results, indent=1) + "\n")
-    print("| encoder | patch | tokens | seed | parameters | minutes | validation | 15 | 30 | 60 min | test |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+                write(given.output, results)
+    columns = ("patch", "tokens", "seed", "parameters", "minutes", "validation", "15", "30", "60 min", "test")
+    print(head("encoder", *columns))
     for row in sorted(rows, key=lambda row: (row["encoder"], -row["patch"], row["seed"])):
-        errors = " | ".join(f"{row['mae'][at]:.3f}" for at in ("15", "30", "60", "all"))
-        print(
-            f"| {row['encoder']} | {row['patch']} | {row['tokens']} | {row['seed']} | {row['parameters']:,} "
-            f"| {row['minutes']:.1f} | {row['validation_mae']:.3f} | {errors} |"
-        )
+        errors = [f"{each:.3f}" for each in (row["validation_mae"], *row["mae"].values())]
+        cells = [row[key] for key in ("encoder", "patch", "tokens", "seed")]
+        print(line([*cells, f"{row['parameters']:,}", f"{row['minutes']:.1f}", *errors]))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
     python benchmarks/intervals.py runs/small --data metr_la.h5
 
-The first two rows fit on one half of the validation part and measure on the other, which is how the groups were chosen.
-The third row fits on all of it and measures on the test part.  Coverage and mean width in file units are over all
+Both fit on the validation part and measure on the test part.  Coverage and mean width in file units are over all
 steps; congested: where less than half of the free-flow speed is forecast.  The interval score is the width, and for a
 reading outside also 2 / (1 - level) times its distance (Gneiting and Raftery 2007, JASA 102(477), section 6.2); lower
 is better.  Ends are not cut at 0 here.  It prints a table and writes benchmarks/results/intervals.json.
@@ -11,14 +10,13 @@ is better.  Ends are not cut at 0 here.  It prints a table and writes benchmarks
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from benchmarks.common import METR_LA, RESULTS, parser, write
 from socialx.cli.progress_bars import Show
 from socialx.progress import listening
 from socialx.scoring import intervals
@@ -26,7 +24,6 @@ from socialx.scoring.scoring_pass import survey
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 
-RESULTS = Path(__file__).parent / "results/intervals.json"
 LEVELS = (50, 80, 90)  # percent
 Measured = tuple[np.ndarray, np.ndarray]  # signed errors [W,P,N], NaN where there is none, and their groups
 
@@ -79,31 +76,21 @@ def measure(fit: Measured, at: Measured, made: Callable[[np.ndarray, np.ndarray]
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--data", type=Path, required=True)
-    given = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("run", type=Path)
+    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
+    given = arguments.parse_args()
     with listening(Show("evaluate")):
         parts = errors_of(given.run, given.data)
-    validation, test = parts["validation"], parts["test"]
-    half, apart = len(validation[0]) // 2, 24  # windows that share no row with the other half
-    first, second = (tuple(each[rows] for each in validation) for rows in (slice(half - apart), slice(half, None)))
-    rows = {
-        "validation, first half to second": (first, second),
-        "validation, second half to first": (second, first),
-        "validation to test": (validation, test),
-    }
     found = {}
-    for name, (fit, at) in rows.items():
-        for how, made in (("plain", plain), ("by share of free flow", by_share)):
-            found[f"{name}: {how}"] = measured = measure(fit, at, made)
-            print(f"{name}: {how}")
-            for percent in LEVELS:
-                values = [measured[f"{each} {percent}"] for each in ("covered", "congested", "width", "score")]
-                covered, congested, width, score = (f"{value:.2f}" for value in values)
-                print(f"  {percent} %: {covered} % covered, {congested} % congested, width {width}, score {score}")
-    content = {"run": str(given.run.name), "shares": intervals.SHARES, "rows": found}
-    RESULTS.write_text(json.dumps(content, indent=2) + "\n")
+    for how, made in (("plain", plain), ("by share of free flow", by_share)):
+        found[f"validation to test: {how}"] = measured = measure(parts["validation"], parts["test"], made)
+        print(how)
+        for percent in LEVELS:
+            values = [measured[f"{each} {percent}"] for each in ("covered", "congested", "width", "score")]
+            covered, congested, width, score = (f"{value:.2f}" for value in values)
+            print(f"  {percent} %: {covered} % covered, {congested} % congested, width {width}, score {score}")
+    write(RESULTS / "intervals.json", {"run": given.run.name, "shares": intervals.SHARES, "rows": found})
 
 
 if __name__ == "__main__":

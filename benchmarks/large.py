@@ -9,55 +9,19 @@ only imports what the command imports.  Needs about 2 GB of disk and an hour of 
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
 from pathlib import Path
 
-import numpy as np
+from benchmarks.common import RESULTS, make_network, parser, write
 
-from socialx.files.hdf5_layout import Block, Readings, Sensors
-from socialx.files.writer import create
-
-RESULTS = Path(__file__).parent / "results/large.json"
-START = np.datetime64("2019-01-01T00:00:00")
-BLOCK_ROWS = 2016
+CALIFORNIA = (32.6, 41.0), (-123.0, -117.0)  # latitude and longitude
 MIB = 1 << 20
 IMPORTS = "import torch, h5py, pandas, xlstm, socialx.tasks.training, socialx.tasks.prediction, socialx.cli"
-
-
-def blocks(rows: int, sensors: int) -> Generator[Block, None, None]:
-    """Days that slow down twice, noise in eighths of a mph, and one reading in twenty missing."""
-    random = np.random.default_rng(0)
-    late, deep = random.uniform(-1.5, 1.5, sensors), random.uniform(5, 35, sensors)
-    for first in range(0, rows, BLOCK_ROWS):
-        step = np.arange(first, min(first + BLOCK_ROWS, rows))
-        hour = (step % 288 / 12)[:, None] + late
-        slow = np.exp(-(((hour - 8) / 1.5) ** 2)) + np.exp(-(((hour - 17.5) / 2) ** 2))
-        speeds = 65 - deep * slow * (step // 288 % 7 < 5)[:, None] + random.normal(0, 2, (len(step), sensors))
-        speeds[random.random(speeds.shape) < 0.05] = 0
-        times = np.datetime_as_string(START + step * np.timedelta64(5, "m"))
-        stamps = np.char.replace(times, "T", " ").astype("S19")
-        yield Block(stamps, (np.round(speeds * 8) / 8).clip(0, 80).astype(np.float32))
-
-
-def make(path: Path, rows: int, sensors: int) -> None:
-    """The file, unless it is there."""
-    if path.exists():
-        return
-    random = np.random.default_rng(1)
-    places = Sensors(
-        tuple(f"{400000 + number}" for number in range(sensors)),
-        random.uniform(32.6, 41.0, sensors),
-        random.uniform(-123.0, -117.0, sensors),
-    )
-    create(path, Readings("large", "speed", places, blocks(rows, sensors), "mph", 0.0, None, "synthetic", "synthetic"))
 
 
 def run(words: list[str]) -> tuple[float, float, str]:
@@ -75,17 +39,19 @@ def run(words: list[str]) -> tuple[float, float, str]:
 
 def main() -> None:
     """Run all and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, default=Path("runs/large"))
-    parser.add_argument("--rows", type=int, default=105_120)
-    parser.add_argument("--sensors", type=int, default=8600)
-    given = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--folder", type=Path, default=Path("runs/large"))
+    arguments.add_argument("--rows", type=int, default=105_120)
+    arguments.add_argument("--sensors", type=int, default=8600)
+    given = arguments.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     data, linear = given.folder / f"{given.rows}x{given.sensors}.h5", given.folder / "linear"
-    # In a process of its own: until it starts another program, a child counts the memory of its parent as its own.
-    maker = multiprocessing.get_context("spawn").Process(target=make, args=(data, given.rows, given.sensors))
-    maker.start()
-    maker.join()
+    if not data.exists():
+        # In a process of its own: until it starts another program, a child counts the memory of its parent as its own.
+        asked = (data, given.rows, given.sensors, *CALIFORNIA)
+        maker = multiprocessing.get_context("spawn").Process(target=make_network, args=asked)
+        maker.start()
+        maker.join()
     socialx = [sys.executable, "-m", "socialx"]
     chunks = ["--mode", "chunk"]
     default = ["profile", "--data", str(data), *chunks, "--steps", "50", "--warmup-steps", "0"]
@@ -102,17 +68,14 @@ def main() -> None:
     rows = {}
     for name, words in commands.items():
         seconds, peak, text = run([*socialx, *words])
-        rows[name] = {
-            "command": f"socialx {' '.join(words)}",
-            "seconds": round(seconds),
-            "peak_mib": round(peak - bare),
-        }
+        command = f"socialx {' '.join(words)}"
+        rows[name] = {"command": command, "seconds": round(seconds), "peak_mib": round(peak - bare)}
         print(f"{name:<28}{seconds:>8.0f} s {peak - bare:>8.0f} MiB over {bare:.0f}\n{text}", flush=True)
     content = {
         "rows": given.rows, "sensors": given.sensors, "file_mib": round(data.stat().st_size / MIB),
         "readings_mib": round(4 * given.rows * given.sensors / MIB), "bare_mib": round(bare), "commands": rows,
     }  # fmt: skip
-    RESULTS.write_text(json.dumps(content, indent=2) + "\n")
+    write(RESULTS / "large.json", content)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ that is complete is not repeated.  Writes benchmarks/results/new_sensors.json.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 from pathlib import Path
@@ -18,10 +17,9 @@ from typing import Any
 
 import h5py
 import numpy as np
-import torch
 from torch import nn
 
-import socialx
+from benchmarks.common import METR_LA, RESULTS, parser, trained, write
 from socialx.build import Problem
 from socialx.files.hdf5_layout import FEATURES, SENSOR_INFO, VDIDS
 from socialx.files.store import open_store
@@ -30,31 +28,27 @@ from socialx.scoring.scoring_pass import survey
 from socialx.settings_layers import Layers
 from socialx.tasks.scored_part import ScoredPart, scored_part
 
-RESULT = Path(__file__).parent / "results/new_sensors.json"
-CPU = torch.device("cpu")
 SHARE, DRAWS, DAYS = 0.2, 3, (0, 1, 3, 14, None)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="METR-LA as socialx convert writes it")
-    parser.add_argument(
-        "--with", dest="other", type=Path, required=True, help="a run that was trained with all sensors"
-    )
-    parser.add_argument("--runs", type=Path, default=Path("runs/new_sensors"), help="where runs and files go")
-    arguments = parser.parse_args()
-    arguments.runs.mkdir(parents=True, exist_ok=True)
+    arguments = parser(__doc__)
+    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
+    arguments.add_argument("--with", dest="other", required=True, help="a run that was trained with all sensors")
+    arguments.add_argument("--runs", type=Path, default=Path("runs/new_sensors"), help="where runs and files go")
+    given = arguments.parse_args()
+    given.runs.mkdir(parents=True, exist_ok=True)
     found: list[dict[str, Any]] = []
+    ids = open_store(given.data).sensors.ids
     for draw in range(DRAWS):
-        ids = open_store(arguments.data).sensors.ids
         held = np.sort(np.random.default_rng(draw).permutation(len(ids))[: round(SHARE * len(ids))])
-        folder, file = arguments.runs / str(draw), arguments.runs / f"{draw}.h5"
-        if not (folder / "intervals.safetensors").exists():
-            without(arguments.data, file, held)
-            more = {"model": {"patch": 1, "sensor_dropout": 0.2}, "trainer": {"seed": draw}}
-            socialx.train(file, size="small", run_dir=folder, overwrite=True, **more)
-        scored = scored_part([str(folder)], Layers.of(None, {"data": arguments.data}), "test")
-        alike = scored_part([str(arguments.other)], Layers.of(None, {"data": arguments.data}), "test")
+        folder, file = given.runs / str(draw), given.runs / f"{draw}.h5"
+        if not file.exists():
+            without(given.data, file, held)
+        more = {"model.patch": 1, "model.sensor_dropout": 0.2, "trainer.seed": draw, "data.path": file}
+        trained(folder, Layers(size="small").over(more))
+        data = Layers.of(None, {"data": given.data})
+        scored, alike = scored_part([str(folder)], data, "test"), scored_part([given.other], data, "test")
         (problem,), (beside,) = scored.problems.values(), alike.problems.values()
         others = np.setdiff1d(np.arange(len(ids)), held)
         row = {
@@ -66,7 +60,7 @@ def main() -> None:
             "the known sensors, trained with all": errors(alike, beside, beside.model, None, others),
         }
         found.append(row)
-        RESULT.write_text(json.dumps(found, indent=1) + "\n")
+        write(RESULTS / "new_sensors.json", found)
         print(json.dumps(row, indent=1), flush=True)
 
 

@@ -10,54 +10,51 @@ three is added to benchmarks/results/rolling.json, and all rows are printed.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from pathlib import Path
 
 import socialx
+from benchmarks.common import METR_LA, RESULTS, known, line, parser, trained, write
 from socialx.settings_layers import Layers
 
-RESULT = Path(__file__).parent / "results/rolling.json"
+RESULT = RESULTS / "rolling.json"
 DAYS = (64, 80, 95)
 HOLIDAYS = {95: ("2012-05-28", "2012-05-29")}  # by the fold that has it in its last fifth
 
 
-def error(run: Path, days: int) -> float:
+def error(run: socialx.Run, days: int) -> float:
     """The MAE over all steps of the last fifth, without forecasts that lie within a holiday."""
-    whole = socialx.evaluate(run)[str(run)].overall()
+    whole = socialx.evaluate(run)[run].overall()
     if days not in HOLIDAYS:
         return whole.mae
     start, end = HOLIDAYS[days]
-    off = socialx.evaluate(run, start=start, end=end)[str(run)].overall()
+    off = socialx.evaluate(run, start=start, end=end)[run].overall()
     return (whole.mae * whole.count - off.mae * off.count) / (whole.count - off.count)
 
 
 def main() -> None:
     """Train what is missing, score it, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--runs", type=Path, default=Path("runs/rolling"))
-    given = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("name")
+    arguments.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
+    arguments.add_argument("--seeds", type=int, default=1)
+    arguments.add_argument("--runs", type=Path, default=Path("runs/rolling"))
+    given = arguments.parse_intermixed_args()
     layers = Layers(size="small").over(dict(each.split("=", 1) for each in given.settings))
     found: dict[str, list[float]] = {}
     for days in DAYS:
         for seed in range(given.seeds):
-            run = given.runs / f"{given.name}-{days}-{seed}"
-            if not (run / "intervals.safetensors").exists():
-                fold = {"data.path": given.data, "data.days": days, "trainer.seed": seed, "trainer.run_dir": run}
-                socialx.train(settings=layers.over(fold), overwrite=True)
+            fold = {"data.path": given.data, "data.days": days, "trainer.seed": seed}
+            run = trained(given.runs / f"{given.name}-{days}-{seed}", layers.over(fold))
             found.setdefault(str(days), []).append(round(error(run, days), 4))
             print(given.name, days, seed, found[str(days)][-1], flush=True)
-    results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    results = known(RESULT)
     results[given.name] = {"settings": given.settings, "mae": found}
-    RESULT.write_text(json.dumps(results, indent=1) + "\n")
+    write(RESULT, results)
     for name, row in results.items():
         means = [statistics.mean(row["mae"][str(days)]) for days in DAYS]
-        print(f"| {name} | {' | '.join(f'{each:.3f}' for each in means)} | {statistics.mean(means):.3f} |")
+        print(line([name, *(f"{each:.3f}" for each in (*means, statistics.mean(means)))]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What one training step moves through the memory of a GPU, counted kernel by kernel on tensors without data.
 
-    python benchmarks/step_bytes.py [--windows 64] [--sensors 207] [--width 128] [--patch 1] [--all]
+    python benchmarks/step_bytes.py [--windows 64] [--sensors 207] [--width 128] [--patch 1]
 
 Every operation of torch counts with what it reads and writes.  An operation of our own counts with its launches, which
 are recorded, and with its operations of torch; a launch counts each storage once.  Autocast follows the CPU's rules,
@@ -10,8 +10,6 @@ save some of these bytes, and nothing here is a time.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from benchmarks.common import RESULTS, parser, write
 from benchmarks.compile_report import Launch, recorded
 from socialx.batch import Batch, Example, Target
 from socialx.data import geo
@@ -46,7 +45,6 @@ STEPS, BLOCKS, HEADS = 12, 4, 4  # history and horizon; of the encoder
 SMALL = 2_000_000  # bytes: a kernel that moves fewer is a small one
 OVERWRITES = ("copy_", "fill_", "zero_", "bernoulli_", "random_")  # operations that do not read what they write
 PARTS = {"mm": "products", "attention": "attention", "layer_norm": "layer norms", "dropout": "dropout"}
-RESULT = Path(__file__).parent / "results" / "step_bytes.json"
 
 
 class Traffic(TorchDispatchMode):
@@ -157,7 +155,7 @@ def as_on_cuda(impl: str) -> Iterator[None]:
 
 
 def learner(impl: str, windows: int, sensors: int, width: int, patch: int = 1) -> Learner:
-    """The learner of the step of ``benchmarks/gpu.py``, with two social layers over all pairs."""
+    """The learner of a step of four blocks with a step in a token, with two social layers over all pairs."""
     near = geo.nearest(np.random.default_rng(0).uniform(0, 10, (sensors, 2)), None)
     social = [SocialLayer(width, DotAttention(width, Geometry(HEADS, near)), 0.1) for _ in range(2)]
     encoder = SharedEncoder(width, BLOCKS, [1, 3], HEADS, STEPS // patch, 0.1, impl, chunk=windows * sensors)
@@ -189,27 +187,19 @@ def counted(impl: str, windows: int, sensors: int, width: int, meter: Any = Traf
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = parser(__doc__)
     for name, number in (("windows", 64), ("sensors", 207), ("width", 128), ("patch", 1)):
-        parser.add_argument(f"--{name}", type=int, default=number)
-    parser.add_argument("--all", action="store_true", help="print every kernel, not the parts alone")
-    parser.add_argument("--output", type=Path, default=RESULT)
-    options = parser.parse_args()
-    found = counted("triton", options.windows, options.sensors, options.width, patch=options.patch)
+        arguments.add_argument(f"--{name}", type=int, default=number)
+    arguments.add_argument("--output", type=Path, default=RESULTS / "step_bytes.json")
+    given = arguments.parse_args()
+    found = counted("triton", given.windows, given.sensors, given.width, patch=given.patch)
     parts, total = found.by_part(), sum(found.bytes.values())
     for part, moved in parts.items():
         calls = sum(number for (of, _), number in found.calls.items() if of == part)
         print(f"{part:20s} {moved / 1e9:7.2f} GB  {calls:4d} kernels")
-        for (of, kernel), bytes_ in found.bytes.most_common() if options.all else ():
-            if of == part:
-                print(f"    {kernel:38s} {bytes_ / 1e9:7.3f} GB  {found.calls[of, kernel]:4d}")
     print(f"{'step':20s} {total / 1e9:7.2f} GB  {found.calls.total():4d} kernels")
-    kernels = [
-        {"part": part, "kernel": kernel, "calls": found.calls[part, kernel], "bytes": bytes_}
-        for (part, kernel), bytes_ in found.bytes.most_common()
-    ]
-    step = {name: getattr(options, name) for name in ("windows", "sensors", "width", "patch")}
-    options.output.write_text(json.dumps({**step, "bytes": total, "parts": parts, "kernels": kernels}, indent=1) + "\n")
+    step = {name: getattr(given, name) for name in ("windows", "sensors", "width", "patch")}
+    write(given.output, {**step, "bytes": total, "parts": parts})
 
 
 if __name__ == "__main__":

@@ -117,9 +117,8 @@ def main() -> None:
             print(f"{module}: {', '.join(functions)}")
     functions, files = sum(len(names) for _, names in stays), len({module for module, _ in stays})
     build = sum(module == "build" for module, _ in stays)
-    print(
-        f"{functions} functions, {len(stays)} stays in {files} files, {climbs(stays)} climbs, build.py entered {build}x"
-    )
+    print(f"{functions} functions, {len(stays)} stays in {files} files")
+    print(f"{climbs(stays)} climbs, build.py entered {build}x")
 
 
 if __name__ == "__main__":
