@@ -121,7 +121,7 @@ def processes_in_turns(
         assert process.stdout is not None
         text = process.stdout.readline()
         if not text:
-            sys.exit(f"{process.args}: exit {process.wait()}")
+            sys.exit(f"{process.args!r}: exit {process.wait()}")
         return json.loads(text)
 
     found: dict[str, tuple[Any, list[list[float]]]] = {name: (answer(each), []) for name, each in started.items()}

@@ -61,17 +61,9 @@ ROWS = (
     Row("compiled", "What does --compile default bring?", {"trainer.compile": "default"}, 180),
     Row("autotuned", "What does --compile max-autotune bring?", {"trainer.compile": "max-autotune"}, 240),
 )
-SMOKE = {
-    "model.width": 16,
-    "model.blocks": 2,
-    "model.slstm_at": "1",
-    "pooling.neighbours": 3,
-    "loader.batch_size": 4,
-    "profile.steps": 3,
-    "profile.warmup_steps": 1,
-}
-KEPT = ("step_ms", "throughput", "shares", "gpu_busy", "sm_efficiency", "bubble", "idle", "sync", "copy", "memory")
-KEPT += ("device", "kernels", "machine", "loader", "environment", "verdict", "why")
+TINY = {"model.width": 16, "model.blocks": 2, "model.slstm_at": "1", "pooling.neighbours": 3, "loader.batch_size": 4}
+SMOKE = TINY | {"profile.steps": 3, "profile.warmup_steps": 1}
+KEPT = "step_ms throughput shares gpu_busy sm_efficiency bubble idle sync copy memory device kernels machine loader"
 
 
 def measure(data: str, smoke: bool, name: str) -> None:
@@ -85,16 +77,17 @@ def measure(data: str, smoke: bool, name: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     warnings.simplefilter("error", Fallback)  # a row is what it says, or it is not there
-    batches = [None]
+    changes: list[dict[str, Any]] = [{}]
     if name == LARGEST:
-        batches = [8, 16] if smoke else [2**power for power in range(7, 15)]
         layers = layers.over({"profile.steps": 2 if smoke else 20, "profile.trace_steps": 0})
-    for batch in batches:
+        changes = [{"loader.batch_size": 2**power} for power in (range(3, 5) if smoke else range(7, 15))]
+    for change in changes:
         try:
-            found = socialx.profile(settings=layers if batch is None else layers.over({"loader.batch_size": batch}))
+            found = socialx.profile(settings=layers.over(change))
         except Exception as error:  # noqa: BLE001  whatever it is, its first line is the reason
             sys.exit(f"{type(error).__name__}: {in_short(error)}")
-        kept = {key: value for key, value in found.as_dict().items() if key in KEPT}
+        facts = found.as_dict()
+        kept = {key: facts[key] for key in KEPT.split()} | {"why": found.why, "environment": found.environment}
         kept["environment"].pop("command")  # names folders of the machine
         print(json.dumps({"batch": found.settings["loader"]["batch_size"], **kept}), file=answers, flush=True)
 
@@ -130,10 +123,9 @@ def ask(row: Row, data: Path, smoke: bool, most_s: float) -> dict[str, Any]:
 def markdown(device: str, rows: dict[str, dict[str, Any]]) -> str:
     """The rows with their questions, and what was found."""
     columns = ("batch", "windows/s", "step ms", "busy", "SMs busy", "NVML", "kernels a step", "waits", "peak GiB")
-    lines = [f"# {device}", "", "Written by `make bench-gpu`. Busy is the share of the time in which a kernel runs, "]
-    lines[-1] += "SMs busy the same for each multiprocessor, NVML what the driver says."
-    lines += ["", head("row", *columns)]
-    lines += [line([row.name, *cells(rows.get(row.name))]) for row in ROWS]
+    busy = "Busy is the share of the time in which a kernel runs, SMs busy the same of the multiprocessors."
+    lines = [f"# {device}", "", f"Written by `make bench-gpu`. {busy} NVML is what the driver says.", ""]
+    lines += [head("row", *columns), *(line([row.name, *cells(rows.get(row.name))]) for row in ROWS)]
     lines += ["", "| row | question | changes |", "|---|---|---|"]
     changes = {row.name: ", ".join(f"{key}={value}" for key, value in row.settings.items()) for row in ROWS}
     lines += [line([row.name, row.question, changes[row.name]]) for row in ROWS]

@@ -48,11 +48,11 @@ def bench(output: Path, *arguments: str) -> tuple[dict[str, dict[str, Any]], str
 
 
 def test_every_row_has_a_question_and_settings_that_can_be_set() -> None:
-    done = subprocess.run([*GPU, "--plan"], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run([*GPU, "--plan"], capture_output=True, text=True, check=True).stdout
     for row in ROWS:
-        assert f"{row.name} " in done
+        assert f"{row.name} " in printed
         assert row.question.endswith("?")
-        assert row.question in done
+        assert row.question in printed
         Layers(size="large").over(row.settings).load()
     done = subprocess.run([*GPU, "--only", "kernels"], capture_output=True, text=True)
     assert "'kernels'" in done.stderr
