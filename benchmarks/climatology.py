@@ -1,54 +1,101 @@
-"""How wrong the usual readings are on holidays, each as a day like others and as the weekday that it resembles.
+"""How good the climatology alone is as a forecast, by its constants and the days that are known: no model is trained.
 
-    python benchmarks/climatology.py FILE.h5 [FILE.h5 ...] --holidays US
+    python benchmarks/climatology.py FILE.h5 [FILE.h5 ...] [--holidays US]
 
-The MAE in the unit of the file of what was usual an hour before, by all days before; no model is trained.
+The MAE in the unit of the file, over the last third of the training rows, of what was usual on the day of issue, an
+hour ahead.  No validation and no test row is read.  With --holidays it is that on each holiday of the files, wherever
+it is, as a day like others and as the weekday that it resembles; nothing is chosen there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.common import head, line, parser
+from socialx.data import climatology
 from socialx.data.calendar import Calendar
 from socialx.data.climatology import PastDays
 from socialx.data.source import RowSource
-from socialx.dataset import Columns, open_dataset
+from socialx.dataset import Columns, Dataset, open_dataset
 from socialx.files.holidays import holidays_of
 
+DAYS = (1, 2, 3, 7, 14, 28, None)
+TRIED = {
+    "HALF_LIFE_DAYS": (7.0, 14.0, 28.0, 56.0),
+    "REACH": (2, 4, 6),
+    "OF_SENSOR": (0.1, 0.5, 3.0),
+    "OF_OTHERS": (0.0, 2.0, 4.0, 8.0),
+}
+EVERY = 2 * 288  # rows, of which the first 288 are scored
 
-def error(source: RowSource, rows: slice) -> float:
-    """The MAE of the climatology on a day."""
-    values, valid = source.read(rows)
-    seconds = source.seconds[rows]
-    usual = PastDays(source, most=0).at(seconds, seconds - 3600, (None,)).readings[0]
-    return float(np.abs(usual - values)[valid].mean(dtype=np.float64))
+
+def error(source: RowSource, rows: range, days: int | None) -> float:
+    """The MAE of the climatology of so many days, None: of all."""
+    past, total, count = PastDays(source, most=days or 0), 0.0, 0
+    for first in rows:
+        piece = slice(first, min(first + 288, rows.stop))
+        values, valid = source.read(piece)
+        seconds = source.seconds[piece]
+        usual = past.at(seconds, seconds - 3600, (days,)).readings[0]
+        total += float(np.abs(usual - values)[valid].sum(dtype=np.float64))
+        count += int(valid.sum())
+    return total / count
 
 
-def of_holidays(path: Path, named: str) -> Iterator[list[str]]:
-    """A row per holiday of a file: its date and both errors."""
+def tried() -> Iterator[tuple[str, dict[str, float]]]:
+    """The constants as they are, and each of the others in their place."""
+    yield "as it is", {}
+    for name, values in TRIED.items():
+        for value in values:
+            if value != getattr(climatology, name):
+                yield f"{name} {value:g}", {name: value}
+
+
+def opened(path: Path, holidays: str | None = None) -> Dataset:
+    """A file with windows of an hour."""
     names = {"targets": ("avg_speed",), "inputs": None, "history": 12, "horizon": 12, "split": "canonical"}
-    data = open_dataset(path, device=torch.device("cpu"), holidays=holidays_of(named), **names)  # type: ignore[arg-type]
+    return open_dataset(path, device=torch.device("cpu"), holidays=holidays and holidays_of(holidays), **names)  # type: ignore[arg-type]
+
+
+def table(path: Path) -> Iterator[Sequence[str]]:
+    """A row per choice."""
+    data = opened(path)
+    end = data.windows.training_rows.stop if data.windows else 0
+    rows = range(2 * end // 3, end, EVERY)
+    yield [f"{path.stem}: days known", *("all" if days is None else str(days) for days in DAYS)]
+    for name, constants in tried():
+        before = {key: getattr(climatology, key) for key in constants}
+        vars(climatology).update(constants)
+        yield [name, *(f"{error(data.target_source, rows, days):.3f}" for days in DAYS)]
+        vars(climatology).update(before)
+
+
+def of_holidays(path: Path, named: str) -> Iterator[Sequence[str]]:
+    """A row per holiday."""
+    data = opened(path, named)
+    yield [f"{path.stem}: holiday", "as a day like others", "as the weekday that it resembles"]
     for day in data.holidays_in_it:
         first, last = np.searchsorted(data.calendar.day(data.store.seconds), [day, day + 1])
         sources = (Columns(data.target_source.stores, calendar) for calendar in (Calendar(), data.calendar))
-        yield [str(np.datetime64(day, "D")), *(f"{error(each, slice(first, last)):.2f}" for each in sources)]
+        yield [str(np.datetime64(day, "D")), *(f"{error(each, range(first, last, 288), None):.2f}" for each in sources)]
 
 
 def main() -> None:
     """Print a table for each file."""
-    arguments = parser(__doc__)
-    arguments.add_argument("files", nargs="+", type=Path, metavar="FILE.h5")
-    arguments.add_argument("--holidays", required=True, metavar="COUNTRY|FILE.csv")
-    given = arguments.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.h5")
+    parser.add_argument("--holidays", metavar="COUNTRY|FILE.csv")
+    given = parser.parse_args()
     for path in given.files:
-        print(head(f"{path.stem}: holiday", "as a day like others", "as the weekday that it resembles"))
-        for row in of_holidays(path, given.holidays):
-            print(line(row), flush=True)
+        rows = of_holidays(path, given.holidays) if given.holidays else table(path)
+        for number, row in enumerate(rows):
+            print(f"| {' | '.join(row)} |", flush=True)
+            if not number:
+                print("|---|" + "---:|" * (len(row) - 1))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from socialx.data.calendar import KINDS_OF_DAY, kind_of, slots_per_day
 from socialx.data.source import RowSource
 
 REACH = 4  # slots before and after that count too
-HALF_LIFE_DAYS = 14.0  # of a day's share; chosen on training rows of METR-LA
+HALF_LIFE_DAYS = 14.0  # of a day's share: benchmarks/climatology.py
 OF_SENSOR = 0.5  # readings of the sensor's mean: few readings at a time of the week do not decide alone
 OF_OTHERS = 2.0  # readings at the same time on other kinds of day, less where a day of this kind is known
 TRUSTED_DAYS = 3.0  # with so many days behind it, a usual reading is half trusted
