@@ -164,7 +164,7 @@ class Request:
     step_s: Annotated[
         int | None,
         Option(
-            "time between rows, where the data has no times or lacks most",
+            "time between rows, where the times do not tell",
             "5min",
             parse_freq,
             example="5min",

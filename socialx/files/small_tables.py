@@ -40,6 +40,8 @@ def read_tables(path: Path, advice: str, notes: list[str], *, long: bool = False
         return [datex(head)]
     if begin.startswith(("{", "[")):
         return [_of_json(head, advice, notes)]
+    if head.kind in ("hdf5", "npy"):
+        raise SocialxError(path, f"no table, but {head.kind}", advice)
     if head.kind not in ("excel", "parquet"):
         return [_of_text(head, advice, float("inf") if long else TABLE_BYTES)]
     sheets = read_workbook(path) if head.kind == "excel" else {"": _parquet(path, advice)}
