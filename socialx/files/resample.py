@@ -22,14 +22,15 @@ ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where the
 
 
 def resampled(
-    blocks: Generator[Block, None, None], step_s: int, features: Sequence[str], codes: Sequence[float], where: Path
+    blocks: Generator[Block, None, None], step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
 ) -> Generator[Block, None, None]:
     """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
 
     A step is called by its beginning.  Its flow is the sum of its rows, its speed their mean, weighted by flow where
-    there is one, and anything else their plain mean.  A sensor needs half of its rows; a flow with fewer than all is
-    the sum of as many rows as usual.  codes: numbers that stand for no reading.  Raises SettingsError where the rows
-    are no finer than the step.
+    there is one, and anything else their plain mean.  A sensor needs half of its rows; a flow with fewer than all, or
+    of rows that no step holds a whole number of, is the sum of as many rows as usual.  codes: numbers that stand for no
+    reading.  sums: whether a flow counts the vehicles of its row; else it is a rate such as veh/h, and its mean is
+    taken.  Raises SettingsError where the rows are no finer than the step.
     """
     seconds, values, usual, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
@@ -39,22 +40,22 @@ def resampled(
             seconds = np.concatenate([seconds, block.seconds])
             values = new if values is None else np.concatenate([values, new])
             while not usual and len(seconds) >= enough:
-                usual = _usual(seconds[:enough], values[:enough], step_s, where)
+                usual = _usual(seconds[:enough], values[:enough], step_s, where, sums)
                 enough *= 2
             if not usual:
                 continue
             ready = int(np.searchsorted(seconds, seconds[-1] // step_s * step_s))
             if ready:
-                yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, block.speeds.ndim)
+                yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, block.speeds.ndim, sums)
                 seconds, values = seconds[ready:], values[ready:]
     if values is not None and len(values):
-        usual = usual or _usual(seconds, values, step_s, where)
+        usual = usual or _usual(seconds, values, step_s, where, sums)
         if not usual:
             raise SettingsError(Argument("resample"), f"{where} has no two readings of a sensor", "drop it")
-        yield _averaged(seconds, values, step_s, features, usual, 3 if len(features) > 1 else 2)
+        yield _averaged(seconds, values, step_s, features, usual, 3 if len(features) > 1 else 2, sums)
 
 
-def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
+def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path, sums: bool) -> float:
     """How many rows a sensor has in a step, as the first rows tell; 0 where no sensor has two readings."""
     steps = []
     for sensor in range(min(LOOKED, values.shape[1])):
@@ -66,12 +67,13 @@ def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) ->
     if not step:
         return 0.0
     every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
-    note(Message(where, f"{every}: flows are sums, speeds are means; a sensor needs half of its rows"))
+    how = "flows are sums, speeds are means" if sums else "flows are rates, so all are means"
+    note(Message(where, f"{every}: {how}; a sensor needs half of its rows"))
     return step_s / step
 
 
 def _averaged(
-    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], usual: float, dimensions: int
+    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], usual: float, dimensions: int, sums: bool
 ) -> Block:
     """Rows int64 [t], float64 [t,N,F] -> a row for each step that has any."""
     steps = seconds // step_s
@@ -91,7 +93,8 @@ def _averaged(
                 weight = np.where(known[..., at], filled[..., place], 0.0)
                 weighted = total(weight * filled[..., at]) / total(weight)
                 found[..., at] = np.where(np.isfinite(weighted), weighted, found[..., at])
-            found[..., place] *= np.maximum(usual, total(known[..., place]))
+            if sums:
+                found[..., place] *= usual if usual % 1 else np.maximum(usual, total(known[..., place]))
     found[total(known) < SHARE * usual] = np.nan
     shape = (len(begins), -1) if dimensions == 2 else found.shape
     return Block(steps[begins] * step_s, found.astype(np.float32).reshape(shape))
