@@ -41,12 +41,14 @@ from socialx.files.formats.words import (
     MAY_BE_SENSORS,
     MIDNIGHT,
     NO_SENSOR,
+    PART_OF_DAY,
     PLACES,
     POINT,
     READING,
     ROW_NUMBER,
     SENSORS,
     SEPARATED,
+    STATISTIC,
     may_be_sensors,
 )
 
@@ -426,6 +428,9 @@ class _Table:
         if others:
             either = " or ".join(str(Argument("sensor_column", self.names[place])) for place in (first, *others[:2]))
             return (), (f"several columns that may name the sensors ({sample(self._called(found))})", either)
+        if PART_OF_DAY.fullmatch(name := self.names[first]):
+            remedy = f"{self._as_times(name)}, or {Argument('sensor_column', name)} if they are sensors"
+            return (), (f"its column {name!r} may be a part of the times", remedy)
         return (first,), None
 
     def _named(self, free: list[int]) -> tuple[list[int], bool]:
@@ -482,8 +487,12 @@ class _Table:
         if self.dated() and self.whole(last) and self.numbers(last) <= {*range(25)}:
             date, hour = self.names[self.times[0]], self.names[last]
             return f"{Argument('time_column', date)} {Argument('time_column', hour)} if {hour!r} is the hour"
-        if counting := next((self.names[place] for place in places if self.counts_times(place)), None):
-            return self._as_times(counting)
+        names = [self.names[place] for place in places if self.counts_times(place)]
+        names += [each for each in self._called(places) if PART_OF_DAY.fullmatch(each)]
+        if names:
+            return self._as_times(names[0])
+        if all(quantity_of(cells[last]) for cells in self.rows):
+            return f"write a column for each {self.names[last]!r}"
         both = " ".join(str(Argument("sensor_column", name)) for name in self._called(places))
         return f"{both} names a sensor by {'all' if len(places) > 2 else 'both'} of them"
 
@@ -518,6 +527,11 @@ class _Table:
     def several(self, values: list[int]) -> tuple[str, str] | None:
         """What is unclear where each column is a sensor, and some are another quantity than others, or no reading."""
         names, said = [self.names[place] for place in values], self.quantities(values)
+        statistics = {name: found[1].lower() for name in names if (found := STATISTIC.fullmatch(plain(name)))}
+        if len({*statistics.values()}) > 1:
+            first = next(iter(statistics.values()))
+            drops = " ".join(str(Argument("drop", name)) for name, each in statistics.items() if each != first)
+            return f"columns of several statistics ({sample(list(statistics))})", f"{drops} reads the {first} alone"
         hinted = {quantity_of(BEHIND.sub("", plain(name))) for name in names} - {None}
         letters = {each[1].lower() for each in map(LETTER.fullmatch, names) if each}
         if len({*said}) < 2 and len(hinted) < 2 and len(letters) < 2:

@@ -57,6 +57,11 @@ CALENDAR = re.compile(
     r"|feiertag",
     re.IGNORECASE,
 )
+# Parts of a time of day, which tell rows of a date apart as sensors do.
+PART_OF_DAY = re.compile(
+    rf"{HOUR.pattern}|(?:.*[ _-])?(?:zeit|min|mins|minuten?|minutes?|quarter|viertel|slot|period|am[ _/-]?pm)",
+    re.IGNORECASE,
+)
 ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
 # Times of the row rather than of its readings, and those at which an interval ends.
 OF_ROW = re.compile(
@@ -73,6 +78,10 @@ NO_SENSOR = re.compile(
     r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
     r"|weather|(?:[a-z]+[ _-])?(?:quality|flag|status|valid|error|limit|coverage|reliability)|max[ _-]?speed|vmax"
     r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count",
+    re.IGNORECASE,
+)
+STATISTIC = re.compile(
+    r"(?:.*[ _.-])?(avg|average|mean|mittel|median|min|minimum|max|maximum|std|stdev|stddev|sd|var|[pv][0-9]{2})(?:[ _.-].*)?",
     re.IGNORECASE,
 )
 ROW_NUMBER = re.compile(
