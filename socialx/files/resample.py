@@ -22,7 +22,13 @@ ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where the
 
 
 def resampled(
-    blocks: Generator[Block, None, None], step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
+    blocks: Generator[Block, None, None],
+    step_s: int,
+    features: Sequence[str],
+    codes: Sequence[float],
+    where: Path,
+    *,
+    sums: bool = True,
 ) -> Generator[Block, None, None]:
     """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
 
@@ -73,7 +79,13 @@ def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path, su
 
 
 def _averaged(
-    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], usual: float, dimensions: int, sums: bool
+    seconds: np.ndarray,
+    values: np.ndarray,
+    step_s: int,
+    features: Sequence[str],
+    usual: float,
+    dimensions: int,
+    sums: bool,
 ) -> Block:
     """Rows int64 [t], float64 [t,N,F] -> a row for each step that has any."""
     steps = seconds // step_s

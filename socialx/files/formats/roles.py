@@ -16,7 +16,7 @@ import numpy as np
 
 from socialx.errors import Argument, sample
 from socialx.files.convert_options import Request
-from socialx.files.formats.columns import LANES, OTHER, plain, quantity_of
+from socialx.files.formats.columns import LANES, OTHER, plain, quantity_of, unit_of
 from socialx.files.formats.melt import (
     LONGER,
     Melt,
@@ -124,7 +124,7 @@ def _of_table(table: _Table, wide: list[int]) -> Roles:
         timed = replace(table, times=(*table.times, hour), rest=rest)
         unclear, wide = timed.hour_or_sensor(hour), [place for place in wide if place != hour]
         table = table if unclear else timed
-    unclear = unclear or table.slot_or_sensor()
+    unclear = unclear or table.slot_or_sensor() or table.units()
     numbers = [place for place in table.rest if place not in table.texts]
     days = times_of_day(table.names, numbers) if table.dated() else None
     found = (_of_days(table, days) if days else None) or _of_rows(table, wide)
@@ -330,6 +330,15 @@ class _Table:
                 name = self.names[place]
                 found = f"its column {name!r} counts {self.values(place)} numbers on each date"
                 return found, f"{self._as_times(name)}, or {Argument('sensor_column', name)} if they are sensors"
+        return None
+
+    def units(self) -> tuple[str, str] | None:
+        """What is unclear where a column names several units of the readings beside it."""
+        for place in self.texts:
+            units = {cells[place] for cells in self.rows}
+            if len(units) > 1 and all(map(unit_of, units)):
+                found = f"its column {self.names[place]!r} names several units ({sample(sorted(units))})"
+                return found, f"write all readings in one unit, and leave out {self.names[place]!r}"
         return None
 
     def _as_times(self, name: str) -> str:

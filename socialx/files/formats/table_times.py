@@ -282,7 +282,9 @@ def _one_way(sheet: Sheet, walk: Walk) -> Times:
         good = steady if len(steady) == 1 else increasing if len(increasing) == 1 else good
     if len(good) > 1:
         found = f"times like {sheet.first!r}, which may be day/month or month/day"
-        either = " or ".join(str(Argument("time_format", way.form)) for way in good)
+        columns = [sheet.names[place] for place in sheet.times]
+        named = "".join(f"{Argument('time_column', name)} " for name in columns if len(columns) > 1)
+        either = " or ".join(f"{named}{Argument('time_format', way.form)}" for way in good)
         raise SocialxError(sheet.path, found, f"say which: {either}")
     return good[0]
 
