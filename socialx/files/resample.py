@@ -16,20 +16,15 @@ from socialx.files.hdf5_layout import Block, is_code
 from socialx.files.quantities import SPEED
 from socialx.progress import note
 
+Blocks = Generator[Block, None, None]
 SHARE = 0.5  # of the readings of a step, below which the step has none
 LOOKED = 50  # sensors that tell how far apart the rows of one are
 ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where these have no two readings of a sensor
 
 
 def resampled(
-    blocks: Generator[Block, None, None],
-    step_s: int,
-    features: Sequence[str],
-    codes: Sequence[float],
-    where: Path,
-    *,
-    sums: bool = True,
-) -> Generator[Block, None, None]:
+    blocks: Blocks, step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
+) -> Blocks:
     """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
 
     A step is called by its beginning.  Its flow is the sum of its rows, its speed their mean, weighted by flow where
@@ -46,22 +41,22 @@ def resampled(
             seconds = np.concatenate([seconds, block.seconds])
             values = new if values is None else np.concatenate([values, new])
             while not usual and len(seconds) >= enough:
-                usual = _usual(seconds[:enough], values[:enough], step_s, where, sums)
+                usual = _usual(seconds[:enough], values[:enough], step_s, where)
                 enough *= 2
             if not usual:
                 continue
             ready = int(np.searchsorted(seconds, seconds[-1] // step_s * step_s))
             if ready:
-                yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, block.speeds.ndim, sums)
+                yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, sums)
                 seconds, values = seconds[ready:], values[ready:]
     if values is not None and len(values):
-        usual = usual or _usual(seconds, values, step_s, where, sums)
+        usual = usual or _usual(seconds, values, step_s, where)
         if not usual:
             raise SettingsError(Argument("resample"), f"{where} has no two readings of a sensor", "drop it")
-        yield _averaged(seconds, values, step_s, features, usual, 3 if len(features) > 1 else 2, sums)
+        yield _averaged(seconds, values, step_s, features, usual, sums)
 
 
-def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path, sums: bool) -> float:
+def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
     """How many rows a sensor has in a step, as the first rows tell; 0 where no sensor has two readings."""
     steps = []
     for sensor in range(min(LOOKED, values.shape[1])):
@@ -73,19 +68,13 @@ def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path, su
     if not step:
         return 0.0
     every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
-    how = "flows are sums, speeds are means" if sums else "flows are rates, so all are means"
+    how = "flows are sums, speeds and rates such as veh/h are means"
     note(Message(where, f"{every}: {how}; a sensor needs half of its rows"))
     return step_s / step
 
 
 def _averaged(
-    seconds: np.ndarray,
-    values: np.ndarray,
-    step_s: int,
-    features: Sequence[str],
-    usual: float,
-    dimensions: int,
-    sums: bool,
+    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], usual: float, sums: bool
 ) -> Block:
     """Rows int64 [t], float64 [t,N,F] -> a row for each step that has any."""
     steps = seconds // step_s
@@ -105,8 +94,8 @@ def _averaged(
                 weight = np.where(known[..., at], filled[..., place], 0.0)
                 weighted = total(weight * filled[..., at]) / total(weight)
                 found[..., at] = np.where(np.isfinite(weighted), weighted, found[..., at])
-            if sums:
-                found[..., place] *= usual if usual % 1 else np.maximum(usual, total(known[..., place]))
+            rows = usual if usual % 1 else np.maximum(usual, total(known[..., place]))
+            found[..., place] *= rows if sums else 1
     found[total(known) < SHARE * usual] = np.nan
-    shape = (len(begins), -1) if dimensions == 2 else found.shape
+    shape = (len(begins), -1) if len(features) == 1 else found.shape
     return Block(steps[begins] * step_s, found.astype(np.float32).reshape(shape))

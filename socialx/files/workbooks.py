@@ -71,7 +71,7 @@ def _rows(path: Path, sheet: object, most: int | None) -> Rows:
     keys = next((column for column in range(width) if column not in long), width)
     for column, first, last in merged:
         value = cells[first - 1][column]
-        if column > keys and isinstance(value, int | float) and value == value:  # no NaN
+        if column > keys and isinstance(value, int | float) and value == value:  # no NaN: a reading of several rows
             what = f"rows {first} to {last} have one cell for all of them in column {column + 1}, which is {value}"
             raise SocialxError(path, what, "split it, or leave out its column, since it may be their sum or their mean")
         for row in cells[first:last] if last - first >= MERGED_ROWS else ():
@@ -80,10 +80,7 @@ def _rows(path: Path, sheet: object, most: int | None) -> Rows:
 
 
 def _merged(sheet: object) -> list[tuple[int, int, int]]:
-    """The column, the first and the last row of cells that are one over several rows, as that of a date is.
-
-    Numbers behind the first column without such cells may be readings of several rows.
-    """
+    """The column, the first and the last row of cells that are one over several rows, as that of a date is."""
     from openpyxl.utils import column_index_from_string  # type: ignore[import-untyped]
 
     found, before = set(), b""

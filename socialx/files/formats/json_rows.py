@@ -20,7 +20,6 @@ WHOLE_BYTES = 1 << 28  # of a text that is read as a whole
 KEY = "id"  # of the column that a table with an object for each station gets
 DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}(?![-/.0-9])")  # at the begin of a time
 TIME = re.compile(rf"{DATE.pattern}|[0-9]{{10,19}}$")
-DEEP = "its JSON is nested too deep to be a table"
 LINES = "write each object in a line of its own, as jq -c '.[]' FILE.json > FILE.jsonl does"
 NESTED = "{...}"  # stands for an object in a cell
 
@@ -89,7 +88,7 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
         try:
             rows = [*_rows(path, _opened(found), {})]
         except RecursionError:
-            raise SocialxError(path, DEEP, LINES) from None
+            raise SocialxError(path, "its JSON is nested too deep to be a table", LINES) from None
         for number, pairs in enumerate(rows, 1):
             yield f"object {number}", _cells(path, f"object {number}", pairs)
 
@@ -97,10 +96,7 @@ def json_objects(path: Path, encoding: str, decimal: str = ".") -> Generator[tup
 def objects_in(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of numbered lines that are not blank, which need no times, each with its place for a message."""
     for place, found in _values(path, lines, "."):
-        try:
-            value = _as_dict(found)
-        except RecursionError:
-            raise SocialxError(path, DEEP, LINES) from None
+        value = _as_dict(found)
         if place:
             yield place, value
             continue

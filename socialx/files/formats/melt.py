@@ -135,10 +135,7 @@ def times_in_names(names: list[str]) -> Melt | None:
 
 
 def lanes_behind(names: list[str], places: list[int]) -> Melt | None:
-    """Columns such as flow1, speed1, flow2, speed2 as the lanes of a sensor; None where they are no such ones.
-
-    Those of directions, such as flow_R1, are no lanes.
-    """
+    """Columns such as flow1, speed1, flow2, speed2 as the lanes of a sensor; None where they are no such ones."""
     lanes: dict[str, dict[str, int]] = defaultdict(dict)
     for place in places:
         found = re.fullmatch(r"(.*?[a-zA-Z%])[ _-]?([0-9]{1,2})", names[place])

@@ -45,7 +45,6 @@ CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x19\x7f]")  # which no text has
 RUN = re.compile(rb"[\x80-\xff][\x40-\xff][\x80-\xff][\x40-\xff]")  # no text of Latin letters has many of these
 DIGITS = {"%y%m%d": re.compile(r"[0-9]{6}"), "%d%m%y": re.compile(r"[0-9]{6}")}
 DIGITS |= {"%Y%m%d": re.compile(r"[0-9]{8}"), "%d%m%Y": re.compile(r"[0-9]{8}")}
-DAYS = (20_000, 80_000)  # since 1900, of the years 1954 to 2119
 DAY = re.compile(r".*(?:date|datum|day|fecha|jour|data|tag).*", re.IGNORECASE)
 
 
@@ -187,11 +186,11 @@ def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
             raise SocialxError(path, found, f"say how they are written: {either}")
     for name, cell in pairs:
         if (SINCE_1970.fullmatch(name) or "begin" in name.lower()) and NUMBER.fullmatch(cell) and float(cell) < 1e8:
-            found = f"its column {name!r} holds numbers such as {cell}, which may be"
-            if "." in cell and DAYS[0] < float(cell) < DAYS[1]:
-                raise SocialxError(path, f"{found} days as a workbook counts them", "write its cells as dates")
+            found = f"its column {name!r} holds numbers such as {cell}, which may be seconds of a simulation"
+            if "." in cell and 20_000 < float(cell) < 80_000:  # the days of 1954 to 2119
+                raise SocialxError(path, found, "write dates, if they are the days of a workbook")
             start = f"{Argument('time_column', name)} {Argument('start', 'YYYY-MM-DD HH:MM')} counts them from a time"
-            raise SocialxError(path, f"{found} seconds of a simulation", start)
+            raise SocialxError(path, found, start)
 
 
 def refuse_undated(where: object, cells: list[str]) -> None:

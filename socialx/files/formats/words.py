@@ -59,8 +59,7 @@ CALENDAR = re.compile(
 )
 # Parts of a time of day, which tell rows of a date apart as sensors do.
 PART_OF_DAY = re.compile(
-    rf"{HOUR.pattern}|(?:.*[ _-])?(?:zeit|min|mins|minuten?|minutes?|quarter|viertel|slot|period|am[ _/-]?pm)",
-    re.IGNORECASE,
+    rf"{HOUR.pattern}|(?:.*[ _-])?(?:zeit|minuten?|minutes?|quarter|viertel|slot|period|am[ _/-]?pm)", re.IGNORECASE
 )
 ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
 # Times of the row rather than of its readings, and those at which an interval ends.
@@ -80,10 +79,7 @@ NO_SENSOR = re.compile(
     r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count",
     re.IGNORECASE,
 )
-STATISTIC = re.compile(
-    r"(?:.*[ _.-])?(avg|average|mean|mittel|median|min|minimum|max|maximum|std|stdev|stddev|sd|var|[pv][0-9]{2})(?:[ _.-].*)?",
-    re.IGNORECASE,
-)
+STATISTIC = re.compile(r"(?i)(?:.*[ _.-])?(avg|average|mean|median|min|max|std|stdev|[pv]85)(?:[ _.-].*)?")
 ROW_NUMBER = re.compile(
     r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|lfd(?:[ _-]?nr)?|level_[0-9]|[fgou]id|[gu]uid"
     r"|(?:record|row|object|measurement)(?:[ _-]?(?:id|nr|no|number))?"
