@@ -28,10 +28,9 @@ def resampled(
     """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
 
     A step is called by its beginning.  Its flow is the sum of its rows, its speed their mean, weighted by flow where
-    there is one, and anything else their plain mean.  A sensor needs half of its rows; a flow with fewer than all, or
-    of rows that no step holds a whole number of, is the sum of as many rows as usual.  codes: numbers that stand for no
-    reading.  sums: whether a flow counts the vehicles of its row; else it is a rate such as veh/h, and its mean is
-    taken.  Raises SettingsError where the rows are no finer than the step.
+    there is one, and anything else their plain mean.  A sensor needs half of its rows; a flow with fewer than all is
+    the sum of as many rows as usual.  codes: numbers that stand for no reading.  sums: whether flows are counts; rates
+    such as veh/h have a mean.  Raises SettingsError where the rows are no finer than the step.
     """
     seconds, values, usual, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
@@ -68,8 +67,7 @@ def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) ->
     if not step:
         return 0.0
     every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
-    how = "flows are sums, speeds and rates such as veh/h are means"
-    note(Message(where, f"{every}: {how}; a sensor needs half of its rows"))
+    note(Message(where, f"{every}: counts are sums, all else are means; a sensor needs half of its rows"))
     return step_s / step
 
 

@@ -233,13 +233,6 @@ def test_a_reading_that_is_one_cell_over_several_rows_is_refused(tmp_path: Path,
     refusal(lambda: converted(tmp_path / "a.xlsx"), "have one cell for all of them", "split it")
 
 
-def test_days_as_a_workbook_counts_them_are_refused(tmp_path: Path) -> None:
-    frame = network()
-    frame.index = (frame.index - pd.Timestamp("1899-12-30")) / pd.Timedelta("1D")
-    frame.to_csv(tmp_path / "a.csv")
-    refusal(lambda: converted(tmp_path / "a.csv"), "days of a workbook")
-
-
 @pytest.mark.parametrize("order", [("sensors", "times"), ("times", "sensors")])
 @pytest.mark.parametrize("rows", [4, 5])
 def test_rows_of_json_that_may_be_times_or_sensors_are_refused(

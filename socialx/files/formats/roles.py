@@ -338,7 +338,7 @@ class _Table:
             units = {cells[place] for cells in self.rows}
             if len(units) > 1 and all(map(unit_of, units)):
                 found = f"its column {self.names[place]!r} names several units ({sample(sorted(units))})"
-                return found, f"write all readings in one unit, and leave out {self.names[place]!r}"
+                return found, "write all readings in one unit, without this column"
         return None
 
     def _as_times(self, name: str) -> str:
@@ -496,10 +496,8 @@ class _Table:
         if self.dated() and self.whole(last) and self.numbers(last) <= {*range(25)}:
             date, hour = self.names[self.times[0]], self.names[last]
             return f"{Argument('time_column', date)} {Argument('time_column', hour)} if {hour!r} is the hour"
-        names = [self.names[place] for place in places if self.counts_times(place)]
-        names += [each for each in self._called(places) if PART_OF_DAY.fullmatch(each)]
-        if names:
-            return self._as_times(names[0])
+        if parts := [place for place in places if self.counts_times(place) or PART_OF_DAY.fullmatch(self.names[place])]:
+            return self._as_times(self.names[parts[0]])
         if all(quantity_of(cells[last]) for cells in self.rows):
             return f"write a column for each {self.names[last]!r}"
         both = " ".join(str(Argument("sensor_column", name)) for name in self._called(places))

@@ -187,8 +187,6 @@ def _refuse_digits(path: Path, header: list[str], row: list[str]) -> None:
     for name, cell in pairs:
         if (SINCE_1970.fullmatch(name) or "begin" in name.lower()) and NUMBER.fullmatch(cell) and float(cell) < 1e8:
             found = f"its column {name!r} holds numbers such as {cell}, which may be seconds of a simulation"
-            if "." in cell and 20_000 < float(cell) < 80_000:  # the days of 1954 to 2119
-                raise SocialxError(path, found, "write dates, if they are the days of a workbook")
             start = f"{Argument('time_column', name)} {Argument('start', 'YYYY-MM-DD HH:MM')} counts them from a time"
             raise SocialxError(path, found, start)
 

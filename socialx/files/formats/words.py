@@ -58,9 +58,7 @@ CALENDAR = re.compile(
     re.IGNORECASE,
 )
 # Parts of a time of day, which tell rows of a date apart as sensors do.
-PART_OF_DAY = re.compile(
-    rf"{HOUR.pattern}|(?:.*[ _-])?(?:zeit|minuten?|minutes?|quarter|viertel|slot|period|am[ _/-]?pm)", re.IGNORECASE
-)
+PART_OF_DAY = re.compile(rf"(?i){HOUR.pattern}|(?:.*[ _-])?(?:zeit|minute[ns]?|quarter|slot|period|am[ _/-]?pm)")
 ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
 # Times of the row rather than of its readings, and those at which an interval ends.
 OF_ROW = re.compile(
