@@ -66,12 +66,14 @@ def _rows(path: Path, sheet: object, most: int | None) -> Rows:
     while found and not found[-1]:
         found.pop()
     cells = [row + [float("nan")] * (width - len(row)) for row in found]
-    merged = [each for each in _merged(sheet) if each[0] < width and each[1] <= len(cells)]
+    merged = [each for each in _merged(sheet) if each[0] < width and each[2] <= len(cells)]
     long = {column for column, first, last in merged if last - first >= MERGED_ROWS}
-    keys = next((column for column in range(width) if column not in long), width)
+    alone = (column for column in range(width) if column not in long and not isinstance(cells[-1][column], int | float))
+    times = next(alone, width)
     for column, first, last in merged:
         value = cells[first - 1][column]
-        if column > keys and isinstance(value, int | float) and value == value:  # no NaN: a reading of several rows
+        timed = column > times and cells[last - 1][times] == cells[last - 1][times]  # no NaN
+        if timed and isinstance(value, int | float) and value == value:
             what = f"rows {first} to {last} have one cell for all of them in column {column + 1}, which is {value}"
             raise SocialxError(path, what, "split it, or leave out its column, since it may be their sum or their mean")
         for row in cells[first:last] if last - first >= MERGED_ROWS else ():

@@ -233,6 +233,31 @@ def test_a_reading_that_is_one_cell_over_several_rows_is_refused(tmp_path: Path,
     refusal(lambda: converted(tmp_path / "a.xlsx"), "have one cell for all of them", "split it")
 
 
+@pytest.mark.parametrize("number", [True, False])
+def test_numbers_of_stations_may_be_one_cell_over_several_rows(tmp_path: Path, number: bool) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    frame = network()
+    book = openpyxl.Workbook()
+    book.active.append(["Nr", "Station", "Lanes", "Time", "Speed"])
+    for vdid in frame:
+        first = book.active.max_row + 1
+        for moment, value in frame[vdid].items():
+            here = (int(vdid) if number else vdid, 3) if book.active.max_row + 1 == first else (None, None)
+            speed = None if np.isnan(value) else value
+            book.active.append([book.active.max_row, *here, moment.to_pydatetime(), speed])
+        for column in "BC":
+            book.active.merge_cells(f"{column}{first}:{column}{book.active.max_row}")
+    book.save(tmp_path / "a.xlsx")
+    same(converted(tmp_path / "a.xlsx"), frame)
+
+
+@pytest.mark.parametrize("name", ["Gesamtsumme", "All", "Grand Total"])
+def test_a_column_of_sums_is_no_sensor(tmp_path: Path, name: str) -> None:
+    frame = network().fillna(1.0)
+    frame.assign(**{name: frame.sum(axis=1)}).to_csv(tmp_path / "a.csv")
+    same(converted(tmp_path / "a.csv"), frame)
+
+
 @pytest.mark.parametrize("order", [("sensors", "times"), ("times", "sensors")])
 @pytest.mark.parametrize("rows", [4, 5])
 def test_rows_of_json_that_may_be_times_or_sensors_are_refused(

@@ -57,7 +57,6 @@ CALENDAR = re.compile(
     r"|feiertag",
     re.IGNORECASE,
 )
-# Parts of a time of day, which tell rows of a date apart as sensors do.
 PART_OF_DAY = re.compile(rf"(?i){HOUR.pattern}|(?:.*[ _-])?(?:zeit|minute[ns]?|quarter|slot|period|am[ _/-]?pm)")
 ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
 # Times of the row rather than of its readings, and those at which an interval ends.
@@ -71,10 +70,10 @@ SINCE_1970 = re.compile(
 )
 # Sums and means of the other columns, the weather, and what tells of the readings.
 NO_SENSOR = re.compile(
-    r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
+    r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt(?:summe)?|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
     r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
     r"|weather|(?:[a-z]+[ _-])?(?:quality|flag|status|valid|error|limit|coverage|reliability)|max[ _-]?speed|vmax"
-    r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count",
+    r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count|all",
     re.IGNORECASE,
 )
 STATISTIC = re.compile(r"(?i)(?:.*[ _.-])?(avg|average|mean|median|min|max|std|stdev|[pv]85)(?:[ _.-].*)?")
