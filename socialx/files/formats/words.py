@@ -70,10 +70,10 @@ SINCE_1970 = re.compile(
 )
 # Sums and means of the other columns, the weather, and what tells of the readings.
 NO_SENSOR = re.compile(
-    r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt(?:summe)?|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
+    r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
     r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
     r"|weather|(?:[a-z]+[ _-])?(?:quality|flag|status|valid|error|limit|coverage|reliability)|max[ _-]?speed|vmax"
-    r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count|all",
+    r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count|all|gesamtsumme",
     re.IGNORECASE,
 )
 STATISTIC = re.compile(r"(?i)(?:.*[ _.-])?(avg|average|mean|median|min|max|std|stdev|[pv]85)(?:[ _.-].*)?")
