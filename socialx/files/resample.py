@@ -16,20 +16,21 @@ from socialx.files.hdf5_layout import Block, is_code
 from socialx.files.quantities import SPEED
 from socialx.progress import note
 
+Blocks = Generator[Block, None, None]
 SHARE = 0.5  # of the readings of a step, below which the step has none
 LOOKED = 50  # sensors that tell how far apart the rows of one are
 ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where these have no two readings of a sensor
 
 
 def resampled(
-    blocks: Generator[Block, None, None], step_s: int, features: Sequence[str], codes: Sequence[float], where: Path
-) -> Generator[Block, None, None]:
+    blocks: Blocks, step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
+) -> Blocks:
     """The blocks, whose rows are in order of time, with a row for each ``step_s`` seconds after midnight.
 
     A step is called by its beginning.  Its flow is the sum of its rows, its speed their mean, weighted by flow where
     there is one, and anything else their plain mean.  A sensor needs half of its rows; a flow with fewer than all is
-    the sum of as many rows as usual.  codes: numbers that stand for no reading.  Raises SettingsError where the rows
-    are no finer than the step.
+    the sum of as many rows as usual.  codes: numbers that stand for no reading.  sums: whether flows are counts; rates
+    such as veh/h have a mean.  Raises SettingsError where the rows are no finer than the step.
     """
     seconds, values, usual, enough = np.empty(0, np.int64), None, 0.0, ROWS
     with closing(blocks):
@@ -45,13 +46,13 @@ def resampled(
                 continue
             ready = int(np.searchsorted(seconds, seconds[-1] // step_s * step_s))
             if ready:
-                yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, block.speeds.ndim)
+                yield _averaged(seconds[:ready], values[:ready], step_s, features, usual, sums)
                 seconds, values = seconds[ready:], values[ready:]
     if values is not None and len(values):
         usual = usual or _usual(seconds, values, step_s, where)
         if not usual:
             raise SettingsError(Argument("resample"), f"{where} has no two readings of a sensor", "drop it")
-        yield _averaged(seconds, values, step_s, features, usual, 3 if len(features) > 1 else 2)
+        yield _averaged(seconds, values, step_s, features, usual, sums)
 
 
 def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
@@ -66,12 +67,12 @@ def _usual(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) ->
     if not step:
         return 0.0
     every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
-    note(Message(where, f"{every}: flows are sums, speeds are means; a sensor needs half of its rows"))
+    note(Message(where, f"{every}: counts are sums, all else are means; a sensor needs half of its rows"))
     return step_s / step
 
 
 def _averaged(
-    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], usual: float, dimensions: int
+    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], usual: float, sums: bool
 ) -> Block:
     """Rows int64 [t], float64 [t,N,F] -> a row for each step that has any."""
     steps = seconds // step_s
@@ -91,7 +92,8 @@ def _averaged(
                 weight = np.where(known[..., at], filled[..., place], 0.0)
                 weighted = total(weight * filled[..., at]) / total(weight)
                 found[..., at] = np.where(np.isfinite(weighted), weighted, found[..., at])
-            found[..., place] *= np.maximum(usual, total(known[..., place]))
+            rows = usual if usual % 1 else np.maximum(usual, total(known[..., place]))
+            found[..., place] *= rows if sums else 1
     found[total(known) < SHARE * usual] = np.nan
-    shape = (len(begins), -1) if dimensions == 2 else found.shape
+    shape = (len(begins), -1) if len(features) == 1 else found.shape
     return Block(steps[begins] * step_s, found.astype(np.float32).reshape(shape))

@@ -16,7 +16,7 @@ SMALL_BYTES = 1 << 25  # unpacked, at which nobody looks at the ratio
 CELLS = 1 << 24  # of a sheet with its empty cells: rows times columns
 ERRORS = frozenset({"#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A"})
 MERGED = re.compile(rb'mergeCell ref="([A-Z]+)([0-9]+):\1([0-9]+)"')  # of one column
-MERGED_ROWS, MERGED_BYTES, PIECE_BYTES = 3, 64, 1 << 20  # those of a header are fewer
+MERGED_ROWS, MERGED_BYTES, PIECE_BYTES = 3, 64, 1 << 20  # those of a header are fewer, and are not filled
 AS_CSV = "save the table as CSV"
 Rows = list[list[object]]
 
@@ -66,14 +66,23 @@ def _rows(path: Path, sheet: object, most: int | None) -> Rows:
     while found and not found[-1]:
         found.pop()
     cells = [row + [float("nan")] * (width - len(row)) for row in found]
-    for column, first, last in _merged(sheet):
-        for row in cells[first:last] if column < width else ():
-            row[column] = cells[first - 1][column]
+    merged = [each for each in _merged(sheet) if each[0] < width and each[2] <= len(cells)]
+    long = {column for column, first, last in merged if last - first >= MERGED_ROWS}
+    alone = (column for column in range(width) if column not in long and not isinstance(cells[-1][column], int | float))
+    times = next(alone, width)
+    for column, first, last in merged:
+        value = cells[first - 1][column]
+        timed = column > times and cells[last - 1][times] == cells[last - 1][times]  # no NaN
+        if timed and isinstance(value, int | float) and value == value:
+            what = f"rows {first} to {last} have one cell for all of them in column {column + 1}, which is {value}"
+            raise SocialxError(path, what, "split it, or leave out its column, since it may be their sum or their mean")
+        for row in cells[first:last] if last - first >= MERGED_ROWS else ():
+            row[column] = value
     return cells
 
 
 def _merged(sheet: object) -> list[tuple[int, int, int]]:
-    """The column, the first and the last row of cells that are one over many rows, as that of a date is."""
+    """The column, the first and the last row of cells that are one over several rows, as that of a date is."""
     from openpyxl.utils import column_index_from_string  # type: ignore[import-untyped]
 
     found, before = set(), b""
@@ -81,8 +90,7 @@ def _merged(sheet: object) -> list[tuple[int, int, int]]:
         while piece := part.read(PIECE_BYTES):
             found |= {*MERGED.findall(before + piece)}
             before = piece[-MERGED_BYTES:]
-    spans = [(column_index_from_string(each[0].decode()) - 1, int(each[1]), int(each[2])) for each in found]
-    return [span for span in spans if span[2] - span[1] >= MERGED_ROWS]
+    return sorted((column_index_from_string(each[0].decode()) - 1, int(each[1]), int(each[2])) for each in found)
 
 
 def _cell(cell: object) -> object:

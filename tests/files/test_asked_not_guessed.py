@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from socialx.errors import SocialxError
 from socialx.files.convert_options import Request
 from socialx.files.formats import grid, text_cells
 from tests.data_files import refusal
+from tests.evidence import advised, asked
 from tests.frames import converted, long, network, same
 
 NO_DATE = ["%H:%M", "%I:%M %p", "%H%M", "%H:%M:%S", "%S", "%d/%m %H:%M", "%b %d %H:%M", "%Y %H:%M", "%m/%Y %H:%M"]
@@ -141,3 +143,131 @@ def test_a_column_that_counts_the_times_of_a_day_is_asked(tmp_path: Path, layout
         table = table.melt(["date", name], var_name="detector", value_name="speed")
     table.to_csv(tmp_path / "a.csv", index=False)
     refusal(lambda: converted(tmp_path / "a.csv"), f"write times such as 00:05 into {name!r} if it counts them")
+
+
+PARTS = {
+    "Time": lambda times: times.hour * 100 + times.minute,
+    "Time (HHMM)": lambda times: times.strftime("%H%M"),
+    "interval": lambda times: times.hour * 3600 + times.minute * 60,
+    "Zeit": lambda times: times.hour * 60 + times.minute,
+}
+BESIDE_HOURS = {
+    "quarter": lambda times: times.minute // 15 + 1,
+    "start_minute": lambda times: times.minute,
+    "AM/PM": lambda times: times.strftime("%p"),
+}
+
+
+@pytest.mark.parametrize("name", [*PARTS, *BESIDE_HOURS])
+@pytest.mark.parametrize("sensors", [1, 2])
+def test_a_part_of_the_time_of_day_is_never_taken_for_sensors(tmp_path: Path, name: str, sensors: int) -> None:
+    half = name == "AM/PM"
+    times = pd.date_range("2024-03-04", periods=288, freq="h" if half else "15min")
+    table = pd.DataFrame({"date": times.strftime("%Y-%m-%d"), name: (PARTS | BESIDE_HOURS)[name](times)})
+    if name in BESIDE_HOURS:
+        table.insert(1, "hour", (times.hour - 1) % 12 + 1 if half else times.hour)
+    table["volume"] = np.random.default_rng(3).integers(1, 900, len(table))
+    if sensors > 1:
+        table = pd.concat([table.assign(detector=f"D{number}") for number in range(sensors)])
+    table.to_csv(tmp_path / "a.csv", index=False)
+    refusal(lambda: converted(tmp_path / "a.csv"), f"write times such as 00:05 into {name!r} if it counts them")
+
+
+@pytest.mark.parametrize("name", ["parameter", "what", "measurement"])
+def test_quantities_in_rows_are_no_sensors(tmp_path: Path, name: str) -> None:
+    table = long(network()).melt(["time", "sensor"], ["speed", "volume"], name, "value")
+    table.to_csv(tmp_path / "a.csv", index=False)
+    refusal(lambda: converted(tmp_path / "a.csv"), f"write a column for each {name!r}")
+
+
+@pytest.mark.parametrize("kinds", [("mean", "std"), ("avg", "min", "max"), ("median", "p85"), ("Max", "Mean")])
+@pytest.mark.parametrize("behind", [True, False])
+def test_columns_of_several_statistics_are_asked(tmp_path: Path, kinds: tuple[str, ...], behind: bool) -> None:
+    frame = network()
+    parts = {
+        f"{vdid}_{kind}" if behind else f"{kind}_{vdid}": frame[vdid] + place
+        for vdid in frame
+        for place, kind in enumerate(kinds)
+    }
+    pd.DataFrame(parts).to_csv(path := tmp_path / "a.csv")
+    [way] = advised(asked(path, "several statistics"), path)
+    first = [name for name in parts if kinds[0] in name]
+    same(way(), frame.set_axis(first, axis=1))
+
+
+@pytest.mark.parametrize("name", ["flow_R{}", "volume dir{}", "count_direction_{}", "flow Richtung {}"])
+def test_flows_of_directions_are_not_summed_as_lanes_are(tmp_path: Path, name: str) -> None:
+    table = long(network()).drop(columns="speed")
+    for number in (1, 2):
+        table[name.format(number)] = table["volume"] + number
+    table.drop(columns="volume").to_csv(tmp_path / "a.csv", index=False)
+    refusal(lambda: converted(tmp_path / "a.csv"), "several columns of readings")
+
+
+@pytest.mark.parametrize("units", [("mph", "km/h"), ("km/h", "m/s")])
+def test_a_column_of_several_units_is_asked(tmp_path: Path, units: tuple[str, str]) -> None:
+    table = long(network()).drop(columns="volume")
+    table.assign(unit=units[0]).to_csv(path := tmp_path / "a.csv", index=False)
+    same(converted(path), network())
+    table.assign(unit=np.where(table["sensor"] == "4002", *units)).to_csv(path, index=False)
+    refusal(lambda: converted(path), "names several units", "in one unit")
+
+
+@pytest.mark.parametrize("name", ["speeds_v20240101.csv", "V2024-01-01 speeds.csv"])
+def test_the_date_of_a_version_is_not_that_of_times_of_day(tmp_path: Path, name: str) -> None:
+    frame = network(first="2024-01-31 00:00").reset_index()
+    frame.assign(time=frame["time"].dt.strftime("%H:%M")).to_csv(tmp_path / name, index=False)
+    refusal(lambda: converted(tmp_path / name), "without a date")
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 12])
+def test_a_reading_that_is_one_cell_over_several_rows_is_refused(tmp_path: Path, rows: int) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["time", "S1", "S2"])
+    for place, moment in enumerate(network().index):
+        book.active.append([moment.to_pydatetime(), 40 + place % 5, 300 if place % rows == 0 else None])
+    for first in range(2, 62, rows):
+        book.active.merge_cells(f"C{first}:C{first + rows - 1}")
+    book.save(tmp_path / "a.xlsx")
+    refusal(lambda: converted(tmp_path / "a.xlsx"), "have one cell for all of them", "split it")
+
+
+@pytest.mark.parametrize("number", [True, False])
+def test_numbers_of_stations_may_be_one_cell_over_several_rows(tmp_path: Path, number: bool) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    frame = network()
+    book = openpyxl.Workbook()
+    book.active.append(["Nr", "Station", "Lanes", "Time", "Speed"])
+    for vdid in frame:
+        first = book.active.max_row + 1
+        for moment, value in frame[vdid].items():
+            here = (int(vdid) if number else vdid, 3) if book.active.max_row + 1 == first else (None, None)
+            speed = None if np.isnan(value) else value
+            book.active.append([book.active.max_row, *here, moment.to_pydatetime(), speed])
+        for column in "BC":
+            book.active.merge_cells(f"{column}{first}:{column}{book.active.max_row}")
+    book.save(tmp_path / "a.xlsx")
+    same(converted(tmp_path / "a.xlsx"), frame)
+
+
+@pytest.mark.parametrize("name", ["Gesamtsumme", "All", "Grand Total"])
+def test_a_column_of_sums_is_no_sensor(tmp_path: Path, name: str) -> None:
+    frame = network().fillna(1.0)
+    frame.assign(**{name: frame.sum(axis=1)}).to_csv(tmp_path / "a.csv")
+    same(converted(tmp_path / "a.csv"), frame)
+
+
+@pytest.mark.parametrize("order", [("sensors", "times"), ("times", "sensors")])
+@pytest.mark.parametrize("rows", [4, 5])
+def test_rows_of_json_that_may_be_times_or_sensors_are_refused(
+    tmp_path: Path, order: tuple[str, str], rows: int
+) -> None:
+    frame = network(rows).fillna(1.0)
+    said = {"sensors": list(frame), "times": frame.index.strftime("%Y-%m-%d %H:%M").tolist()}
+    found = {name: said[name] for name in order} | {"values": frame.to_numpy().tolist()}
+    (tmp_path / "a.json").write_text(json.dumps(found))
+    if rows == len(frame.columns):
+        refusal(lambda: converted(tmp_path / "a.json"), "a key of its own")
+    else:
+        same(converted(tmp_path / "a.json"), frame)

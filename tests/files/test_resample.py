@@ -162,3 +162,25 @@ def test_predict_averages_a_finer_table(tmp_path: Path) -> None:
     plain = socialx.predict(run, tmp_path / "coarse.csv", **said)
     averaged = socialx.predict(run, tmp_path / "fine.csv", resample="5min", **said)
     np.testing.assert_allclose(averaged.values, plain.values, rtol=1e-5)
+
+
+@pytest.mark.parametrize("said", ["column", "option", "of a step", ""])
+def test_a_flow_is_a_sum_only_where_it_counts_the_vehicles_of_a_row(tmp_path: Path, said: str) -> None:
+    flows = np.random.default_rng(4).integers(100, 3000, (600, 2))
+    names = ["A (veh/h)", "B (veh/h)"] if said == "column" else ["A", "B"]
+    frame = pd.DataFrame(flows, pd.date_range("2024-03-04", periods=600, freq="min", name="time"), names)
+    frame.to_csv(tmp_path / "flow.csv")
+    units = {"option": {"units": "veh/h"}, "of a step": {"units": "veh/5min"}}.get(said, {})
+    output = tmp_path / "out.h5"
+    socialx.convert("auto", tmp_path / "flow.csv", output, resample="5min", without_positions=True, **units)
+    means = flows.reshape(120, 5, 2).mean(axis=1)
+    expected = means if said in ("column", "option") else 5 * means
+    np.testing.assert_allclose(open_store(output).values, expected, rtol=1e-6)
+
+
+def test_a_count_is_that_of_a_step_which_holds_no_whole_number_of_rows(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"A": 20}, pd.date_range("2024-03-04", periods=60, freq="2min", name="time"))
+    frame.to_csv(tmp_path / "flow.csv")
+    output = tmp_path / "out.h5"
+    socialx.convert("auto", tmp_path / "flow.csv", output, resample="5min", without_positions=True, quantity="flow")
+    assert (open_store(output).values == 50).all()

@@ -223,6 +223,8 @@ def _by_column(pairs: _Pairs) -> list[_Pairs]:
     for rows in [rows for _, rows in columns if all(type(row) is list for row in rows)][:1]:
         others = [(key, value) for key, value in columns if value is not rows]
         names = next((value for _, value in others if {len(row) for row in rows} == {len(value)}), ())
+        if not names or (len(others) > 1 and len(names) == len(rows)):  # a row may be a time's or a sensor's
+            return []
         named = zip(map(str, names), zip(*rows, strict=False), strict=False)
         columns = [*((key, value) for key, value in others if value is not names), *named]
     flat = not any(isinstance(cell, list) for _, column in columns for cell in column)

@@ -32,6 +32,7 @@ LONGER = (25, 50, 100, 300)  # of a day with an hour more
 AGAIN = re.compile(r"[ _-]?(?:[a-zA-Z]|\(?2\)?)")  # behind the name of an hour that comes twice
 HOURS = re.compile(r"(?:h|hr|hour|std|stunde|hora|heure|uur|ora|time)[ _-]?", re.IGNORECASE)  # before its number
 LANES = 16  # of a sensor at most
+DIRECTION = re.compile(r"(?:.*[ _-])?(?:r|dir|direction|richtung|sens|sentido)[ _-]?", re.IGNORECASE)  # before a number
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def lanes_behind(names: list[str], places: list[int]) -> Melt | None:
     for place in places:
         found = re.fullmatch(r"(.*?[a-zA-Z%])[ _-]?([0-9]{1,2})", names[place])
         quantity = quantity_of(found[1].rstrip(" _-")) if found else None
-        if found is None or quantity is None or quantity in lanes[found[2]]:
+        if found is None or quantity is None or quantity in lanes[found[2]] or DIRECTION.fullmatch(found[1]):
             return None
         lanes[found[2]][quantity] = place
     quantities = next(iter(lanes.values()), {})

@@ -16,7 +16,7 @@ import numpy as np
 
 from socialx.errors import Argument, sample
 from socialx.files.convert_options import Request
-from socialx.files.formats.columns import LANES, OTHER, plain, quantity_of
+from socialx.files.formats.columns import LANES, OTHER, plain, quantity_of, unit_of
 from socialx.files.formats.melt import (
     LONGER,
     Melt,
@@ -41,12 +41,14 @@ from socialx.files.formats.words import (
     MAY_BE_SENSORS,
     MIDNIGHT,
     NO_SENSOR,
+    PART_OF_DAY,
     PLACES,
     POINT,
     READING,
     ROW_NUMBER,
     SENSORS,
     SEPARATED,
+    STATISTIC,
     may_be_sensors,
 )
 
@@ -122,7 +124,7 @@ def _of_table(table: _Table, wide: list[int]) -> Roles:
         timed = replace(table, times=(*table.times, hour), rest=rest)
         unclear, wide = timed.hour_or_sensor(hour), [place for place in wide if place != hour]
         table = table if unclear else timed
-    unclear = unclear or table.slot_or_sensor()
+    unclear = unclear or table.slot_or_sensor() or table.units()
     numbers = [place for place in table.rest if place not in table.texts]
     days = times_of_day(table.names, numbers) if table.dated() else None
     found = (_of_days(table, days) if days else None) or _of_rows(table, wide)
@@ -330,6 +332,15 @@ class _Table:
                 return found, f"{self._as_times(name)}, or {Argument('sensor_column', name)} if they are sensors"
         return None
 
+    def units(self) -> tuple[str, str] | None:
+        """What is unclear where a column names several units of the readings beside it."""
+        for place in self.texts:
+            units = {cells[place] for cells in self.rows}
+            if len(units) > 1 and all(map(unit_of, units)):
+                found = f"its column {self.names[place]!r} names several units ({sample(sorted(units))})"
+                return found, "write all readings in one unit, without this column"
+        return None
+
     def _as_times(self, name: str) -> str:
         return f"write times such as 00:05 into {name!r} if it counts them"
 
@@ -426,6 +437,9 @@ class _Table:
         if others:
             either = " or ".join(str(Argument("sensor_column", self.names[place])) for place in (first, *others[:2]))
             return (), (f"several columns that may name the sensors ({sample(self._called(found))})", either)
+        if PART_OF_DAY.fullmatch(name := self.names[first]):
+            remedy = f"{self._as_times(name)}, or {Argument('sensor_column', name)} if they are sensors"
+            return (), (f"its column {name!r} may be a part of the times", remedy)
         return (first,), None
 
     def _named(self, free: list[int]) -> tuple[list[int], bool]:
@@ -482,8 +496,10 @@ class _Table:
         if self.dated() and self.whole(last) and self.numbers(last) <= {*range(25)}:
             date, hour = self.names[self.times[0]], self.names[last]
             return f"{Argument('time_column', date)} {Argument('time_column', hour)} if {hour!r} is the hour"
-        if counting := next((self.names[place] for place in places if self.counts_times(place)), None):
-            return self._as_times(counting)
+        if parts := [place for place in places if self.counts_times(place) or PART_OF_DAY.fullmatch(self.names[place])]:
+            return self._as_times(self.names[parts[0]])
+        if all(quantity_of(cells[last]) for cells in self.rows):
+            return f"write a column for each {self.names[last]!r}"
         both = " ".join(str(Argument("sensor_column", name)) for name in self._called(places))
         return f"{both} names a sensor by {'all' if len(places) > 2 else 'both'} of them"
 
@@ -518,6 +534,11 @@ class _Table:
     def several(self, values: list[int]) -> tuple[str, str] | None:
         """What is unclear where each column is a sensor, and some are another quantity than others, or no reading."""
         names, said = [self.names[place] for place in values], self.quantities(values)
+        statistics = {name: found[1].lower() for name in names if (found := STATISTIC.fullmatch(plain(name)))}
+        if len({*statistics.values()}) > 1:
+            first = next(iter(statistics.values()))
+            drops = " ".join(str(Argument("drop", name)) for name, each in statistics.items() if each != first)
+            return f"columns of several statistics ({sample(list(statistics))})", f"{drops} reads the {first} alone"
         hinted = {quantity_of(BEHIND.sub("", plain(name))) for name in names} - {None}
         letters = {each[1].lower() for each in map(LETTER.fullmatch, names) if each}
         if len({*said}) < 2 and len(hinted) < 2 and len(letters) < 2:

@@ -53,7 +53,7 @@ TITLE_ROWS = 10  # lines above the header
 # Options that say what the columns of a table are.
 ASKED = ("channel", "decimal", "drop", "quantity", "sensor_column", "time_column", "time_format", "transposed")
 WITH_UNIT = re.compile(r"[+-]?[0-9][0-9.,]*\s*([a-zA-Z%][a-zA-Z0-9/ ]*)")
-IN_NAME = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})[-_.]?(0[1-9]|1[0-2])[-_.]?(0[1-9]|[12][0-9]|3[01])(?![0-9])")
+IN_NAME = re.compile(r"(?<![0-9vV])((?:19|20)[0-9]{2})[-_.]?(0[1-9]|1[0-2])[-_.]?(0[1-9]|[12][0-9]|3[01])(?![0-9])")
 CELL_BYTES = 16  # of a cell of a Parquet file in memory
 PARQUET_BYTES = 1 << 28  # in memory, up to which every Parquet file is read
 CELLS_OF_BYTE = 20  # in a Parquet file: of readings a byte holds one or two, and of equal cells hundreds

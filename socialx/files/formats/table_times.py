@@ -282,7 +282,8 @@ def _one_way(sheet: Sheet, walk: Walk) -> Times:
         good = steady if len(steady) == 1 else increasing if len(increasing) == 1 else good
     if len(good) > 1:
         found = f"times like {sheet.first!r}, which may be day/month or month/day"
-        either = " or ".join(str(Argument("time_format", way.form)) for way in good)
+        named = "".join(f"{Argument('time_column', sheet.names[at])} " for at in sheet.times if len(sheet.times) > 1)
+        either = " or ".join(f"{named}{Argument('time_format', way.form)}" for way in good)
         raise SocialxError(sheet.path, found, f"say which: {either}")
     return good[0]
 

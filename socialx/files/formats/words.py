@@ -57,6 +57,7 @@ CALENDAR = re.compile(
     r"|feiertag",
     re.IGNORECASE,
 )
+PART_OF_DAY = re.compile(rf"(?i){HOUR.pattern}|(?:.*[ _-])?(?:zeit|minute[ns]?|quarter|slot|period|am[ _/-]?pm)")
 ENDS = re.compile(r"(?:.*[ _-])?(?:end|ending|to|until|till|bis|ende|eind|fin)(?:[ _-].*)?|endtime", re.IGNORECASE)
 # Times of the row rather than of its readings, and those at which an interval ends.
 OF_ROW = re.compile(
@@ -72,9 +73,10 @@ NO_SENSOR = re.compile(
     r"(?:grand[ _-]?)?total|sum(?:me)?|gesamt|average|avg|mean|mittel(?:wert)?|(?:air[ _-]?)?temp(?:erature?)?"
     r"|rain(?:fall)?|precip(?:itation)?|niederschlag|regen|snow(?:fall)?|humidity|wind(?:[ _-]?speed)?|visibility"
     r"|weather|(?:[a-z]+[ _-])?(?:quality|flag|status|valid|error|limit|coverage|reliability)|max[ _-]?speed|vmax"
-    r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count",
+    r"|(?:(?:n|num|no|number)[ _-]?(?:of[ _-]?)?)?lanes|lane[ _-]?count|all|gesamtsumme",
     re.IGNORECASE,
 )
+STATISTIC = re.compile(r"(?i)(?:.*[ _.-])?(avg|average|mean|median|min|max|std|stdev|[pv]85)(?:[ _.-].*)?")
 ROW_NUMBER = re.compile(
     r"|#|nr|no|num|number|index|idx|row|seq|sequence|serial|lfd(?:[ _-]?nr)?|level_[0-9]|[fgou]id|[gu]uid"
     r"|(?:record|row|object|measurement)(?:[ _-]?(?:id|nr|no|number))?"
