@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.disk import as_cell, check_output, replacing
-from socialx.errors import SettingsError
+from socialx.errors import Argument, SettingsError
 from socialx.notebook import ROWS, Shown, names_in
 
 if TYPE_CHECKING:
@@ -88,9 +88,10 @@ class Forecast(Shown):
 
         sensors = names_in(sensors)
         place = {vdid: column for column, vdid in enumerate(self.sensors)}
-        if lost := [vdid for vdid in sensors if vdid not in place]:
-            found = f"{len(lost)} of {len(sensors)} sensors are not in the forecast"
-            raise SettingsError("sensors", found, f"it has {', '.join(self.sensors[:5])}, ...", sample=lost)
+        lost = [vdid for vdid in sensors if vdid not in place]
+        if lost or not sensors:
+            found = f"{len(lost)} of {len(sensors)} sensors are not in the forecast" if lost else "no sensor is named"
+            raise SettingsError(Argument("sensors"), found, f"it has {', '.join(self.sensors[:5])}, ...", sample=lost)
         columns = [place[vdid] for vdid in sensors]
         observed = Observed(self.observed.times, self.observed.values[:, columns])
         return replace(

@@ -41,7 +41,7 @@ from socialx.files.hdf5_layout import (
     read_lanes,
     read_text,
 )
-from socialx.files.ids import match_key, repeated
+from socialx.files.ids import match_key, recased, repeated
 from socialx.files.locations import join, respelt
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.position_tables import read_locations
@@ -203,7 +203,10 @@ def _new_sensors(grid: _Grid, request: Request, contents: Contents) -> Sensors:
 
 
 def _contents(grid: _Grid, request: Request) -> Contents:
-    """The new tables as the format of tables reads them, asked for the quantities of the file."""
+    """The new tables as the format of tables reads them, asked for the quantities of the file.
+
+    Their sensors have the ids of the file, and a note names those that are written in another case.
+    """
     store = grid.store
     unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
     asked = replace(request, known=store.sensors.ids, missing=unread, timezone=store.timezone, meta=None)
@@ -211,7 +214,12 @@ def _contents(grid: _Grid, request: Request) -> Contents:
         asked = replace(asked, channel=request.channel or ",".join(each.feature for each in grid.stores))
     elif store.feature in QUANTITY_COLUMNS:
         asked = replace(asked, quantity=store.feature)
-    return FORMATS[CSV].read(asked)
+    contents = FORMATS[CSV].read(asked)
+    own = {match_key(vdid): vdid for vdid in store.sensors.ids}
+    cased = {vdid: own[key] for vdid, key in recased(contents.ids or (), own).items()}
+    if cased:
+        note(Message(request.data, f"ids of sensors are in another case than in {store.path}", sample=cased))
+    return replace(contents, ids=contents.ids and tuple(cased.get(vdid, vdid) for vdid in contents.ids))
 
 
 def _read(grid: _Grid, request: Request, contents: Contents) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

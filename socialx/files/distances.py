@@ -15,6 +15,7 @@ import numpy as np
 
 from socialx.disk import check_regular
 from socialx.errors import SAMPLE, SocialxError, fall_back, sample
+from socialx.files.ids import match_key
 from socialx.files.points import Row
 from socialx.files.small_tables import read_rows
 
@@ -84,7 +85,7 @@ def _read_list(
 
     Every cost is checked, also of pairs that are not of these sensors.
     """
-    place = {vdid: number for number, vdid in enumerate(ids)}
+    place = {match_key(vdid): number for number, vdid in enumerate(ids)}
     columns = [names.index(name) for name in COLUMNS]
     pairs, costs, others = array("q"), array("d"), dict[str, None]()
     for line, cells in lines:
@@ -93,8 +94,9 @@ def _read_list(
         start, end, cost = (cells[column] for column in columns)
         if not (_is_number(cost) and 0 <= float(cost) < float("inf")):
             raise SocialxError(path, f"{line}: cost {cost[:40]!r} is no distance", "correct it")
-        if start in place and end in place and start != end:
-            pairs.extend((place[start], place[end]))
+        first, second = place.get(match_key(start)), place.get(match_key(end))
+        if first is not None and second is not None and first != second:
+            pairs.extend((first, second))
             costs.append(float(cost))
         elif len(others) <= SAMPLE:
             others[start] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 
@@ -18,6 +18,17 @@ def match_key(sensor_id: str) -> int | str:
 def folded(sensor_id: str) -> str:
     """What the spellings of one id share, in whatever case."""
     return str(match_key(sensor_id)).casefold()
+
+
+def recased(ids: Iterable[str], keys: Collection[int | str]) -> dict[str, int | str]:
+    """Those of some ids that are written in another case than one of these ``match_key``, ``s1`` for S1, with that one.
+
+    Only where one id and one key have this spelling but for the case.
+    """
+    ids, spelt = list(ids), {folded(str(key)): key for key in keys}
+    theirs, mine = Counter(folded(str(key)) for key in keys), Counter(map(folded, ids))
+    alone = [vdid for vdid in ids if mine[folded(vdid)] == theirs[folded(vdid)] == 1]
+    return {vdid: spelt[folded(vdid)] for vdid in alone if match_key(vdid) not in keys}
 
 
 def repeated(ids: Iterable[str]) -> list[str]:

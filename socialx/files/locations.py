@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from socialx.data.geo import on_earth
 from socialx.errors import ITEM, Argument, SocialxError, sample
 from socialx.files.hdf5_layout import Sensors
-from socialx.files.ids import folded, match_key
+from socialx.files.ids import match_key, recased
 
 DROPPED = 5  # columns that an error advises to leave out
 
@@ -34,16 +33,9 @@ class Location:
 def respelt(
     ids: Iterable[str], locations: Mapping[int | str, Location]
 ) -> tuple[dict[int | str, Location], tuple[str, ...]]:
-    """The locations with those of sensors that are written in another case, ``s1`` for S1, and the ids of these.
-
-    Only where one location and one sensor have this spelling but for the case.
-    """
-    ids = list(ids)
-    places = {folded(str(key)): place for key, place in locations.items()}
-    theirs, mine = Counter(folded(str(key)) for key in locations), Counter(map(folded, ids))
-    alone = [vdid for vdid in ids if mine[folded(vdid)] == theirs[folded(vdid)] == 1]
-    found = {vdid: places[folded(vdid)] for vdid in alone if match_key(vdid) not in locations}
-    return {**locations, **{match_key(vdid): place for vdid, place in found.items()}}, tuple(found)
+    """The locations with those of sensors that are ``recased``, and the ids of these."""
+    found = recased(ids, locations)
+    return {**locations, **{match_key(vdid): locations[key] for vdid, key in found.items()}}, tuple(found)
 
 
 def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] | None:

@@ -106,7 +106,7 @@ def point(cell: str) -> tuple[str, float, float] | None:
             return None
     if found := WKT.match(cell):
         return "point" if found[1].upper() == "POINT" else "line", float(found[2]), float(found[3])
-    if (found := TWO.fullmatch(cell)) and "." in cell:
+    if found := TWO.fullmatch(cell):
         return "," if found[2] in ",;" else " ", float(found[1]), float(found[3])
     if found := TWO_ANGLES.fullmatch(cell):
         latitude, longitude = degrees(found[1] or found[3], "NS"), degrees(found[2] or found[4], "EW")

@@ -223,8 +223,8 @@ def _of_points(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
             continue
         points = [point(cell) for cell in cells]
         way, *others = {each[0] for each in points if each}
-        if others:
-            continue
+        if others or (way in (",", " ") and 2 * sum("." in cell for cell in cells) < sum(map(bool, points))):
+            continue  # two whole numbers are degrees beside others with decimals alone
         numbers = np.array([each[1:] if each else (math.nan, math.nan) for each in points])
         order = 1 if _latitude_first(name, way, numbers) else -1
         how = ", of each line its first point" if way == "line" else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import socialx
 from socialx.files.store import open_store
+from tests import frames
 from tests.commands import works
 from tests.data_files import refusal, room_for, spoil_copies, unchanged
 from tests.files.test_append import FRAME, IDS, PLACES, append, content, file_of
@@ -156,3 +158,28 @@ def test_a_run_that_learnt_to_do_without_forecasts_it(tmp_path: Path) -> None:
     forecast = socialx.predict(run, path)
     assert list(forecast.sensors) == [*IDS, *MORE]
     assert np.isfinite(forecast.values).all()
+
+
+@pytest.mark.parametrize("meta", [False, True])
+@pytest.mark.parametrize("table", [pd.DataFrame.copy, frames.long])
+def test_an_id_in_another_case_is_no_new_sensor(
+    table: Callable[[pd.DataFrame], pd.DataFrame], meta: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = ["A-1", "b2", "C", "14"]
+    monkeypatch.setattr("tests.files.test_append.PLACES", PLACES.assign(id=ids))
+    frame = FRAME.set_axis(ids, axis=1)
+    path = file_of(frame[:30], tmp_path)
+    done = append(
+        path, table(frame[30:].rename(columns=str.swapcase)), **{"meta": tmp_path / "places.csv"} if meta else {}
+    )
+    assert (done.rows, done.new, done.absent) == (30, (), ())
+    np.testing.assert_array_equal(open_store(path).values, open_store(file_of(frame, tmp_path, "whole")).values)
+
+
+def test_an_id_that_differs_from_one_beside_it_by_case_alone_is_a_new_sensor(path: Path, tmp_path: Path) -> None:
+    later = FRAME[30:].assign(A=1.5)
+    places = pd.DataFrame({"id": ["A", "a"], "lat": [48.5, 48.6], "lon": [11.5, 11.6]})
+    places.to_csv(tmp_path / "new_places.csv", index=False)
+    assert append(path, later, meta=tmp_path / "new_places.csv").new == ("A",)
+    both = FRAME[30:].assign(A=1.5, a=2.5)
+    assert append(path, both, meta=tmp_path / "new_places.csv").new == ("a",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -117,6 +118,15 @@ def test_a_cell_may_be_a_point(case: str, tmp_path: Path) -> None:
     [note] = notes
     assert f"its column iu_ac, their positions those of {name}" in note
     assert ("of each line its first point" in note) == ("line" in case)
+
+
+@pytest.mark.parametrize("cells", [("48, 11.5", "48.2, 12", "48, 12"), ("48.1 N 11 E", "48 N, 11.5 E", "48 N 12 E")])
+def test_a_point_of_whole_degrees_stands_beside_others(cells: tuple[str, ...], tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "\n".join(["id;lanes;at", *(f"{vdid};2, 3;{cell}" for vdid, cell in zip(IDS, cells, strict=True))])
+    )
+    places = [tuple(map(float, re.findall(r"[0-9.]+", cell))) for cell in cells]
+    assert found(path, IDS) == dict(zip(IDS, places, strict=True))
 
 
 def test_the_only_order_that_is_on_earth(tmp_path: Path) -> None:
@@ -366,6 +376,16 @@ def test_a_small_file_that_unpacks_to_a_large_one(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("socialx.files.small_tables.TABLE_BYTES", 1 << 20)
     (tmp_path / "at.csv").write_bytes(gzip.compress(b"id,lat,lon\n" + b"1,48.1,11.1\n" * 100_000))
     refusal(lambda: found(tmp_path / "at.csv"), "bytes unpacked, no table")
+
+
+@pytest.mark.parametrize("spelt", ["{:03}", "{}.0", "{}"])
+def test_distances_name_sensors_as_positions_do(spelt: str, tmp_path: Path) -> None:
+    pairs = [(1, 2, 900), (2, 3, 800), (3, 4, 700), (10, 1, 600)]
+    rows = [f"{spelt.format(start)},{spelt.format(end)},{cost}" for start, end, cost in pairs]
+    (tmp_path / "roads.csv").write_text("\n".join(["from,to,cost", *rows]))
+    for ids in (("1", "2", "3", "10"), ("01", "02", "03", "10")):
+        start, end, km = read_distances(tmp_path / "roads.csv", ids)
+        assert (start.tolist(), end.tolist(), km.tolist()) == ([0, 1, 3], [1, 2, 0], [0.9, 0.8, 0.6])
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,7 @@ def test_more_sensors_than_in_training_are_left_out(run: Path, tmp_path: Path) -
         ({"start": "2012-05-04 00:00", "every": "often"}, "every='often': not a time between rows"),
         ({"start": "2012-05-04 00:02"}, "has no row at 2012-05-04 00:02:00 or any issue time after it"),
         ({"start": "2012-05-04 00:00", "end": "2013-01-01"}, "end='2013-01-01 00:00:00'"),
+        ({"sensors": ""}, "sensors: no sensor is named: it has "),
         ({"sensors": ["1", "773869"]}, "sensors: 2 of 2 sensors are not in the forecast (1, 773869): it has "),
     ],
 )
