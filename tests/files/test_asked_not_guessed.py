@@ -241,8 +241,8 @@ def test_numbers_of_stations_may_be_one_cell_over_several_rows(tmp_path: Path, n
     book.active.append(["Nr", "Station", "Lanes", "Time", "Speed"])
     for vdid in frame:
         first = book.active.max_row + 1
-        for moment, value in frame[vdid].items():
-            here = (int(vdid) if number else vdid, 3) if book.active.max_row + 1 == first else (None, None)
+        for moment, value in zip(pd.DatetimeIndex(frame.index), frame[vdid], strict=True):
+            here = (int(str(vdid)) if number else vdid, 3) if book.active.max_row + 1 == first else (None, None)
             speed = None if np.isnan(value) else value
             book.active.append([book.active.max_row, *here, moment.to_pydatetime(), speed])
         for column in "BC":
@@ -264,7 +264,7 @@ def test_rows_of_json_that_may_be_times_or_sensors_are_refused(
     tmp_path: Path, order: tuple[str, str], rows: int
 ) -> None:
     frame = network(rows).fillna(1.0)
-    said = {"sensors": list(frame), "times": frame.index.strftime("%Y-%m-%d %H:%M").tolist()}
+    said = {"sensors": list(frame), "times": frame.index.astype(str).tolist()}
     found = {name: said[name] for name in order} | {"values": frame.to_numpy().tolist()}
     (tmp_path / "a.json").write_text(json.dumps(found))
     if rows == len(frame.columns):

@@ -534,7 +534,7 @@ class _Table:
     def several(self, values: list[int]) -> tuple[str, str] | None:
         """What is unclear where each column is a sensor, and some are another quantity than others, or no reading."""
         names, said = [self.names[place] for place in values], self.quantities(values)
-        statistics = {name: found[1].lower() for name in names if (found := STATISTIC.fullmatch(plain(name)))}
+        statistics = {name: match[1].lower() for name in names if (match := STATISTIC.fullmatch(plain(name)))}
         if len({*statistics.values()}) > 1:
             first = next(iter(statistics.values()))
             drops = " ".join(str(Argument("drop", name)) for name, each in statistics.items() if each != first)
