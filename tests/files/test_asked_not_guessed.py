@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import datetime
 from pathlib import Path
 
@@ -241,8 +242,8 @@ def test_numbers_of_stations_may_be_one_cell_over_several_rows(tmp_path: Path, n
     book.active.append(["Nr", "Station", "Lanes", "Time", "Speed"])
     for vdid in frame:
         first = book.active.max_row + 1
-        for moment, value in frame[vdid].items():
-            here = (int(vdid) if number else vdid, 3) if book.active.max_row + 1 == first else (None, None)
+        for moment, value in zip(pd.DatetimeIndex(frame.index), frame[vdid], strict=True):
+            here = (int(str(vdid)) if number else vdid, 3) if book.active.max_row + 1 == first else (None, None)
             speed = None if np.isnan(value) else value
             book.active.append([book.active.max_row, *here, moment.to_pydatetime(), speed])
         for column in "BC":
@@ -264,10 +265,32 @@ def test_rows_of_json_that_may_be_times_or_sensors_are_refused(
     tmp_path: Path, order: tuple[str, str], rows: int
 ) -> None:
     frame = network(rows).fillna(1.0)
-    said = {"sensors": list(frame), "times": frame.index.strftime("%Y-%m-%d %H:%M").tolist()}
+    said = {"sensors": list(frame), "times": frame.index.astype(str).tolist()}
     found = {name: said[name] for name in order} | {"values": frame.to_numpy().tolist()}
     (tmp_path / "a.json").write_text(json.dumps(found))
     if rows == len(frame.columns):
         refusal(lambda: converted(tmp_path / "a.json"), "a key of its own")
     else:
         same(converted(tmp_path / "a.json"), frame)
+
+
+@pytest.mark.parametrize("name", ["Total", "ALL", "Gesamt", "total"])
+@pytest.mark.parametrize("place", ["detector", "station"])
+def test_rows_of_all_sensors_are_no_sensor(tmp_path: Path, name: str, place: str) -> None:
+    frame = network(90)
+    rows = frame.assign(**{name: frame.sum(axis=1)}).reset_index().melt("time", var_name=place, value_name="flow")
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    refusal(lambda: converted(tmp_path / "a.csv", "flow"), f"rows of {name} beside those of 4 sensors: remove them")
+    rows[rows[place] != name].to_csv(tmp_path / "a.csv", index=False)
+    same(converted(tmp_path / "a.csv", "flow"), frame)
+
+
+@pytest.mark.parametrize("word", ["avg_{}", "{}_mean", "{}.85p_max", "max {}"])
+def test_a_statistic_beside_its_column_is_asked(tmp_path: Path, word: str) -> None:
+    frame = network(90, ids=["A7"])
+    frame.assign(**{word.format("A7"): 5.5}).to_csv(tmp_path / "a.csv")
+    refusal(
+        lambda: converted(tmp_path / "a.csv"),
+        "columns of several statistics",
+        f"--drop {shlex.quote(word.format('A7'))}",
+    )

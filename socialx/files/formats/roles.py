@@ -60,7 +60,7 @@ APART = 0.9  # of the rows: a column of sensors tells so many apart, with their 
 COVERED = 0.5  # of all pairs of a time and a sensor: a table has rows for so many
 PROVED = 10  # rows, from which on distinct numbers are those of rows
 LONG_ID = 100_000  # a whole number that never changes, and is no reading
-MOST_HOURS, DAY_MINUTES = 25, 1440
+MOST_HOURS, TIMES_OF_DAY = 25, (48, 72, 96, 144, 288, 1440)
 SCALES = 20  # of two medians, from which on columns hold no readings of one quantity
 
 
@@ -326,7 +326,7 @@ class _Table:
             return f"its column {name!r} has numbers to {max(self.numbers(last))}, no hours", self._as_times(name)
         asked = {*self.request.sensor_column, *self.request.time_column, *self.request.channels}
         for place in self.rest:
-            if self.names[place] not in asked and self.counts_times(place) and DAY_MINUTES % self.values(place) == 0:
+            if self.names[place] not in asked and self.counts_times(place) and self.values(place) in TIMES_OF_DAY:
                 name = self.names[place]
                 found = f"its column {name!r} counts {self.values(place)} numbers on each date"
                 return found, f"{self._as_times(name)}, or {Argument('sensor_column', name)} if they are sensors"
@@ -534,8 +534,9 @@ class _Table:
     def several(self, values: list[int]) -> tuple[str, str] | None:
         """What is unclear where each column is a sensor, and some are another quantity than others, or no reading."""
         names, said = [self.names[place] for place in values], self.quantities(values)
-        matches = {name: STATISTIC.fullmatch(plain(name)) for name in names}
-        statistics = {name: match[1].lower() for name, match in matches.items() if match}
+        statistics = {name: match[1].lower() for name in names if (match := STATISTIC.fullmatch(plain(name)))}
+        bare = [name for name in names if any(name in SEPARATED.split(each) for each in statistics if each != name)]
+        statistics = dict.fromkeys(bare, "column without one") | statistics
         if len({*statistics.values()}) > 1:
             first = next(iter(statistics.values()))
             drops = " ".join(str(Argument("drop", name)) for name, each in statistics.items() if each != first)

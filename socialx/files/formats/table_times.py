@@ -243,7 +243,11 @@ def _once(seconds: np.ndarray) -> np.ndarray:
 
 def _refuse_names(first: Sheet, walk: Walk) -> None:
     """Raise for rows without a sensor, and for those of all lanes beside those of each lane."""
-    totals = [name for name in walk.sensors if TOTAL.fullmatch(name.partition(BETWEEN)[2])]
+    part = 0 if first.lanes is None else 2
+    totals = [name for name in walk.sensors if TOTAL.fullmatch(name.partition(BETWEEN)[part])]
+    if totals and first.lanes is None and len(walk.sensors) > 1:
+        found = f"rows of {sample(totals)} beside those of {len(walk.sensors) - len(totals)} sensors"
+        raise SocialxError(first.path, found, "remove them, or give a sensor of this name another one")
     if totals and first.lanes is not None:
         what = f"rows of {sample([name.replace(BETWEEN, ', lane ') for name in totals])}, which are no lane"
         raise SocialxError(first.path, what, f"remove them, or all others and the column {first.names[first.lanes]}")
