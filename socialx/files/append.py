@@ -21,6 +21,7 @@ from socialx.disk import exclusive, version_of
 from socialx.errors import ITEM, Argument, Command, Message, SettingsError, SocialxError, counted, sample
 from socialx.files.amend import ADVICE, WAIT_S, amend, check_writable
 from socialx.files.convert_options import Request
+from socialx.files.file_head import read_head
 from socialx.files.formats.columns import QUANTITY_COLUMNS
 from socialx.files.formats.contents import Contents
 from socialx.files.formats.registry import FORMATS
@@ -44,6 +45,7 @@ from socialx.files.hdf5_layout import (
 from socialx.files.ids import match_key, recased, repeated
 from socialx.files.locations import join, respelt
 from socialx.files.open_hdf5 import open_hdf5, packed_bytes, reserve
+from socialx.files.position_tables import ADVICE as LOCATIONS
 from socialx.files.position_tables import read_locations
 from socialx.files.quantities import SPEED
 from socialx.files.readings import in_order, without
@@ -132,6 +134,8 @@ def append(path: Path, request: Request) -> Appended:
     readings do not fit, or somebody else has the file open.
     """
     grid = _opened(path, request)
+    if request.meta is not None:
+        read_head(request.meta, LOCATIONS)  # which tells a wrong name before the tables are walked
     contents = _contents(grid, request)
     grid = replace(grid, new=_new_sensors(grid, request, contents))
     store, where = grid.store, request.data

@@ -183,3 +183,8 @@ def test_an_id_that_differs_from_one_beside_it_by_case_alone_is_a_new_sensor(pat
     assert append(path, later, meta=tmp_path / "new_places.csv").new == ("A",)
     both = FRAME[30:].assign(A=1.5, a=2.5)
     assert append(path, both, meta=tmp_path / "new_places.csv").new == ("a",)
+
+
+def test_a_wrong_name_of_locations_is_told_where_no_sensor_is_new(tmp_path: Path, path: Path) -> None:
+    with unchanged(path):
+        refusal(lambda: append(path, FRAME[36:], meta=tmp_path / "none.csv"), "none.csv: no such file")
