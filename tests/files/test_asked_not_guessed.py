@@ -294,3 +294,11 @@ def test_a_statistic_beside_its_column_is_asked(tmp_path: Path, word: str) -> No
         "columns of several statistics",
         f"--drop {shlex.quote(word.format('A7'))}",
     )
+
+
+@pytest.mark.parametrize("part", ["minute", "Minute", "min"])
+def test_minutes_in_a_column_of_their_own_name_no_sensor(tmp_path: Path, part: str) -> None:
+    frame = network(96, "2024-01-31", ids=["S1"])
+    rows = pd.DataFrame({"date": "2024-01-31", "hour": frame.index.hour, part: frame.index.minute, "speed": 50.5})
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    refusal(lambda: converted(tmp_path / "a.csv"), "write the whole time into one column")

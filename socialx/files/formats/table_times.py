@@ -22,6 +22,7 @@ from socialx.files.formats.sheets import Sheet, check_ids, one_text
 from socialx.files.formats.text_cells import NUMBER, Piece, Texts
 from socialx.files.formats.unknown import LATITUDE, refuse_undated
 from socialx.files.formats.walltimes import free_step, is_put_back, nearest_step, repeated_hour
+from socialx.files.formats.words import CALENDAR
 from socialx.files.ids import match_key
 
 # Ends of the names of files.
@@ -329,6 +330,9 @@ def moments_of(table: Table) -> np.ndarray:
     wide = not table.sheets[0].sensors and table.sheets[0].first  # but for those as published
     if wide and 3 * len(np.unique(moments)) <= 2 * len(moments):
         found = f"{len(moments):,} rows of {len(np.unique(moments)):,} times, as of a table with a row per reading"
-        remedy = f"say which column names the sensor: {Argument('sensor_column')}"
-        raise SocialxError(table.sheets[0].where, found, remedy)
+        first = table.sheets[0]
+        others = [str(Argument("sensor_column", name)) for name in first.dropped if not CALENDAR.fullmatch(name)]
+        remedy = f"say which column names the sensor: {' or '.join(others[:2])}"
+        wholly = "write the whole time into one column, or add a column that names the sensor"
+        raise SocialxError(first.where, found, remedy if others else wholly)
     return moments
