@@ -302,3 +302,15 @@ def test_minutes_in_a_column_of_their_own_name_no_sensor(tmp_path: Path, part: s
     rows = pd.DataFrame({"date": "2024-01-31", "hour": frame.index.hour, part: frame.index.minute, "speed": 50.5})
     rows.to_csv(tmp_path / "a.csv", index=False)
     refusal(lambda: converted(tmp_path / "a.csv"), "write the whole time into one column")
+
+
+@pytest.mark.parametrize("total", ["0", "9", "3"])
+def test_a_lane_that_is_the_sum_of_the_others_is_refused(tmp_path: Path, total: str) -> None:
+    times = pd.date_range("2024-01-31", periods=60, freq="5min")
+    counts = np.random.default_rng(0).integers(1, 40, (60, 2))
+    lanes = {"1": counts[:, 0], "2": counts[:, 1], total: counts.sum(axis=1)}
+    rows = pd.concat([pd.DataFrame({"time": times, "station": "S1", "lane": n, "flow": v}) for n, v in lanes.items()])
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    refusal(lambda: converted(tmp_path / "a.csv", "flow"), "of S1 is the sum of the others", "counted twice")
+    rows[rows.lane != total].to_csv(tmp_path / "a.csv", index=False)
+    assert converted(tmp_path / "a.csv", "flow").S1.tolist() == counts.sum(axis=1).tolist()

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from socialx.errors import Message, counted
+from socialx.errors import Message, SocialxError, counted
 from socialx.files.hdf5_layout import Block, is_code
 from socialx.files.ids import match_key
 from socialx.files.quantities import NOT_NEGATIVE, SPEED, SPEED_UNITS
@@ -52,6 +52,7 @@ LANE = re.compile(
 )
 NAMES = 1 << 17  # of columns that are remembered: several functions ask what each says
 BETWEEN = "\x1f"  # the sensor and the lane of a row
+MOST_ALIKE, PROVED = 2, 10  # lanes that may be alike by themselves; rows that prove that one is the sum of the others
 
 
 @lru_cache(maxsize=NAMES)
@@ -166,10 +167,13 @@ def combined(
     features: the names of the F.  codes: numbers that stand for no reading, which is never a part of a mean or a sum.
     where: what the note on numbers below 0 names.
     """
-    below = 0
+    below, looked = 0, "flow" not in features
     with closing(blocks):
         for block in blocks:
             values = block.speeds.reshape(len(block.speeds), len(lanes.sensor), len(features))
+            if not looked:
+                _refuse_total(values[..., features.index("flow")], lanes, where)
+                looked = True
             if (low := below_zero(values, features)).any():
                 below += int((low & ~is_code(values, features, codes)).sum())
             found = combine(values, lanes.sensor, features, codes)[..., :kept]
@@ -177,6 +181,16 @@ def combined(
     if below:
         what = f"{counted(below, 'number of a lane is', 'numbers of lanes are')} below 0"
         note(Message(where, what, "no readings, left out of sums and means"))
+
+
+def _refuse_total(flows: np.ndarray, lanes: Lanes, where: object) -> None:
+    """Raise where the first rows [t,M] show that one of the lanes of a sensor is the sum of its others."""
+    for number in np.flatnonzero(np.bincount(lanes.sensor) > MOST_ALIKE):
+        mine = flows[:, lanes.sensor == number].astype(np.float64)
+        known = mine[np.isfinite(mine).all(axis=1) & (mine != 0).all(axis=1)]
+        if len(known) >= PROVED and (2 * known == known.sum(axis=1, keepdims=True)).all(axis=0).any():
+            found = f"one of the lanes {lanes.names[number]} of {lanes.ids[number]} is the sum of the others"
+            raise SocialxError(where, found, "leave it out, so that nothing is counted twice")
 
 
 def below_zero(values: np.ndarray, features: Sequence[str]) -> np.ndarray:
