@@ -198,6 +198,7 @@ def _blocks(rows: int, sensors: int) -> Generator[Block, None, None]:
         slow = np.exp(-(((hour - 8) / 1.5) ** 2)) + np.exp(-(((hour - 17.5) / 2) ** 2))
         speeds = 65 - deep * slow * (step // 288 % 7 < 5)[:, None] + random.normal(0, 2, (len(step), sensors))
         speeds[random.random(speeds.shape) < 0.05] = 0
-        times = np.datetime_as_string(START + step * np.timedelta64(5, "m"))
-        stamps = np.char.replace(times, "T", " ").astype("S19")
-        yield Block(stamps, (np.round(speeds * 8) / 8).clip(0, 80).astype(np.float32))
+        yield Block(
+            (START + step * np.timedelta64(5, "m")).astype("datetime64[s]").astype(np.int64),
+            (np.round(speeds * 8) / 8).clip(0, 80).astype(np.float32),
+        )

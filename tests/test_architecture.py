@@ -29,7 +29,7 @@ OWNERS = {
     "yaml": {"settings_file"},
     "xlstm": {"model.xlstm.weights"},
     "triton": {"model.xlstm."},
-    "safetensors": {"files.exports", "training.sealed"},
+    "safetensors": {"files.exports", "sealed"},
     "pynvml": {"training.device"},
     "matplotlib": {"views."},
     "jinja2": {"views.page"},

@@ -69,6 +69,7 @@ class KnownDays:
         shape = KINDS_OF_DAY, slots_per_day(step_minutes), sensors, targets
         return cls(np.zeros(shape, np.float32), np.zeros(shape, np.float32), day, day)
 
+    @property
     def as_sealed(self) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         """Tables, and texts that describe them, of which ``from_sealed`` makes the same again."""
         described = {"schema": SCHEMAS[-1], "first": str(self.first), "end": str(self.end)}

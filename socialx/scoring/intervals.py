@@ -85,6 +85,7 @@ class Intervals(Shown):
         if not self.free_flow.isfinite().all():
             raise ValueError("a free-flow speed is not finite")
 
+    @property
     def as_sealed(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Tables, and texts that describe them, of which ``from_sealed`` makes the same again."""
         described = {

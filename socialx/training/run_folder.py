@@ -38,6 +38,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from torch import Tensor
 
 import socialx
+from socialx import sealed
 from socialx.data.climatology import KnownDays
 from socialx.dataset import checksum_of
 from socialx.disk import check_name, exclusive, folder_for, read_text, replacing, sweep_folder, version_of
@@ -48,7 +49,7 @@ from socialx.precision import Precision
 from socialx.scoring.intervals import Intervals
 from socialx.scoring.protocol import ScoringProtocol, network_of
 from socialx.settings_file import read_settings
-from socialx.training import checkpoint, sealed
+from socialx.training import checkpoint
 
 FORMAT = 2  # the number in format.txt
 TRAINED = Path(socialx.__file__).parent / "trained"  # runs that come with the package
@@ -371,7 +372,7 @@ class RunFolder:
 
     def write_intervals(self, intervals: Intervals) -> None:
         """Write intervals.safetensors, whole or not at all."""
-        sealed.write(self.intervals, *intervals.as_sealed())
+        sealed.write(self.intervals, *intervals.as_sealed)
 
     def read_intervals(self, weights: str) -> Intervals:
         """The intervals of the weights with this fingerprint, in the host's memory.
@@ -394,7 +395,7 @@ class RunFolder:
     def write_known(self, known: KnownDays) -> None:
         """Write climatology.safetensors, whole or not at all."""
         if self.writes:
-            sealed.write(self.climatology, *known.as_sealed())
+            sealed.write(self.climatology, *known.as_sealed)
 
     def read_known(self) -> tuple[tuple[str, ...], KnownDays] | None:
         """The sensors of the run and what it knows of the days of its data; None where it has no such file.

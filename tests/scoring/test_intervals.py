@@ -35,10 +35,10 @@ from socialx.scoring.intervals import (
     bounds_by_group,
     groups_of,
 )
+from socialx.sealed import fingerprint
 from socialx.settings_layers import Layers
 from socialx.tasks.trained import load_trained
 from socialx.training.run_folder import RunFolder
-from socialx.training.sealed import fingerprint
 from tests.commands import SMALL, refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
 from tests.protocols import protocol

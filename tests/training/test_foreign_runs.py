@@ -17,8 +17,8 @@ from torch import Tensor
 
 from socialx.disk import exclusive, temporary_for
 from socialx.errors import SocialxError
+from socialx.sealed import fingerprint
 from socialx.training.run_folder import open_run
-from socialx.training.sealed import fingerprint
 from tests.commands import SMALL, process, refused, small_run, socialx, works
 
 Content = dict[str, Any]
