@@ -314,3 +314,11 @@ def test_a_lane_that_is_the_sum_of_the_others_is_refused(tmp_path: Path, total: 
     refusal(lambda: converted(tmp_path / "a.csv", "flow"), "of S1 is the sum of the others", "counted twice")
     rows[rows.lane != total].to_csv(tmp_path / "a.csv", index=False)
     assert converted(tmp_path / "a.csv", "flow").S1.tolist() == counts.sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize("lane", ["\0", "1\0", "\x07"])
+def test_a_lane_that_is_no_text_is_refused(tmp_path: Path, lane: str) -> None:
+    rows = [f"2024-01-31 00:{5 * n:02},S1,{m},{n + 30}\n" for n in range(12) for m in ("1", lane if n == 7 else "2")]
+    (tmp_path / "a.csv").write_text("time,station,lane,flow\n" + "".join(rows))
+    refusal(lambda: converted(tmp_path / "a.csv", "flow"), str(tmp_path / "a.csv"))
+    assert not (tmp_path / "out.h5").exists()

@@ -252,6 +252,9 @@ def _refuse_names(first: Sheet, walk: Walk) -> None:
     if totals and first.lanes is not None:
         what = f"rows of {sample([name.replace(BETWEEN, ', lane ') for name in totals])}, which are no lane"
         raise SocialxError(first.path, what, f"remove them, or all others and the column {first.names[first.lanes]}")
+    if odd := next((name for name in walk.sensors if not name.partition(BETWEEN)[2].isprintable()), None):
+        sensor, _, lane = odd.partition(BETWEEN)
+        raise SocialxError(first.path, f"the lane {lane[:40]!a} of {sensor[:40]!a} is no plain text", "correct it")
     if any(name.partition(BETWEEN)[0] == "" for name in walk.sensors):
         named = first.names[first.sensors[0]] or f"column {first.sensors[0] + 1}"
         raise SocialxError(first.path, f"rows without a sensor in {named!r}", "remove them")
